@@ -1,0 +1,102 @@
+"""Runtime: the seam between the engine and whatever executes runs on rented nodes.
+
+The Ray runtime (engine/site) drives real trainers; orchestrator.sim has one that trains in virtual time. Every call is
+short, never blocks on training, and may be repeated: the engine asks again after a crash of its own.
+
+Must not know: policies, prices, the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+TrainerState = Literal[
+    "absent",  # no actor of this run exists (not started, or gone with its node)
+    "silent",  # it exists but has not answered for a while: suspected
+    "starting",  # actor up, the job's code is being loaded
+    "restored",  # checkpoint loaded and verified; waits for its generation's fence
+    "training",
+    "holding",  # checkpoint written, waits (a migration's source)
+    "yielded",  # stopped by request or notice, with a checkpoint
+    "finished",
+    "failed",  # the job's own code raised
+    "fenced",  # found a newer generation, or its lease lapsed: it stopped itself
+]
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec:
+    """Everything a node needs to execute one run; `trainer` is the JSON of trainers.spec.TrainerSpec."""
+
+    run_id: str
+    job_id: str
+    generation: int
+    instance_id: str
+    trainer: Mapping[str, object]
+    secrets: Mapping[str, str]  # values, passed in memory only
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """What a run says of itself, or what is known of its silence.
+
+    `manifest` is the newest checkpoint that it committed (or restored), with `manifest_step`.
+    Seconds are wall seconds spent by this run. `weights_hash` is set by a finished run.
+    """
+
+    run_id: str
+    state: TrainerState
+    step: int = 0
+    total_steps: int | None = None
+    loss: float | None = None
+    step_wall_s: float | None = None
+    start_step: int = 0
+    manifest: str | None = None
+    manifest_step: int = 0
+    useful_s: float = 0.0
+    checkpoint_s: float = 0.0
+    weights_hash: str | None = None
+    error: str | None = None  # traceback of a failed run
+    silent_s: float = 0.0
+
+
+class Runtime(Protocol):
+    """One per site."""
+
+    def bootstrap(self, *, token: str, throttle: float) -> str:
+        """The user data that makes a machine a node of this site (found again by `token`)."""
+        ...
+
+    def nodes(self) -> Mapping[str, str]:
+        """Nodes that have joined and are alive: launch token -> node address."""
+        ...
+
+    def start(self, spec: RunSpec, token: str) -> None:
+        """Begin executing a run on the node of `token`. Idempotent by run id."""
+        ...
+
+    def reports(self, run_ids: Sequence[str]) -> Mapping[str, RunReport]:
+        """The present report of each run."""
+        ...
+
+    def hold(self, run_id: str) -> None:
+        """Ask it to write a checkpoint at the next step boundary and to wait there (it resumes by itself after 30 s)."""
+        ...
+
+    def unhold(self, run_id: str) -> None:
+        """Let a holding run train on."""
+        ...
+
+    def stop(self, run_id: str) -> None:
+        """Ask it to write a checkpoint at the next step boundary and to end."""
+        ...
+
+    def kill(self, run_id: str) -> None:
+        """End it at once, without a checkpoint. Idempotent."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the site; runs go on."""
+        ...

@@ -1,0 +1,116 @@
+"""Every error that Tradewind raises on purpose, with the remedy and the exit code of the command line.
+
+TradewindError            1
+ +- UsageError            2   a command or argument that makes no sense here
+ +- SpecError             3   job file or configuration is wrong (all problems at once)
+ +- NotFoundError         4   no such job, run, plan, migration or event
+ +- ProviderFailure       5   a provider or its credentials
+ +- MissingExtraError     5   an optional dependency is not installed
+ +- StoreError            5   the store cannot be read or written
+ |   +- StoreVersionError 5   written by a newer version
+ |   +- NotLeaderError    5   another control plane acts on this store
+ +- SiteError             5   Ray or a node of a site failed
+ +- InfeasibleError       6   no offer meets the objective and the constraints
+ +- StalePlanError        7   the market or the jobs moved since the plan was made
+ +- PartialFailure        8   some of several things failed; also: the awaited job failed
+ +- RailError             9   a budget or safety rail refused to spend
+
+10 is `plan --check` when a move would be made; 130 is Ctrl-C.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class TradewindError(Exception):
+    """Base: `hint` is the remedy in one sentence."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class UsageError(TradewindError):
+    exit_code = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One mistake in a file: where (1-based line and column), which field, what, and what to do."""
+
+    path: str
+    line: int
+    column: int
+    field: str
+    message: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.path}:{self.line}:{self.column}"
+        field = f" {self.field}:" if self.field else ""
+        return f"{where}:{field} {self.message}" + (f" ({self.hint})" if self.hint else "")
+
+
+class SpecError(TradewindError):
+    """A job or configuration file with problems; str() lists every one, a line each."""
+
+    exit_code = 3
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("\n".join(str(p) for p in problems))
+        self.problems = tuple(problems)
+
+
+class NotFoundError(TradewindError):
+    exit_code = 4
+
+
+class ProviderFailure(TradewindError):
+    exit_code = 5
+
+
+class MissingExtraError(TradewindError):
+    """Names the pip command that installs what is missing."""
+
+    exit_code = 5
+
+    def __init__(self, module: str, extra: str) -> None:
+        super().__init__(
+            f"this needs {module}, which is not installed", hint=f"pip install 'tradewind[{extra}]'"
+        )
+
+
+class StoreError(TradewindError):
+    exit_code = 5
+
+
+class StoreVersionError(StoreError):
+    pass
+
+
+class NotLeaderError(StoreError):
+    pass
+
+
+class SiteError(TradewindError):
+    exit_code = 5
+
+
+class InfeasibleError(TradewindError):
+    exit_code = 6
+
+
+class StalePlanError(TradewindError):
+    exit_code = 7
+
+
+class PartialFailure(TradewindError):
+    exit_code = 8
+
+
+class RailError(TradewindError):
+    exit_code = 9

@@ -1,0 +1,48 @@
+"""Event and Entry: the audit trail and the money, both append-only. Must not know how they are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+EntryKind = Literal["compute", "minimum_charge", "egress", "storage", "correction"]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Who did what, when and why. `data` holds the figures behind `message`."""
+
+    id: str
+    at_ms: int
+    kind: str  # dotted: job.submitted, run.training, migration.step, plan.decided, instance.notice, ...
+    message: str
+    actor: str  # "user:NAME", "control-plane", "provider:local"
+    job_id: str | None = None
+    run_id: str | None = None
+    migration_id: str | None = None
+    plan_id: str | None = None
+    data: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
+    project: str = "default"
+    owner: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Signed nano-USD of one run over one period. Never edited: a correction is a new row with `reverses`."""
+
+    id: str
+    run_id: str
+    job_id: str
+    period_start_ms: int
+    period_end_ms: int
+    kind: EntryKind
+    amount_nano_usd: int
+    basis: Literal["estimated", "billed"]
+    offer_id: str
+    at_ms: int
+    reverses: str | None = None
+    project: str = "default"
+    owner: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)

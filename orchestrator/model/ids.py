@@ -1,0 +1,26 @@
+"""Prefixed ids that sort by time: `job_01JD3K...`. Must not know a clock or a random source: both are passed in."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford base 32: sorts like the number, no I L O U
+
+
+class RandomBits(Protocol):
+    """The part of random.Random that ids need."""
+
+    def getrandbits(self, k: int, /) -> int: ...
+
+
+def new_id(prefix: str, now_ms: int, random: RandomBits) -> str:
+    """`prefix_` + 9 characters of time (45 bits of ms) + 6 of randomness (30 bits)."""
+    return f"{prefix}_{_base32(now_ms, 9)}{_base32(random.getrandbits(30), 6)}"
+
+
+def _base32(value: int, width: int) -> str:
+    chars = []
+    for _ in range(width):
+        chars.append(_ALPHABET[value & 31])
+        value >>= 5
+    return "".join(reversed(chars))

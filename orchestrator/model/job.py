@@ -1,0 +1,184 @@
+"""Job: what the user wants trained, as frozen values. Must not know YAML, providers' libraries or where it runs.
+
+Durations are market seconds, sizes bytes, money nano-USD; instants epoch milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from providers.offer import CapacityType
+
+Scalar = str | int | float | bool | None
+Args = Mapping[str, "Scalar | list[Scalar] | dict[str, Scalar]"]
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """cost^cost_weight x time^time_weight is minimised: cheapest = (1, 0), fastest = (0, 1).
+
+    Source: Narayanan et al. 2020 (objectives cost, time and cost^a x time^(1-a)).
+    """
+
+    cost_weight: float = 1.0
+    time_weight: float = 0.0
+
+    @property
+    def name(self) -> str:
+        if self.time_weight == 0:
+            return "cheapest"
+        if self.cost_weight == 0:
+            return "fastest"
+        return f"cost^{self.cost_weight:g} x time^{self.time_weight:g}"
+
+
+CHEAPEST = Objective(1.0, 0.0)
+FASTEST = Objective(0.0, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainSpec:
+    """The work: `entry` ("module:function", called with **args) or `script`, for `steps` optimiser steps.
+
+    With `epochs` instead of `steps` the trainer itself learns how many steps that is.
+    `secrets` are names only: values come from the submitter's environment and are never stored.
+    """
+
+    entry: str | None
+    script: str | None
+    args: Args
+    workdir: str  # absolute
+    env: Mapping[str, str]
+    secrets: tuple[str, ...]
+    steps: int | None
+    epochs: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRequest:
+    """A canonical GPU name and how many of it one node must have."""
+
+    name: str
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What a node must have. Empty `gpus` and no `gpu_memory_bytes`: any instance that has `cpu` and `memory_bytes`."""
+
+    gpus: tuple[GpuRequest, ...] = ()
+    gpu_memory_bytes: tuple[int, int | None] | None = None  # at least, at most
+    cpu: int | None = None
+    memory_bytes: int | None = None
+    nodes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Shell-style patterns of clouds and regions that may be used; empty: everywhere that is enabled."""
+
+    clouds: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointSpec:
+    """Where checkpoints go (None: the state folder), how many are kept, and the share of time they may take."""
+
+    to: str | None = None
+    keep: int = 3
+    max_overhead: float = 0.035  # CheckFreq (FAST '21): within 3.5 % of the run time
+
+
+@dataclass(frozen=True, slots=True)
+class DataSource:
+    source: str
+    mount: str
+    size_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSpec:
+    """A path below the run's output folder that `tradewind fetch` brings back."""
+
+    path: str
+    keep: Literal["all", "last", "best"] = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Reproducible:
+    """Thread count and deterministic algorithms: what bit-exactness is promised for."""
+
+    threads: int = 1
+    deterministic: bool = True
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """A validated job file: everything that the user said, nothing that the system decided."""
+
+    name: str
+    train: TrainSpec
+    project: str = "default"
+    labels: Mapping[str, str] = field(default_factory=dict)
+    data: tuple[DataSource, ...] = ()
+    outputs: tuple[OutputSpec, ...] = ()
+    resources: Resources = Resources()
+    objective: Objective = CHEAPEST
+    deadline_s: float | None = None  # from submission
+    deadline_at_ms: int | None = None  # or absolute
+    budget_nano_usd: int | None = None
+    capacity: tuple[CapacityType, ...] = (CapacityType.SPOT, CapacityType.ON_DEMAND)
+    where: Where = Where()
+    checkpoint: CheckpointSpec = CheckpointSpec()
+    reproducible: Reproducible = Reproducible()
+    standby: Literal["none", "warm"] = "none"
+    probe: bool = True
+    retries: int = 5
+    max_duration_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A submitted spec with its identity. `state` is what the control plane makes of it."""
+
+    id: str
+    spec: JobSpec
+    owner: str
+    submitted_at_ms: int
+    state: JobState
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def project(self) -> str:
+        return self.spec.project
+
+    @property
+    def deadline_at_ms(self) -> int | None:
+        """The absolute deadline in market time, None without one."""
+        if self.spec.deadline_at_ms is not None:
+            return self.spec.deadline_at_ms
+        if self.spec.deadline_s is not None:
+            return self.submitted_at_ms + int(self.spec.deadline_s * 1000)
+        return None
+
+
+JobState = Literal[
+    "queued",  # accepted, waits for a placement (or for an offer that fits)
+    "starting",  # its first or next run is being brought up
+    "running",
+    "migrating",  # runs while its successor is being brought up, or between the two
+    "pausing",
+    "paused",  # by the user or by its budget; holds a checkpoint and no instance
+    "cancelling",
+    "finished",
+    "failed",
+    "cancelled",
+]
+TERMINAL: frozenset[str] = frozenset({"finished", "failed", "cancelled"})

@@ -1,0 +1,75 @@
+"""Plan: what `decide` proposes, immutable and explained. Must not know how it is applied."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Action = Literal["place", "stay", "move", "wait", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A number with its interval (10th to 90th percentile) and where it comes from."""
+
+    value: float
+    low: float
+    high: float
+    provenance: str
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """An offer that was looked at. `reason` is the ONE binding reason why it was not chosen (empty: it was)."""
+
+    offer_id: str
+    nano_usd_per_hour: int
+    price_age_s: float
+    steps_per_s: float | None  # per market second
+    nano_usd_per_step: float | None
+    cost_nano_usd: int | None  # expected, to finish
+    cost_low_nano_usd: int | None
+    cost_high_nano_usd: int | None
+    duration_s: float | None  # expected, to finish, market seconds
+    feasible: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """What to do with one job, and why.
+
+    `alternatives` is ranked: the chosen one first, then feasible ones by objective, then the infeasible.
+    `baseline` is the cheapest on-demand offer that meets the constraints (what one would pay without us).
+    `would_move_below` is the $/h of the best other offer under which this job would move (None: never).
+    """
+
+    job_id: str
+    action: Action
+    offer_id: str | None
+    reason: str
+    cost_nano_usd: int | None
+    finish_at_ms: int | None
+    saving_nano_usd: int
+    alternatives: tuple[Alternative, ...]
+    baseline: Alternative | None
+    throughput: Estimate | None
+    would_move_below_nano_usd_per_hour: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One placement per job. `id` is a digest of everything in it: equal inputs give the equal plan."""
+
+    id: str
+    at_ms: int
+    market_digest: str
+    simulated: bool
+    placements: tuple[Placement, ...]
+
+    def placement(self, job_id: str) -> Placement:
+        """The placement of a job. Raises KeyError."""
+        for placement in self.placements:
+            if placement.job_id == job_id:
+                return placement
+        raise KeyError(job_id)

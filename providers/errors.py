@@ -1,0 +1,75 @@
+"""What can go wrong at a provider, in words that every provider shares.
+
+ProviderError
+ +- CapacityError      no such machine there now; another zone, type or moment may have one
+ +- QuotaError         the account may not have more of it
+ +- PriceError         the spot price exceeds the maximum that was asked
+ +- ThrottledError     too many calls; the same call later
+ +- AuthError          credentials missing, expired or not allowed
+ +- ConflictError      the token was used before for something else
+ +- NotFoundError      no such instance or offer
+ +- UnavailableError   the provider did not answer, or answered with a fault of its own; the call MAY have taken effect
+
+Must not know: jobs, exit codes. `scope` says how far the verdict reaches, so that a caller knows what to avoid.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Scope = Literal["request", "zone", "region", "cloud", "account"]
+
+
+class ProviderError(Exception):
+    """Base of all. `hint` is the remedy in one sentence."""
+
+    scope: Scope = "request"
+    retryable = False
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        scope: Scope | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.hint = hint
+        self.retry_after_s = retry_after_s
+        if scope is not None:
+            self.scope = scope
+
+
+class CapacityError(ProviderError):
+    scope: Scope = "zone"
+
+
+class QuotaError(ProviderError):
+    scope: Scope = "region"
+
+
+class PriceError(ProviderError):
+    scope: Scope = "zone"
+
+
+class ThrottledError(ProviderError):
+    scope: Scope = "account"
+    retryable = True
+
+
+class AuthError(ProviderError):
+    scope: Scope = "account"
+
+
+class ConflictError(ProviderError):
+    pass
+
+
+class NotFoundError(ProviderError):
+    pass
+
+
+class UnavailableError(ProviderError):
+    scope: Scope = "region"
+    retryable = True

@@ -1,0 +1,61 @@
+"""Money: integers of nano-USD, and the one integral that turns prices and seconds into a cost.
+
+Must not know: who pays, or why. The ledger and the providers' own bills both use `cost_nano_usd`, so that they can
+be compared to the nano-dollar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+
+NANO_USD = 1_000_000_000
+MS_PER_HOUR = 3_600_000
+
+
+def usd(amount: str | int | float | Decimal) -> int:
+    """Dollars -> nano-USD. Exact for str, int and Decimal; a float is read through its shortest decimal form."""
+    return int((Decimal(str(amount)) * NANO_USD).to_integral_value())
+
+
+def format_usd(nano_usd: int, places: int = 2) -> str:
+    """nano-USD -> `$1,234.56`; amounts below a cent keep enough digits to be told from zero."""
+    if nano_usd != 0 and abs(nano_usd) < NANO_USD // 100:
+        places = max(places, 6)
+    sign = "-" if nano_usd < 0 else ""
+    return f"{sign}${Decimal(abs(nano_usd)) / NANO_USD:,.{places}f}"
+
+
+def cost_nano_usd(
+    changes: Sequence[tuple[int, int]] | Iterable[tuple[int, int]], start_ms: int, end_ms: int
+) -> int:
+    """Cost of being billed from `start_ms` to `end_ms` at a piecewise-constant price.
+
+    `changes` are (effective_at_ms, nano_usd_per_hour), ascending in time; the first one in force at `start_ms` must be
+    at or before it. The sum is exact in integers (nano-USD x ms) and rounded down once, at the end.
+
+    Raises ValueError when no price is in force at `start_ms` or the changes are out of order.
+    """
+    if end_ms <= start_ms:
+        return 0
+    total = 0
+    price: int | None = None
+    since = start_ms
+    last = None
+    for at_ms, per_hour in changes:
+        if last is not None and at_ms < last:
+            raise ValueError("price changes are out of order")
+        last = at_ms
+        if at_ms >= end_ms:
+            break
+        if at_ms <= start_ms:
+            price = per_hour
+            continue
+        if price is None:
+            break
+        total += price * (at_ms - since)
+        since, price = at_ms, per_hour
+    if price is None:
+        raise ValueError(f"no price is known at {start_ms}")
+    total += price * (end_ms - since)
+    return total // MS_PER_HOUR

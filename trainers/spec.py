@@ -1,0 +1,65 @@
+"""TrainerSpec: what a trainer process is told, as JSON in the file that $TRADEWIND_SPEC names.
+
+Must not know: clouds, money, Ray, the orchestrator. Written by whoever starts the trainer; read by trainers.session.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+SPEC_VARIABLE = "TRADEWIND_SPEC"
+CONTROL_VARIABLE = "TRADEWIND_CONTROL_DIR"
+OUTPUT_VARIABLE = "TRADEWIND_OUTPUT_DIR"
+CHECKPOINT_VARIABLE = "TRADEWIND_CHECKPOINT_DIR"
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerSpec:
+    """One run of a job.
+
+    `throttle` in (0, 1]: the fraction of this host's speed that the (simulated) machine has; the session sleeps the
+    rest of each step. `generation` fences: the run may commit only from when `fence/<generation>` exists, and trains only
+    then. `manifest` names the checkpoint to start from (None: the newest that counts; none at all: from scratch).
+    """
+
+    job_id: str
+    run_id: str
+    generation: int
+    attempt: int
+    checkpoint_root: str  # folder; the job's checkpoints are below <root>/<job_id>
+    control_dir: str
+    output_dir: str
+    workdir: str
+    entry: str | None = None  # "module:function"
+    script: str | None = None
+    args: Mapping[str, object] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
+    steps: int | None = None
+    epochs: int | None = None
+    keep: int = 3
+    max_overhead: float = 0.035
+    threads: int = 1
+    deterministic: bool = True
+    seed: int = 0
+    throttle: float = 1.0
+    manifest: str | None = None
+
+    def to_json(self) -> dict[str, object]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, object]) -> TrainerSpec:
+        """Raises TypeError when a field is missing or unknown."""
+        return cls(**data)  # type: ignore[arg-type]
+
+    def save(self, path: Path) -> None:
+        path.write_text(json.dumps(self.to_json()))
+
+    @classmethod
+    def load(cls, path: Path) -> TrainerSpec:
+        """Raises OSError and ValueError."""
+        return cls.from_json(json.loads(path.read_text()))
