@@ -1,0 +1,134 @@
+"""Tradewind's SDK: `orchestrator.Client`, the nouns of a job, and the errors. Everything loads when it is first used.
+
+Must not load anything by itself: `import orchestrator` costs a few milliseconds and creates nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from orchestrator.client import Client
+    from orchestrator.config import Config, load_config
+    from orchestrator.errors import (
+        InfeasibleError,
+        MissingExtraError,
+        NotFoundError,
+        NotLeaderError,
+        PartialFailure,
+        Problem,
+        ProviderFailure,
+        RailError,
+        SiteError,
+        SpecError,
+        StalePlanError,
+        StoreError,
+        StoreVersionError,
+        TradewindError,
+        UsageError,
+    )
+    from orchestrator.model import (
+        CHEAPEST,
+        FASTEST,
+        CheckpointSpec,
+        DataSource,
+        GpuRequest,
+        JobSpec,
+        Objective,
+        OutputSpec,
+        Reproducible,
+        Resources,
+        TrainSpec,
+        Where,
+    )
+    from orchestrator.services.jobfile import job_from_mapping, load_job
+    from orchestrator.services.views import to_json
+
+_HOMES = {
+    "orchestrator.client": ("Client",),
+    "orchestrator.config": ("Config", "load_config"),
+    "orchestrator.errors": (
+        "InfeasibleError",
+        "MissingExtraError",
+        "NotFoundError",
+        "NotLeaderError",
+        "PartialFailure",
+        "Problem",
+        "ProviderFailure",
+        "RailError",
+        "SiteError",
+        "SpecError",
+        "StalePlanError",
+        "StoreError",
+        "StoreVersionError",
+        "TradewindError",
+        "UsageError",
+    ),
+    "orchestrator.model": (
+        "CHEAPEST",
+        "CheckpointSpec",
+        "DataSource",
+        "FASTEST",
+        "GpuRequest",
+        "JobSpec",
+        "Objective",
+        "OutputSpec",
+        "Reproducible",
+        "Resources",
+        "TrainSpec",
+        "Where",
+    ),
+    "orchestrator.services.jobfile": ("job_from_mapping", "load_job"),
+    "orchestrator.services.views": ("to_json",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "CHEAPEST",
+    "FASTEST",
+    "CheckpointSpec",
+    "Client",
+    "Config",
+    "DataSource",
+    "GpuRequest",
+    "InfeasibleError",
+    "JobSpec",
+    "MissingExtraError",
+    "NotFoundError",
+    "NotLeaderError",
+    "Objective",
+    "OutputSpec",
+    "PartialFailure",
+    "Problem",
+    "ProviderFailure",
+    "RailError",
+    "Reproducible",
+    "Resources",
+    "SiteError",
+    "SpecError",
+    "StalePlanError",
+    "StoreError",
+    "StoreVersionError",
+    "TradewindError",
+    "TrainSpec",
+    "UsageError",
+    "Where",
+    "job_from_mapping",
+    "load_config",
+    "load_job",
+    "to_json",
+]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

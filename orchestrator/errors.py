@@ -20,7 +20,7 @@ TradewindError            1
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 
@@ -40,7 +40,10 @@ class UsageError(TradewindError):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One mistake in a file: where (1-based line and column), which field, what, and what to do."""
+    """One mistake in a file: where (1-based line and column), which field, what, and what to do.
+
+    `line` is 0 where there is no file: a mapping from Python, an environment variable, a flag.
+    """
 
     path: str
     line: int
@@ -50,9 +53,9 @@ class Problem:
     hint: str = ""
 
     def __str__(self) -> str:
-        where = f"{self.path}:{self.line}:{self.column}"
+        where = f"{self.path}:{self.line}:{self.column}:" if self.line else f"{self.path}:"
         field = f" {self.field}:" if self.field else ""
-        return f"{where}:{field} {self.message}" + (f" ({self.hint})" if self.hint else "")
+        return f"{where}{field} {self.message}" + (f" ({self.hint})" if self.hint else "")
 
 
 class SpecError(TradewindError):
@@ -63,6 +66,15 @@ class SpecError(TradewindError):
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("\n".join(str(p) for p in problems))
         self.problems = tuple(problems)
+
+
+def did_you_mean(word: str, options: Iterable[str]) -> str:
+    """`did you mean "x"?` for the option nearest to `word`; empty when none is near."""
+    import difflib  # only ever needed on the way to an error
+
+    by_folded = {option.casefold(): option for option in options}
+    near = difflib.get_close_matches(word.casefold(), by_folded, n=1)
+    return f'did you mean "{by_folded[near[0]]}"?' if near else ""
 
 
 class NotFoundError(TradewindError):
@@ -79,9 +91,7 @@ class MissingExtraError(TradewindError):
     exit_code = 5
 
     def __init__(self, module: str, extra: str) -> None:
-        super().__init__(
-            f"this needs {module}, which is not installed", hint=f"pip install 'tradewind[{extra}]'"
-        )
+        super().__init__(f"this needs {module}, which is not installed", hint=f"pip install 'tradewind[{extra}]'")
 
 
 class StoreError(TradewindError):

@@ -7,7 +7,8 @@ ProviderError
  +- ThrottledError     too many calls; the same call later
  +- AuthError          credentials missing, expired or not allowed
  +- ConflictError      the token was used before for something else
- +- NotFoundError      no such instance or offer
+ +- NotFoundError      no such instance, offer or provider
+ +- SetupError         a library or file of ours that the provider needs is missing or damaged; nothing was sent
  +- UnavailableError   the provider did not answer, or answered with a fault of its own; the call MAY have taken effect
 
 Must not know: jobs, exit codes. `scope` says how far the verdict reaches, so that a caller knows what to avoid.
@@ -68,6 +69,10 @@ class ConflictError(ProviderError):
 
 class NotFoundError(ProviderError):
     pass
+
+
+class SetupError(ProviderError):
+    scope: Scope = "cloud"
 
 
 class UnavailableError(ProviderError):

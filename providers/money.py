@@ -26,9 +26,7 @@ def format_usd(nano_usd: int, places: int = 2) -> str:
     return f"{sign}${Decimal(abs(nano_usd)) / NANO_USD:,.{places}f}"
 
 
-def cost_nano_usd(
-    changes: Sequence[tuple[int, int]] | Iterable[tuple[int, int]], start_ms: int, end_ms: int
-) -> int:
+def cost_nano_usd(changes: Sequence[tuple[int, int]] | Iterable[tuple[int, int]], start_ms: int, end_ms: int) -> int:
     """Cost of being billed from `start_ms` to `end_ms` at a piecewise-constant price.
 
     `changes` are (effective_at_ms, nano_usd_per_hour), ascending in time; the first one in force at `start_ms` must be

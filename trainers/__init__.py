@@ -1,0 +1,58 @@
+"""trainers: the work. Makes a PyTorch loop stoppable, movable and bit-exactly resumable on a bare rented node.
+
+Must not know: clouds, money, Ray, the orchestrator. torch is loaded when something that needs it is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from trainers.errors import (
+    CheckpointError,
+    CheckpointFull,
+    CheckpointReadOnly,
+    DamagedCheckpoint,
+    EntryError,
+    FencedError,
+    LoaderError,
+    StateError,
+    TrainerError,
+)
+from trainers.spec import TrainerSpec
+
+if TYPE_CHECKING:
+    from trainers.data.loader import ResumableLoader
+    from trainers.loop import Run
+    from trainers.runner import execute
+    from trainers.session import attach
+
+__all__ = [
+    "CheckpointError",
+    "CheckpointFull",
+    "CheckpointReadOnly",
+    "DamagedCheckpoint",
+    "EntryError",
+    "FencedError",
+    "LoaderError",
+    "ResumableLoader",
+    "Run",
+    "StateError",
+    "TrainerError",
+    "TrainerSpec",
+    "attach",
+    "execute",
+]
+
+_LAZY = {
+    "ResumableLoader": "trainers.data.loader",
+    "Run": "trainers.loop",
+    "attach": "trainers.session",
+    "execute": "trainers.runner",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,6 +1,6 @@
 """TrainerSpec: what a trainer process is told, as JSON in the file that $TRADEWIND_SPEC names.
 
-Must not know: clouds, money, Ray, the orchestrator. Written by whoever starts the trainer; read by trainers.session.
+Must not know: clouds, money, Ray, the orchestrator. Written by whoever starts the trainer.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ CHECKPOINT_VARIABLE = "TRADEWIND_CHECKPOINT_DIR"
 class TrainerSpec:
     """One run of a job.
 
-    `throttle` in (0, 1]: the fraction of this host's speed that the (simulated) machine has; the session sleeps the
-    rest of each step. `generation` fences: the run may commit only from when `fence/<generation>` exists, and trains only
-    then. `manifest` names the checkpoint to start from (None: the newest that counts; none at all: from scratch).
+    `throttle` in (0, 1]: the fraction of this host's speed that the (simulated) machine has; the session sleeps
+    the rest of each step. `generation` fences: the run commits and trains only from when `fence/<generation>`
+    exists. `manifest` names the checkpoint to start from (None: the newest that counts; if none, from scratch).
     """
 
     job_id: str

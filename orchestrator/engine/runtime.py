@@ -15,7 +15,8 @@ from typing import Literal, Protocol
 TrainerState = Literal[
     "absent",  # no actor of this run exists (not started, or gone with its node)
     "silent",  # it exists but has not answered for a while: suspected
-    "starting",  # actor up, the job's code is being loaded
+    "starting",  # actor up, libraries or the job's code are being loaded
+    "prepared",  # libraries loaded; waits for `start`
     "restored",  # checkpoint loaded and verified; waits for its generation's fence
     "training",
     "holding",  # checkpoint written, waits (a migration's source)
@@ -33,7 +34,6 @@ class RunSpec:
     run_id: str
     job_id: str
     generation: int
-    instance_id: str
     trainer: Mapping[str, object]
     secrets: Mapping[str, str]  # values, passed in memory only
 
@@ -65,7 +65,7 @@ class RunReport:
 class Runtime(Protocol):
     """One per site."""
 
-    def bootstrap(self, *, token: str, throttle: float) -> str:
+    def bootstrap(self, *, token: str) -> str:
         """The user data that makes a machine a node of this site (found again by `token`)."""
         ...
 
@@ -73,8 +73,13 @@ class Runtime(Protocol):
         """Nodes that have joined and are alive: launch token -> node address."""
         ...
 
-    def start(self, spec: RunSpec, token: str) -> None:
-        """Begin executing a run on the node of `token`. Idempotent by run id."""
+    def prepare(self, run_id: str, token: str) -> None:
+        """Bring up the run's process on the node of `token`, libraries loaded, without beginning. Idempotent."""
+        ...
+
+    def start(self, spec: RunSpec) -> None:
+        """Begin executing a prepared run: it restores, then waits for its fence. Asked once per run id by the engine,
+        again only after a crash between asking and writing that down."""
         ...
 
     def reports(self, run_ids: Sequence[str]) -> Mapping[str, RunReport]:
@@ -82,7 +87,7 @@ class Runtime(Protocol):
         ...
 
     def hold(self, run_id: str) -> None:
-        """Ask it to write a checkpoint at the next step boundary and to wait there (it resumes by itself after 30 s)."""
+        """Ask it to write a checkpoint at the next step boundary and wait there (it trains on by itself after 30 s)."""
         ...
 
     def unhold(self, run_id: str) -> None:

@@ -1,7 +1,7 @@
 """The nouns, as frozen dataclasses. Pure: no I/O, no clock, no random source."""
 
 from orchestrator.model.event import Entry, EntryKind, Event
-from orchestrator.model.ids import new_id
+from orchestrator.model.ids import derived_id, new_id
 from orchestrator.model.job import (
     CHEAPEST,
     FASTEST,
@@ -53,5 +53,6 @@ __all__ = [
     "Step",
     "TrainSpec",
     "Where",
+    "derived_id",
     "new_id",
 ]

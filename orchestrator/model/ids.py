@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Protocol
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford base 32: sorts like the number, no I L O U
@@ -16,6 +17,12 @@ class RandomBits(Protocol):
 def new_id(prefix: str, now_ms: int, random: RandomBits) -> str:
     """`prefix_` + 9 characters of time (45 bits of ms) + 6 of randomness (30 bits)."""
     return f"{prefix}_{_base32(now_ms, 9)}{_base32(random.getrandbits(30), 6)}"
+
+
+def derived_id(prefix: str, at_ms: int, content: bytes) -> str:
+    """An id of the same shape that depends on nothing but its arguments: equal content, equal id."""
+    bits = int.from_bytes(hashlib.blake2b(content, digest_size=4).digest(), "big") >> 2
+    return f"{prefix}_{_base32(at_ms, 9)}{_base32(bits, 6)}"
 
 
 def _base32(value: int, width: int) -> str:

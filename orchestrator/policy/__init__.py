@@ -1,0 +1,9 @@
+"""The decision: where each job should run, as a pure function. Same inputs, byte-identical Plan.
+
+Must not know: stores, engines, Ray, clouds; how a plan is applied.
+"""
+
+from orchestrator.policy.decide import decide
+from orchestrator.policy.demand import Demand, Rails, Running
+
+__all__ = ["Demand", "Rails", "Running", "decide"]

@@ -1,0 +1,35 @@
+"""The store: everything that must survive, in SQLite by default and in Postgres by URL.
+
+Must not know policies, providers' libraries, Ray or the command line. Alembic is imported only to make or upgrade a
+store, SQLAlchemy's ORM never.
+"""
+
+from orchestrator.store.codec import Codec, CodecError, decode, encode
+from orchestrator.store.commands import Command
+from orchestrator.store.jobs import JobFactFields, JobFacts
+from orchestrator.store.leader import TAKEOVER_S, LeaderInfo, Leadership
+from orchestrator.store.market import AvailabilityPoint, Poll
+from orchestrator.store.plans import PerfPoint
+from orchestrator.store.runs import MigrationFields, RunFields
+from orchestrator.store.store import Store
+from orchestrator.store.tx import Tx
+
+__all__ = [
+    "TAKEOVER_S",
+    "AvailabilityPoint",
+    "Codec",
+    "CodecError",
+    "Command",
+    "JobFactFields",
+    "JobFacts",
+    "LeaderInfo",
+    "Leadership",
+    "MigrationFields",
+    "PerfPoint",
+    "Poll",
+    "RunFields",
+    "Store",
+    "Tx",
+    "decode",
+    "encode",
+]

@@ -1,0 +1,10 @@
+"""A deterministic cloud in memory, with faults: the reference implementation of the Provider contract.
+
+Must not know: jobs, other providers.
+"""
+
+from providers.fake.cloud import Behaviour, Bill, FakeCloud, default_catalog
+from providers.fake.faults import Fault, Faults
+from providers.fake.provider import FakeProvider
+
+__all__ = ["Behaviour", "Bill", "FakeCloud", "FakeProvider", "Fault", "Faults", "default_catalog"]

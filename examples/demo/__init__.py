@@ -1,0 +1,1 @@
+"""The main job, end to end: what `make demo` runs."""

@@ -1,0 +1,30 @@
+"""An LSTM language model on the source text of Python's standard library: a plain PyTorch loop."""
+
+import torch
+from torch.nn import functional
+from torch.utils.data import DataLoader
+
+import trainers  # <- Tradewind 1
+from trainers.data.text import VOCABULARY, CharacterWindows, standard_library_text
+from trainers.models import LSTM
+
+
+def main(steps: int = 750, context: int = 48, width: int = 96, lr: float = 3e-3, batch_size: int = 16) -> None:
+    data = CharacterWindows(standard_library_text(1_000_000), context)
+    model = LSTM(VOCABULARY, layers=2, width=width)
+    optimizer = torch.optim.Adam(model.parameters(), lr=lr)
+    loader = DataLoader(data, batch_size, shuffle=True)
+
+    run = trainers.attach(model=model, optimizer=optimizer, loader=loader, steps=steps)  # <- 2
+    for tokens, targets in run.batches():  # <- 3: was `in loader`
+        loss = functional.cross_entropy(model(tokens).flatten(0, 1), targets.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        run.step(loss)  # <- 4
+    torch.save(model.state_dict(), run.output_dir / "model.pt")  # <- 5: where `tradewind fetch` finds it
+
+
+if __name__ == "__main__":
+    main()

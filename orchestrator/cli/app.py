@@ -1,0 +1,90 @@
+"""The program: its groups of commands, its global options, and what an error becomes.
+
+Loads nothing heavy: each command imports the SDK when it is called, so that `tradewind --help` stays quick.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from orchestrator.cli import control, insight, jobs, market, plans, system
+from orchestrator.cli.session import Globals
+from orchestrator.errors import SpecError, TradewindError
+
+CTRL_C = 130
+READER_GONE = 141
+DEBUG_VARIABLE = "TRADEWIND_DEBUG"
+
+
+class TradewindGroup(TyperGroup):
+    """Turns every error into one message on stderr, a hint and an exit code."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().main(*args, **kwargs)
+        except TradewindError as error:
+            _complain(error)
+            sys.exit(error.exit_code)
+        except Exception as error:
+            if os.environ.get(DEBUG_VARIABLE):
+                traceback.print_exc()
+            sys.stderr.write(f"unexpected error: {type(error).__name__}: {error}\n")
+            sys.stderr.write(
+                "hint: run it again with `tradewind --debug ...` and report the traceback that it prints\n"
+            )
+            sys.exit(1)
+
+    def invoke(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().invoke(*args, **kwargs)
+        except KeyboardInterrupt:
+            sys.stderr.write("\ninterrupted\n")
+            sys.exit(CTRL_C)
+        except BrokenPipeError:
+            # Whoever read our output has left (`| head`): nothing to say, and nothing more to flush at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(READER_GONE)
+
+
+def _complain(error: TradewindError) -> None:
+    if os.environ.get(DEBUG_VARIABLE):
+        traceback.print_exc()
+    prefix = "" if isinstance(error, SpecError) else "error: "
+    sys.stderr.write(f"{prefix}{error}\n")
+    if error.hint:
+        sys.stderr.write(f"hint: {error.hint}\n")
+
+
+app = typer.Typer(
+    name="tradewind",
+    cls=TradewindGroup,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Start with: tradewind doctor, then tradewind submit JOB.yaml",
+)
+
+
+@app.callback()
+def _globals(
+    ctx: typer.Context,
+    state_dir: Annotated[
+        Path | None, typer.Option(help="The state folder, instead of the configured one.", show_default=False)
+    ] = None,
+    debug: Annotated[bool, typer.Option("--debug", help=f"Show tracebacks (or set {DEBUG_VARIABLE}=1).")] = False,
+) -> None:
+    """Trains machine-learning models for the least money that the world's GPU markets allow."""
+    if debug:
+        os.environ[DEBUG_VARIABLE] = "1"
+    ctx.obj = Globals(state_dir=state_dir)
+
+
+for group in (plans, jobs, control, insight, market, system):
+    group.register(app)

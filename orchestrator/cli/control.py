@@ -1,0 +1,78 @@
+"""`migrate`, `pause`, `resume`, `cancel`: a user's orders; the control plane carries them out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestrator.cli.output import Format, Output
+from orchestrator.cli.session import CONTROL, JobArgument, OutputOption, session
+
+if TYPE_CHECKING:
+    from orchestrator.services.views import Accepted
+
+
+def register(app: typer.Typer) -> None:
+    app.command(
+        rich_help_panel=CONTROL,
+        epilog="Example: tradewind migrate gpt --to local/sim-west/sim-west-1a/sim.m/spot",
+    )(migrate)
+    app.command(rich_help_panel=CONTROL, epilog="Example: tradewind pause gpt")(pause)
+    app.command(rich_help_panel=CONTROL, epilog="Example: tradewind resume gpt")(resume)
+    app.command(rich_help_panel=CONTROL, epilog="Example: tradewind cancel gpt --yes")(cancel)
+
+
+def migrate(
+    ctx: typer.Context,
+    job: JobArgument,
+    to: Annotated[
+        str | None, typer.Option(metavar="OFFER", help="Offer id; default: the best other.", show_default=False)
+    ] = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Move a running job now, to a given offer or to the best other one.
+
+    Not a step is lost on the way.
+    """
+    with session(ctx, output) as (client, out):
+        _show(out, client.migrate(job, to))
+
+
+def pause(ctx: typer.Context, job: JobArgument, output: OutputOption = Format.TABLE) -> None:
+    """Write a checkpoint and let the machine go.
+
+    Nothing is billed until `resume`.
+    """
+    with session(ctx, output) as (client, out):
+        _show(out, client.pause(job))
+
+
+def resume(ctx: typer.Context, job: JobArgument, output: OutputOption = Format.TABLE) -> None:
+    """Let a paused job go on from its checkpoint, wherever it is best now."""
+    with session(ctx, output) as (client, out):
+        _show(out, client.resume(job))
+
+
+def cancel(
+    ctx: typer.Context,
+    job: JobArgument,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """End a job for good.
+
+    Its checkpoints, outputs and costs stay.
+    """
+    with session(ctx, output) as (client, out):
+        view = client.job(job)
+        if not yes and not out.confirm(f"Cancel {view.name} at step {view.step}?"):
+            out.note("nothing was cancelled")
+            raise typer.Exit(0)
+        _show(out, client.cancel(view.id))
+
+
+def _show(out: Output, accepted: Accepted) -> None:
+    out.show(accepted)
+    if not accepted.control_plane:
+        out.note("warning: no control plane runs here; it will be done after: tradewind up")

@@ -1,0 +1,139 @@
+"""`queue`, `status`, `logs`, `wait`, `events`, `fetch`: what jobs do and what they leave."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestrator.cli.output import Format, Output
+from orchestrator.cli.session import JOBS, JobArgument, OptionalJobArgument, OutputOption, session
+
+if TYPE_CHECKING:
+    from orchestrator.client import Client
+    from orchestrator.services.views import JobView
+
+FollowOption = Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ends.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command(rich_help_panel=JOBS, epilog="Example: tradewind queue --all")(queue)
+    app.command(rich_help_panel=JOBS, epilog="Example: tradewind status gpt")(status)
+    app.command(rich_help_panel=JOBS, epilog="Example: tradewind logs -f gpt")(logs)
+    app.command(rich_help_panel=JOBS, epilog="Example: tradewind wait gpt --timeout 600")(wait)
+    app.command(rich_help_panel=JOBS, epilog="Example: tradewind events gpt --output json")(events)
+    app.command(rich_help_panel=JOBS, epilog="Example: tradewind fetch gpt --to results/")(fetch)
+
+
+def queue(
+    ctx: typer.Context,
+    all_jobs: Annotated[bool, typer.Option("--all", "-a", help="Also those that have ended.")] = False,
+    project: Annotated[str | None, typer.Option(help="Only of this project.", show_default=False)] = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """List jobs: state, progress, where they run, what they have cost so far."""
+    with session(ctx, output) as (client, out):
+        out.show(client.jobs(ended=all_jobs, project=project))
+
+
+def status(ctx: typer.Context, job: OptionalJobArgument = None, output: OutputOption = Format.TABLE) -> None:
+    """Show one job in detail: its runs, the move in progress, what happened last.
+
+    Without JOB it lists them like `queue`.
+    """
+    with session(ctx, output) as (client, out):
+        out.show(client.jobs() if job is None else client.status(job))
+
+
+def logs(
+    ctx: typer.Context,
+    job: JobArgument,
+    follow: FollowOption = False,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Print what the job wrote, across all its runs.
+
+    Each line begins with the number of the run and its zone, so that a move shows as a change of prefix.
+    """
+    with session(ctx, output) as (client, out):
+        for line in client.logs(job, follow=follow):
+            out.line(line)
+
+
+def wait(
+    ctx: typer.Context,
+    job: JobArgument,
+    timeout: Annotated[
+        float | None, typer.Option(help="Give up after so many real seconds (exit 8).", show_default=False)
+    ] = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Wait until the job ends.
+
+    Exit code 0 if it finished, 8 if it failed or was cancelled.
+    """
+    with session(ctx, output) as (client, out):
+        if not client.control_plane().running:
+            out.note("warning: no control plane runs here, so nothing moves; start it: tradewind up")
+        view = wait_for(client, out, job, timeout)
+        out.show(view)
+        exit_as(view)
+
+
+def events(
+    ctx: typer.Context,
+    job: OptionalJobArgument = None,
+    follow: FollowOption = False,
+    limit: Annotated[int, typer.Option(help="At most so many, the newest.")] = 100,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Show who did what, when and why: the audit trail, oldest first."""
+    with session(ctx, output) as (client, out):
+        if not follow:
+            out.show(client.events(job, limit=limit))
+            return
+        for batch in client.follow_events(job, limit=limit):
+            out.line(batch)
+
+
+def fetch(
+    ctx: typer.Context,
+    job: JobArgument,
+    to: Annotated[
+        Path | None, typer.Option(help="Folder to copy into; default: the job's name.", show_default=False)
+    ] = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Bring back the outputs that the job file names.
+
+    All of them where it names none. Exit code 8 when some are not there yet.
+    """
+    with session(ctx, output) as (client, out):
+        fetched = client.fetch(job, to)
+        out.show(fetched)
+        if fetched.missing:
+            from orchestrator.errors import PartialFailure
+
+            raise PartialFailure(
+                f"the job has not made: {', '.join(fetched.missing)}",
+                hint=f"it may still be running: tradewind status {job}",
+            )
+
+
+def wait_for(client: Client, out: Output, job: str, timeout_s: float | None) -> JobView:
+    """Wait for the end of a job, with a bar on a terminal."""
+    with out.progress() as tick:
+        return client.wait(
+            job,
+            timeout_s=timeout_s,
+            progress=lambda view: tick(f"{view.name} {view.state}", view.step, view.total_steps),
+        )
+
+
+def exit_as(job: JobView) -> None:
+    """Raises PartialFailure unless the job finished."""
+    if job.state != "finished":
+        from orchestrator.errors import PartialFailure
+
+        raise PartialFailure(f"{job.name} {job.state}", hint=f"see why: tradewind logs {job.name}")

@@ -1,0 +1,100 @@
+"""Output: the one place that writes. Data goes to stdout, everything else to stderr.
+
+Understandable without colour; colour only on a terminal and never with NO_COLOR. Must not know: what a view means
+(orchestrator.cli.render turns views into text).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol
+
+from orchestrator.errors import UsageError
+
+if TYPE_CHECKING:
+    from orchestrator.services.views import View
+
+
+class Format(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+
+
+class Ticker(Protocol):
+    """Shows how far something is."""
+
+    def __call__(self, text: str, done: int, total: int | None) -> None: ...
+
+
+class Output:
+    """Writes the results of one command in one format."""
+
+    def __init__(self, output: Format = Format.TABLE) -> None:
+        self.format = output
+
+    def show(self, view: View) -> None:
+        """A result, to stdout."""
+        if self.format is Format.JSON:
+            from orchestrator.services.views import to_json
+
+            self.data(json.dumps(to_json(view), indent=2))
+        else:
+            from orchestrator.cli.render import render
+
+            self.data(render(view, color=self.color))
+
+    def line(self, view: View) -> None:
+        """A result that is one of a stream: one line, at once."""
+        if self.format is Format.JSON:
+            from orchestrator.services.views import to_json
+
+            self.data(json.dumps(to_json(view)))
+        else:
+            from orchestrator.cli.render import render
+
+            self.data(render(view, color=self.color))
+
+    def data(self, text: str) -> None:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+
+    def note(self, text: str) -> None:
+        """Anything that is not the result, to stderr."""
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+
+    @property
+    def color(self) -> bool:
+        return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+    @property
+    def live(self) -> bool:
+        """Whether somebody watches stderr."""
+        return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+    def confirm(self, question: str) -> bool:
+        """Ask on the terminal; anything but y or yes is no. Raises UsageError when nobody can answer."""
+        if not sys.stdin.isatty():
+            raise UsageError("this asks before it acts, and stdin is no terminal", hint="add --yes")
+        sys.stderr.write(f"{question} [y/N] ")
+        sys.stderr.flush()
+        return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+    @contextmanager
+    def progress(self) -> Iterator[Ticker]:
+        """A bar on a terminal; elsewhere nothing."""
+        if not self.live:
+            yield lambda _text, _done, _total: None
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
+        with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task("", total=None)
+            yield lambda text, done, total: bar.update(task, description=text, completed=done, total=total)

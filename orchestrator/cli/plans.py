@@ -1,0 +1,120 @@
+"""`submit`, `plan`, `apply`: look at what would be done, agree, have it done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.output import Format, Output
+from orchestrator.cli.session import PLANNING, OutputOption, session
+
+CHANGES = 10  # `plan --check`: exit code when applying it would start or move something
+
+FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="Job file (YAML).", show_default=False)]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command(rich_help_panel=PLANNING, epilog="Example: tradewind submit examples/gpt.yaml --yes --wait")(submit)
+    app.command(rich_help_panel=PLANNING, epilog="Example: tradewind plan examples/gpt.yaml -o plan.json")(plan)
+    app.command(rich_help_panel=PLANNING, epilog="Example: tradewind apply plan.json")(apply)
+
+
+def submit(
+    ctx: typer.Context,
+    file: FileArgument,
+    yes: YesOption = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and stop.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for the end; exit 8 if it failed.")] = False,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Hand a job over: shows where it would run and what it would cost, asks, then submits it.
+
+    Starts the control plane in the background when none runs.
+    """
+    with session(ctx, output) as (client, out):
+        plan = client.plan(file)
+        if dry_run:
+            out.show(plan)
+            return
+        _review(out, plan)
+        if not yes and not out.confirm("Submit this job?"):
+            out.note("nothing was submitted")
+            raise typer.Exit(0)
+        job = client.submit(plan)
+        out.note(f"submitted {job.name} as {job.id}")
+        try:
+            if not client.control_plane().running:
+                out.note("no control plane runs here: starting one in the background (stop it: tradewind down)")
+                client.up(progress=out.note)
+            if wait:
+                from orchestrator.cli.jobs import wait_for
+
+                job = wait_for(client, out, job.id, None)
+        except KeyboardInterrupt:
+            out.note(f"\n{job.name} is submitted and goes on: tradewind status {job.name}")
+            raise
+        out.show(job)
+        if wait:
+            from orchestrator.cli.jobs import exit_as
+
+            exit_as(job)
+        out.note(f"follow it: tradewind logs -f {job.name}     why there: tradewind explain {job.name}")
+
+
+def plan(
+    ctx: typer.Context,
+    files: Annotated[
+        list[Path] | None, typer.Argument(metavar="[FILE]...", help="Job files.", show_default=False)
+    ] = None,
+    all_jobs: Annotated[bool, typer.Option("--all", help="All submitted jobs that have not ended.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Exit 10 if it would start or move something.")] = False,
+    save: Annotated[Path | None, typer.Option("-o", "--save", help="Save it for `apply`.", show_default=False)] = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Show where jobs would run now, what that would cost, and why not elsewhere.
+
+    Changes nothing.
+    """
+    with session(ctx, output) as (client, out):
+        view = client.plan(*files or (), all_jobs=all_jobs)
+        out.show(view)
+        if save is not None:
+            client.save_plan(view, save)
+            out.note(f"saved; act on it: tradewind apply {save}")
+        if check and view.changes:
+            raise typer.Exit(CHANGES)
+
+
+def apply(
+    ctx: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="PLAN", help="Saved by `plan -o`.", show_default=False)],
+    yes: YesOption = False,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Act on a saved plan exactly as it was reviewed.
+
+    Refuses, with exit code 7, when the market or the jobs moved since, and says what did.
+    """
+    with session(ctx, output) as (client, out):
+        view = client.load_plan(file)
+        client.check_plan(view)
+        _review(out, view)
+        if not yes and not out.confirm("Apply this plan?"):
+            out.note("nothing was changed")
+            raise typer.Exit(0)
+        accepted = client.apply(view)
+        out.show(accepted)
+        if not accepted.control_plane:
+            out.note("no control plane runs here: starting one in the background (stop it: tradewind down)")
+            client.up(progress=out.note)
+
+
+def _review(out: Output, view: object) -> None:
+    from orchestrator.cli.render import render
+    from orchestrator.services.views import PlanView
+
+    assert isinstance(view, PlanView)
+    out.note(render(view, color=False))

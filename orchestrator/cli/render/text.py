@@ -1,0 +1,124 @@
+"""Tables, units and colour of the terminal. Must not know: any view.
+
+Everything that a user or a job wrote is made harmless here: control characters could rewrite the screen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from unicodedata import category, east_asian_width
+
+from orchestrator.services.readable import iso
+from providers.money import format_usd
+
+SIMULATED = "simulated"
+_CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+_STATES = {
+    "running": "green",
+    "finished": "green",
+    "ok": "green",
+    "failed": "red",
+    "fail": "red",
+    "cancelled": "yellow",
+    "paused": "yellow",
+    "warn": "yellow",
+    "migrating": "cyan",
+    "starting": "cyan",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Paint:
+    """Colours text, or does not."""
+
+    on: bool
+
+    def __call__(self, text: str, style: str) -> str:
+        return f"\x1b[{_CODES[style]}m{text}\x1b[0m" if self.on else text
+
+    def state(self, text: str, state: str | None = None) -> str:
+        """A word in the colour of a state; never the only sign of it."""
+        style = _STATES.get(state if state is not None else text.strip())
+        return self(text, style) if style is not None else text
+
+
+def clean(text: str) -> str:
+    """Without control characters, on one line."""
+    return "".join(" " if category(c) in ("Cc", "Cf", "Zl", "Zp", "Cs") else c for c in text)
+
+
+def table(
+    head: Sequence[str], rows: Sequence[Sequence[str]], paint: Paint, *, right: Sequence[int] = (), state: int = -1
+) -> str:
+    """Aligned columns under a dim head; `right` are columns of numbers, `state` is coloured by its word."""
+    cells = [[clean(cell) for cell in row] for row in rows]
+    widths = [max(_width(row[i]) for row in [list(head), *cells]) for i in range(len(head))]
+    lines = []
+    if any(head):
+        lines.append(paint("  ".join(_pad(h, widths[i], i in right) for i, h in enumerate(head)).rstrip(), "dim"))
+    for row in cells:
+        padded = [_pad(cell, widths[i], i in right) for i, cell in enumerate(row)]
+        if state >= 0:
+            padded[state] = paint.state(padded[state])
+        lines.append("  ".join(padded).rstrip())
+    return "\n".join(lines)
+
+
+def _width(text: str) -> int:
+    return sum(2 if east_asian_width(c) in "WF" else 0 if category(c) == "Mn" else 1 for c in text)
+
+
+def _pad(text: str, width: int, right: bool) -> str:
+    space = " " * (width - _width(text))
+    return space + text if right else text + space
+
+
+def money(nano_usd: int | None, places: int = 2) -> str:
+    return "-" if nano_usd is None else format_usd(nano_usd, places)
+
+
+def rate(nano_usd_per_hour: int | None) -> str:
+    """`$1.2100/h`."""
+    return "-" if nano_usd_per_hour is None else f"{format_usd(nano_usd_per_hour, 4)}/h"
+
+
+def span(seconds: float | None) -> str:
+    """`38 s`, `12 min`, `18.4 h`, `3.2 d`."""
+    if seconds is None:
+        return "-"
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.1f} d"
+
+
+def instant(at_ms: int | None) -> str:
+    """`2026-11-21 10:03:26 UTC`."""
+    return "-" if at_ms is None else f"{iso(at_ms)[:19].replace('T', ' ')} UTC"
+
+
+def moment(at_ms: int) -> str:
+    """`11-21 10:03:26`, for columns."""
+    return iso(at_ms)[5:19].replace("T", " ")
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    return "-" if value is None else f"{value:.{digits}g}"
+
+
+def progress(step: int, total: int | None) -> str:
+    """`1200/20000 (6%)`."""
+    if not total:
+        return str(step)
+    return f"{step}/{total} ({min(step / total, 1):.0%})"
+
+
+def note_simulated(simulated: bool, what: str = "prices and costs") -> str:
+    return f"{what} are {SIMULATED}: a market on this machine, no real money" if simulated else ""
+
+
+def blocks(*parts: str) -> str:
+    """Parts under each other; empty ones are left out."""
+    return "\n".join(part for part in parts if part)

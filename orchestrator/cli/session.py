@@ -1,0 +1,53 @@
+"""What the commands share: option types, the client that they call and the output that they write to.
+
+Must not know: any particular command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestrator.cli import complete
+from orchestrator.cli.output import Format, Output
+
+if TYPE_CHECKING:
+    from orchestrator.client import Client
+
+PLANNING = "Planning"
+JOBS = "Jobs"
+CONTROL = "Control"
+INSIGHT = "Insight"
+MARKET = "Market"
+SYSTEM = "System"
+
+JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Job id or name.", autocompletion=complete.jobs)]
+OptionalJobArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="[JOB]", help="Job id or name.", autocompletion=complete.jobs, show_default=False),
+]
+OutputOption = Annotated[Format, typer.Option("--output", help="How to write the result to stdout.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Globals:
+    """Options given before the command."""
+
+    state_dir: Path | None = None
+
+
+@contextmanager
+def session(ctx: typer.Context, output: Format = Format.TABLE) -> Iterator[tuple[Client, Output]]:
+    """The SDK and the output of one command."""
+    from orchestrator.client import Client
+    from orchestrator.config import load_config
+
+    options = ctx.find_object(Globals) or Globals()
+    overrides = {} if options.state_dir is None else {"state_dir": str(options.state_dir)}
+    with Client(load_config(overrides)) as client:
+        yield client, Output(output)

@@ -1,0 +1,254 @@
+"""Client: the SDK. The command line stands on it; a shared daemon will speak its methods over HTTP.
+
+In-process: it opens the state folder itself, when the first method needs it. Arguments and results are frozen
+dataclasses that serialise (orchestrator.services.views.to_json). Must not know: how anything is shown.
+
+    client = orchestrator.Client()
+    plan = client.plan("gpt.yaml")
+    job, = client.submit(plan)
+    client.wait(job.id)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from orchestrator.config import Config, load_config
+from orchestrator.engine.world import World, open_world
+from orchestrator.errors import UsageError
+from orchestrator.model import JobSpec
+from orchestrator.services import apply as applying
+from orchestrator.services import (
+    commands,
+    events,
+    explain,
+    fetch,
+    jobs,
+    logs,
+    offers,
+    plan,
+    report,
+    settings,
+    submit,
+    wait,
+)
+from orchestrator.services.control_plane import control_plane
+from orchestrator.services.jobfile import load_job
+from orchestrator.services.views import (
+    Accepted,
+    ControlPlaneView,
+    Diagnosis,
+    EventList,
+    Explanation,
+    Fetched,
+    JobList,
+    JobView,
+    LogLine,
+    OfferList,
+    PlanView,
+    ReportView,
+    SettingList,
+    StatusView,
+)
+
+Progress = Callable[[str], None]
+
+
+def _silent(_text: str) -> None:
+    return None
+
+
+class Client:
+    """Everything a user can do. Not for use from several threads at once; `with` closes it.
+
+    Jobs are named by id, by the beginning of one, or by name (the newest of that name). Every method that takes one
+    raises NotFoundError; any may raise StoreError.
+    """
+
+    def __init__(self, config: Config | str | None = None) -> None:
+        """A client of the configured state folder, or of `config`. Raises SpecError, UsageError."""
+        if isinstance(config, str):
+            raise UsageError(
+                f"not yet: a client of {config}", hint="use Client(), on the machine where the control plane runs"
+            )
+        self.config = load_config() if config is None else config
+        self._world: World | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the store. Jobs go on."""
+        if self._world is not None:
+            self._world.close()
+            self._world = None
+
+    @property
+    def _opened(self) -> World:
+        if self._world is None:
+            self._world = open_world(self.config)
+        return self._world
+
+    # Planning
+
+    def load(self, path: str | Path) -> JobSpec:
+        """Read a job file. Raises SpecError with every problem in it."""
+        return load_job(path, now_ms=self._opened.clock.now_ms(), submitting=True)
+
+    def plan(self, *work: JobSpec | str | Path, all_jobs: bool = False) -> PlanView:
+        """What would be done now with these jobs (specs or job files), or with all submitted ones. Changes nothing.
+
+        Raises SpecError, UsageError.
+        """
+        specs = [item if isinstance(item, JobSpec) else self.load(item) for item in work]
+        return plan.preview(self._opened, specs, all_jobs=all_jobs)
+
+    def submit(self, work: PlanView | JobSpec | str | Path) -> JobView:
+        """Hand one job over. Raises SpecError, UsageError, InfeasibleError."""
+        view = work if isinstance(work, PlanView) else self.plan(work)
+        if len(view.new_jobs) != 1:
+            raise UsageError("this submits one job at a time", hint="apply a plan of several with Client.apply")
+        return submit.submit(self._opened, view)[0]
+
+    def apply(self, reviewed: PlanView | str | Path) -> Accepted:
+        """Act on a plan exactly as reviewed. Raises StalePlanError that says what moved, InfeasibleError."""
+        view = reviewed if isinstance(reviewed, PlanView) else self.load_plan(Path(reviewed))
+        return applying.apply(self._opened, view)
+
+    def check_plan(self, reviewed: PlanView) -> None:
+        """Raises StalePlanError, InfeasibleError, where `apply` would."""
+        applying.check(self._opened, reviewed)
+
+    def save_plan(self, view: PlanView, path: Path) -> None:
+        """Write a plan document for `apply`. Raises UsageError when it cannot be written."""
+        applying.save(view, path)
+
+    def load_plan(self, path: Path) -> PlanView:
+        """Read a plan document. Raises NotFoundError, SpecError."""
+        return applying.load(self._opened, path)
+
+    # Jobs
+
+    def jobs(self, *, ended: bool = False, project: str | None = None) -> JobList:
+        """All jobs that have not ended, with `ended` also those that have."""
+        return jobs.jobs(self._opened, ended=ended, project=project)
+
+    def job(self, ref: str) -> JobView:
+        """One job."""
+        return jobs.job(self._opened, ref)
+
+    def status(self, ref: str) -> StatusView:
+        """One job in detail."""
+        return jobs.status(self._opened, ref)
+
+    def logs(self, ref: str, *, follow: bool = False) -> Iterator[LogLine]:
+        """What the job wrote, across its runs; with `follow` until it ends."""
+        return logs.logs(self._opened, ref, follow=follow)
+
+    def wait(
+        self,
+        ref: str,
+        *,
+        timeout_s: float | None = None,
+        progress: Callable[[JobView], None] | None = None,
+    ) -> JobView:
+        """The job once it has ended. Raises PartialFailure after `timeout_s` real seconds."""
+        return wait.wait(self._opened, ref, timeout_s=timeout_s, progress=progress)
+
+    def events(self, ref: str | None = None, *, kinds: Sequence[str] | None = None, limit: int = 100) -> EventList:
+        """The newest events, oldest first."""
+        return events.events(self._opened, ref, kinds=kinds, limit=limit)
+
+    def follow_events(self, ref: str | None = None, *, limit: int = 100) -> Iterator[EventList]:
+        """The newest events and those to come, in batches; ends with the job."""
+        return events.follow(self._opened, ref, limit=limit)
+
+    def fetch(self, ref: str, to: str | Path | None = None) -> Fetched:
+        """Copy the job's outputs below `to` (default: ./<job name>). Raises PartialFailure."""
+        return fetch.fetch(self._opened, ref, None if to is None else Path(to))
+
+    # Orders to the control plane
+
+    def migrate(self, ref: str, offer_id: str | None = None) -> Accepted:
+        """Move a running job, to an offer or to the best other one. Raises UsageError."""
+        return commands.migrate(self._opened, ref, offer_id)
+
+    def pause(self, ref: str) -> Accepted:
+        """Checkpoint and let the machine go. Raises UsageError."""
+        return commands.pause(self._opened, ref)
+
+    def resume(self, ref: str) -> Accepted:
+        """Let a paused job go on. Raises UsageError."""
+        return commands.resume(self._opened, ref)
+
+    def cancel(self, ref: str) -> Accepted:
+        """End a job for good. Raises UsageError."""
+        return commands.cancel(self._opened, ref)
+
+    # Insight
+
+    def explain(self, ref: str) -> Explanation:
+        """Why: of a job, a plan, a migration or a run."""
+        return explain.explain(self._opened, ref)
+
+    def report(self, ref: str | None = None) -> ReportView:
+        """What one job, or all, cost, beside the on-demand baseline."""
+        return report.report(self._opened, ref)
+
+    def write_html(self, view: ReportView, path: str | Path) -> None:
+        """A report as one self-contained page. Raises UsageError when it cannot be written."""
+        from orchestrator.services.report_html import page
+
+        _write(Path(path), page(view))
+
+    def offers(self, *, gpu: str | None = None, provider: str | None = None, spot: bool | None = None) -> OfferList:
+        """What can be rented now, cheapest first. Raises UsageError."""
+        return offers.offers(self._opened, gpu=gpu, provider=provider, spot=spot)
+
+    # Tradewind itself
+
+    def doctor(self) -> Diagnosis:
+        """Check everything that is needed."""
+        from orchestrator.services.doctor import examine
+
+        return examine(self.config)
+
+    def settings(self) -> SettingList:
+        """Every setting and its origin."""
+        return settings.settings(self.config)
+
+    def control_plane(self) -> ControlPlaneView:
+        """Whether a control plane acts on this store."""
+        return control_plane(self._opened)
+
+    def up(self, *, progress: Progress = _silent) -> ControlPlaneView:
+        """Start this host's site and control plane in the background, unless they run. Raises SiteError."""
+        from orchestrator.services import lifecycle
+
+        lifecycle.up(self.config, progress=progress)
+        return self.control_plane()
+
+    def down(self, *, progress: Progress = _silent, force: bool = False, keep_jobs: bool = False) -> ControlPlaneView:
+        """Pause jobs, end the control plane, every local instance and the site; bill what was used.
+
+        `force` does not ask jobs for a checkpoint; `keep_jobs` ends nothing but the control plane.
+        """
+        from orchestrator.services import lifecycle
+
+        lifecycle.down(self.config, progress=progress, force=force, keep_jobs=keep_jobs)
+        return self.control_plane()
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}", hint="choose another path") from error

@@ -1,0 +1,190 @@
+"""Settings from all their sources: flag > environment > ./tradewind.toml > the user's own file > default.
+
+Reads, never writes: no folder or file is made here. Must not know: what the settings are for.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from orchestrator.config.settings import (
+    MAX_TEMP_DIR_BYTES,
+    SETTINGS,
+    SIMULATED_PROVIDERS,
+    Config,
+    Setting,
+    section_of,
+)
+from orchestrator.config.toml import TomlFile, read_toml
+from orchestrator.errors import Problem, SpecError, did_you_mean
+
+FILE_NAME = "tradewind.toml"
+DEFAULT = "default"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """A value that somebody gave for `name`, not yet read. `source`, `line` and `column` are for messages."""
+
+    name: str
+    value: object
+    base_dir: Path
+    origin: str
+    source: str
+    line: int = 0
+    column: int = 0
+
+    def problem(self, message: str, hint: str = "") -> Problem:
+        return Problem(self.source, self.line, self.column, self.name, message, hint)
+
+
+def load_config(
+    cli_overrides: Mapping[str, object] | None = None,
+    cwd: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Config:
+    """The settings in force. `cli_overrides` are by dotted name, as text or as values.
+
+    Relative paths are relative to the file that names them, or to `cwd` (default: the working folder). Raises
+    SpecError with the problems of all sources, also of values that another source overrides.
+    """
+    cwd = Path.cwd() if cwd is None else cwd.absolute()
+    environ = os.environ if environ is None else environ
+    problems: list[Problem] = []
+    values: dict[str, object] = {}
+    used: dict[str, _Given] = {}
+    for given in _all_given(cli_overrides or {}, environ, cwd, problems):
+        try:
+            value = _read(SETTINGS[given.name], given)
+        except ValueError as error:
+            problems.append(given.problem(str(error)))
+            continue
+        if given.name not in used:
+            values[given.name], used[given.name] = value, given
+    problems += _conflicts(values, used)
+    if problems:
+        raise SpecError(problems)
+    _derive(values, environ)
+    origins = {name: used[name].origin if name in used else DEFAULT for name in SETTINGS}
+    return dataclasses.replace(_build(Config, values), origins=MappingProxyType(origins))
+
+
+def _all_given(
+    overrides: Mapping[str, object], environ: Mapping[str, str], cwd: Path, problems: list[Problem]
+) -> Iterator[_Given]:
+    """Everything that was given, the strongest source first."""
+    for name, value in overrides.items():
+        given = _Given(name, value, cwd, "command line", "command line")
+        if name in SETTINGS:
+            yield given
+        else:
+            problems.append(given.problem("unknown setting", _near(name)))
+    for setting in SETTINGS.values():
+        if text := environ.get(setting.variable):
+            origin = f"env {setting.variable}"
+            yield _Given(setting.name, text, cwd, origin, origin)
+    for path, shown in ((cwd / FILE_NAME, FILE_NAME), _user_file()):
+        try:
+            file = read_toml(path, shown)
+        except SpecError as error:
+            problems += error.problems
+            continue
+        if file is not None:
+            yield from _in_tables(file.tables, "", file, path.parent, problems)
+
+
+def _user_file() -> tuple[Path, str]:
+    from platformdirs import user_config_path
+
+    path = user_config_path("tradewind") / FILE_NAME
+    return path, str(path)
+
+
+def _in_tables(
+    tables: Mapping[str, Any], prefix: str, file: TomlFile, base_dir: Path, problems: list[Problem]
+) -> Iterator[_Given]:
+    for key, value in tables.items():
+        name = prefix + key
+        line, column = file.position(name)
+        given = _Given(name, value, base_dir, f"{file.path}:{line}", file.path, line, column)
+        is_section = any(setting.startswith(f"{name}.") for setting in SETTINGS)
+        if name in SETTINGS:
+            yield given
+        elif is_section and isinstance(value, dict):
+            yield from _in_tables(value, f"{name}.", file, base_dir, problems)
+        elif is_section:
+            problems.append(given.problem(f"must be a table: write [{name}]"))
+        else:
+            problems.append(given.problem("unknown setting", _near(name)))
+
+
+def _near(name: str) -> str:
+    same_key = [known for known in SETTINGS if known.rpartition(".")[2] == name.rpartition(".")[2]]
+    return did_you_mean(name, SETTINGS) or (
+        f'did you mean "{same_key[0]}"?' if same_key else "see docs/configuration.md"
+    )
+
+
+def _read(setting: Setting, given: _Given) -> object:
+    value = setting.read(given.value)
+    if isinstance(value, Path):
+        return Path(os.path.abspath(given.base_dir / os.path.expanduser(value)))
+    return value
+
+
+def _derive(values: dict[str, object], environ: Mapping[str, str]) -> None:
+    """Defaults that follow from other settings."""
+    if "state_dir" not in values:
+        from platformdirs import user_state_path
+
+        values["state_dir"] = user_state_path("tradewind").absolute()
+    state_dir = values["state_dir"]
+    values.setdefault("store_url", f"sqlite:///{state_dir}/tradewind.db")
+    values.setdefault("providers.local.clock_factor", 1.0 if _real_clouds(values) else 600.0)
+    name = f"tw-{zlib.crc32(os.fsencode(str(state_dir))):08x}"
+    temp_dir = Path(environ.get("TMPDIR") or "/tmp", name)
+    if not temp_dir.is_absolute() or len(os.fsencode(temp_dir)) > MAX_TEMP_DIR_BYTES:
+        temp_dir = Path("/tmp", name)
+    values.setdefault("site.temp_dir", temp_dir)
+
+
+def _conflicts(values: Mapping[str, object], used: Mapping[str, _Given]) -> Iterator[Problem]:
+    real = _real_clouds(values)
+    factor = used.get("providers.local.clock_factor")
+    if factor is not None and real and values[factor.name] != 1:
+        yield factor.problem(f"must be 1 beside a real cloud ({', '.join(real)})", "leave it out")
+    temp_dir = used.get("site.temp_dir")
+    if temp_dir is not None and len(os.fsencode(str(values[temp_dir.name]))) > MAX_TEMP_DIR_BYTES:
+        yield temp_dir.problem(
+            f"must be at most {MAX_TEMP_DIR_BYTES} bytes long", "sockets lie below it: use a short path"
+        )
+    suspect_s, lease_s = (values.get(name, SETTINGS[name].default) for name in ("suspect_after_s", "lease_s"))
+    shorter = used.get("suspect_after_s") or used.get("lease_s")
+    if shorter is not None and isinstance(suspect_s, float) and isinstance(lease_s, float) and suspect_s >= lease_s:
+        yield shorter.problem("suspect_after_s must be less than lease_s")
+
+
+def _real_clouds(values: Mapping[str, object]) -> list[str]:
+    enabled = values.get("providers.enabled", SETTINGS["providers.enabled"].default)
+    return [name for name in enabled if name not in SIMULATED_PROVIDERS] if isinstance(enabled, tuple) else []
+
+
+def _build(section: type[T], values: Mapping[str, object], prefix: str = "") -> T:
+    fields: dict[str, Any] = {}
+    for item in dataclasses.fields(section):  # type: ignore[arg-type]  # every section is a dataclass
+        name = prefix + item.name
+        inner = section_of(item)
+        if inner is not None:
+            fields[item.name] = _build(inner, values, f"{name}.")
+        elif name in values:
+            fields[item.name] = values[name]
+    return section(**fields)

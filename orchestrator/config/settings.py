@@ -1,0 +1,226 @@
+"""Every setting: its name, default, meaning and how it is read. docs/configuration.md is made of it.
+
+A setting is a field of the tree below; its dotted path is its name in tradewind.toml, and TRADEWIND_ + that path in
+capitals with underscores its environment variable. Plain dataclasses, because each command loads them. Must not know:
+files, precedence, what the settings are for.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+SIMULATED_PROVIDERS = frozenset({"local", "fake"})
+MAX_TEMP_DIR_BYTES = 38  # Ray's sockets add up to 69 bytes, and the path of a unix socket has at most 107
+
+Read = Callable[[object], object]
+"""A value of TOML, or text from a flag or the environment -> the setting's value. Raises ValueError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting by its dotted `name`. `default` is None where it follows from others: `default_text` says how."""
+
+    name: str
+    meaning: str
+    default: object
+    default_text: str
+    example: str
+    read: Read
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that sets it."""
+        return "TRADEWIND_" + self.name.upper().replace(".", "_")
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str) and value.strip() and "\0" not in value:
+        return value.strip()
+    raise ValueError("must be text, and not empty")
+
+
+def _path(value: object) -> Path:
+    return value if isinstance(value, Path) else Path(_text(value))
+
+
+def _url(value: object) -> str:
+    text = _text(value)
+    if not re.match(r"(sqlite|postgresql)(\+\w+)?://", text):
+        raise ValueError('must be the URL of a store, such as "postgresql://user@host/tradewind"')
+    return text
+
+
+def _yes_no(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    words = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+    if isinstance(value, str) and value.strip().lower() in words:
+        return words[value.strip().lower()]
+    raise ValueError("must be true or false")
+
+
+def _names(value: object) -> tuple[str, ...]:
+    items = value.split(",") if isinstance(value, str) else value
+    if not isinstance(items, list | tuple) or not all(isinstance(item, str) for item in items):
+        raise ValueError("must be a list of names")
+    names = tuple(item.strip() for item in items)
+    if not names or not all(re.fullmatch(r"[a-z][a-z0-9_-]*", name) for name in names):
+        raise ValueError("must be a list of names, at least one, of small letters and digits")
+    if len(set(names)) < len(names):
+        raise ValueError("names the same thing twice")
+    return names
+
+
+def _whole(least: int) -> Read:
+    def read(value: object) -> int:
+        if isinstance(value, str) and re.fullmatch(r"\s*-?\d{1,18}\s*", value, re.ASCII):
+            value = int(value)
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**63:
+            raise ValueError(f"must be a whole number, at least {least}")
+        return value
+
+    return read
+
+
+def _number(*, above: float | None = None, least: float = 0.0) -> Read:
+    def read(value: object) -> float:
+        try:
+            number = float(value) if isinstance(value, str | int | float) else math.nan
+        except (ValueError, OverflowError):
+            number = math.nan
+        wrong = not math.isfinite(number) or isinstance(value, bool) or number < least
+        if wrong or (above is not None and number <= above):
+            raise ValueError(
+                f"must be a number, {f'more than {above:g}' if above is not None else f'at least {least:g}'}"
+            )
+        return number
+
+    return read
+
+
+def _setting(default: object, meaning: str, read: Read, example: str, default_text: str = "") -> Any:
+    about = {"meaning": meaning, "read": read, "example": example, "default_text": default_text}
+    return field(default=default, metadata=about)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalProvider:
+    """The simulated market on this machine."""
+
+    seed: int = _setting(7, "Seed of its prices, capacity and preemptions.", _whole(0), "11")
+    clock_factor: float = _setting(
+        None,
+        "Market seconds that pass in one second; 1 as soon as a real cloud is enabled.",
+        _number(above=0),
+        "600",
+        "600; 1 beside a real cloud",
+    )
+    hazard: bool = _setting(True, "Whether its spot instances are taken back now and then.", _yes_no, "false")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Providers:
+    """Where machines come from."""
+
+    enabled: tuple[str, ...] = _setting(("local",), "The providers that may be used.", _names, '["local"]')
+    local: LocalProvider = field(default_factory=LocalProvider)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """This machine as a site: one Ray cluster."""
+
+    temp_dir: Path = _setting(  # noqa: RUF009 - it is dataclasses.field
+        None,
+        f"Folder of Ray's session; at most {MAX_TEMP_DIR_BYTES} bytes long, because sockets lie below it.",
+        _path,
+        '"/tmp/tw"',
+        "`tw-` and a digest of state_dir, in the folder for temporary files",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """When jobs are moved. Seconds and days are those of the market."""
+
+    min_dwell_s: float = _setting(
+        3600.0, "A run is not moved for a better price before it has trained so long.", _number(), "1800"
+    )
+    max_moves_per_day: int = _setting(4, "At most so many planned moves of one job in 24 hours.", _whole(0), "2")
+    decide_every_s: float = _setting(
+        86_400.0, "Decide anew so often, besides after each price event or loss.", _number(above=0), "3600"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rails:
+    """Ceilings that nothing passes, whatever a job file says."""
+
+    max_usd_per_hour: float = _setting(
+        100.0, "The most that all instances together may cost in an hour, in US dollars.", _number(above=0), "20"
+    )
+    max_instances: int = _setting(16, "The most instances that may be up at once.", _whole(0), "4")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """All settings, and where each comes from: `origins["policy.min_dwell_s"]` is `tradewind.toml:3`,
+    `env TRADEWIND_POLICY_MIN_DWELL_S`, `command line` or `default`.
+
+    Paths are absolute. Made by `load_config`.
+    """
+
+    state_dir: Path = _setting(  # noqa: RUF009 - it is dataclasses.field
+        None,
+        "The folder with everything Tradewind remembers: store, checkpoints, runs, outputs.",
+        _path,
+        '"/data/tradewind"',
+        "`tradewind` in the user's folder for state (`~/.local/state` on Linux)",
+    )
+    store_url: str = _setting(
+        None,
+        "The database, as a URL: SQLite or Postgres.",
+        _url,
+        '"postgresql://tw@db/tradewind"',
+        "SQLite, `tradewind.db` in state_dir",
+    )
+    lease_s: float = _setting(
+        60.0,
+        "A run that hears nothing from the control plane for so long stops itself, and may be replaced.",
+        _number(above=0),
+        "30",
+    )
+    suspect_after_s: float = _setting(
+        5.0, "A run that is silent for so long is suspected to be lost.", _number(above=0), "10"
+    )
+    providers: Providers = field(default_factory=Providers)
+    site: Site = field(default_factory=Site)
+    policy: Policy = field(default_factory=Policy)
+    rails: Rails = field(default_factory=Rails)
+    origins: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+def settings_of(section: type[Any], prefix: str = "") -> Iterator[Setting]:
+    """The settings of a section and of the sections in it, in order."""
+    for item in dataclasses.fields(section):
+        name = prefix + item.name
+        if item.metadata:
+            yield Setting(name=name, default=item.default, **item.metadata)
+        elif inner := section_of(item):
+            yield from settings_of(inner, f"{name}.")
+
+
+def section_of(item: dataclasses.Field[Any]) -> type[Any] | None:
+    """The section that a field of a section holds; None for a setting."""
+    factory = item.default_factory
+    return factory if isinstance(factory, type) and dataclasses.is_dataclass(factory) else None
+
+
+SETTINGS: Mapping[str, Setting] = MappingProxyType({setting.name: setting for setting in settings_of(Config)})

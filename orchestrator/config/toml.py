@@ -1,0 +1,74 @@
+"""tradewind.toml -> its settings by dotted name, each with its place.
+
+tomllib knows no positions, so they are looked up in the text: exact for a `key = value` on a line of its own, else the
+line of the table around it. Must not know: which settings there are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from orchestrator.errors import Problem, SpecError
+
+_TABLE = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]\s*(#.*)?")
+_KEY = re.compile(r"\s*([A-Za-z0-9_.\"'\- ]+?)\s*=")
+_AT = re.compile(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)$")
+
+
+@dataclass(frozen=True, slots=True)
+class TomlFile:
+    """A file's tables, and the position of each key by its dotted name."""
+
+    path: str
+    tables: Mapping[str, Any]
+    positions: Mapping[str, tuple[int, int]]
+
+    def position(self, name: str) -> tuple[int, int]:
+        """1-based line and column of a key, or of the nearest table around it."""
+        while name:
+            if name in self.positions:
+                return self.positions[name]
+            name = name.rpartition(".")[0]
+        return 1, 1
+
+
+def read_toml(path: Path, shown: str) -> TomlFile | None:
+    """The file, called `shown` in messages; None when there is none. Raises SpecError."""
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise SpecError([Problem(shown, 0, 0, "", f"cannot be read: {reason}")]) from None
+    import tomllib  # costs more than all the rest, and most commands find no file
+
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        at = _AT.search(str(error))
+        end = (text.count("\n") + 1, len(text) - text.rfind("\n"))
+        line, column = (int(at[1]), int(at[2])) if at and at[1] else end
+        message = _AT.sub("", str(error))
+        raise SpecError([Problem(shown, line, column, "", f"not valid TOML: {message}")]) from None
+    except RecursionError:
+        raise SpecError([Problem(shown, 1, 1, "", "is nested too deeply")]) from None
+    return TomlFile(shown, tables, dict(_positions(text)))
+
+
+def _positions(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
+    table = ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if match := _TABLE.fullmatch(line):
+            table = _plain_name(match[1]) + "."
+            yield table[:-1], (number, match.start(1) + 1)
+        elif match := _KEY.match(line):
+            yield table + _plain_name(match[1]), (number, match.start(1) + 1)
+
+
+def _plain_name(key: str) -> str:
+    return ".".join(part.strip().strip("\"'") for part in key.split("."))

@@ -1,0 +1,149 @@
+"""The control plane as a process: `tradewind daemon run`, or started in the background by `tradewind up`.
+
+Campaigns for the leadership of the store, acts while it leads, stands by otherwise. SIGTERM and SIGINT end it after the
+current step; runs go on without it. Must not know: the command line's formatting.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import time
+from random import SystemRandom
+from types import FrameType
+
+from orchestrator.config import Config, load_config
+from orchestrator.engine.checkpoints import FileCatalog
+from orchestrator.engine.context import Context
+from orchestrator.engine.control import ControlPlane
+from orchestrator.engine.site.runtime import RayRuntime, site_runtime
+from orchestrator.engine.world import World, open_world
+from orchestrator.errors import NotLeaderError, SiteError, StoreError, TradewindError
+from orchestrator.store import Leadership
+
+IDLE_S = 0.25
+BUSY_S = 0.05  # while a migration is under way: its steps wait for nothing but us
+STANDBY_S = 0.3
+RETRY_S = 1.0
+ONCE_LIMIT_S = 600.0
+
+
+class Daemon:
+    """One control-plane process on one world."""
+
+    def __init__(self, world: World, runtime: RayRuntime) -> None:
+        self._world = world
+        self._runtime = runtime
+        self._ended = False
+        self._last_event: str | None = None
+        self._said: str | None = None
+
+    def end(self, _signal: int = 0, _frame: FrameType | None = None) -> None:
+        """Finish the current step, hand the leadership back, leave."""
+        self._ended = True
+
+    def run(self, *, once: bool) -> int:
+        """Until ended (or, with `once`, until one decision is carried out). Returns the exit code."""
+        holder = f"{socket.gethostname()}/{os.getpid()}"
+        while not self._ended:
+            try:
+                leadership = self._world.store.campaign(holder)
+                if leadership is not None:
+                    self._say("leading: this control plane acts on the store")
+                    return self._lead(leadership, once)
+                leader = self._world.store.leader()
+                other = leader.holder if leader is not None else "another control plane"
+                self._say(f"standing by: {other} acts on this store; taking over when it is gone")
+            except NotLeaderError as error:
+                self._say(f"no longer leading: {error}")
+            except StoreError as error:
+                self._say(f"the store does not answer: {error}")
+            time.sleep(STANDBY_S)
+        return 0
+
+    def _lead(self, leadership: Leadership, once: bool) -> int:
+        ctx = Context(
+            world=self._world,
+            runtime=self._runtime,
+            checkpoints=FileCatalog(),
+            random=SystemRandom(),
+            environment=os.environ,
+            leadership=leadership,
+        )
+        plane = ControlPlane(ctx)
+        started = time.monotonic()
+        while not self._ended:
+            try:
+                changed = plane.tick()
+                self._log_events()
+            except SiteError as error:
+                self._say(f"site: {error}")
+                time.sleep(RETRY_S)
+                continue
+            except NotLeaderError:
+                raise
+            except StoreError as error:
+                self._say(f"store: {error}; trying again")
+                time.sleep(RETRY_S)
+                continue
+            if once and not changed:
+                with self._world.store.read() as tx:
+                    idle = not tx.migrations(open=True) and not tx.open_commands()
+                if idle or time.monotonic() - started > ONCE_LIMIT_S:
+                    break
+            if not changed:
+                time.sleep(BUSY_S if ctx.work.migrations else IDLE_S)
+        self._world.store.resign(leadership)
+        self._runtime.close()
+        return 0
+
+    def _log_events(self) -> None:
+        """Every event of the audit trail is a line of the log, too."""
+        with self._world.store.read() as tx:
+            if self._last_event is None:
+                newest = tx.events(limit=1, newest_first=True)
+                self._last_event = newest[0].id if newest else ""
+                return
+            fresh = tx.events(after_id=self._last_event or None)
+        for event in fresh:
+            self._last_event = event.id
+            who = " ".join(part for part in (event.job_id, event.run_id, event.migration_id) if part)
+            _log(f"{event.kind} {who}: {event.message}")
+
+    def _say(self, message: str) -> None:
+        if message != self._said:
+            self._said = message
+            _log(message)
+
+
+def _log(message: str) -> None:
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    sys.stderr.write(f"{stamp} {message}\n")
+    sys.stderr.flush()
+
+
+def run(config: Config, *, once: bool = False) -> int:
+    """The control plane in the foreground. Returns an exit code. Raises StoreError, SpecError, ProviderFailure."""
+    world = open_world(config)
+    try:
+        daemon = Daemon(world, site_runtime(world))
+        signal.signal(signal.SIGTERM, daemon.end)
+        signal.signal(signal.SIGINT, daemon.end)
+        return daemon.run(once=once)
+    finally:
+        world.close()
+
+
+def main() -> int:
+    """Entry of the background process; its configuration comes from the environment and the working folder."""
+    try:
+        return run(load_config())
+    except TradewindError as error:
+        _log(f"error: {error}" + (f" (hint: {error.hint})" if error.hint else ""))
+        return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

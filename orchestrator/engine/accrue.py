@@ -1,0 +1,126 @@
+"""Accrue: what instances have cost, into the ledger, as they live and once more when they have ended.
+
+Prices are known up to the last poll that succeeded, so nothing is booked past it: an entry never has to guess a price.
+Must not know: why a machine was rented.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from orchestrator import ledger
+from orchestrator.engine.collect import collect
+from orchestrator.engine.context import Context
+from orchestrator.engine.world import World
+from orchestrator.model import TERMINAL, Run, Step
+from orchestrator.store import Leadership, Tx
+from providers.errors import ProviderError
+from providers.money import MS_PER_HOUR, cost_nano_usd
+
+
+def accrue(ctx: Context) -> None:
+    """Book every living instance up to the last good poll of its provider."""
+    living = [run for run in ctx.work.runs if run.billed_from_ms is not None]
+    if not living:
+        return
+    with ctx.write() as tx:
+        for run in living:
+            known = prices_known_until(tx, run.offer_id)
+            if known is not None:
+                _book(tx, run, known)
+
+
+def settle(
+    world: World, leadership: Leadership | None, run: Run, billed_from_ms: int | None, billed_to_ms: int | None
+) -> bool:
+    """Close the books of a run whose instance is confirmed gone. Returns False while its prices are not all known.
+
+    A machine that never became billable is closed with an empty interval.
+    """
+    end_ms = billed_to_ms if billed_to_ms is not None else world.clock.now_ms()
+    if billed_from_ms is not None:
+        collect(world)
+        with world.store.read() as tx:
+            known = prices_known_until(tx, run.offer_id)
+        if known is None or known < end_ms:
+            return False
+    with world.store.write(leadership) as tx:
+        if billed_from_ms is not None:
+            tx.update_run(run.id, billed_from_ms=billed_from_ms, billed_to_ms=end_ms)
+            _book(tx, tx.run(run.id), end_ms)
+        else:
+            tx.update_run(run.id, billed_to_ms=end_ms)
+        if run.end in ("finished", "failed", "moved", "paused", "cancelled", "aborted"):
+            tx.add_availability(run.offer_id, world.clock.now_ms(), "released", run.id, "")
+    return True
+
+
+def settle_all(world: World) -> None:
+    """After a control plane was ended for good and all instances with it: end what the store still thinks alive."""
+    now = world.clock.now_ms()
+    with world.store.write() as tx:
+        for migration in tx.migrations(open=True):
+            if migration.step not in (Step.CUTOVER, Step.RELEASE):
+                tx.advance(migration.id, migration.step, Step.ABORTED, error="the control plane was ended")
+            else:
+                tx.advance(migration.id, migration.step, Step.DONE)
+        for run in tx.runs(live=True):
+            tx.update_run(run.id, state="ended", end="paused", training_to_ms=now)
+        for job in tx.jobs():
+            if job.state == "cancelling":
+                tx.set_job_state(job.id, "cancelled")
+            elif job.state not in TERMINAL:
+                tx.set_job_state(job.id, "paused")
+    with world.store.read() as tx:
+        unsettled = [run for run in tx.runs() if run.billed_to_ms is None and run.instance_id is not None]
+    for run in unsettled:
+        assert run.instance_id is not None
+        try:
+            described = world.providers[run.offer_id.partition("/")[0]].describe([run.instance_id])
+        except (ProviderError, KeyError):
+            continue  # the next control plane asks again
+        if described and not described[0].alive:
+            settle(world, None, run, described[0].billed_from_ms, described[0].billed_to_ms)
+        elif not described:
+            settle(world, None, run, run.billed_from_ms, now)
+
+
+def cost_so_far(ctx: Context, runs: Sequence[Run]) -> tuple[int, int]:
+    """(what these runs have cost up to now, what the living ones cost per hour), in nano-USD at the prices known."""
+    now = ctx.now_ms
+    spent = rate = 0
+    with ctx.world.store.read() as tx:
+        for run in runs:
+            if run.billed_from_ms is None:
+                continue
+            end = now if run.billed_to_ms is None else run.billed_to_ms
+            changes = tx.price_changes(run.offer_id, run.billed_from_ms, end)
+            spent += cost_nano_usd(changes, run.billed_from_ms, end)
+            if run.billed_to_ms is None and changes:
+                rate += changes[-1][1]
+    return spent, rate
+
+
+def reserve_nano_usd(rate_per_hour: int, market_s: float) -> int:
+    """What `market_s` more seconds cost at a rate."""
+    return int(rate_per_hour * market_s * 1000) // MS_PER_HOUR
+
+
+def prices_known_until(tx: Tx, offer_id: str) -> int | None:
+    """The instant up to which all price changes of an offer are in the store."""
+    provider = offer_id.partition("/")[0]
+    return max((poll.started_ms for poll in tx.polls(provider, 20) if poll.error is None), default=None)
+
+
+def _book(tx: Tx, run: Run, upto_ms: int) -> None:
+    assert run.billed_from_ms is not None
+    if upto_ms <= run.billed_from_ms:
+        return
+    job = tx.job(run.job_id)
+    booked = tx.entries(run_id=run.id)
+    last = max((entry.period_end_ms for entry in booked if entry.reverses is None), default=None)
+    changes = tx.price_changes(run.offer_id, run.billed_from_ms, upto_ms)
+    fresh = ledger.accrue(job, run, changes, upto_ms, last)
+    corrections = ledger.restate(run, booked, changes, upto_ms) if run.billed_to_ms is not None else []
+    if fresh or corrections:
+        tx.add_entries([*fresh, *corrections])

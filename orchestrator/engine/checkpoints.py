@@ -1,0 +1,86 @@
+"""CheckpointCatalog: what the engine must know of a job's checkpoints, and the fence.
+
+The engine reads manifests and writes fences; it never reads tensors. Must not know: torch, runs, prices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from orchestrator.errors import TradewindError
+from trainers.checkpoint import store as checkpoint_store
+from trainers.checkpoint.manifest import Manifest, ManifestName
+from trainers.errors import CheckpointError, DamagedCheckpoint
+
+
+class CheckpointUnusable(TradewindError):
+    """A job's checkpoint folder cannot be read or fenced."""
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestInfo:
+    """A checkpoint: its manifest's name, its step, and the bytes it refers to."""
+
+    name: str
+    step: int
+    size_bytes: int
+
+
+class CheckpointCatalog(Protocol):
+    """The checkpoints of jobs below a root. Everything raises CheckpointUnusable."""
+
+    def newest(self, root: Path, job_id: str, generation: int) -> ManifestInfo | None:
+        """The checkpoint that a run of `generation` must start from; None: from scratch."""
+        ...
+
+    def find(self, root: Path, job_id: str, name: str) -> ManifestInfo | None:
+        """The named checkpoint, None when it is absent or damaged."""
+        ...
+
+    def fence(self, root: Path, job_id: str, generation: int, manifest: str | None) -> None:
+        """Shut out all generations before `generation`, which starts from `manifest`. Idempotent."""
+        ...
+
+    def fenced(self, root: Path, job_id: str) -> int:
+        """The newest generation that a fence exists of; 0 without any."""
+        ...
+
+
+class FileCatalog:
+    """Checkpoint format v1 on a file system."""
+
+    def newest(self, root: Path, job_id: str, generation: int) -> ManifestInfo | None:
+        try:
+            name = checkpoint_store.newest_counting(root, job_id, generation)
+        except (OSError, CheckpointError) as error:
+            raise CheckpointUnusable(str(error)) from error
+        return None if name is None else self.find(root, job_id, name)
+
+    def find(self, root: Path, job_id: str, name: str) -> ManifestInfo | None:
+        try:
+            manifest = checkpoint_store.read_manifest(root, job_id, ManifestName.parse(name))
+        except DamagedCheckpoint:
+            return None
+        except (OSError, ValueError, CheckpointError) as error:
+            raise CheckpointUnusable(str(error)) from error
+        return ManifestInfo(name, manifest.name.step, _size_bytes(manifest))
+
+    def fence(self, root: Path, job_id: str, generation: int, manifest: str | None) -> None:
+        try:
+            checkpoint_store.prepare(root, job_id)
+            checkpoint_store.write_fence(root, job_id, generation, manifest)
+        except (OSError, CheckpointError) as error:
+            raise CheckpointUnusable(str(error)) from error
+
+    def fenced(self, root: Path, job_id: str) -> int:
+        try:
+            fence = checkpoint_store.fence(root, job_id)
+        except (OSError, CheckpointError) as error:
+            raise CheckpointUnusable(str(error)) from error
+        return 0 if fence is None else fence.generation
+
+
+def _size_bytes(manifest: Manifest) -> int:
+    return sum(piece.end - piece.begin for tensor in manifest.tensors for piece in tensor.pieces)

@@ -1,0 +1,134 @@
+"""Context: what every part of the engine acts with, and the view that one tick shares.
+
+Must not know: how a step is carried out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from orchestrator.engine.checkpoints import CheckpointCatalog
+from orchestrator.engine.runtime import RunReport, Runtime
+from orchestrator.engine.world import World
+from orchestrator.model import Event, Job, JobState, Migration, Run, new_id
+from orchestrator.model.ids import RandomBits
+from orchestrator.store import Command, Leadership, Tx
+from providers.base import Provider
+from providers.instance import Instance
+
+ACTOR = "control-plane"
+ACTIVE: tuple[JobState, ...] = ("queued", "starting", "running", "migrating", "pausing", "cancelling")
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What there is to do, read in one transaction at the beginning of a tick.
+
+    `jobs` are those in no terminal state and not paused; `runs` those that have not ended or are not booked yet.
+    """
+
+    jobs: Mapping[str, Job] = field(default_factory=dict)
+    runs: tuple[Run, ...] = ()
+    migrations: tuple[Migration, ...] = ()
+    commands: tuple[Command, ...] = ()
+
+    @property
+    def idle(self) -> bool:
+        return not (self.jobs or self.runs or self.migrations or self.commands)
+
+
+@dataclass
+class Context:
+    """The engine's surroundings. `work`, `instances` and `reports` are this tick's observations.
+
+    `pacing` remembers wall instants (monotonic seconds) by key: back-offs and intervals. It is no state: after a crash
+    everything in it may start anew.
+    """
+
+    world: World
+    runtime: Runtime
+    checkpoints: CheckpointCatalog
+    random: RandomBits
+    environment: Mapping[str, str]
+    leadership: Leadership | None = None
+    work: Work = Work()
+    instances: dict[str, Instance] = field(default_factory=dict)
+    reports: dict[str, RunReport] = field(default_factory=dict)
+    pacing: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def write(self) -> Iterator[Tx]:
+        """A write transaction that fails unless this control plane still leads. Raises NotLeaderError, StoreError."""
+        with self.world.store.write(self.leadership) as tx:
+            yield tx
+
+    def look(self) -> None:
+        """Read anew what there is to do."""
+        with self.world.store.read() as tx:
+            runs = tuple(tx.unsettled_runs())
+            jobs = {job.id: job for job in tx.jobs(states=ACTIVE)}
+            jobs |= {run.job_id: tx.job(run.job_id) for run in runs if run.job_id not in jobs}
+            self.work = Work(jobs, runs, tuple(tx.migrations(open=True)), tuple(tx.open_commands()))
+
+    @property
+    def now_ms(self) -> int:
+        return self.world.clock.now_ms()
+
+    def new_id(self, prefix: str) -> str:
+        return new_id(prefix, self.now_ms, self.random)
+
+    def provider(self, offer_id: str) -> Provider:
+        """The provider of an offer. Raises KeyError when it is no longer enabled."""
+        return self.world.providers[offer_id.partition("/")[0]]
+
+    def checkpoint_root(self, job: Job) -> Path:
+        return self.world.checkpoint_root(job.spec.checkpoint.to)
+
+    def due(self, key: str, every_s: float) -> bool:
+        """True at most once in `every_s` wall seconds for each key."""
+        now = self.world.clock.monotonic_s()
+        last = self.pacing.get(key)
+        if last is not None and now - last < every_s:
+            return False
+        self.pacing[key] = now
+        return True
+
+    def waited_s(self, key: str) -> float:
+        """Wall seconds since this was first asked of `key` by this process."""
+        now = self.world.clock.monotonic_s()
+        return now - self.pacing.setdefault(key, now)
+
+    def event(
+        self,
+        tx: Tx,
+        kind: str,
+        message: str,
+        job: Job,
+        *,
+        run: Run | None = None,
+        migration: Migration | None = None,
+        plan_id: str | None = None,
+        actor: str = ACTOR,
+        **data: str | int | float | bool | None,
+    ) -> None:
+        """Append to the audit trail, in the transaction of what it tells of."""
+        tx.add_event(
+            Event(
+                id=self.new_id("ev"),
+                at_ms=self.now_ms,
+                kind=kind,
+                message=message,
+                actor=actor,
+                job_id=job.id,
+                run_id=run.id if run else None,
+                migration_id=migration.id if migration else None,
+                plan_id=plan_id,
+                data=data,
+                project=job.project,
+                owner=job.owner,
+                labels=job.spec.labels,
+            )
+        )

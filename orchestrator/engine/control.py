@@ -1,0 +1,84 @@
+"""ControlPlane: the loop that makes one control plane out of the engine's parts.
+
+`tick` advances every state machine by at most one step, in a fixed order and without threads, so that a virtual clock
+can drive it. One control plane acts on a store; any other stands by and takes over when the first is gone.
+Must not know: signals, processes, the command line.
+"""
+
+from __future__ import annotations
+
+from orchestrator.engine.accrue import accrue
+from orchestrator.engine.collect import collect
+from orchestrator.engine.commands import commands
+from orchestrator.engine.context import Context
+from orchestrator.engine.guard import guard
+from orchestrator.engine.migrate import advance
+from orchestrator.engine.observe import observe
+from orchestrator.engine.place import place
+from orchestrator.engine.reap import reap
+from orchestrator.errors import SiteError
+
+COLLECT_EVERY_S = 1.0  # wall; the local market moves every few seconds of it, a real one every few minutes
+BEAT_EVERY_S = 1.0
+ACCRUE_EVERY_S = 1.5
+WAITING_EVERY_S = 0.5
+
+
+class ControlPlane:
+    """Acts on one world while it leads. Raises NotLeaderError from `tick` as soon as it no longer does."""
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+        self._place_next = True
+
+    def tick(self) -> bool:
+        """One pass. Returns whether anything changed (if not, the caller may pause a little)."""
+        ctx = self._ctx
+        if ctx.leadership is not None and ctx.due("beat", BEAT_EVERY_S):
+            ctx.world.store.beat(ctx.leadership)
+        if ctx.due("collect", COLLECT_EVERY_S) and collect(ctx.world) > 0:
+            self._place_next = True  # a price event
+        ctx.look()
+        if ctx.work.idle:
+            return reap(ctx)
+        changed = False
+        if commands(ctx):
+            changed = self._place_next = True
+            ctx.look()
+        seen = observe(ctx)
+        self._place_next |= seen.need_place
+        if seen.changed:
+            changed = True
+            ctx.look()
+        changed |= guard(ctx)
+        if self._place_due():
+            self._place_next = False
+            changed |= place(ctx)
+        if changed:
+            ctx.look()
+        for migration in ctx.work.migrations:
+            try:
+                changed |= advance(ctx, migration)
+            except SiteError:
+                continue  # the site is being started again (engine.observe tells of it): asked again next time
+        if ctx.due("accrue", ACCRUE_EVERY_S):
+            accrue(ctx)
+        changed |= reap(ctx)
+        return changed
+
+    def _place_due(self) -> bool:
+        """After a loss, a price event or a command; while a job waits; and daily, on the market clock."""
+        ctx = self._ctx
+        every_ms = int(ctx.world.config.policy.decide_every_s * 1000)
+        last = ctx.pacing.get("decided-ms")
+        if last is None:
+            with ctx.world.store.read() as tx:
+                duty = tx.duty("decide")
+            last = ctx.pacing["decided-ms"] = float(duty if duty is not None else 0)
+        if ctx.now_ms - last >= every_ms:
+            with ctx.write() as tx:
+                tx.set_duty("decide", ctx.now_ms)
+            ctx.pacing["decided-ms"] = float(ctx.now_ms)
+            return True
+        waiting = any(job.state == "queued" for job in ctx.work.jobs.values())
+        return self._place_next or (waiting and ctx.due("waiting", WAITING_EVERY_S))

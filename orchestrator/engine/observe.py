@@ -1,0 +1,227 @@
+"""Observe: what providers say of instances and trainers say of themselves, once per tick, into the store.
+
+A run ends here: finished, failed, preempted, lost, paused, cancelled. A silent one is only suspected; it is given up
+when its provider confirms that its instance is gone, or when its lease has run out, by when it has fenced itself.
+Runs that have not taken over yet belong to their migration. Must not know: where a job goes next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from orchestrator.engine.context import Context
+from orchestrator.engine.migrate import count_failure
+from orchestrator.engine.runtime import RunReport
+from orchestrator.errors import SiteError
+from orchestrator.model import Job, Run, RunEnd
+from orchestrator.store import Tx
+from providers.errors import ProviderError
+from providers.instance import EndReason, Instance
+
+PROGRESS_EVERY_S = 0.5
+PERF_EVERY_S = 3.0
+MIN_STEPS_MEASURED = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What one pass of observation changed: whether anything did, and whether a job needs a new place."""
+
+    changed: bool = False
+    need_place: bool = False
+
+
+def observe(ctx: Context) -> Seen:
+    """Ask providers and the runtime about every run that has not ended, and record what is new."""
+    jobs = ctx.work.jobs
+    _describe(ctx, ctx.work.runs)
+    live = [run for run in ctx.work.runs if run.end is None]
+    started = [run.id for run in live if run.instance_id is not None]
+    if started:
+        try:
+            ctx.reports = dict(ctx.runtime.reports(started))
+        except SiteError as error:  # the site is being started again; silence is judged by the lease
+            ctx.reports = {}
+            if ctx.due("site-error", 10.0):
+                for run in live:
+                    with ctx.write() as tx:
+                        ctx.event(tx, "site.unavailable", str(error), jobs[run.job_id], run=run)
+    else:
+        ctx.reports = {}
+    changed = need_place = False
+    for run in live:
+        if run.state in ("training", "holding"):
+            seen = _current(ctx, jobs[run.job_id], run)
+            changed |= seen.changed
+            need_place |= seen.need_place
+    return Seen(changed, need_place)
+
+
+def _describe(ctx: Context, runs: Sequence[Run]) -> None:
+    """This tick's instances. A provider that does not answer leaves the last word standing."""
+    by_provider: dict[str, list[str]] = {}
+    for run in runs:
+        if run.instance_id is not None:
+            by_provider.setdefault(run.offer_id.partition("/")[0], []).append(run.instance_id)
+    wanted = {instance_id for ids in by_provider.values() for instance_id in ids}
+    ctx.instances = {key: value for key, value in ctx.instances.items() if key in wanted}
+    for name, ids in by_provider.items():
+        try:
+            described = ctx.world.providers[name].describe(ids)
+        except (ProviderError, KeyError):
+            continue
+        for instance_id in ids:
+            ctx.instances.pop(instance_id, None)
+        ctx.instances.update({instance.id: instance for instance in described})
+
+
+def _current(ctx: Context, job: Job, run: Run) -> Seen:
+    """A run past its cutover."""
+    instance = ctx.instances.get(run.instance_id or "")
+    report = ctx.reports.get(run.id)
+    if report is not None and report.state == "finished":
+        return _finished(ctx, job, run, report)
+    if instance is None or not instance.alive:
+        return _lost(ctx, job, run, instance, report)
+    noticed = _notice(ctx, job, run, instance)
+    if report is None:
+        return Seen(noticed, noticed)
+    _record(ctx, run, report)
+    if report.state == "failed":
+        return _failed(ctx, job, run, report)
+    if report.state == "yielded":
+        return _yielded(ctx, job, run, report, instance)
+    if report.state in ("fenced", "absent"):
+        # its instance is ended by engine.reap; only then is it certain that nothing of it trains on
+        why = "fenced itself" if report.state == "fenced" else "its trainer vanished"
+        return _end(ctx, job, run, "lost", f"{why} at step {report.step}", report)
+    if report.silent_s > ctx.world.config.lease_s:
+        return _end(ctx, job, run, "lost", f"silent for {report.silent_s:.0f} s: its lease is over", report)
+    if report.silent_s > ctx.world.config.suspect_after_s and ctx.due(f"suspect/{run.id}", 60.0):
+        with ctx.write() as tx:
+            ctx.event(tx, "run.suspected", f"silent for {report.silent_s:.0f} s", job, run=run)
+    return Seen(noticed, noticed)
+
+
+def _notice(ctx: Context, job: Job, run: Run, instance: Instance) -> bool:
+    """Record an announced preemption once. Returns whether it is news."""
+    if instance.notice_deadline_ms is None:
+        return False
+    with ctx.world.store.read() as tx:
+        if any(event.run_id == run.id for event in tx.events(job_id=job.id, kinds=("instance.notice",))):
+            return False
+    left_s = (instance.notice_deadline_ms - ctx.now_ms) / 1000
+    with ctx.write() as tx:
+        tx.add_availability(run.offer_id, ctx.now_ms, "notice", run.id, "")
+        ctx.event(
+            tx,
+            "instance.notice",
+            f"{run.offer_id} will be taken back in {left_s:.0f} market seconds",
+            job,
+            run=run,
+            left_s=left_s,
+        )
+    return True
+
+
+def _record(ctx: Context, run: Run, report: RunReport) -> None:
+    """Progress and throughput, at most every half second and every few seconds."""
+    if report.state in ("silent", "absent") or not ctx.due(f"progress/{run.id}", PROGRESS_EVERY_S):
+        return
+    with ctx.write() as tx:
+        _progress(tx, run, report)
+        measured = report.step - int(ctx.pacing.get(f"measured/{run.id}", report.start_step))
+        if (
+            report.step_wall_s
+            and measured >= MIN_STEPS_MEASURED
+            and report.state == "training"
+            and ctx.due(f"perf/{run.id}", PERF_EVERY_S)
+        ):
+            ctx.pacing[f"measured/{run.id}"] = report.step
+            offer = next((offer for offer in tx.offers() if offer.id == run.offer_id), None)
+            if offer is not None:
+                per_market_s = 1.0 / (report.step_wall_s * ctx.world.clock.factor)
+                tx.add_perf(run.job_id, offer.gpu, max(1, offer.gpu_count), per_market_s, measured, ctx.now_ms)
+
+
+def _progress(tx: Tx, run: Run, report: RunReport) -> None:
+    tx.update_run(
+        run.id,
+        last_step=max(report.step, run.start_step),
+        last_loss=report.loss,
+        step_wall_s=report.step_wall_s,
+        useful_s=report.useful_s,
+        checkpoint_s=report.checkpoint_s,
+    )
+    if report.total_steps is not None:
+        tx.set_job_facts(run.job_id, total_steps=report.total_steps)
+
+
+def _finished(ctx: Context, job: Job, run: Run, report: RunReport) -> Seen:
+    now = ctx.now_ms
+    with ctx.write() as tx:
+        _progress(tx, run, report)
+        tx.update_run(run.id, state="ended", end="finished", training_to_ms=now)
+        tx.set_job_facts(job.id, weights_hash=report.weights_hash, finished_at_ms=now)
+        tx.set_job_state(job.id, "finished")
+        late = job.deadline_at_ms is not None and now > job.deadline_at_ms
+        ctx.event(
+            tx,
+            "job.finished",
+            f"finished at step {report.step}" + (" after its deadline" if late else ""),
+            job,
+            run=run,
+            step=report.step,
+            loss=report.loss,
+        )
+    return Seen(changed=True)
+
+
+def _failed(ctx: Context, job: Job, run: Run, report: RunReport) -> Seen:
+    with ctx.write() as tx:
+        _progress(tx, run, report)
+        tx.update_run(run.id, state="ended", end="failed", training_to_ms=ctx.now_ms)
+        count_failure(ctx, tx, job, run, report.error or "the trainer failed")
+    return Seen(changed=True, need_place=True)
+
+
+def _yielded(ctx: Context, job: Job, run: Run, report: RunReport, instance: Instance) -> Seen:
+    """It wrote a checkpoint and ended because it was asked to, or because its machine is about to be taken."""
+    if job.state == "pausing":
+        with ctx.write() as tx:
+            _progress(tx, run, report)
+            tx.update_run(run.id, state="ended", end="paused", training_to_ms=ctx.now_ms)
+            tx.set_job_state(job.id, "paused")
+            ctx.event(tx, "job.paused", f"paused at step {report.step} with a checkpoint", job, run=run)
+        return Seen(changed=True)
+    why: RunEnd = "preempted" if instance.notice_deadline_ms is not None else "lost"
+    return _end(ctx, job, run, why, f"left with a checkpoint at step {report.step}", report)
+
+
+def _lost(ctx: Context, job: Job, run: Run, instance: Instance | None, report: RunReport | None) -> Seen:
+    preempted = instance is not None and instance.end_reason is EndReason.PREEMPTED
+    reason = instance.end_reason.value if instance is not None and instance.end_reason else "gone"
+    return _end(
+        ctx,
+        job,
+        run,
+        "preempted" if preempted else "lost",
+        f"{run.offer_id} is gone ({reason}); last known step {max(run.last_step, report.step if report else 0)}",
+        report,
+    )
+
+
+def _end(ctx: Context, job: Job, run: Run, end: RunEnd, message: str, report: RunReport | None) -> Seen:
+    now = ctx.now_ms
+    with ctx.write() as tx:
+        if report is not None and report.step > 0:
+            _progress(tx, run, report)
+        tx.update_run(run.id, state="ended", end=end, training_to_ms=now)
+        tx.add_availability(run.offer_id, now, "lost", run.id, end)
+        if job.state in ("running", "starting", "migrating") and not tx.migrations(job_id=job.id, open=True):
+            tx.set_job_state(job.id, "queued")
+        elif job.state == "pausing":
+            tx.set_job_state(job.id, "paused")
+        ctx.event(tx, f"run.{end}", message, job, run=run)
+    return Seen(changed=True, need_place=True)

@@ -1,0 +1,213 @@
+"""The bridge: the only process that is attached to a site's Ray as a driver.
+
+    python -m orchestrator.engine.site.bridge SITE_FOLDER TEMP_DIR SOCKET_FD
+
+Ray aborts an attached driver about a minute after its head is lost, so the control plane never attaches: it talks JSON
+lines with this child over a socket pair, and starts another one when it died or hangs. Every request is answered at
+once from what is known; waiting for actors happens between requests. When the socket closes, the bridge ends; the
+actors are detached and go on. Must not know: jobs, prices, the store.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from orchestrator.engine.site.actor import ACTOR_THREADS, RunActor
+from orchestrator.engine.site.environment import NAMESPACE, NODE_RESOURCE, SiteFiles, ray_environment
+
+REPORT_EVERY_S = 0.1
+NODES_EVERY_S = 0.2
+
+
+class Watched:
+    """What is known of one run: its actor, the question that is open, the last answer."""
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        self.handle: Any = None
+        self.pending: Any = None
+        self.report: dict[str, object] = {"state": "absent"}
+        self.heard_at = time.monotonic()
+        self.asked_at = 0.0
+
+
+class Bridge:
+    """Request handlers, and `poll`, which keeps their answers fresh."""
+
+    def __init__(self) -> None:
+        import ray
+        import ray.exceptions
+
+        self._ray = ray
+        self._dead = (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError)
+        self._runs: dict[str, Watched] = {}
+        self._nodes: dict[str, str] = {}
+        self._nodes_at = 0.0
+        self._refs: list[Any] = []  # results nobody waits for; held so that their errors stay quiet
+
+    # -- requests ---------------------------------------------------------------------------------------------------
+    def prepare(self, run_id: str, token: str, run_dir: str) -> None:
+        actor = (
+            self._ray.remote(RunActor)
+            .options(
+                name=run_id,
+                namespace=NAMESPACE,
+                lifetime="detached",
+                get_if_exists=True,
+                num_cpus=0,
+                resources={NODE_RESOURCE + token: 0.01},
+                max_restarts=0,
+                max_concurrency=ACTOR_THREADS,
+            )
+            .remote(run_dir)
+        )
+        watched = self._watch(run_id)
+        if watched.handle is None:
+            watched.handle = actor
+            watched.heard_at = time.monotonic()
+            watched.report = {"state": "starting"}
+            self._fire(actor.prepare.remote())
+
+    def start(self, run_id: str, spec: dict[str, object], secrets: dict[str, str]) -> None:
+        self._fire(self._handle(run_id).train.remote(spec, secrets))
+
+    def control(self, run_id: str, what: str, until_monotonic_s: float) -> None:
+        self._fire(self._handle(run_id).control.remote(what, until_monotonic_s))
+
+    def kill(self, run_id: str) -> None:
+        watched = self._watch(run_id)
+        if watched.handle is None:
+            watched.handle = self._find(run_id)
+        if watched.handle is not None:
+            self._ray.kill(watched.handle, no_restart=True)
+
+    def reports(self, run_ids: list[str]) -> dict[str, dict[str, object]]:
+        now = time.monotonic()
+        for run_id in set(self._runs) - set(run_ids):
+            del self._runs[run_id]  # nobody asks for it any more
+        return {
+            run_id: {**self._watch(run_id).report, "silent_s": now - self._watch(run_id).heard_at} for run_id in run_ids
+        }
+
+    def nodes(self) -> dict[str, str]:
+        return self._nodes
+
+    # -- keeping answers fresh --------------------------------------------------------------------------------------
+    def poll(self) -> None:
+        now = time.monotonic()
+        if now - self._nodes_at >= NODES_EVERY_S:
+            self._nodes_at = now
+            self._nodes = {
+                resource.removeprefix(NODE_RESOURCE): node["NodeManagerAddress"]
+                for node in self._ray.nodes()
+                if node["Alive"]
+                for resource in node["Resources"]
+                if resource.startswith(NODE_RESOURCE)
+            }
+        for watched in self._runs.values():
+            if watched.pending is None:
+                if now - watched.asked_at >= REPORT_EVERY_S:
+                    self._ask(watched, now)
+            elif self._ray.wait([watched.pending], timeout=0)[0]:
+                self._hear(watched, now)
+        if self._refs:
+            done, self._refs = self._ray.wait(self._refs, num_returns=len(self._refs), timeout=0)
+            del done
+
+    def _ask(self, watched: Watched, now: float) -> None:
+        watched.asked_at = now
+        if watched.handle is None:
+            watched.handle = self._find(watched.run_id)
+        if watched.handle is None:
+            watched.report, watched.heard_at = {"state": "absent"}, now
+        else:
+            watched.pending = watched.handle.report.remote()
+
+    def _hear(self, watched: Watched, now: float) -> None:
+        pending, watched.pending = watched.pending, None
+        try:
+            watched.report = self._ray.get(pending)
+        except self._dead:
+            watched.handle = None
+            watched.report = {**watched.report, "state": "absent"}
+        watched.heard_at = now
+
+    def _watch(self, run_id: str) -> Watched:
+        return self._runs.setdefault(run_id, Watched(run_id))
+
+    def _find(self, run_id: str) -> Any:
+        try:
+            return self._ray.get_actor(run_id, namespace=NAMESPACE)
+        except ValueError:
+            return None
+
+    def _handle(self, run_id: str) -> Any:
+        watched = self._watch(run_id)
+        if watched.handle is None:
+            watched.handle = self._find(run_id)
+        if watched.handle is None:
+            raise LookupError(f"no actor of run {run_id}")
+        return watched.handle
+
+    def _fire(self, ref: Any) -> None:
+        self._refs.append(ref)
+
+
+def serve(bridge: Bridge, connection: socket.socket) -> None:
+    """Answer requests `{"op": ..., **arguments}` line by line until the other end closes."""
+    operations = {op: getattr(bridge, op) for op in ("prepare", "start", "control", "kill", "reports", "nodes")}
+    selector = selectors.DefaultSelector()
+    selector.register(connection, selectors.EVENT_READ)
+    buffer = b""
+    while True:
+        if selector.select(timeout=0.05):
+            received = connection.recv(1 << 20)
+            if not received:
+                return
+            buffer += received
+            *lines, buffer = buffer.split(b"\n")
+            for line in lines:
+                connection.sendall(_answer(operations, line) + b"\n")
+        bridge.poll()
+
+
+def _answer(operations: dict[str, Any], line: bytes) -> bytes:
+    request = json.loads(line)
+    op = request.pop("op")
+    try:
+        return json.dumps({"ok": operations[op](**request)}).encode()
+    except Exception as error:  # the bridge must answer: the engine decides what an error means
+        return json.dumps({"error": f"{type(error).__name__}: {error}"}).encode()
+
+
+def main(folder: str, temp_dir: str, socket_fd: str) -> int:
+    files = SiteFiles(Path(folder), Path(temp_dir))
+    os.environ.update(ray_environment(files))
+    head = files.read_head()
+    if head is None:
+        return 1
+    import ray
+
+    ray.init(
+        address=head.gcs_address,
+        namespace=NAMESPACE,
+        log_to_driver=False,
+        logging_level="ERROR",
+        _node_ip_address="127.0.0.1",
+    )
+    with socket.socket(fileno=int(socket_fd)) as connection:
+        connection.sendall(b'{"ok": "ready"}\n')
+        serve(Bridge(), connection)
+    ray.shutdown()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

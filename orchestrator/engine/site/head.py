@@ -1,0 +1,63 @@
+"""The head of this host's site: a process of its own, so that it outlives the control plane.
+
+    python -m orchestrator.engine.site.head FOLDER TEMP_DIR
+
+Starts Ray's control store and a raylet without CPUs (no run is ever placed on the head), writes head.json and waits
+until SIGTERM or until one of the two dies. Must not know: jobs, the store, providers.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+
+from orchestrator.engine.site.environment import Head, SiteFiles, process_start, ray_environment
+
+
+def main(folder: str, temp_dir: str) -> int:
+    files = SiteFiles(Path(folder), Path(temp_dir))
+    files.prepare()
+    os.environ.update(ray_environment(files))
+
+    import ray._private.node
+    import ray._private.parameter
+
+    params = ray._private.parameter.RayParams(
+        num_cpus=0,
+        num_gpus=0,
+        object_store_memory=80 << 20,
+        min_worker_port=0,
+        max_worker_port=0,
+        gcs_server_port=0,
+        include_dashboard=False,
+        include_log_monitor=False,
+        no_monitor=True,
+        temp_dir=str(files.temp_dir),
+        node_ip_address="127.0.0.1",
+        dashboard_agent_listen_port=0,
+    )
+    node = ray._private.node.Node(params, head=True, shutdown_at_exit=False, spawn_reaper=False)
+
+    ended = False
+
+    def end(_signal: int, _frame: FrameType | None) -> None:
+        nonlocal ended
+        ended = True
+
+    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    start = process_start(os.getpid())
+    assert start is not None
+    files.write_head(Head(gcs_address=node.gcs_address, pid=os.getpid(), pid_start=start))
+    while not ended and not node.dead_processes():
+        time.sleep(0.2)
+    node.kill_all_processes(check_alive=False, allow_graceful=False)
+    return 0 if ended else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,161 @@
+"""A node of a site, and its agent: what an instance's user data starts.
+
+    python -m orchestrator.engine.site.node SITE_FOLDER TEMP_DIR TOKEN LEASE_S
+
+Starts a raylet in this process's session, labelled with the launch token, and then stays as the node's agent: it
+carries preemption notices from the provider's metadata to the control directories of the runs on this node, renews
+their lease while the raylet lives and the head answers, and asks them to stop on SIGTERM. When the raylet dies, the
+agent ends the whole session, so that no actor outlives its node unseen.
+
+The run actor registers its control directory as a file below $TRADEWIND_INSTANCE_DIR/runs.
+Must not know: jobs, prices, the store.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+
+from orchestrator.engine.site.environment import NODE_RESOURCE, SiteFiles, alive, ray_environment
+from providers.errors import ProviderError
+from providers.local.metadata import read_notice
+from trainers.control import ControlDirectory, Notice
+
+POLL_S = 0.1
+LEASE_RENEWAL_S = 1.0
+START_ATTEMPTS = 3  # a raylet that misses one of Ray's fixed start limits is tried again
+
+
+class Agent:
+    """The loop beside a raylet. `runs` lists the control directories registered on this node."""
+
+    def __init__(self, files: SiteFiles, instance_dir: Path, lease_s: float) -> None:
+        self._files = files
+        self._runs_dir = instance_dir / "runs"
+        self._metadata = os.environ.get("TRADEWIND_METADATA")
+        self._lease_s = lease_s
+        self._renewed_at = 0.0
+        self._noticed: dict[Path, float] = {}
+        self._head_seen_at = time.monotonic()
+
+    def control_dirs(self) -> Iterator[Path]:
+        if self._runs_dir.is_dir():
+            for registration in sorted(self._runs_dir.iterdir()):
+                yield Path(registration.read_text())
+
+    def carry_notice(self) -> None:
+        """Pass a preemption notice on, once to each run."""
+        if self._metadata is None:
+            return
+        try:
+            notice = read_notice(Path(self._metadata))
+        except ProviderError:
+            return  # not there yet, or damaged: without a notice the machine just goes
+        if notice is None:
+            return
+        for control in self.control_dirs():
+            if self._noticed.get(control) != notice.deadline_monotonic_s:
+                ControlDirectory(control).put_notice(Notice(notice.kind, notice.deadline_monotonic_s))
+                self._noticed[control] = notice.deadline_monotonic_s
+
+    def watch_head(self) -> None:
+        """Ask the head whether it is there; runs in a thread of its own, since the answer may hang."""
+        from ray._raylet import GcsClient  # type: ignore[attr-defined]
+
+        address: str | None = None
+        client = None
+        while True:
+            head = self._files.read_head()
+            try:
+                if head is not None and alive(head):
+                    if client is None or address != head.gcs_address:
+                        address, client = head.gcs_address, GcsClient(address=head.gcs_address)
+                    client.internal_kv_exists(b"tradewind-lease", namespace=b"tradewind", timeout=2)
+                    self._head_seen_at = time.monotonic()
+            except Exception:
+                client = None  # any RPC failure means the same: not seen
+            time.sleep(LEASE_RENEWAL_S)
+
+    def renew_leases(self) -> None:
+        """A run may train until `lease_s` after the head was last seen from here."""
+        now = time.monotonic()
+        if now - self._renewed_at >= LEASE_RENEWAL_S:
+            self._renewed_at = now
+            for control in self.control_dirs():
+                ControlDirectory(control).put_lease(self._head_seen_at + self._lease_s)
+
+    def stop_runs(self) -> None:
+        for control in self.control_dirs():
+            ControlDirectory(control).request_stop()
+
+
+def main(folder: str, temp_dir: str, token: str, lease_s: str) -> int:
+    files = SiteFiles(Path(folder), Path(temp_dir))
+    os.environ.update(ray_environment(files))
+    instance_dir = Path(os.environ["TRADEWIND_INSTANCE_DIR"])
+
+    import ray._private.node
+    import ray._private.parameter
+
+    head = files.read_head()
+    if head is None:
+        print("the site has no head", file=sys.stderr)  # noqa: T201 - a node's console
+        return 1
+    params = ray._private.parameter.RayParams(
+        gcs_address=head.gcs_address,
+        num_cpus=1,
+        num_gpus=0,
+        resources={NODE_RESOURCE + token: 1.0},
+        object_store_memory=80 << 20,
+        min_worker_port=0,
+        max_worker_port=0,
+        node_manager_port=0,
+        include_log_monitor=False,
+        node_ip_address="127.0.0.1",
+        dashboard_agent_listen_port=0,
+        temp_dir=str(files.temp_dir),
+    )
+    for attempt in range(1, START_ATTEMPTS + 1):
+        try:
+            node = ray._private.node.Node(params, head=False, shutdown_at_exit=False, spawn_reaper=False)
+            break
+        except Exception as error:
+            print(f"raylet start {attempt} of {START_ATTEMPTS} failed: {error}", file=sys.stderr)  # noqa: T201
+            if attempt == START_ATTEMPTS:
+                return 1
+
+    agent = Agent(files, instance_dir, float(lease_s))
+
+    def terminated(_signal: int, _frame: FrameType | None) -> None:
+        agent.stop_runs()
+
+    signal.signal(signal.SIGTERM, terminated)
+    threading.Thread(target=agent.watch_head, daemon=True).start()
+    while not node.dead_processes():
+        agent.carry_notice()
+        agent.renew_leases()
+        time.sleep(POLL_S)
+    end_session()
+    return 1
+
+
+def end_session() -> None:
+    """SIGKILL to every process of this session but this one (Ray's workers have process groups of their own)."""
+    session = os.getsid(0)
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                if os.getsid(int(entry.name)) == session:
+                    os.kill(int(entry.name), signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                continue
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,138 @@
+"""Snapshot: from the store to the inputs of `decide`. Must not know: how a decision is made or carried out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from orchestrator.config import Config
+from orchestrator.market import AvailabilityKind, AvailabilityPoint, Market
+from orchestrator.model import Job, Migration, Run
+from orchestrator.perf import Observation, PerfBook
+from orchestrator.policy import Demand, Rails, Running
+from orchestrator.store import Tx
+
+DAY_MS = 86_400_000
+AVAILABILITY_WINDOW_MS = 30 * DAY_MS
+STARTUP_PRIOR_WALL_S = {"local": 4.0}
+STARTUP_PRIOR_S = 180.0  # a cloud's machine until it trains: market.md, SkyPilot's d = 3 min
+
+
+def rails(config: Config) -> Rails:
+    """The limits on voluntary moves."""
+    return Rails(min_dwell_s=config.policy.min_dwell_s, max_moves_per_day=config.policy.max_moves_per_day)
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Everything `decide` may know at one instant."""
+
+    market: Market
+    perf: PerfBook
+    demands: tuple[Demand, ...]
+    running: Mapping[str, Running]
+
+
+def inputs(
+    tx: Tx,
+    now_ms: int,
+    config: Config,
+    *,
+    extra: Sequence[Job] = (),
+    only: Sequence[str] | None = None,
+    doomed: frozenset[str] = frozenset(),
+) -> Inputs:
+    """The inputs for all jobs that want a place, or for `only` those; `extra` are jobs that are not submitted yet.
+
+    Jobs in `doomed` lose their machine soon, so that staying is no option for them.
+    """
+    jobs = [*tx.jobs(states=("queued", "starting", "running", "migrating")), *extra]
+    if only is not None:
+        jobs = [job for job in jobs if job.id in only]
+    running: dict[str, Running] = {}
+    demands = []
+    for job in jobs:
+        known = all(job.id != other.id for other in extra)
+        runs = tx.runs(job_id=job.id) if known else []
+        demands.append(_demand(tx, job, runs, known))
+        current = current_run(runs)
+        if current is not None:
+            running[job.id] = _running(tx, job, current, now_ms, job.id in doomed)
+    return Inputs(market(tx, now_ms, config), perf(tx, now_ms), tuple(demands), running)
+
+
+def current_run(runs: Sequence[Run]) -> Run | None:
+    """The run that holds the job's newest generation past cutover, if it is alive."""
+    alive = [run for run in runs if run.end is None and run.state in ("training", "holding")]
+    return max(alive, key=lambda run: run.generation, default=None)
+
+
+def market(tx: Tx, now_ms: int, config: Config) -> Market:
+    """What is known of the market at `now_ms`."""
+    since = now_ms - AVAILABILITY_WINDOW_MS
+    return Market.as_of(
+        now_ms,
+        offers=tx.offers(),
+        prices=tx.prices_as_of(now_ms),
+        availability=[
+            AvailabilityPoint(row.offer_id, row.at_ms, cast("AvailabilityKind", row.kind))
+            for row in tx.availability(since, now_ms)
+        ],
+        polls=[(poll.provider, poll.started_ms) for poll in tx.polls(limit=100) if poll.error is None],
+        startup_s=_startup_s(tx, config),
+    )
+
+
+def perf(tx: Tx, now_ms: int) -> PerfBook:
+    """The throughputs that were measured up to `now_ms`."""
+    return PerfBook.as_of(
+        now_ms,
+        [Observation(row.job_id, row.gpu, row.gpu_count, row.steps_per_s, row.steps, row.at_ms) for row in tx.perf()],
+    )
+
+
+def _startup_s(tx: Tx, config: Config) -> dict[str, float]:
+    """Market seconds from launch to training, per provider: the median of our own runs, else a prior."""
+    seen: dict[str, list[float]] = {}
+    for run in tx.runs():
+        if run.billed_from_ms is not None and run.training_from_ms is not None:
+            name = run.offer_id.partition("/")[0]
+            seen.setdefault(name, []).append((run.training_from_ms - run.billed_from_ms) / 1000)
+    startup = {
+        name: STARTUP_PRIOR_WALL_S[name] * config.providers.local.clock_factor
+        if name in STARTUP_PRIOR_WALL_S
+        else STARTUP_PRIOR_S
+        for name in config.providers.enabled
+    }
+    for name, durations in seen.items():
+        startup[name] = sorted(durations)[len(durations) // 2]
+    return startup
+
+
+def _demand(tx: Tx, job: Job, runs: Sequence[Run], known: bool) -> Demand:
+    facts = tx.job_facts(job.id) if known else None
+    done = max((run.last_step for run in runs), default=0)
+    return Demand(
+        job=job,
+        total_steps=job.spec.train.steps if facts is None or facts.total_steps is None else facts.total_steps,
+        done_steps=done,
+        spent_nano_usd=tx.total_nano_usd(job_id=job.id) if known else 0,
+        checkpoint_bytes=facts.checkpoint_bytes or 0 if facts is not None else 0,
+    )
+
+
+def _running(tx: Tx, job: Job, run: Run, now_ms: int, leaving: bool) -> Running:
+    moves: list[Migration] = [
+        migration
+        for migration in tx.migrations(job_id=job.id)
+        if migration.reason in ("cheaper offer", "objective") and migration.step.value == "done"
+    ]
+    return Running(
+        offer_id=run.offer_id,
+        since_ms=run.training_from_ms or run.created_at_ms,
+        last_move_ms=max((migration.step_at_ms for migration in moves), default=None),
+        moves_today=sum(1 for migration in moves if migration.step_at_ms > now_ms - DAY_MS),
+        migrating=bool(tx.migrations(job_id=job.id, open=True)),
+        leaving=leaving,
+    )

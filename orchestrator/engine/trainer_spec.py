@@ -1,0 +1,63 @@
+"""From a job and a migration to what the node executes. Must not know: offers' prices, the store."""
+
+from __future__ import annotations
+
+from orchestrator.engine.context import Context
+from orchestrator.engine.runtime import RunSpec
+from orchestrator.errors import TradewindError
+from orchestrator.model import Job, Migration
+from providers.hardware import GPUS
+from trainers.spec import TrainerSpec
+
+
+class MissingSecret(TradewindError):
+    """A secret that the job names is not in the control plane's environment."""
+
+
+def run_spec(ctx: Context, migration: Migration, job: Job) -> RunSpec:
+    """The run that this migration brings up. Raises MissingSecret."""
+    missing = [name for name in job.spec.train.secrets if name not in ctx.environment]
+    if missing:
+        raise MissingSecret(
+            f"secret {', '.join(missing)} is not in the control plane's environment: "
+            "export it, then `tradewind down --keep-jobs` and `tradewind up`"
+        )
+    run_dir = ctx.world.run_dir(migration.target_run_id)
+    train = job.spec.train
+    spec = TrainerSpec(
+        job_id=job.id,
+        run_id=migration.target_run_id,
+        generation=migration.generation,
+        attempt=1,
+        checkpoint_root=str(ctx.checkpoint_root(job)),
+        control_dir=str(run_dir / "control"),
+        output_dir=str(ctx.world.output_dir(job.id)),
+        workdir=train.workdir,
+        entry=train.entry,
+        script=train.script,
+        args=dict(train.args),
+        env=dict(train.env),
+        steps=train.steps,
+        epochs=train.epochs,
+        keep=job.spec.checkpoint.keep,
+        max_overhead=job.spec.checkpoint.max_overhead,
+        threads=job.spec.reproducible.threads,
+        deterministic=job.spec.reproducible.deterministic,
+        seed=job.spec.reproducible.seed,
+        throttle=throttle(ctx, migration.offer_id),
+        manifest=migration.manifest,
+    )
+    return RunSpec(
+        run_id=migration.target_run_id,
+        job_id=job.id,
+        generation=migration.generation,
+        trainer=spec.to_json(),
+        secrets={name: ctx.environment[name] for name in train.secrets},
+    )
+
+
+def throttle(ctx: Context, offer_id: str) -> float:
+    """The declared speed of a simulated machine; 1.0 for real ones."""
+    with ctx.world.store.read() as tx:
+        gpu = next((offer.gpu for offer in tx.offers() if offer.id == offer_id), None)
+    return GPUS[gpu].throttle if gpu in GPUS else 1.0

@@ -1,0 +1,134 @@
+"""World: everything the engine and the services act on, opened from a configuration.
+
+The market clock's anchor is a file in the state folder, so that the command line, the control plane and a restarted
+control plane read the same market time. Must not know: policies.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from orchestrator.config import Config
+from orchestrator.errors import ProviderFailure, StoreError
+from orchestrator.store import Store
+from providers.base import Provider
+from providers.clock import AcceleratedClock, Clock, SystemClock, boot_id
+from providers.errors import ProviderError
+from providers.registry import provider_factory
+
+
+@dataclass(frozen=True)
+class World:
+    """`providers` by name. Opening one makes the state folder; close() it when done."""
+
+    config: Config
+    clock: Clock
+    store: Store
+    providers: Mapping[str, Provider]
+
+    @property
+    def state_dir(self) -> Path:
+        return self.config.state_dir
+
+    @property
+    def simulated(self) -> bool:
+        """Whether any number of this world comes from a simulated market."""
+        return any(provider.simulated for provider in self.providers.values())
+
+    def run_dir(self, run_id: str) -> Path:
+        return self.state_dir / "runs" / run_id
+
+    def output_dir(self, job_id: str) -> Path:
+        return self.state_dir / "outputs" / job_id
+
+    def checkpoint_root(self, to: str | None) -> Path:
+        return Path(to) if to is not None else self.state_dir / "checkpoints"
+
+    def close(self) -> None:
+        self.store.close()
+
+
+def open_world(config: Config) -> World:
+    """Open clock, store and the enabled providers. Raises StoreError, SpecError, ProviderFailure."""
+    try:
+        config.state_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(
+            f"the state folder {config.state_dir} cannot be made: {error.strerror}",
+            hint="set state_dir in tradewind.toml or TRADEWIND_STATE_DIR to a folder that you may write",
+        ) from error
+    clock = market_clock(config)
+    providers = {name: _provider(name, config, clock) for name in config.providers.enabled}
+    return World(config, clock, Store.open(config.store_url, clock), providers)
+
+
+def _provider(name: str, config: Config, clock: Clock) -> Provider:
+    try:
+        factory = provider_factory(name)
+        if name == "local":
+            local = config.providers.local
+            return factory(config.state_dir / "local", clock, local.seed, background_preemptions=local.hazard)
+        return factory(clock)
+    except ProviderError as error:
+        raise ProviderFailure(str(error), hint=error.hint) from error
+
+
+def market_clock(config: Config) -> Clock:
+    """Market time: the wall clock, or for the simulated market one that runs `clock_factor` times as fast."""
+    if tuple(config.providers.enabled) != ("local",):
+        return SystemClock()
+    return anchored_clock(config.state_dir / "clock.json", config.providers.local.clock_factor)
+
+
+def anchored_clock(path: Path, factor: float) -> AcceleratedClock:
+    """The accelerated clock whose anchor is in `path`; made there by the first who asks.
+
+    After a reboot (monotonic time starts anew) or a change of the factor, market time goes on from where it can have
+    been at most, never backwards.
+    """
+    saved = _read(path)
+    if saved is not None and saved["boot_id"] == boot_id() and saved["factor"] == factor:
+        return AcceleratedClock(factor, int(saved["epoch_ms"]), float(saved["anchor_s"]))
+    wall_ms = time.time_ns() // 1_000_000
+    epoch_ms = wall_ms
+    if saved is not None:
+        if saved["boot_id"] == boot_id():
+            old = AcceleratedClock(float(saved["factor"]), int(saved["epoch_ms"]), float(saved["anchor_s"]))
+            epoch_ms = old.now_ms()
+        else:
+            elapsed_ms = max(0, wall_ms - int(saved["wall_ms"]))
+            epoch_ms = int(saved["epoch_ms"]) + int(elapsed_ms * saved["factor"])
+    anchor: dict[str, Any] = {
+        "boot_id": boot_id(),
+        "factor": factor,
+        "epoch_ms": epoch_ms,
+        "anchor_s": time.monotonic(),
+        "wall_ms": wall_ms,
+    }
+    partial = path.with_suffix(f".{os.getpid()}.tmp")
+    partial.write_text(json.dumps(anchor))
+    if saved is None:
+        try:
+            os.link(partial, path)  # the first one wins, also against a process that does the same right now
+        except FileExistsError:
+            partial.unlink()
+            return anchored_clock(path, factor)
+        partial.unlink()
+    else:
+        partial.replace(path)
+    return AcceleratedClock(factor, epoch_ms, float(anchor["anchor_s"]))
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        saved = json.loads(path.read_text())
+        assert {"boot_id", "factor", "epoch_ms", "anchor_s", "wall_ms"} <= set(saved)
+    except (OSError, ValueError, AssertionError):
+        return None
+    return dict(saved)

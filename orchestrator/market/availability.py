@@ -1,0 +1,91 @@
+"""AvailabilityPoint: one sighting of an offer's capacity, and what a history of them says of refusals and hazard.
+
+Clouds don't publish spot capacity: it is learned only by launching and by losing machines (SkyNomad, arXiv 2601.06520).
+Must not know: jobs, prices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from providers.money import MS_PER_HOUR
+
+AvailabilityKind = Literal[
+    "launched",  # a launch was granted
+    "refused",  # a launch failed for want of capacity
+    "notice",  # the provider announced to take an instance back
+    "lost",  # an instance was taken back or vanished
+    "released",  # we ended an instance ourselves: it tells nothing but that watching stopped
+]
+
+BACKOFF_MS = 15 * 60_000
+MAX_BACKOFF_MS = 4 * MS_PER_HOUR
+
+# Gamma prior on a spot machine's hazard: one loss in 8 h, as seen in one good zone over 45.6 days of AWS V100 in 2023
+# (11.6 preemptions per 96 h of work). It fades as real hours accumulate.
+PRIOR_LOSSES = 1.0
+PRIOR_HOURS = 8.0
+
+
+@dataclass(frozen=True, slots=True)
+class AvailabilityPoint:
+    """`kind` happened to an instance of `offer_id` at `at_ms`, which is also when we learned it."""
+
+    offer_id: str
+    at_ms: int
+    kind: AvailabilityKind
+
+
+@dataclass(frozen=True, slots=True)
+class Sightings:
+    """What the points of one offer add up to.
+
+    `shut_at_ms` is the last sign of missing capacity (-1: none since the last launch), `shut_until_ms` when it is
+    worth another try, `shut_by_loss` whether that sign was a lost machine rather than a refused launch.
+    """
+
+    shut_at_ms: int = -1
+    shut_until_ms: int = -1
+    shut_by_loss: bool = False
+    losses: int = 0
+    exposure_ms: int = 0
+
+
+def summarise(points: Sequence[AvailabilityPoint], at_ms: int, *, spot: bool) -> Sightings:
+    """Read one offer's points (none later than `at_ms`) in order of time.
+
+    Each sign of missing capacity doubles the back-off, from 15 minutes to 4 hours; a granted launch clears it. The loss
+    of a spot machine is such a sign; that of an on-demand machine is a fault and none. A notice and the loss that
+    follows it count once.
+    """
+    strikes = losses = alive = announced = exposure_ms = 0
+    shut_at_ms, shut_by_loss, since = -1, False, at_ms
+    for point in sorted(points, key=lambda p: (p.at_ms, p.kind)):
+        exposure_ms += alive * (point.at_ms - since)
+        since = point.at_ms
+        new_loss = point.kind == "notice" or (point.kind == "lost" and announced == 0)
+        losses += new_loss
+        if point.kind == "launched":
+            alive += 1
+            strikes, shut_at_ms = 0, -1
+        elif point.kind == "notice":
+            announced += 1
+        elif point.kind in ("lost", "released"):
+            alive = max(alive - 1, 0)
+            announced = max(announced - 1, 0)
+        if point.kind == "refused" or (spot and new_loss):
+            strikes += 1
+            shut_at_ms, shut_by_loss = point.at_ms, new_loss
+    exposure_ms += alive * (at_ms - since)
+    backoff_ms = min(BACKOFF_MS << min(max(strikes - 1, 0), 16), MAX_BACKOFF_MS)
+    until = shut_at_ms + backoff_ms if shut_at_ms >= 0 else -1
+    return Sightings(shut_at_ms, until, shut_by_loss, losses, exposure_ms)
+
+
+def hazard_per_hour(sightings: Sightings, *, spot: bool) -> float:
+    """Expected losses per hour of one machine: the Gamma posterior mean for spot, 0 for on-demand."""
+    if not spot:
+        return 0.0
+    return (PRIOR_LOSSES + sightings.losses) / (PRIOR_HOURS + sightings.exposure_ms / MS_PER_HOUR)

@@ -1,0 +1,205 @@
+"""The words of a plan: why this offer, why not that one, what would have to change. One reason each, with its figure.
+
+Must not know: how anything was decided; it only reads columns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import numpy as np
+
+from orchestrator.market import Market
+from orchestrator.model import Objective
+from orchestrator.policy.cost import Outlook
+from orchestrator.policy.demand import Demand
+from orchestrator.policy.eligible import NONE, Bar
+from orchestrator.policy.objectives import IMPOSSIBLE, Ranking, budget_left, log_value, time_left_s
+from providers.money import format_usd
+
+_TOPIC = {
+    Bar.GPU: "another GPU",
+    Bar.GPU_COUNT: "another number of GPUs",
+    Bar.GPU_MEMORY: "another GPU memory",
+    Bar.CPU: "too few CPUs",
+    Bar.MEMORY: "too little memory",
+    Bar.CLOUD: "excluded clouds",
+    Bar.REGION: "excluded regions",
+    Bar.CAPACITY_TYPE: "excluded capacity type",
+    Bar.NO_PRICE: "no known price",
+    Bar.STALE_PRICE: "a stale price",
+    Bar.NO_CAPACITY: "no capacity",
+    Bar.DEADLINE: "the deadline",
+    Bar.BUDGET: "the budget",
+}
+
+
+def span(seconds: float) -> str:
+    """A duration in the unit that suits it: `40 s`, `12 min`, `3.2 h`, `3 days`."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    if seconds < 3600:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 2 * 86_400:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 86_400:.0f} days"
+
+
+def why_barred(demand: Demand, market: Market, outlook: Outlook, ranking: Ranking, row: int) -> str:
+    """The one binding reason why a row may not be used."""
+    wants, gpu = demand.job.spec.resources, market.gpu(row)
+    match Bar(int(ranking.bars[row])):
+        case Bar.GPU:
+            return f"GPU {gpu} is not in resources.gpu" if gpu else "has no GPU"
+        case Bar.GPU_COUNT:
+            counts = " or ".join(str(g.count) for g in wants.gpus if g.name == gpu)
+            return f"has {market.gpu_count[row]} x {gpu}, resources.gpu asks for {counts}"
+        case Bar.GPU_MEMORY:
+            return "GPU memory is outside resources.gpu_memory" if gpu else "has no GPU"
+        case Bar.CPU:
+            return f"has {market.vcpu[row]} CPUs, resources.cpu asks for {wants.cpu}"
+        case Bar.MEMORY:
+            return f"has {market.memory_bytes[row] / 1e9:.0f} GB of memory, less than resources.memory"
+        case Bar.CLOUD:
+            return f"cloud {market.provider[row]} is excluded by where.clouds"
+        case Bar.REGION:
+            return f"region {market.region[row]} is excluded by where.regions"
+        case Bar.CAPACITY_TYPE:
+            return f"{'spot' if market.spot[row] else 'on_demand'} is not in capacity"
+        case Bar.NO_PRICE:
+            return "no price is known"
+        case Bar.STALE_PRICE:
+            return f"price is {span(float(market.price_age_s[row]))} old"
+        case Bar.NO_CAPACITY:
+            sign = "a machine was lost there" if market.shut_by_loss[row] else "no capacity"
+            return f"{sign} {span((market.at - int(market.shut_at[row])) / 1000)} ago"
+        case Bar.DEADLINE:
+            return _why_late(demand, market, outlook, ranking, row)
+        case Bar.BUDGET:
+            return _why_dear(demand, outlook, ranking, row)
+
+
+def _why_late(demand: Demand, market: Market, outlook: Outlook, ranking: Ranking, row: int) -> str:
+    left_s = time_left_s(demand, market) or 0.0
+    if ranking.tiers[row] == IMPOSSIBLE:
+        return f"would finish {span(float(outlook.seconds.mid[row]) - left_s)} after the deadline"
+    late_s = float(outlook.seconds.high[row]) - left_s
+    if late_s > 0:
+        return f"could finish {span(late_s)} after the deadline"
+    return "leaves no time to fall back on on-demand if it is lost"
+
+
+def _why_dear(demand: Demand, outlook: Outlook, ranking: Ranking, row: int) -> str:
+    left = budget_left(demand) or 0
+    if left <= 0:
+        return "the budget is used up"
+    if ranking.tiers[row] == IMPOSSIBLE:
+        return f"would cost {format_usd(round(float(outlook.cost.mid[row])) - left)} over the budget"
+    return f"could cost {format_usd(round(float(outlook.cost.high[row])) - left)} over the budget"
+
+
+def why_not(demand: Demand, outlook: Outlook, ranking: Ranking, row: int, chosen: int) -> str:
+    """Why a candidate that ranks behind the chosen one was not taken."""
+    if ranking.mode == "likely" and ranking.chance is not None:
+        return f"{ranking.chance[row]:.0%} likely to keep the promises, the chosen one {ranking.chance[chosen]:.0%}"
+    if ranking.mode == "late":
+        return f"would finish {span(float(outlook.seconds.mid[row] - outlook.seconds.mid[chosen]))} later"
+    objective = demand.job.spec.objective
+    more_s = outlook.seconds.mid.item(row) - outlook.seconds.mid.item(chosen)
+    more_usd = outlook.cost.mid.item(row) - outlook.cost.mid.item(chosen)
+    worse = math.expm1(_gap(objective, outlook, row, chosen))
+    if objective.cost_weight == 0 and more_s >= 1:
+        return f"{span(more_s)} slower"
+    if objective.time_weight == 0 and more_usd >= 1:
+        if outlook.known:
+            return f"{format_usd(round(more_usd))} ({worse:.0%}) dearer to finish"
+        return f"{worse:.0%} dearer per step"
+    if worse >= 0.0005:
+        return f"{worse:.1%} worse in {objective.name}"
+    if more_usd >= 1:
+        return f"no faster, {format_usd(round(more_usd))} dearer"
+    return "no better"
+
+
+def why_not_moved(demand: Demand, outlook: Outlook, row: int, current: int, held: str) -> str:
+    """Why the job stays although `row` ranks before the current offer."""
+    gain = _gain(demand.job.spec.objective, outlook, row, current)
+    return f"{gain}, but the job {held}" if held else f"{gain}, too little to pay for the move"
+
+
+def why_chosen(
+    demand: Demand, market: Market, outlook: Outlook, ranking: Ranking, row: int, left_behind: int | None
+) -> str:
+    """Why a job is placed on, moved to or kept at `row`. `left_behind` is the row that it moves away from."""
+    if left_behind is not None:
+        if ranking.bars[left_behind] != NONE:
+            return f"where it is, it {why_barred(demand, market, outlook, ranking, left_behind)}"
+        if ranking.mode == "safe":
+            return _gain(demand.job.spec.objective, outlook, row, left_behind)
+    if ranking.mode == "likely" and ranking.chance is not None:
+        return f"no offer is safe; this one keeps the promises with {ranking.chance[row]:.0%}"
+    left_s = time_left_s(demand, market)
+    if ranking.mode == "late":
+        late_s = float(outlook.seconds.mid[row]) - (left_s or 0.0)
+        return f"the deadline can no longer be met; earliest finish, {span(late_s)} late"
+    objective = demand.job.spec.objective
+    per_thousand = format_usd(round(float(outlook.per_step[row]) * 1000), 4)
+    if objective.cost_weight == 0:
+        text = f"fastest to finish: {span(float(outlook.seconds.mid[row]))}"
+    elif objective.time_weight == 0:
+        text = f"cheapest to finish: {per_thousand} per 1,000 steps"
+    else:
+        text = f"best in {objective.name}: {per_thousand} per 1,000 steps"
+    if not outlook.known:
+        return f"{text}; how many steps remain is not known yet"
+    if left_s is not None:
+        text += f", {span(left_s - float(outlook.seconds.mid[row]))} before the deadline"
+    left = budget_left(demand)
+    if left is not None:
+        text += f", within the {format_usd(left)} left of the budget"
+    return text
+
+
+def why_waiting(demand: Demand, market: Market, outlook: Outlook, ranking: Ranking) -> str:
+    """Why no offer can be used: the most common reason, and the nearest miss."""
+    if not len(market):
+        return "no offer is known"
+    counts = Counter(int(code) for code in ranking.bars)
+    code, count = min(counts.items(), key=lambda item: (-item[1], item[0]))
+    nearest = nearest_miss(market, outlook, ranking)
+    reason = why_barred(demand, market, outlook, ranking, nearest)
+    return (
+        f"no offer fits: {count} of {len(market)} fail on {_TOPIC[Bar(code)]}; "
+        f"nearest miss {market.ids[nearest]}: {reason}"
+    )
+
+
+def nearest_miss(market: Market, outlook: Outlook, ranking: Ranking) -> int:
+    """The barred row that came closest: the furthest in the examination, then the least excess."""
+    last = int(ranking.bars.max())
+    rows = np.flatnonzero(ranking.bars == last)
+    excess = {
+        int(Bar.BUDGET): outlook.cost.mid,
+        int(Bar.DEADLINE): outlook.seconds.mid,
+        int(Bar.NO_CAPACITY): market.shut_until,
+        int(Bar.STALE_PRICE): market.price_age_s,
+    }.get(last)
+    return int(rows[0] if excess is None else rows[np.argmin(excess[rows])])
+
+
+def _gap(objective: Objective, outlook: Outlook, row: int, other: int) -> float:
+    """How far `row` lies above `other` in the logarithm of the objective."""
+    cost, seconds = outlook.cost.mid, outlook.seconds.mid
+    mine = log_value(objective, cost.item(row), seconds.item(row))
+    return mine - log_value(objective, cost.item(other), seconds.item(other))
+
+
+def _gain(objective: Objective, outlook: Outlook, row: int, current: int) -> str:
+    """What `row` is better in than staying. Both count what it takes to get there."""
+    if objective.cost_weight == 0:
+        return f"{span(outlook.seconds.mid.item(current) - outlook.seconds.mid.item(row))} faster than staying"
+    if objective.time_weight == 0 and outlook.known:
+        saved = outlook.cost.mid.item(current) - outlook.cost.mid.item(row)
+        return f"saves {format_usd(round(saved))} against staying"
+    return f"{-math.expm1(_gap(objective, outlook, row, current)):.1%} better than staying in {objective.name}"

@@ -1,0 +1,55 @@
+"""All checks in their order. A check that breaks is a line that fails, never a doctor that does.
+
+Must not know: what any check looks at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from orchestrator.config import Config
+from orchestrator.engine.world import World, open_world
+from orchestrator.errors import TradewindError
+from orchestrator.services.doctor import here, state
+from orchestrator.services.views import Check, Diagnosis
+
+
+def examine(config: Config) -> Diagnosis:
+    """Check this machine first, then what can be seen only through an open store."""
+    return Diagnosis(tuple(_checks(config)))
+
+
+def _checks(config: Config) -> Iterator[Check]:
+    yield here.python()
+    yield here.package("torch", "train")
+    yield here.package("ray", "ray")
+    yield here.extras()
+    yield here.collisions()
+    yield here.state_folder(config)
+    yield here.disk(config)
+    try:
+        world = open_world(config)
+    except TradewindError as error:
+        yield Check("store", "fail", str(error), error.hint)
+        return
+    try:
+        look: Callable[[World], Check]
+        for name, look in (
+            ("store", state.store),
+            ("clock", state.clock),
+            ("control plane", state.control_plane),
+            ("site", state.site),
+        ):
+            yield _safely(name, lambda look=look: look(world))  # type: ignore[misc]
+        for provider in world.providers:
+            name = f"prices of {provider}"
+            yield _safely(name, lambda provider=provider: state.prices(world, provider))  # type: ignore[misc]
+    finally:
+        world.close()
+
+
+def _safely(name: str, look: Callable[[], Check]) -> Check:
+    try:
+        return look()
+    except (TradewindError, OSError) as error:
+        return Check(name, "fail", str(error), getattr(error, "hint", ""))

@@ -1,0 +1,94 @@
+"""Checks of this machine and this Python: versions, extras, collisions, folders, disk. Must not know: the store."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from importlib.util import find_spec
+from pathlib import Path
+
+from orchestrator.config import Config
+from orchestrator.services.version import installed_version
+from orchestrator.services.views import Check
+
+DISTRIBUTION = "tradewind"
+TOP_LEVELS = ("orchestrator", "providers", "trainers")
+GIB = 1 << 30
+LITTLE_DISK_BYTES = 5 * GIB
+NO_DISK_BYTES = 1 * GIB
+EXTRA_MODULES = {
+    "aws": "boto3",
+    "gcp": "google.cloud.compute",
+    "azure": "azure.mgmt.compute",
+    "ray": "ray",
+    "train": "torch",
+    "postgres": "psycopg",
+}
+
+
+def python() -> Check:
+    found = f"{platform.python_version()}, tradewind {installed_version()}, {platform.system()} {platform.machine()}"
+    return Check("python", "ok", found)
+
+
+def package(name: str, extra: str) -> Check:
+    """A package that running jobs on this machine needs; planning does without."""
+    try:
+        return Check(name, "ok", version(name))
+    except PackageNotFoundError:
+        return Check(
+            name, "warn", "not installed: jobs cannot run on this machine", f"pip install 'tradewind[{extra}]'"
+        )
+
+
+def extras() -> Check:
+    """Which optional parts are there."""
+    present = sorted(extra for extra, module in EXTRA_MODULES.items() if _importable(module))
+    return Check("extras", "ok", ", ".join(present) if present else "none")
+
+
+def collisions() -> Check:
+    """The import names are plain words that other distributions use too: each must be ours alone."""
+    owners = packages_distributions()
+    foreign = {name: sorted(set(owners.get(name, ())) - {DISTRIBUTION}) for name in TOP_LEVELS if name in owners}
+    clashes = [f"{name} is also in {', '.join(others)}" for name, others in foreign.items() if others]
+    if clashes:
+        others = " ".join(sorted({other for found in foreign.values() for other in found}))
+        fix = f"pip uninstall {others}; pip install --force-reinstall --no-deps tradewind"
+        return Check("imports", "fail", "; ".join(clashes), fix)
+    return Check("imports", "ok", f"{', '.join(TOP_LEVELS)} are ours alone")
+
+
+def state_folder(config: Config) -> Check:
+    """Whether it can be written, without making it."""
+    folder = config.state_dir
+    nearest = folder
+    while not nearest.exists() and nearest != nearest.parent:
+        nearest = nearest.parent
+    origin = config.origins.get("state_dir", "default")
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        fix = "set state_dir in tradewind.toml, or TRADEWIND_STATE_DIR, to a folder that you may write"
+        return Check("state folder", "fail", f"{folder} cannot be written ({origin})", fix)
+    made = "" if folder.exists() else ", made when first needed"
+    return Check("state folder", "ok", f"{folder} ({origin}{made})")
+
+
+def disk(config: Config) -> Check:
+    nearest = config.state_dir
+    while not nearest.exists() and nearest != nearest.parent:
+        nearest = nearest.parent
+    free = shutil.disk_usage(nearest).free
+    found = f"{free / GIB:.1f} GiB free at {nearest}"
+    fix = f"free some space, or move state_dir; checkpoints are in {Path(config.state_dir, 'checkpoints')}"
+    if free < NO_DISK_BYTES:
+        return Check("disk", "fail", found, fix)
+    return Check("disk", "warn", found, fix) if free < LITTLE_DISK_BYTES else Check("disk", "ok", found)
+
+
+def _importable(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False

@@ -1,0 +1,71 @@
+"""Checks of what runs and what is stored: store, clock, control plane, site, prices. Must not know: Python packages."""
+
+from __future__ import annotations
+
+from orchestrator.engine.world import World
+from orchestrator.services.control_plane import control_plane as find_control_plane
+from orchestrator.services.readable import iso
+from orchestrator.services.views import Check
+
+STALE_AFTER_WALL_S = 600.0  # a control plane that has not asked for so long does not collect
+
+
+def store(world: World) -> Check:
+    """It was opened, so its schema revision is right; and it takes a write transaction."""
+    with world.store.write() as tx:
+        jobs = len(tx.jobs())
+    where = world.config.store_url.rpartition("@")[2]
+    return Check("store", "ok", f"{where}: schema current, writable, {jobs} job(s), install {world.store.install_id}")
+
+
+def clock(world: World) -> Check:
+    """Market time, and how fast it runs."""
+    now = iso(world.clock.now_ms())
+    if world.clock.factor == 1:
+        return Check("clock", "ok", f"{now}, wall time")
+    return Check("clock", "ok", f"{now}, simulated market time, {world.clock.factor:g} times as fast as the wall's")
+
+
+def control_plane(world: World) -> Check:
+    found = find_control_plane(world)
+    if found.running:
+        since = f", leads since {iso(found.since_ms)}" if found.since_ms is not None else ""
+        return Check("control plane", "ok", f"process {found.pid} on {found.host}{since}")
+    with world.store.read() as tx:
+        waiting = len(tx.jobs(states=("queued", "starting", "running", "migrating", "pausing", "cancelling")))
+    if waiting:
+        return Check("control plane", "warn", f"none runs, and {waiting} job(s) wait for one", "tradewind up")
+    return Check("control plane", "ok", "none runs; `submit` starts one when it is needed")
+
+
+def site(world: World) -> Check:
+    """Ray's head on this machine."""
+    from orchestrator.engine.site.environment import alive
+    from orchestrator.engine.site.runtime import site_files
+
+    head = site_files(world.config).read_head()
+    if head is None:
+        return Check("site", "ok", "Ray's head does not run; `up` starts it")
+    if alive(head):
+        return Check("site", "ok", "Ray's head runs on this machine")
+    return Check("site", "warn", "Ray's head has died", "tradewind up (jobs go on from their checkpoints)")
+
+
+def prices(world: World, provider: str) -> Check:
+    """How long ago the provider last answered."""
+    name = f"prices of {provider}"
+    simulated = " (simulated)" if world.providers[provider].simulated else ""
+    with world.store.read() as tx:
+        polls = tx.polls(provider, 50)
+    good = [poll for poll in polls if poll.error is None]
+    if not good:
+        why = f": {polls[0].error}" if polls else ""
+        return Check(name, "warn", f"never asked successfully{simulated}{why}", "tradewind offers")
+    age_s = (world.clock.now_ms() - good[0].finished_ms) / 1000
+    wall_s = age_s / world.clock.factor
+    found = f"{good[0].offers_seen} offers, asked {wall_s:.0f} s ago{simulated}"
+    if polls[0].error is not None:
+        return Check(name, "warn", f"{found}; since then: {polls[0].error}", "tradewind offers")
+    if wall_s > STALE_AFTER_WALL_S and find_control_plane(world).running:
+        return Check(name, "warn", f"{found}: the control plane does not collect", "tradewind events")
+    return Check(name, "ok", found)

@@ -1,0 +1,112 @@
+"""Whether a job's code is there: found and parsed, never imported, so that a look at a job file runs nothing.
+
+Must not know: YAML, other fields of the job.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.machinery
+import importlib.util
+import os
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+
+from orchestrator.errors import did_you_mean
+
+
+def entry_problem(entry: str, workdir: str) -> tuple[str, str] | None:
+    """(message, hint) when `module:function` is not to be found below `workdir` or among installed modules.
+
+    `entry` has that form. None: it is there, or its module is compiled and cannot be looked into.
+    """
+    module, _, function = entry.partition(":")
+    path = _module_in(workdir, module) or _installed_module(module)
+    if path is None:
+        near = did_you_mean(module, _modules_of(workdir))
+        file = Path(workdir, *module.split(".")).with_suffix(".py")
+        return f'there is no module "{module}"', near or f"create {file}, or set train.workdir to its folder"
+    if path.suffix != ".py":
+        return None
+    try:
+        with warnings.catch_warnings():  # of the user's code; Python shows them when it really runs
+            warnings.simplefilter("ignore")
+            tree = ast.parse(path.read_bytes())
+    except SyntaxError as error:
+        return f"{path}:{error.lineno or 1}: {error.msg}", "correct the file"
+    except (OSError, ValueError, RecursionError, MemoryError) as error:
+        return f"{path} cannot be read as Python: {error}", "correct the file"
+    names = set(_bound_names(tree.body))
+    if function in names or "*" in names or "__getattr__" in names:
+        return None
+    functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+    known = f"it defines {', '.join(functions)}" if functions else f"define it: def {function}(): ..."
+    return f'{path} defines no "{function}"', did_you_mean(function, names) or known
+
+
+def script_problem(script: str, workdir: str) -> tuple[str, str] | None:
+    """(message, hint) when `script` is no file below `workdir`."""
+    root = os.path.abspath(workdir)
+    path = os.path.abspath(os.path.join(root, script))
+    if os.path.commonpath([root, path]) != root:
+        return "the script must lie below train.workdir", f"which is {root}"
+    if os.path.isfile(path):
+        return None
+    folder = os.path.dirname(path)
+    near = did_you_mean(os.path.basename(path), (entry.name for entry in _scan(folder) if entry.is_file()))
+    return f"there is no file {path}", near or "create it, or set train.workdir to its folder"
+
+
+def _module_in(folder: str, module: str) -> Path | None:
+    base = os.path.join(folder, *module.split("."))
+    for path in (f"{base}.py", os.path.join(base, "__init__.py")):
+        if os.path.isfile(path):
+            return Path(path)
+    return None
+
+
+def _installed_module(module: str) -> Path | None:
+    """File of an importable module. Finding the spec of a.b.c the usual way would import a and a.b: walk instead."""
+    first, *rest = module.split(".")
+    try:
+        spec = importlib.util.find_spec(first)
+        name = first
+        for part in rest:
+            if spec is None or spec.submodule_search_locations is None:
+                return None
+            name = f"{name}.{part}"
+            spec = importlib.machinery.PathFinder.find_spec(name, list(spec.submodule_search_locations))
+    except (ImportError, ValueError, OSError):
+        return None
+    return Path(spec.origin) if spec is not None and spec.origin else None
+
+
+def _modules_of(folder: str) -> list[str]:
+    return [entry.name.removesuffix(".py") for entry in _scan(folder) if entry.name.endswith(".py")]
+
+
+def _scan(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError:
+        return []
+
+
+def _bound_names(body: Iterable[ast.stmt]) -> Iterable[str]:
+    """Names that a module's top level binds, also inside its if, try and with blocks."""
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            yield from ((alias.asname or alias.name).split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            for target in targets:
+                yield from (name.id for name in ast.walk(target) if isinstance(name, ast.Name))
+        elif isinstance(node, ast.If | ast.Try | ast.With):
+            for block in ("body", "orelse", "finalbody"):
+                yield from _bound_names(getattr(node, block, ()))
+            for handler in getattr(node, "handlers", ()):
+                yield from _bound_names(handler.body)

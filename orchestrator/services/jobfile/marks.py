@@ -1,0 +1,187 @@
+"""YAML text -> plain values, and where in the text each of them stands.
+
+Plain scalars are read by the rules of YAML 1.2: `3e-4` is a number, `no` and `12:30` are text. Duplicate keys,
+tags, merge keys and recursive aliases are findings. Must not know: what the fields mean.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Literal
+
+import yaml
+
+Loc = tuple[str | int, ...]
+"""Path of a value from the root: ("data", 0, "size")."""
+
+_MAX_VALUES = 20_000  # aliases can blow a short file up to billions
+_MAX_DEPTH = 40
+
+_INT = re.compile(r"[-+]?[0-9]+", re.ASCII)
+_OTHER_BASE = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+", re.ASCII)
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", re.ASCII)
+_WORDS: dict[str, object] = {"": None, "~": None}
+for _word, _meaning in (("null", None), ("true", True), ("false", False)):
+    _WORDS |= {_word: _meaning, _word.capitalize(): _meaning, _word.upper(): _meaning}
+for _sign in ("", "+", "-"):
+    _WORDS |= {f"{_sign}.{inf}": float(f"{_sign}inf") for inf in ("inf", "Inf", "INF")}
+_WORDS |= {nan: float("nan") for nan in (".nan", ".NaN", ".NAN")}
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """1-based position; (0, 0) where there is no text."""
+
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something wrong at a place of the tree: at the value of `loc`, or at its key."""
+
+    loc: Loc
+    message: str
+    hint: str = ""
+    at: Literal["key", "value"] = "value"
+    mark: Mark | None = None  # where the place is not in the tree (a second key of the same name)
+
+    @property
+    def field(self) -> str:
+        return dotted(self.loc)
+
+
+@dataclass(slots=True)
+class Marks:
+    """Positions by path. Empty for a tree that came from Python."""
+
+    keys: dict[Loc, Mark] = field(default_factory=dict)
+    values: dict[Loc, Mark] = field(default_factory=dict)
+
+    def of(self, finding: Finding) -> Mark:
+        """Position of a finding, or of the nearest enclosing value that stands in the text."""
+        if finding.mark is not None:
+            return finding.mark
+        table, loc = (self.keys if finding.at == "key" else self.values), finding.loc
+        while loc and loc not in table:
+            loc = loc[:-1]
+        return table.get(loc, Mark(0, 0))
+
+
+class YamlSyntaxError(Exception):
+    """The text is no YAML document. `mark` is where the reader gave up."""
+
+    def __init__(self, message: str, mark: Mark) -> None:
+        super().__init__(message)
+        self.mark = mark
+
+
+def dotted(loc: Loc) -> str:
+    """("data", 0, "size") -> `data[0].size`."""
+    text = ""
+    for part in loc:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            shown = part if part.isprintable() and len(part) <= 60 else json.dumps(part[:60])
+            text += f".{shown}" if text else shown
+    return text
+
+
+def read_yaml(text: str) -> tuple[object, Marks, list[Finding]]:
+    """The value of one YAML document, the position of everything in it, and what is wrong with its structure.
+
+    Raises YamlSyntaxError.
+    """
+    try:
+        node = yaml.compose(text, Loader=yaml.BaseLoader)
+    except yaml.MarkedYAMLError as error:
+        message = ": ".join(part for part in (error.context, error.problem) if part)
+        raise YamlSyntaxError(message, _mark(error.problem_mark or error.context_mark)) from None
+    except yaml.reader.ReaderError as error:
+        before = text[: error.position]
+        mark = Mark(before.count("\n") + 1, len(before) - before.rfind("\n"))
+        raise YamlSyntaxError(f"character U+{ord(text[error.position]):04X} is not allowed", mark) from None
+    except RecursionError:
+        raise YamlSyntaxError("it is nested too deeply", Mark(1, 1)) from None
+    except (ValueError, OverflowError) as error:  # an escape such as "\UFFFFFFFF" names no character
+        raise YamlSyntaxError(str(error), Mark(1, 1)) from None
+    reader = _Reader()
+    value = reader.value(node, ()) if node is not None else None
+    reader.marks.keys[()] = reader.marks.values[()] = Mark(1, 1)
+    return value, reader.marks, reader.findings
+
+
+class _Reader:
+    """Walks the node tree once; keeps positions and findings."""
+
+    def __init__(self) -> None:
+        self.marks = Marks()
+        self.findings: list[Finding] = []
+        self._count = 0
+        self._open: set[int] = set()  # nodes that are being walked: meeting one again is a cycle
+
+    def value(self, node: yaml.Node, loc: Loc) -> object:
+        self.marks.values[loc] = _mark(node.start_mark)
+        self.marks.keys.setdefault(loc, self.marks.values[loc])
+        self._count += 1
+        if self._count > _MAX_VALUES or len(loc) > _MAX_DEPTH or id(node) in self._open:
+            if not any(finding.message.startswith("too large") for finding in self.findings):
+                self.findings.append(Finding(loc, "too large or nested too deeply (an alias of itself?)"))
+            return None
+        if not node.tag.startswith("tag:yaml.org,2002:") or node.tag.rsplit(":", 1)[1] not in (
+            "str",
+            "seq",
+            "map",
+        ):
+            self.findings.append(Finding(loc, "tags are not supported", "write the plain value"))
+            return None
+        if isinstance(node, yaml.ScalarNode):
+            return node.value if node.style is not None else _scalar(node.value)
+        self._open.add(id(node))
+        try:
+            if isinstance(node, yaml.SequenceNode):
+                return [self.value(item, (*loc, index)) for index, item in enumerate(node.value)]
+            return self._mapping(node, loc)
+        finally:
+            self._open.discard(id(node))
+
+    def _mapping(self, node: yaml.Node, loc: Loc) -> dict[str, object]:
+        result: dict[str, object] = {}
+        for key_node, value_node in node.value:
+            mark = _mark(key_node.start_mark)
+            if not isinstance(key_node, yaml.ScalarNode):
+                self.findings.append(Finding(loc, "a key must be plain text", mark=mark))
+                continue
+            key, path = key_node.value, (*loc, key_node.value)
+            if key == "<<" and key_node.style is None:
+                hint = "write the fields out"
+                self.findings.append(Finding(path, "merge keys are not supported", hint, mark=mark))
+            elif key in result:
+                first = self.marks.keys[path].line
+                hint = "keep one of the two"
+                self.findings.append(Finding(path, f"given twice, first on line {first}", hint, mark=mark))
+            else:
+                self.marks.keys[path] = mark
+                result[key] = self.value(value_node, path)
+        return result
+
+
+def _mark(mark: yaml.Mark | None) -> Mark:
+    return Mark(mark.line + 1, mark.column + 1) if mark is not None else Mark(1, 1)
+
+
+def _scalar(text: str) -> object:
+    """A plain (unquoted) scalar by the core schema of YAML 1.2."""
+    if text in _WORDS:
+        return _WORDS[text]
+    try:
+        if _INT.fullmatch(text):
+            return int(text)
+        if _OTHER_BASE.fullmatch(text):
+            return int(text, 0)
+    except ValueError:  # more digits than Python converts
+        return text
+    return float(text) if _FLOAT.fullmatch(text) else text

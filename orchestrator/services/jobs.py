@@ -1,0 +1,105 @@
+"""Jobs as they stand: `queue`, `status` and everything that needs one job's figures. Must not know: how jobs move."""
+
+from __future__ import annotations
+
+from orchestrator.engine.snapshot import current_run
+from orchestrator.engine.world import World
+from orchestrator.model import TERMINAL, Job, Migration, Run, Step
+from orchestrator.services.control_plane import control_plane
+from orchestrator.services.views import JobList, JobView, StatusView
+from orchestrator.store import Tx
+
+
+def jobs(world: World, *, ended: bool = False, project: str | None = None) -> JobList:
+    """All jobs of a project (None: of all), oldest first; those that have ended only when asked for."""
+    now = world.clock.now_ms()
+    with world.store.read() as tx:
+        views = tuple(
+            job_view(world, tx, job)
+            for job in tx.jobs()
+            if (ended or job.state not in TERMINAL) and project in (None, job.project)
+        )
+    return JobList(
+        at_ms=now,
+        jobs=views,
+        paid_nano_usd=sum(view.paid_nano_usd for view in views),
+        simulated=any(view.simulated for view in views),
+    )
+
+
+def job(world: World, ref: str) -> JobView:
+    """One job by id or name. Raises NotFoundError."""
+    with world.store.read() as tx:
+        return job_view(world, tx, tx.find_job(ref))
+
+
+def status(world: World, ref: str, *, events: int = 8) -> StatusView:
+    """One job in detail, with its last `events` events. Raises NotFoundError."""
+    with world.store.read() as tx:
+        found = tx.find_job(ref)
+        newest = tx.events(job_id=found.id, limit=events, newest_first=True)
+        return StatusView(
+            at_ms=world.clock.now_ms(),
+            job=job_view(world, tx, found),
+            runs=tuple(tx.runs(job_id=found.id)),
+            migration=next(iter(tx.migrations(job_id=found.id, open=True)), None),
+            events=tuple(reversed(newest)),
+            control_plane=control_plane(world),
+        )
+
+
+def job_view(world: World, tx: Tx, job: Job) -> JobView:
+    """The figures of one job."""
+    runs = tx.runs(job_id=job.id)
+    facts = tx.job_facts(job.id)
+    alive = current_run(runs)
+    known_losses = [run for run in runs if run.last_loss is not None]
+    newest = tx.events(job_id=job.id, limit=1, newest_first=True)
+    return JobView(
+        id=job.id,
+        name=job.name,
+        project=job.project,
+        owner=job.owner,
+        state=job.state,
+        objective=job.spec.objective.name,
+        submitted_at_ms=job.submitted_at_ms,
+        finished_at_ms=facts.finished_at_ms,
+        deadline_at_ms=job.deadline_at_ms,
+        budget_nano_usd=job.spec.budget_nano_usd,
+        step=max((run.last_step for run in runs), default=0),
+        total_steps=job.spec.train.steps if facts.total_steps is None else facts.total_steps,
+        loss=known_losses[-1].last_loss if known_losses else None,
+        offer_id=alive.offer_id if alive is not None else None,
+        nano_usd_per_hour=_price_now(world, tx, alive),
+        paid_nano_usd=tx.total_nano_usd(job_id=job.id),
+        runs=len(trained(runs)),
+        moves=len(moves(tx.migrations(job_id=job.id))),
+        steps_repeated=sum(run.repeated_steps for run in runs),
+        simulated=any(simulated(world, run.offer_id) for run in runs) or (not runs and world.simulated),
+        note=newest[0].message if newest else "",
+    )
+
+
+def trained(runs: list[Run]) -> list[Run]:
+    """The runs that took over; an attempt that was given up before it trained is no run to a user."""
+    return [run for run in runs if run.training_from_ms is not None]
+
+
+def moves(migrations: list[Migration]) -> list[Migration]:
+    """The migrations that brought a job from one run to its next."""
+    return [m for m in migrations if m.step is Step.DONE and m.source_run_id is not None]
+
+
+def simulated(world: World, offer_id: str) -> bool:
+    """Whether an offer's price and machine are simulated. A provider that is no longer enabled counts by its name."""
+    name = offer_id.partition("/")[0]
+    provider = world.providers.get(name)
+    return provider.simulated if provider is not None else name in ("local", "fake")
+
+
+def _price_now(world: World, tx: Tx, run: Run | None) -> int | None:
+    if run is None:
+        return None
+    now = world.clock.now_ms()
+    changes = tx.price_changes(run.offer_id, now, now + 1)
+    return changes[-1][1] if changes else None

@@ -1,0 +1,40 @@
+"""Losses: a job's loss curve, from the metrics that its runs wrote. Must not know: who writes them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+KEPT_POINTS = 400
+
+
+def losses(run_dirs: Sequence[Path]) -> tuple[tuple[int, float], ...]:
+    """(step, loss) in order of steps, at most KEPT_POINTS; where runs repeated a step, what the last one saw."""
+    by_step: dict[int, float] = {}
+    for folder in run_dirs:
+        try:
+            text = (folder / "metrics.jsonl").read_text(errors="replace")
+        except OSError:
+            continue
+        for line in text.splitlines():
+            point = _point(line)
+            if point is not None:
+                by_step[point[0]] = point[1]
+    points = sorted(by_step.items())
+    every = max(1, math.ceil(len(points) / KEPT_POINTS))
+    thinned = points[::every]
+    if points and thinned[-1] != points[-1]:
+        thinned.append(points[-1])
+    return tuple(thinned)
+
+
+def _point(line: str) -> tuple[int, float] | None:
+    """A line that was cut short by a kill is no point."""
+    try:
+        metric = json.loads(line)
+        step, loss = int(metric["step"]), float(metric["loss"])
+    except (ValueError, KeyError, TypeError):
+        return None
+    return (step, loss) if math.isfinite(loss) else None

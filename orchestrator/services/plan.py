@@ -1,0 +1,160 @@
+"""Plan: what would be done with jobs now, without doing it. Must not know: how a plan is applied or shown."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Sequence
+
+from orchestrator.engine.collect import collect
+from orchestrator.engine.snapshot import inputs, rails
+from orchestrator.engine.world import World
+from orchestrator.errors import InfeasibleError, UsageError
+from orchestrator.model import Alternative, Job, JobSpec, Placement, Plan, new_id
+from orchestrator.policy import decide
+from orchestrator.services.actor import user
+from orchestrator.services.jobfile import refuse_not_yet
+from orchestrator.services.views import Choice, Decision, PlanView
+from orchestrator.store import Tx
+from providers.offer import Offer
+
+STALE_AFTER_S = 300.0  # prices older than this are asked for again before anything is planned or shown
+KEPT_CHOICES = 30
+MAY_PASS = ("no capacity", "a machine was lost", "price is", "no price")  # reasons (policy.explain) that time may heal
+
+
+def preview(world: World, specs: Sequence[JobSpec], *, all_jobs: bool = False) -> PlanView:
+    """The plan for jobs that are not submitted yet, or for all that are and have not ended.
+
+    Raises SpecError when a job asks for what is not built yet, UsageError when the environment lacks a secret of it.
+    """
+    if not specs and not all_jobs:
+        raise UsageError("there is nothing to plan", hint="name a job file, or use --all")
+    for spec in specs:
+        _check(spec)
+    freshen(world)
+    now = world.clock.now_ms()
+    new = tuple(Job(new_id("job", now, random.SystemRandom()), spec, user(), now, "queued") for spec in specs)
+    return planned(world, new, only=None if all_jobs else [job.id for job in new])
+
+
+def planned(world: World, new: Sequence[Job], *, only: Sequence[str] | None) -> PlanView:
+    """What `decide` says now of `new` jobs and of those in the store (None: of all)."""
+    now = world.clock.now_ms()
+    with world.store.read() as tx:
+        seen = inputs(tx, now, world.config, extra=new, only=only)
+        plan = decide(seen.demands, seen.market, seen.perf, seen.running, rails=rails(world.config))
+        jobs = {demand.job.id: demand.job for demand in seen.demands}
+        return plan_view(world, tx, plan, jobs, new, now)
+
+
+def plan_view(world: World, tx: Tx, plan: Plan, jobs: dict[str, Job], new: Sequence[Job], now_ms: int) -> PlanView:
+    """A plan in words and figures. `jobs` are those that it speaks of."""
+    offers = {offer.id: offer for offer in tx.offers()}
+    return PlanView(
+        id=plan.id,
+        at_ms=plan.at_ms,
+        price_age_s=price_age_s(world, tx, now_ms),
+        simulated=plan.simulated,
+        decisions=tuple(decision(jobs[p.job_id], p, offers) for p in plan.placements if p.job_id in jobs),
+        plan=plan,
+        new_jobs=tuple(new),
+    )
+
+
+def decision(job: Job, placement: Placement, offers: dict[str, Offer]) -> Decision:
+    """One placement, with its alternatives as ranked choices."""
+    choices = [
+        _choice(_role(placement, alternative), alternative, offers.get(alternative.offer_id))
+        for alternative in placement.alternatives[:KEPT_CHOICES]
+    ]
+    if placement.baseline is not None:
+        choices.append(_choice("baseline", placement.baseline, offers.get(placement.baseline.offer_id)))
+    return Decision(
+        job_id=job.id,
+        name=job.name,
+        objective=job.spec.objective.name,
+        deadline_at_ms=job.deadline_at_ms,
+        budget_nano_usd=job.spec.budget_nano_usd,
+        action=placement.action,
+        offer_id=placement.offer_id,
+        reason=placement.reason,
+        cost_nano_usd=placement.cost_nano_usd,
+        finish_at_ms=placement.finish_at_ms,
+        saving_nano_usd=placement.saving_nano_usd,
+        steps_per_s=placement.throughput.value if placement.throughput is not None else None,
+        throughput_source=placement.throughput.provenance if placement.throughput is not None else "",
+        would_move_below_nano_usd_per_hour=placement.would_move_below_nano_usd_per_hour,
+        choices=tuple(choices),
+        count=len(placement.alternatives),
+    )
+
+
+def require_feasible(view: PlanView) -> None:
+    """Raises InfeasibleError, with the reasons, when no offer at all could take a new job, now or later."""
+    new = {job.id for job in view.new_jobs}
+    for decided in view.decisions:
+        possible = any(
+            choice.role != "no" or choice.reason.startswith(MAY_PASS)
+            for choice in decided.choices
+            if choice.role != "baseline"
+        )
+        if decided.job_id in new and decided.offer_id is None and not possible:
+            reasons = sorted({choice.reason for choice in decided.choices if choice.role == "no"})
+            raise InfeasibleError(
+                f"no offer fits {decided.name}: {decided.reason}"
+                + "".join(f"\n  - {reason}" for reason in reasons[:8]),
+                hint="loosen what these lines name in the job file; see all offers: tradewind offers",
+            )
+
+
+def freshen(world: World) -> None:
+    """Ask the providers for prices when the newest answer is old: nobody may have been collecting."""
+    with world.store.read() as tx:
+        age_s = price_age_s(world, tx, world.clock.now_ms())
+    if age_s is None or age_s > STALE_AFTER_S:
+        collect(world)
+
+
+def price_age_s(world: World, tx: Tx, now_ms: int) -> float | None:
+    """Market seconds since the provider that was asked longest ago last answered; None: one never did."""
+    ages = []
+    for name in world.providers:
+        good = [poll.finished_ms for poll in tx.polls(name, 50) if poll.error is None]
+        if not good:
+            return None
+        ages.append((now_ms - max(good)) / 1000)
+    return max(ages, default=None)
+
+
+def _check(spec: JobSpec) -> None:
+    refuse_not_yet(spec, spec.name)
+    missing = [name for name in spec.train.secrets if name not in os.environ]
+    if missing:
+        raise UsageError(
+            f"{spec.name} wants secrets that are not in the environment: {', '.join(missing)}",
+            hint=f"export {missing[0]}=... before submitting",
+        )
+
+
+def _role(placement: Placement, alternative: Alternative) -> str:
+    if alternative.offer_id == placement.offer_id:
+        return "stay" if placement.action == "stay" else "choose"
+    return "next" if alternative.feasible else "no"
+
+
+def _choice(role: str, alternative: Alternative, offer: Offer | None) -> Choice:
+    return Choice(
+        role=role,  # type: ignore[arg-type]
+        offer_id=alternative.offer_id,
+        gpu="cpu" if offer is None or offer.gpu is None else f"{offer.gpu_count}x{offer.gpu}",
+        spot=alternative.offer_id.endswith("/spot"),
+        nano_usd_per_hour=alternative.nano_usd_per_hour,
+        price_age_s=alternative.price_age_s,
+        nano_usd_per_step=alternative.nano_usd_per_step,
+        duration_s=alternative.duration_s,
+        cost_nano_usd=alternative.cost_nano_usd,
+        cost_low_nano_usd=alternative.cost_low_nano_usd,
+        cost_high_nano_usd=alternative.cost_high_nano_usd,
+        reason=alternative.reason,
+    )

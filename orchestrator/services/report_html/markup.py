@@ -1,0 +1,65 @@
+"""Elements, escaped: the only place that makes a tag. Must not know: what is shown.
+
+Job names, projects and messages are other people's text, so nothing reaches the page but through `element` or `text`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+
+class Html(str):
+    """Text that is markup already."""
+
+    __slots__ = ()
+
+
+def text(value: object) -> Html:
+    """Anything as escaped text; Html as it is."""
+    return value if isinstance(value, Html) else Html(escape(str(value), quote=True))
+
+
+def element(name: str, *content: object, **attributes: object) -> Html:
+    """`element("a", "x", class_="y")` -> `<a class="y">x</a>`. Underscores in names become dashes, None is left out."""
+    given = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(_attribute(value), quote=True)}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    return Html(f"<{name}{given}>{join(content)}</{name}>")
+
+
+def join(parts: Iterable[object]) -> Html:
+    """Parts one after the other."""
+    return Html("".join(text(part) for part in parts))
+
+
+def table(
+    caption: str,
+    head: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    numbers: Sequence[int] = (),
+    foot: Sequence[object] = (),
+) -> Html:
+    """A table with a caption and scoped headers; columns in `numbers` are right-aligned, the first names its row."""
+
+    def row(cells: Sequence[object], scope: str) -> Html:
+        made = [
+            element(
+                "th" if i == 0 else "td", cell, scope=scope if i == 0 else None, class_="n" if i in numbers else None
+            )
+            for i, cell in enumerate(cells)
+        ]
+        return element("tr", *made)
+
+    titles = [element("th", h, scope="col", class_="n" if i in numbers else None) for i, h in enumerate(head)]
+    body = element("tbody", *(row(cells, "row") for cells in rows))
+    end = element("tfoot", row(foot, "row")) if foot else ""
+    made = element("table", element("caption", caption), element("thead", element("tr", *titles)), body, end)
+    return element("div", made, class_="scroll", tabindex="0", role="region", aria_label=caption)
+
+
+def _attribute(value: object) -> str:
+    return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)

@@ -1,0 +1,11 @@
+"""Settings as they are in force. Must not know: what they do."""
+
+from __future__ import annotations
+
+from orchestrator.config import Config, shown_settings
+from orchestrator.services.views import Setting, SettingList
+
+
+def settings(config: Config) -> SettingList:
+    """Every setting with its origin, passwords hidden."""
+    return SettingList(tuple(Setting(shown.key, shown.value, shown.origin) for shown in shown_settings(config)))

@@ -1,0 +1,13 @@
+"""The installed version. Must not know: anything else."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+
+def installed_version() -> str:
+    """The version of the distribution `tradewind`; `unknown` where it runs from bare sources."""
+    try:
+        return version("tradewind")
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,375 @@
+"""What the services answer: frozen dataclasses, the arguments and results of `orchestrator.Client`.
+
+Each top-level view has a `kind`; `to_json(view)` gives {"schema": "tradewind/<kind>/v1", ...}. A change that takes a
+field away or changes its meaning raises the version. Money is integer nano-USD, instants are epoch ms of market time,
+durations are `_s` (market seconds) or `_wall_s` (real ones). Must not know: how a view is shown, or where it came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol
+
+from orchestrator.ledger import Duty
+from orchestrator.model import Entry, Event, Job, JobState, Migration, Plan, Run
+from orchestrator.services.readable import encode
+
+SCHEMA_VERSION = 1
+
+
+class View(Protocol):
+    """A dataclass with a `kind`."""
+
+    kind: ClassVar[str]
+
+
+def schema_of(kind: str) -> str:
+    return f"tradewind/{kind}/v{SCHEMA_VERSION}"
+
+
+def to_json(view: View) -> dict[str, Any]:
+    """A view as JSON types, with its schema. What a plan document is read back from is in it exactly."""
+    document = {"schema": schema_of(view.kind), **encode(view)}
+    if isinstance(view, PlanView):
+        from orchestrator.store import codec
+
+        document["plan"] = codec.encode(view.plan)
+        document["new_jobs"] = codec.encode(view.new_jobs)
+    return document
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """One job, as it stands. `offer_id` and `nano_usd_per_hour` are of the run that lives now."""
+
+    kind: ClassVar[str] = "job"
+
+    id: str
+    name: str
+    project: str
+    owner: str
+    state: JobState
+    objective: str
+    submitted_at_ms: int
+    finished_at_ms: int | None
+    deadline_at_ms: int | None
+    budget_nano_usd: int | None
+    step: int
+    total_steps: int | None
+    loss: float | None
+    offer_id: str | None
+    nano_usd_per_hour: int | None
+    paid_nano_usd: int  # what is booked; a living run is booked every few minutes of market time
+    runs: int
+    moves: int
+    steps_repeated: int
+    simulated: bool
+    note: str  # the newest thing that was decided or that happened, in words
+
+    @property
+    def zone(self) -> str | None:
+        """`provider/zone` of the offer it runs on."""
+        return None if self.offer_id is None else short_zone(self.offer_id)
+
+
+@dataclass(frozen=True, slots=True)
+class JobList:
+    kind: ClassVar[str] = "jobs"
+
+    at_ms: int
+    jobs: tuple[JobView, ...]
+    paid_nano_usd: int  # of the jobs listed
+    simulated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ControlPlaneView:
+    """`since_ms` is None when nothing runs."""
+
+    kind: ClassVar[str] = "control-plane"
+
+    running: bool
+    pid: int | None
+    host: str | None
+    since_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class StatusView:
+    """One job in detail."""
+
+    kind: ClassVar[str] = "status"
+
+    at_ms: int
+    job: JobView
+    runs: tuple[Run, ...]
+    migration: Migration | None  # the one in progress
+    events: tuple[Event, ...]  # newest last
+    control_plane: ControlPlaneView
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One line of a plan. `role`: choose, stay, next, no (infeasible) or baseline (on-demand, without us)."""
+
+    role: Literal["choose", "stay", "next", "no", "baseline"]
+    offer_id: str
+    gpu: str
+    spot: bool
+    nano_usd_per_hour: int
+    price_age_s: float
+    nano_usd_per_step: float | None
+    duration_s: float | None
+    cost_nano_usd: int | None
+    cost_low_nano_usd: int | None
+    cost_high_nano_usd: int | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a plan says of one job. `choices` is ranked, `count` is how many offers were looked at."""
+
+    job_id: str
+    name: str
+    objective: str
+    deadline_at_ms: int | None
+    budget_nano_usd: int | None
+    action: str
+    offer_id: str | None
+    reason: str
+    cost_nano_usd: int | None
+    finish_at_ms: int | None
+    saving_nano_usd: int
+    steps_per_s: float | None
+    throughput_source: str
+    would_move_below_nano_usd_per_hour: int | None
+    choices: tuple[Choice, ...]
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlanView:
+    """A plan to review; its JSON is the saved plan document, of which `plan` and `new_jobs` are read back.
+
+    `new_jobs` are not submitted yet; applying the plan submits them under these very ids.
+    """
+
+    kind: ClassVar[str] = "plan"
+
+    id: str
+    at_ms: int
+    price_age_s: float | None  # None: a provider has never answered
+    simulated: bool
+    decisions: tuple[Decision, ...]
+    plan: Plan
+    new_jobs: tuple[Job, ...]
+
+    @property
+    def changes(self) -> bool:
+        """Whether applying it would start or move anything."""
+        return any(decision.action in ("place", "move") for decision in self.decisions)
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """Something was handed to the control plane. `control_plane` False: it will be done when one runs."""
+
+    kind: ClassVar[str] = "accepted"
+
+    command: str
+    job_ids: tuple[str, ...]
+    message: str
+    control_plane: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    kind: ClassVar[str] = "log-line"
+
+    run_id: str
+    number: int  # of the run within its job, from 1
+    zone: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class EventList:
+    kind: ClassVar[str] = "events"
+
+    events: tuple[Event, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """One step of a migration: when it was entered and how long it took (None: not left yet)."""
+
+    step: str
+    at_ms: int
+    duration_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why something is as it is. `decision` is what the plan said of the job, `history` what was decided before."""
+
+    kind: ClassVar[str] = "explanation"
+
+    subject: str
+    headline: str
+    simulated: bool
+    job: JobView | None
+    plan_id: str | None
+    planned_at_ms: int | None
+    decisions: tuple[Decision, ...]
+    migration: Migration | None
+    steps: tuple[StepTime, ...]
+    history: tuple[Event, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunCost:
+    """One run, what it was billed, and what it was for."""
+
+    run: Run
+    number: int
+    reason: str
+    cost_nano_usd: int
+    prices: tuple[tuple[int, int], ...]  # (effective_at_ms, nano_usd_per_hour) while it was billed
+
+
+@dataclass(frozen=True, slots=True)
+class JobReport:
+    """`baseline_nano_usd` is what the job would have cost on `baseline_offer_id` all along (None: not known)."""
+
+    job: JobView
+    runs: tuple[RunCost, ...]
+    duration_s: float  # from submission to the end, or until now
+    duration_wall_s: float
+    paid_nano_usd: int
+    baseline_offer_id: str | None
+    baseline_nano_usd: int | None
+    saving_nano_usd: int | None
+    verdict: str
+    duty: Duty
+    losses: tuple[tuple[int, float], ...]  # (step, loss), thinned
+
+
+@dataclass(frozen=True, slots=True)
+class ReportView:
+    """Totals are the exact sums of the rows, and of `entries`."""
+
+    kind: ClassVar[str] = "report"
+
+    at_ms: int
+    simulated: bool
+    clock_factor: float
+    jobs: tuple[JobReport, ...]
+    paid_nano_usd: int
+    baseline_nano_usd: int | None  # of the jobs whose baseline is known; None: of none
+    saving_nano_usd: int | None
+    entries: tuple[Entry, ...]
+    migrations: tuple[Migration, ...]
+    events: tuple[Event, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OfferRow:
+    id: str
+    provider: str
+    region: str
+    zone: str
+    instance_type: str
+    gpu: str | None
+    gpu_count: int
+    vcpu: int
+    memory_bytes: int
+    spot: bool
+    nano_usd_per_hour: int | None
+    effective_at_ms: int | None
+    age_s: float | None  # since the provider was last asked
+    source: str
+    simulated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OfferList:
+    kind: ClassVar[str] = "offers"
+
+    at_ms: int
+    offers: tuple[OfferRow, ...]
+    simulated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedFile:
+    path: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """`missing` are outputs that the job file names and that the job has not made."""
+
+    kind: ClassVar[str] = "fetched"
+
+    job_id: str
+    folder: str
+    files: tuple[FetchedFile, ...]
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of `doctor`; `fix` is empty when there is nothing to do."""
+
+    name: str
+    state: Literal["ok", "warn", "fail"]
+    found: str
+    fix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    kind: ClassVar[str] = "doctor"
+
+    checks: tuple[Check, ...]
+
+    @property
+    def failed(self) -> bool:
+        return any(check.state == "fail" for check in self.checks)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    key: str
+    value: str
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class SettingList:
+    kind: ClassVar[str] = "config"
+
+    settings: tuple[Setting, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    kind: ClassVar[str] = "version"
+
+    version: str
+    python: str
+    platform: str
+
+
+def short_zone(offer_id: str) -> str:
+    """`local/sim-east/sim-east-1a/cpu.s/spot` -> `local/sim-east-1a`."""
+    provider, _, zone, *_ = offer_id.split("/")
+    return f"{provider}/{zone}"
+
+
+def label_of(labels: Mapping[str, str]) -> str:
+    """Labels as `a=1,b=2`."""
+    return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))

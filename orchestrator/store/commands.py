@@ -1,0 +1,77 @@
+"""Commands from users to the control plane, and when each of its duties was last done. Must not know what they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from sqlalchemy import delete, select, update
+
+from orchestrator.errors import NotFoundError
+from orchestrator.store.schema import command, duty
+from orchestrator.store.transaction import Transaction, to_mapping, to_text
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What a user asked for (pause, cancel, migrate, ...); the control plane carries it out and closes it."""
+
+    id: str
+    kind: str
+    job_id: str | None
+    args: Mapping[str, Any]
+    actor: str
+    at_ms: int
+
+
+_COMMAND = [command.c[field.name] for field in fields(Command)]
+
+
+class CommandRows(Transaction):
+    def add_command(self, kind: str, job_id: str | None, args: Mapping[str, Any], actor: str) -> str:
+        """Ask the control plane for something; returns the command's id. Raises StoreError for an unknown job."""
+        command_id = self._new_id("cmd")
+        self._insert(
+            command,
+            id=command_id,
+            kind=kind,
+            job_id=job_id,
+            args=to_text(args),
+            actor=actor,
+            at_ms=self._clock.now_ms(),
+        )
+        return command_id
+
+    def open_commands(self) -> list[Command]:
+        """In the order in which they were asked."""
+        rows = self._connection.execute(
+            select(*_COMMAND).where(command.c.closed_at_ms.is_(None)).order_by(command.c.seq)
+        )
+        return [Command(**{**row._mapping, "args": to_mapping(row.args)}) for row in rows]
+
+    def close_command(self, command_id: str, result: str) -> None:
+        """It has been carried out or refused, as `result` says. Raises NotFoundError when it is not open."""
+        done = self._connection.execute(
+            update(command)
+            .where(command.c.id == command_id, command.c.closed_at_ms.is_(None))
+            .values(closed_at_ms=self._clock.now_ms(), result=result)
+        )
+        if not done.rowcount:
+            raise NotFoundError(f"there is no open command {command_id}")
+
+    def command_result(self, command_id: str) -> str | None:
+        """What came of it, None while it is open. Raises NotFoundError."""
+        row = self._connection.execute(select(command.c.result).where(command.c.id == command_id)).one_or_none()
+        if row is None:
+            raise NotFoundError(f"there is no command {command_id}")
+        return None if row.result is None else str(row.result)
+
+    def duty(self, name: str) -> int | None:
+        """When a duty was last done (market time), None if never."""
+        return self._connection.execute(select(duty.c.last_ok_ms).where(duty.c.name == name)).scalar_one_or_none()
+
+    def set_duty(self, name: str, at_ms: int) -> None:
+        """A duty was done at `at_ms`."""
+        self._connection.execute(delete(duty).where(duty.c.name == name))
+        self._insert(duty, name=name, last_ok_ms=at_ms)

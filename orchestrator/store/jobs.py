@@ -1,0 +1,142 @@
+"""Jobs: what users submitted, the state it is in, and the few facts learned since. Must not know runs or prices."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from typing import Any, TypedDict, Unpack
+
+from sqlalchemy import Row, func, select, update
+
+from orchestrator.errors import NotFoundError, UsageError
+from orchestrator.model import Job, JobSpec, JobState
+from orchestrator.store.codec import Codec
+from orchestrator.store.schema import job
+from orchestrator.store.transaction import Transaction
+
+_SPEC = Codec(JobSpec, "job-spec", 1)
+
+
+@dataclass(frozen=True, slots=True)
+class JobFacts:
+    """What was learned about a job since it was submitted. Instants in market time.
+
+    `failures` counts the retries used up, `error` is the last traceback or reason, `baseline_offer_id` the on-demand
+    offer that costs are compared with, `next_decision_ms` when it is to be decided on again.
+    """
+
+    total_steps: int | None = None
+    failures: int = 0
+    checkpoint_bytes: int | None = None
+    weights_hash: str | None = None
+    error: str | None = None
+    finished_at_ms: int | None = None
+    baseline_offer_id: str | None = None
+    next_decision_ms: int | None = None
+
+
+class JobFactFields(TypedDict, total=False):
+    """The fields of JobFacts, each as an option."""
+
+    total_steps: int | None
+    failures: int
+    checkpoint_bytes: int | None
+    weights_hash: str | None
+    error: str | None
+    finished_at_ms: int | None
+    baseline_offer_id: str | None
+    next_decision_ms: int | None
+
+
+_FACTS = [job.c[field.name] for field in fields(JobFacts)]
+_JOB = [job.c.id, job.c.spec, job.c.owner, job.c.submitted_at_ms, job.c.state]
+
+
+class JobRows(Transaction):
+    def add_job(self, new: Job) -> None:
+        """Raises StoreError when the id exists."""
+        self._insert(
+            job,
+            id=new.id,
+            name=new.name,
+            project=new.project,
+            owner=new.owner,
+            submitted_at_ms=new.submitted_at_ms,
+            state=new.state,
+            spec=_SPEC.dumps(new.spec),
+            failures=0,
+        )
+
+    def job(self, job_id: str) -> Job:
+        """Raises NotFoundError."""
+        row = self._connection.execute(select(*_JOB).where(job.c.id == job_id)).one_or_none()
+        if row is None:
+            raise NotFoundError(f"there is no job {job_id}", hint="tradewind queue lists them")
+        return _job(row)
+
+    def find_job(self, ref: str) -> Job:
+        """By id, by name (the newest of that name) or by the beginning of an id, in this order.
+
+        Raises NotFoundError with names that look alike, UsageError when several ids begin like that.
+        """
+        exact = self._connection.execute(
+            select(*_JOB)
+            .where((job.c.id == ref) | (job.c.name == ref))
+            .order_by(job.c.id == ref, job.c.submitted_at_ms, job.c.id)
+        ).all()
+        if exact:
+            return _job(exact[-1])
+        prefix = func.upper(func.substr(job.c.id, 1, len(ref))) == ref.upper()
+        found = self._connection.execute(select(*_JOB).where(prefix).order_by(job.c.id).limit(4)).all()
+        if len(found) == 1:
+            return _job(found[0])
+        if found:
+            listed = ", ".join(row.id for row in found[:3]) + (", ..." if len(found) > 3 else "")
+            raise UsageError(f"{ref!r} begins the id of several jobs: {listed}", hint="give more characters of the id")
+        names = self._connection.execute(select(job.c.name).distinct()).scalars().all()
+        close = difflib.get_close_matches(ref, sorted(names), n=3)
+        hint = f"did you mean {' or '.join(close)}?" if close else "tradewind queue lists them"
+        raise NotFoundError(f"there is no job {ref!r}", hint=hint)
+
+    def jobs(self, states: Collection[JobState] | None = None, project: str | None = None) -> list[Job]:
+        """In the order of their submission."""
+        query = select(*_JOB).order_by(job.c.submitted_at_ms, job.c.id)
+        if states is not None:
+            query = query.where(job.c.state.in_(sorted(states)))
+        if project is not None:
+            query = query.where(job.c.project == project)
+        return [_job(row) for row in self._connection.execute(query)]
+
+    def set_job_state(self, job_id: str, state: JobState, *, expected: Collection[JobState] | None = None) -> bool:
+        """False, and no change, when the job is in none of the `expected` states. Raises NotFoundError."""
+        change = update(job).where(job.c.id == job_id).values(state=state)
+        if expected is not None:
+            change = change.where(job.c.state.in_(sorted(expected)))
+        if self._connection.execute(change).rowcount:
+            return True
+        self.job(job_id)
+        return False
+
+    def job_facts(self, job_id: str) -> JobFacts:
+        """Raises NotFoundError."""
+        row = self._connection.execute(select(*_FACTS).where(job.c.id == job_id)).one_or_none()
+        if row is None:
+            raise NotFoundError(f"there is no job {job_id}", hint="tradewind queue lists them")
+        return JobFacts(**row._mapping)
+
+    def set_job_facts(self, job_id: str, **facts: Unpack[JobFactFields]) -> None:
+        """Raises NotFoundError."""
+        if not self._connection.execute(update(job).where(job.c.id == job_id).values(**facts)).rowcount:
+            raise NotFoundError(f"there is no job {job_id}", hint="tradewind queue lists them")
+
+
+@lru_cache(maxsize=1024)
+def _spec(text: str) -> JobSpec:
+    """A job file never changes, and the control plane reads each of them many times a second."""
+    return _SPEC.loads(text)
+
+
+def _job(row: Row[Any]) -> Job:
+    return Job(row.id, _spec(row.spec), row.owner, row.submitted_at_ms, row.state)

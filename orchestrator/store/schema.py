@@ -1,0 +1,276 @@
+"""The tables as queries see them. Must not know how they came to be (revisions/) nor what is asked of them.
+
+Rules: integers for time (market ms) and money (nano-USD); a column for everything that a query may ask for, JSON text
+only for documents (a job's spec, a plan, labels, the data of an event). Tables of APPEND_ONLY are protected by
+triggers. Runs, migrations and commands belong to the project, owner and labels of their job; entries and events carry
+them, because they are read without it.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    Boolean,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+from orchestrator.store.types import Measure, Number, Prose, Sequence, Word
+
+metadata = MetaData()
+
+meta = Table("meta", metadata, Column("key", Word, primary_key=True), Column("value", Word, nullable=False))
+
+leader = Table(
+    "leader",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("epoch", Number, nullable=False),
+    Column("beat", Number, nullable=False),
+    Column("holder", Word),  # NULL: nobody leads
+    Column("host", Word),
+    Column("realm", Word),  # where `pid` means something: boot and pid namespace
+    Column("pid", Number),
+    Column("pid_start", Number),
+    Column("since_ms", Number),
+    CheckConstraint("id = 1", name="leader_is_one_row"),
+)
+
+job = Table(
+    "job",
+    metadata,
+    Column("id", Word, primary_key=True),
+    Column("name", Word, nullable=False),
+    Column("project", Word, nullable=False),
+    Column("owner", Word, nullable=False),
+    Column("submitted_at_ms", Number, nullable=False),
+    Column("state", Word, nullable=False),
+    Column("spec", Text, nullable=False),
+    # JobFacts
+    Column("total_steps", Number),
+    Column("failures", Integer, nullable=False),
+    Column("checkpoint_bytes", Number),
+    Column("weights_hash", Word),
+    Column("error", Prose),
+    Column("finished_at_ms", Number),
+    Column("baseline_offer_id", Word),
+    Column("next_decision_ms", Number),
+    Index("job_state", "state"),
+    Index("job_name", "name"),
+)
+
+run = Table(
+    "run",
+    metadata,
+    Column("id", Word, primary_key=True),
+    Column("job_id", Word, ForeignKey("job.id"), nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("offer_id", Word, nullable=False),
+    Column("instance_id", Word),
+    Column("state", Word, nullable=False),
+    Column("created_at_ms", Number, nullable=False),
+    Column("billed_from_ms", Number),
+    Column("billed_to_ms", Number),
+    Column("training_from_ms", Number),
+    Column("training_to_ms", Number),
+    Column("end", Word),
+    Column("start_step", Number, nullable=False),
+    Column("last_step", Number, nullable=False),
+    Column("last_loss", Measure),
+    Column("step_wall_s", Measure),
+    Column("repeated_steps", Number, nullable=False),
+    Column("useful_s", Measure, nullable=False),
+    Column("checkpoint_s", Measure, nullable=False),
+    UniqueConstraint("job_id", "generation", name="run_generation"),
+    Index("run_state", "state"),
+)
+
+migration = Table(
+    "migration",
+    metadata,
+    Column("id", Word, primary_key=True),
+    Column("job_id", Word, ForeignKey("job.id"), nullable=False),
+    Column("source_run_id", Word, ForeignKey("run.id")),
+    Column("target_run_id", Word, ForeignKey("run.id"), nullable=False),
+    Column("offer_id", Word, nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("reason", Word, nullable=False),
+    Column("step", Word, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("token", Word, nullable=False),
+    Column("created_at_ms", Number, nullable=False),
+    Column("step_at_ms", Number, nullable=False),
+    Column("manifest", Word),
+    Column("plan_id", Word),
+    Column("expected_saving_nano_usd", Number, nullable=False),
+    Column("error", Prose),
+    UniqueConstraint("token", name="migration_token"),
+    Index("migration_job", "job_id"),
+    Index("migration_step", "step"),
+)
+
+offer = Table(
+    "offer",
+    metadata,
+    Column("key", Sequence, primary_key=True),  # millions of price rows name an offer: an integer, not its long id
+    Column("id", Word, nullable=False),
+    Column("provider", Word, nullable=False),
+    Column("region", Word, nullable=False),
+    Column("zone", Word, nullable=False),
+    Column("instance_type", Word, nullable=False),
+    Column("gpu", Word),
+    Column("gpu_count", Integer, nullable=False),
+    Column("vcpu", Integer, nullable=False),
+    Column("memory_bytes", Number, nullable=False),
+    Column("capacity_type", Word, nullable=False),
+    Column("simulated", Boolean, nullable=False),
+    Column("listed", Boolean, nullable=False),  # False: its provider no longer names it
+    UniqueConstraint("id", name="offer_id"),
+)
+
+price_source = Table(
+    "price_source",
+    metadata,
+    Column("key", Sequence, primary_key=True),
+    Column("name", Word, nullable=False),
+    UniqueConstraint("name", name="price_source_name"),
+)
+
+price_point = Table(
+    "price_point",
+    metadata,
+    Column("offer_key", Number, ForeignKey("offer.key"), primary_key=True, autoincrement=False),
+    Column("effective_at_ms", Number, primary_key=True, autoincrement=False),
+    Column("observed_at_ms", Number, nullable=False),
+    Column("nano_usd_per_hour", Number, nullable=False),
+    Column("source_key", Number, ForeignKey("price_source.key"), nullable=False),
+    sqlite_with_rowid=False,
+)
+
+poll = Table(
+    "poll",
+    metadata,
+    Column("seq", Sequence, primary_key=True),
+    Column("provider", Word, nullable=False),
+    Column("started_ms", Number, nullable=False),
+    Column("finished_ms", Number, nullable=False),
+    Column("offers_seen", Integer, nullable=False),
+    Column("changed", Integer, nullable=False),
+    Column("error", Prose),
+    Index("poll_provider", "provider", "seq"),
+)
+
+availability_point = Table(
+    "availability_point",
+    metadata,
+    Column("seq", Sequence, primary_key=True),
+    Column("offer_key", Number, ForeignKey("offer.key"), nullable=False),
+    Column("at_ms", Number, nullable=False),
+    Column("kind", Word, nullable=False),
+    Column("run_id", Word),
+    Column("detail", Prose, nullable=False),
+    Index("availability_at", "at_ms"),
+)
+
+perf_point = Table(
+    "perf_point",
+    metadata,
+    Column("seq", Sequence, primary_key=True),
+    Column("job_id", Word, ForeignKey("job.id"), nullable=False),
+    Column("gpu", Word),
+    Column("gpu_count", Integer, nullable=False),
+    Column("steps_per_s", Measure, nullable=False),
+    Column("steps", Number, nullable=False),
+    Column("at_ms", Number, nullable=False),
+    Index("perf_job", "job_id"),
+)
+
+plan = Table(
+    "plan",
+    metadata,
+    Column("seq", Sequence, primary_key=True),
+    Column("id", Word, nullable=False),
+    Column("at_ms", Number, nullable=False),
+    Column("document", Text, nullable=False),
+    UniqueConstraint("id", name="plan_id"),
+)
+
+plan_job = Table(
+    "plan_job",
+    metadata,
+    Column("job_id", Word, primary_key=True),
+    Column("plan_seq", Number, ForeignKey("plan.seq"), primary_key=True, autoincrement=False),
+    sqlite_with_rowid=False,
+)
+
+event = Table(
+    "event",
+    metadata,
+    Column("seq", Sequence, primary_key=True),
+    Column("id", Word, nullable=False),
+    Column("at_ms", Number, nullable=False),
+    Column("kind", Word, nullable=False),
+    Column("message", Prose, nullable=False),
+    Column("actor", Word, nullable=False),
+    Column("job_id", Word),
+    Column("run_id", Word),
+    Column("migration_id", Word),
+    Column("plan_id", Word),
+    Column("data", Text, nullable=False),
+    Column("project", Word, nullable=False),
+    Column("owner", Word, nullable=False),
+    Column("labels", Text, nullable=False),
+    UniqueConstraint("id", name="event_id"),
+    Index("event_job", "job_id", "seq"),
+)
+
+ledger_entry = Table(
+    "ledger_entry",
+    metadata,
+    Column("seq", Sequence, primary_key=True),
+    Column("id", Word, nullable=False),
+    Column("run_id", Word, ForeignKey("run.id"), nullable=False),
+    Column("job_id", Word, ForeignKey("job.id"), nullable=False),
+    Column("period_start_ms", Number, nullable=False),
+    Column("period_end_ms", Number, nullable=False),
+    Column("kind", Word, nullable=False),
+    Column("amount_nano_usd", Number, nullable=False),
+    Column("basis", Word, nullable=False),
+    Column("offer_id", Word, nullable=False),
+    Column("at_ms", Number, nullable=False),
+    Column("reverses", Word, nullable=False),  # "": none. Not NULL, because NULLs are never equal in a UNIQUE key
+    Column("project", Word, nullable=False),
+    Column("owner", Word, nullable=False),
+    Column("labels", Text, nullable=False),
+    UniqueConstraint("id", name="ledger_entry_id"),
+    UniqueConstraint("run_id", "period_start_ms", "kind", "reverses", name="ledger_entry_once"),
+    Index("ledger_entry_job", "job_id"),
+    Index("ledger_entry_period", "period_start_ms"),
+)
+
+command = Table(
+    "command",
+    metadata,
+    Column("seq", Sequence, primary_key=True),
+    Column("id", Word, nullable=False),
+    Column("kind", Word, nullable=False),
+    Column("job_id", Word, ForeignKey("job.id")),
+    Column("args", Text, nullable=False),
+    Column("actor", Word, nullable=False),
+    Column("at_ms", Number, nullable=False),
+    Column("closed_at_ms", Number),
+    Column("result", Prose),
+    UniqueConstraint("id", name="command_id"),
+    Index("command_closed", "closed_at_ms"),
+)
+
+duty = Table("duty", metadata, Column("name", Word, primary_key=True), Column("last_ok_ms", Number, nullable=False))
+
+APPEND_ONLY = ("price_point", "availability_point", "event", "ledger_entry", "poll")
+"""Tables whose rows are never changed or deleted."""

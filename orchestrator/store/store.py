@@ -1,0 +1,112 @@
+"""Store: opening, transactions, leadership, backups. Must not know what is stored: that is Tx."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import SystemRandom
+
+from sqlalchemy import select
+
+from orchestrator.model.ids import RandomBits
+from orchestrator.store import leader
+from orchestrator.store.backend import Backend, backend_of, transaction
+from orchestrator.store.leader import Campaign, LeaderInfo, Leadership
+from orchestrator.store.schema import meta
+from orchestrator.store.tx import Tx
+from orchestrator.store.upgrade import prepare, require_current
+from providers.clock import Clock
+
+
+class Store:
+    """The state of an installation. Open it with `Store.open`; use it from any thread, one transaction at a time each.
+
+    Everything that goes wrong in the database is a StoreError with the remedy.
+    """
+
+    def __init__(self, backend: Backend, clock: Clock, random: RandomBits) -> None:
+        self._backend = backend
+        self._clock = clock
+        self._random = random
+        self._campaign = Campaign()
+        with transaction(backend, writes=False) as connection:
+            self._install_id: str = connection.execute(
+                select(meta.c.value).where(meta.c.key == "install_id")
+            ).scalar_one()
+
+    @classmethod
+    def open(cls, url: str, clock: Clock, *, create: bool = True, random: RandomBits | None = None) -> Store:
+        """The store at `url` (sqlite:////path/file.db or postgresql://...), made if there is none, upgraded if older.
+
+        An upgrade keeps a copy of an SQLite file beside it. `random` makes the install id and the ids of commands.
+        Raises StoreVersionError (written by a newer version, untouched), StoreError, MissingExtraError.
+        """
+        source = random or SystemRandom()
+        backend = backend_of(url, create=create)
+        try:
+            prepare(backend, create=create, install_id=f"tw-{source.getrandbits(64):016x}")
+            return cls(backend, clock, source)
+        except BaseException:
+            backend.close()
+            raise
+
+    @property
+    def install_id(self) -> str:
+        """Random identity of this installation, made with the store; fit for the tags of every cloud."""
+        return self._install_id
+
+    @contextmanager
+    def read(self) -> Iterator[Tx]:
+        """One consistent snapshot."""
+        with transaction(self._backend, writes=False) as connection:
+            yield Tx(connection, self._clock, self._random)
+
+    @contextmanager
+    def write(self, leadership: Leadership | None = None) -> Iterator[Tx]:
+        """One transaction, alone among writers: committed at the end of the block, undone when the block raises.
+
+        Raises NotLeaderError, before the block, unless `leadership` (when given) is the present one. Keep it short:
+        no call to a provider or a node belongs inside.
+        """
+        with transaction(self._backend, writes=True) as connection:
+            if leadership is not None:
+                leader.fence(connection, leadership)
+            yield Tx(connection, self._clock, self._random)
+
+    def campaign(self, holder: str) -> Leadership | None:
+        """Try to become leader; None while another one leads. A standby calls it again and again, every second or so.
+
+        `holder` names one control plane; one that campaigns again under its old name succeeds itself at once, with a
+        new epoch. Raises StoreVersionError when the store has been upgraded by a newer version since it was opened.
+        """
+        with transaction(self._backend, writes=False) as connection:
+            require_current(connection, self._backend.place)
+            row = leader.current(connection)
+        if not leader.may_take(row, holder, self._campaign, self._clock.monotonic_s()):
+            return None
+        with transaction(self._backend, writes=True) as connection:
+            return leader.take(connection, row, holder, self._clock.now_ms())
+
+    def beat(self, leadership: Leadership) -> None:
+        """Show life: more often than every leader.TAKEOVER_S / 3. Raises NotLeaderError when it was lost."""
+        with transaction(self._backend, writes=True) as connection:
+            leader.beat(connection, leadership)
+
+    def resign(self, leadership: Leadership) -> None:
+        """Let a standby take over at once."""
+        with transaction(self._backend, writes=True) as connection:
+            leader.resign(connection, leadership)
+
+    def leader(self) -> LeaderInfo | None:
+        """Who leads now."""
+        with transaction(self._backend, writes=False) as connection:
+            return leader.info_of(leader.current(connection))
+
+    def backup(self, path: Path) -> None:
+        """Write a consistent copy to `path`, which must not exist, while others go on working. Raises StoreError."""
+        self._backend.backup(path)
+
+    def close(self) -> None:
+        """Close all connections. Leadership is not resigned."""
+        self._backend.close()

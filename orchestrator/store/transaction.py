@@ -1,0 +1,52 @@
+"""What the tables' methods share: a connection inside a transaction, the clock and the source of ids.
+
+Must not know any table.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection, Table, insert
+
+from orchestrator.model import new_id
+from orchestrator.model.ids import RandomBits
+from orchestrator.store.codec import encode
+from providers.clock import Clock
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+
+class Transaction:
+    """Base of the table families; usable only inside the `with` block of Store.read or Store.write."""
+
+    def __init__(self, connection: Connection, clock: Clock, random: RandomBits) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._random = random
+
+    def _new_id(self, prefix: str) -> str:
+        return new_id(prefix, self._clock.now_ms(), self._random)
+
+    def _insert(self, table: Table, **values: object) -> None:
+        self._connection.execute(insert(table).values(**values))
+
+
+def columns(value: DataclassInstance) -> dict[str, Any]:
+    """The fields of a dataclass as values of the columns of the same names. Raises CodecError."""
+    document = encode(value)
+    assert isinstance(document, dict)
+    return dict(document)
+
+
+def to_text(value: Mapping[str, Any]) -> str:
+    """A mapping of scalars (labels, the data of an event, a command's arguments) as JSON text. Raises CodecError."""
+    return json.dumps(encode(value), separators=(",", ":"))
+
+
+def to_mapping(text: str) -> dict[str, Any]:
+    """The inverse of `to_text`."""
+    return dict(json.loads(text))

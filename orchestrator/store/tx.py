@@ -1,0 +1,15 @@
+"""Tx: everything that can be asked of, or written to, the store inside one transaction."""
+
+from __future__ import annotations
+
+from orchestrator.store.commands import CommandRows
+from orchestrator.store.events import EventRows
+from orchestrator.store.jobs import JobRows
+from orchestrator.store.ledger import LedgerRows
+from orchestrator.store.market import MarketRows
+from orchestrator.store.plans import PlanRows
+from orchestrator.store.runs import RunRows
+
+
+class Tx(JobRows, RunRows, MarketRows, PlanRows, EventRows, LedgerRows, CommandRows):
+    """One transaction, a family of tables per base class. Only valid inside its `with` block."""

@@ -1,0 +1,364 @@
+"""FakeCloud: the world on the far side of a FakeProvider, with books of its own.
+
+It outlives its clients: a control plane dies, a new FakeProvider attaches to the same cloud and finds what is true.
+Deterministic in (seed, clock, calls); an instance's state is computed from its record and the clock whenever it is
+asked for, so nothing has to be advanced.
+
+Must not know: faults of calls (those are the client's), jobs.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+
+from providers.base import LaunchSpec
+from providers.clock import Clock
+from providers.errors import CapacityError, ConflictError, NotFoundError, QuotaError
+from providers.hardware import GIB
+from providers.instance import EndReason, Instance, InstanceState
+from providers.money import cost_nano_usd, usd
+from providers.offer import CapacityType, Offer
+
+NAME = "fake"
+_HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """How this cloud treats its customers. Durations are market seconds; rates are per market hour.
+
+    `drift_s`: spot prices change every so often (None: only when told to). `max_instances`: the account's quota.
+    `forget_s`: how long an ended instance can still be described (None: for ever).
+    """
+
+    boot_s: float = 30.0
+    listing_lag_s: float = 10.0
+    stop_s: float = 5.0
+    late_s: float = 20.0
+    drift_s: float | None = None
+    preemptions_per_hour: float = 0.0
+    notice_s: float | None = 120.0
+    max_instances: int | None = None
+    forget_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """One line of the cloud's books: an instance that lived, its billed interval and its exact cost up to now."""
+
+    instance_id: str
+    offer_id: str
+    token: str
+    tags: Mapping[str, str]
+    from_ms: int | None
+    to_ms: int | None
+    amount_nano_usd: int
+    end_reason: EndReason | None
+
+
+@dataclass(slots=True)
+class _Life:
+    """What has been decided about one instance; None: not yet."""
+
+    id: str
+    spec: LaunchSpec
+    accepted_ms: int
+    ready_ms: int
+    end_ms: int | None = None
+    end_reason: EndReason | None = None
+    notice_ms: int | None = None
+    asked_ms: int | None = None  # terminate was carried out
+
+    def ended(self, now_ms: int) -> bool:
+        return self.end_ms is not None and now_ms >= self.end_ms
+
+    def end_by(self, end_ms: int, reason: EndReason, notice_ms: int | None = None) -> None:
+        """Whatever comes first ends it."""
+        if self.end_ms is None or end_ms < self.end_ms:
+            self.end_ms, self.end_reason, self.notice_ms = end_ms, reason, notice_ms
+
+
+@dataclass(slots=True)
+class _Listing:
+    """An offer on sale. Its price, as (effective_at_ms, nano-USD per hour): set by script, and drifting by itself."""
+
+    offer: Offer
+    base_nano_usd_per_hour: int
+    scripted: list[tuple[int, int]] = field(default_factory=list)
+    drifted: list[tuple[int, int]] = field(default_factory=list)
+    capacity: int | None = None
+    withdrawn: bool = False
+
+
+def default_catalog() -> tuple[tuple[Offer, int], ...]:
+    """Three GPU types in two regions of two zones, on demand and at a third of it as spot: (offer, nano-USD/hour)."""
+    catalog = []
+    for region in ("alpha", "beta"):
+        for zone in ("1", "2"):
+            for gpu, price in (("V100", "3.06"), ("A100-80GB", "5.12"), ("H100", "12.29")):
+                for kind in CapacityType:
+                    offer = Offer(
+                        NAME, region, f"{region}-{zone}", f"{gpu.lower()}.1", gpu, 1, 8, 64 * GIB, kind, simulated=True
+                    )
+                    catalog.append((offer, usd(price) // 3 if offer.spot else usd(price)))
+    return tuple(catalog)
+
+
+class FakeCloud:
+    """A cloud in memory. `catalog` lists its offers with their first price (nano-USD per hour)."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        seed: int = 0,
+        catalog: Sequence[tuple[Offer, int]] | None = None,
+        behaviour: Behaviour | None = None,
+    ) -> None:
+        self.clock = clock
+        self.behaviour = behaviour or Behaviour()
+        self._seed = seed
+        self._opened_ms = clock.now_ms()
+        self._listings = {
+            offer.id: _Listing(offer, price) for offer, price in (default_catalog() if catalog is None else catalog)
+        }
+        self._lives: dict[str, _Life] = {}
+        self._launches: dict[str, tuple[LaunchSpec, tuple[str, ...]]] = {}
+
+    # --- what happens in the world: scripts ---
+
+    def set_price(self, offer_id: str, nano_usd_per_hour: int, at_ms: int | None = None) -> None:
+        """Change a price now or at a later instant; from its first scripted price on, an offer drifts no more.
+
+        Raises ValueError for an instant in the past or before an earlier script's.
+        """
+        scripted = self._listing(offer_id).scripted
+        at_ms = self.clock.now_ms() if at_ms is None else at_ms
+        if at_ms < self.clock.now_ms() or (scripted and at_ms < scripted[-1][0]):
+            raise ValueError("prices of the past are settled")
+        scripted.append((at_ms, nano_usd_per_hour))
+
+    def set_capacity(self, offer_id: str, machines: int | None) -> None:
+        """From now on this pool has `machines` in all; None: as many as one likes."""
+        self._listing(offer_id).capacity = machines
+
+    def withdraw(self, offer_id: str) -> None:
+        """Sell this offer no more; what runs on it goes on, at its price."""
+        self._listing(offer_id).withdrawn = True
+
+    def preempt(self, instance_id: str, notice_s: float | None = None, at_ms: int | None = None) -> None:
+        """Take a machine back at `at_ms` (default: now); with `notice_s` it is told then and goes that much later."""
+        life = self._life(instance_id)
+        at_ms = self.clock.now_ms() if at_ms is None else at_ms
+        if notice_s is None:
+            life.end_by(at_ms, EndReason.PREEMPTED)
+        else:
+            life.end_by(at_ms + int(notice_s * 1000), EndReason.PREEMPTED, at_ms)
+
+    def crash(self, instance_id: str) -> None:
+        """Break a machine now."""
+        self._life(instance_id).end_by(self.clock.now_ms(), EndReason.FAILED)
+
+    # --- the books ---
+
+    def bills(self) -> tuple[Bill, ...]:
+        """Every instance that ever lived, in order of launch."""
+        now_ms = self.clock.now_ms()
+        return tuple(self._bill(life, now_ms) for life in self._lives.values() if life.accepted_ms <= now_ms)
+
+    def bill(self, instance_id: str) -> Bill:
+        """The line of one instance. Raises NotFoundError."""
+        return self._bill(self._life(instance_id), self.clock.now_ms())
+
+    # --- what clients ask for (they alone add faults) ---
+
+    def offers(self) -> tuple[Offer, ...]:
+        """What is on sale now."""
+        return tuple(listing.offer for listing in self._listings.values() if not listing.withdrawn)
+
+    def price_path(self, offer_id: str, until_ms: int, from_ms: int = 0) -> list[tuple[int, int]]:
+        """(effective_at_ms, nano-USD per hour), ascending, neighbours differing: the price in force at `from_ms` (or
+        the first one ever) and every change up to `until_ms`."""
+        listing = self._listing(offer_id)
+        path = self._drift(listing, until_ms)
+        if listing.scripted:
+            first_ms = listing.scripted[0][0]
+            path = path[: bisect_left(path, (first_ms, 0))] + listing.scripted
+        begin = max(0, bisect_right(path, (from_ms, math.inf)) - 1)
+        found: list[tuple[int, int]] = []
+        for at_ms, price in path[begin : bisect_right(path, (until_ms, math.inf))]:
+            if found and found[-1][0] == at_ms:
+                found.pop()
+            if not found or found[-1][1] != price:
+                found.append((at_ms, price))
+        return found
+
+    def launch(self, spec: LaunchSpec, at_ms: int) -> tuple[str, ...]:
+        """Accept a request at `at_ms` (later than now: it arrives late). Raises as Provider.launch does."""
+        spec = replace(spec, tags=dict(spec.tags))
+        known = self._launches.get(spec.token)
+        if known is not None:
+            if known[0] != spec:
+                raise ConflictError(
+                    f"the token {spec.token} was used for another request", hint="use a new token for a new request"
+                )
+            for instance_id in known[1]:
+                self._arrive(self._lives[instance_id], at_ms)
+            return known[1]
+        listing = self._listings.get(spec.offer_id)
+        if listing is None or listing.withdrawn:
+            raise NotFoundError(f"the fake cloud has no offer {spec.offer_id!r}", hint="ask for its offers again")
+        self._check_room(spec, listing, at_ms)
+        ids = tuple(self._id(spec.token, ordinal) for ordinal in range(spec.count))
+        for instance_id in ids:
+            self._lives[instance_id] = self._begin(instance_id, spec, listing, at_ms)
+        self._launches[spec.token] = (spec, ids)
+        return ids
+
+    def terminate(self, instance_id: str, at_ms: int) -> None:
+        """End an instance from `at_ms` on; it stops being billed then and is gone `stop_s` later."""
+        life = self._lives.get(instance_id)
+        if life is None or life.ended(at_ms):
+            return
+        if life.asked_ms is None or at_ms < life.asked_ms:
+            life.asked_ms = at_ms
+            end_ms = at_ms + int(self.behaviour.stop_s * 1000)
+            life.end_by(end_ms, EndReason.USER, life.notice_ms)
+
+    def instances(self) -> tuple[Instance, ...]:
+        """All that were ever accepted and are not forgotten, as they are now."""
+        return tuple(found for instance_id in self._lives if (found := self.instance(instance_id)) is not None)
+
+    def instance(self, instance_id: str) -> Instance | None:
+        """One instance as it is now; None if it never was, is yet to arrive, or is forgotten."""
+        now_ms = self.clock.now_ms()
+        life = self._lives.get(instance_id)
+        if life is None or life.accepted_ms > now_ms:
+            return None
+        forget_s = self.behaviour.forget_s
+        if forget_s is not None and life.end_ms is not None and now_ms > life.end_ms + forget_s * 1000:
+            return None
+        from_ms, to_ms = self._billed(life, now_ms)
+        ended = life.ended(now_ms)
+        noticed = life.notice_ms is not None and life.notice_ms <= now_ms
+        return Instance(
+            life.id,
+            NAME,
+            life.spec.offer_id,
+            life.spec.token,
+            _state(life, now_ms),
+            from_ms,
+            to_ms,
+            life.end_reason if ended else None,
+            life.end_ms if noticed else None,
+            dict(life.spec.tags),
+        )
+
+    def listed(self, install: str) -> tuple[Instance, ...]:
+        """Living instances with that tag, except those too young to show up."""
+        lag_ms = int(self.behaviour.listing_lag_s * 1000)
+        now_ms = self.clock.now_ms()
+        return tuple(
+            found
+            for found in self.instances()
+            if found.alive
+            and found.tags.get("tradewind-install") == install
+            and now_ms >= self._lives[found.id].accepted_ms + lag_ms
+        )
+
+    def user_data(self, instance_id: str) -> str:
+        """What the machine was given to run. Raises NotFoundError."""
+        return self._life(instance_id).spec.user_data
+
+    def living_count(self, at_ms: int) -> int:
+        """Instances that count against the quota."""
+        return sum(not life.ended(at_ms) for life in self._lives.values())
+
+    # --- below: details ---
+
+    def _check_room(self, spec: LaunchSpec, listing: _Listing, at_ms: int) -> None:
+        quota = self.behaviour.max_instances
+        if quota is not None and self.living_count(at_ms) + spec.count > quota:
+            raise QuotaError(f"the account may have {quota} instances", hint="ask for a larger quota", scope="account")
+        taken = sum(life.spec.offer_id == spec.offer_id and not life.ended(at_ms) for life in self._lives.values())
+        if listing.capacity is not None and taken + spec.count > listing.capacity:
+            raise CapacityError(f"no capacity for {spec.count} of {spec.offer_id} now", hint="try another zone")
+
+    def _drift(self, listing: _Listing, until_ms: int) -> list[tuple[int, int]]:
+        """The seeded path from the opening, computed once for every instant."""
+        path = listing.drifted
+        if not path:
+            path.append((self._opened_ms, listing.base_nano_usd_per_hour))
+        if self.behaviour.drift_s is not None and listing.offer.spot:
+            step_ms = int(self.behaviour.drift_s * 1000)
+            for number in range(len(path), (until_ms - self._opened_ms) // step_ms + 1):
+                ratio = 0.7 + 0.6 * self._uniform("price", listing.offer.id, number)
+                price = int(listing.base_nano_usd_per_hour * ratio)
+                path.append((self._opened_ms + number * step_ms, price))
+        return path
+
+    def _begin(self, instance_id: str, spec: LaunchSpec, listing: _Listing, at_ms: int) -> _Life:
+        life = _Life(instance_id, spec, at_ms, at_ms + int(self.behaviour.boot_s * 1000))
+        if spec.time_to_live_s is not None:
+            life.end_by(at_ms + spec.time_to_live_s * 1000, EndReason.EXPIRED)
+        if listing.offer.spot and self.behaviour.preemptions_per_hour > 0:
+            hours = -math.log1p(-self._uniform("life", instance_id, 0)) / self.behaviour.preemptions_per_hour
+            end_ms = at_ms + int(hours * _HOUR_MS)
+            notice_s = self.behaviour.notice_s
+            notice_ms = None if notice_s is None else max(at_ms, end_ms - int(notice_s * 1000))
+            life.end_by(end_ms, EndReason.PREEMPTED, notice_ms)
+        return life
+
+    def _arrive(self, life: _Life, at_ms: int) -> None:
+        """A repeated request overtakes the first one, which was still on its way."""
+        early_ms = life.accepted_ms - at_ms
+        if early_ms > 0:
+            life.accepted_ms -= early_ms
+            life.ready_ms -= early_ms
+
+    def _bill(self, life: _Life, now_ms: int) -> Bill:
+        from_ms, to_ms = self._billed(life, now_ms)
+        amount = 0
+        if from_ms is not None:
+            end_ms = now_ms if to_ms is None else to_ms
+            amount = cost_nano_usd(self.price_path(life.spec.offer_id, end_ms, from_ms), from_ms, end_ms)
+        reason = life.end_reason if life.ended(now_ms) else None
+        return Bill(life.id, life.spec.offer_id, life.spec.token, life.spec.tags, from_ms, to_ms, amount, reason)
+
+    def _billed(self, life: _Life, now_ms: int) -> tuple[int | None, int | None]:
+        """From ready until asked to end or gone; a machine that never got ready costs nothing."""
+        stops = [at for at in (life.asked_ms, life.end_ms) if at is not None]
+        stop_ms = min(stops) if stops else None
+        if now_ms < life.ready_ms or (stop_ms is not None and stop_ms <= life.ready_ms):
+            return None, None
+        return life.ready_ms, stop_ms if stop_ms is not None and stop_ms <= now_ms else None
+
+    def _listing(self, offer_id: str) -> _Listing:
+        if offer_id not in self._listings:
+            raise NotFoundError(f"the fake cloud never had an offer {offer_id!r}")
+        return self._listings[offer_id]
+
+    def _life(self, instance_id: str) -> _Life:
+        if instance_id not in self._lives:
+            raise NotFoundError(f"the fake cloud never had an instance {instance_id!r}")
+        return self._lives[instance_id]
+
+    def _id(self, token: str, ordinal: int) -> str:
+        digest = blake2b(f"{self._seed}|{token}|{ordinal}".encode(), digest_size=6).hexdigest()
+        return f"{NAME}-{digest}"
+
+    def _uniform(self, what: str, name: str, number: int) -> float:
+        digest = blake2b(f"{self._seed}|{what}|{name}|{number}".encode(), digest_size=8).digest()
+        return (int.from_bytes(digest, "big") >> 11) / (1 << 53)
+
+
+def _state(life: _Life, now_ms: int) -> InstanceState:
+    if life.ended(now_ms):
+        return InstanceState.TERMINATED
+    if life.asked_ms is not None and now_ms >= life.asked_ms:
+        return InstanceState.STOPPING
+    return InstanceState.RUNNING if now_ms >= life.ready_ms else InstanceState.PENDING

@@ -1,0 +1,50 @@
+"""Faults of the fake cloud: which call goes wrong, and how. Scripted for tests, seeded for long simulations.
+
+Must not know: what the calls do.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Mapping
+from enum import StrEnum
+
+
+class Fault(StrEnum):
+    """One way in which a call goes wrong."""
+
+    CAPACITY = "capacity"  # CapacityError, no effect; only launches
+    THROTTLED = "throttled"  # ThrottledError, no effect
+    NO_ANSWER = "no answer"  # UnavailableError, no effect
+    LOST_REPLY = "lost reply"  # UnavailableError, after the effect
+    LATE = "late"  # UnavailableError, before the effect: the call timed out and is carried out later
+
+
+class Faults:
+    """The schedule. `rates` maps a fault to its probability in any call that can have it; `seed` fixes the draws.
+
+    Scripted faults of a call come first, in the order they were injected.
+    """
+
+    def __init__(self, seed: int = 0, rates: Mapping[Fault, float] | None = None) -> None:
+        self._random = random.Random(seed)
+        self._rates = dict(rates or {})
+        self._script: dict[str, deque[Fault | None]] = {}
+
+    def inject(self, call: str, *faults: Fault | None) -> None:
+        """Let the next calls of this name ("launch", "terminate", "describe", ...) fail so; None: that one works."""
+        self._script.setdefault(call, deque()).extend(faults)
+
+    def next(self, call: str) -> Fault | None:
+        """The fault of the call that is being made now."""
+        if script := self._script.get(call):
+            return script.popleft()
+        draw = self._random.random()
+        for fault, rate in self._rates.items():
+            if fault is Fault.CAPACITY and call != "launch":
+                continue
+            if draw < rate:
+                return fault
+            draw -= rate
+        return None

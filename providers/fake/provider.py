@@ -1,0 +1,102 @@
+"""FakeProvider: a client of a FakeCloud, and the reference implementation of the Provider contract.
+
+Its calls can go wrong as a real cloud's do (`cloud.faults` of this client). Must not know: jobs, the cloud's insides.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from providers.base import LaunchSpec, Quota
+from providers.clock import Clock
+from providers.errors import CapacityError, ProviderError, ThrottledError, UnavailableError
+from providers.fake.cloud import NAME, FakeCloud
+from providers.fake.faults import Fault, Faults
+from providers.instance import Instance
+from providers.offer import Offer
+from providers.price import PricePoint
+
+SOURCE = "fake cloud (simulated)"
+_T = TypeVar("_T")
+
+
+class FakeProvider:
+    """Attaches to `cloud`, or to a new one of that `seed`. `faults` decides which of its calls go wrong."""
+
+    name = NAME
+    simulated = True
+
+    def __init__(
+        self, clock: Clock, *, seed: int = 0, cloud: FakeCloud | None = None, faults: Faults | None = None
+    ) -> None:
+        self.cloud = FakeCloud(clock, seed=seed) if cloud is None else cloud
+        self.faults = Faults(seed) if faults is None else faults
+        self._clock = clock
+
+    def offers(self) -> Sequence[Offer]:
+        return self._call("offers", lambda _: self.cloud.offers())
+
+    def prices(self) -> Sequence[PricePoint]:
+        def effect(now_ms: int) -> list[PricePoint]:
+            return [self._points(offer.id, now_ms, now_ms)[-1] for offer in self.cloud.offers()]
+
+        return self._call("prices", effect)
+
+    def launch(self, spec: LaunchSpec) -> tuple[str, ...]:
+        return self._call("launch", lambda at_ms: self.cloud.launch(spec, at_ms))
+
+    def describe(self, instance_ids: Sequence[str]) -> Sequence[Instance]:
+        def effect(_: int) -> list[Instance]:
+            found = (self.cloud.instance(instance_id) for instance_id in instance_ids)
+            return [instance for instance in found if instance is not None]
+
+        return self._call("describe", effect)
+
+    def terminate(self, instance_id: str) -> None:
+        self._call("terminate", lambda at_ms: self.cloud.terminate(instance_id, at_ms))
+
+    def list_owned(self, install: str) -> Sequence[Instance]:
+        return self._call("list_owned", lambda _: self.cloud.listed(install))
+
+    def quotas(self) -> Sequence[Quota]:
+        def effect(now_ms: int) -> list[Quota]:
+            limit = self.cloud.behaviour.max_instances
+            return [] if limit is None else [Quota("instances", "account", limit, self.cloud.living_count(now_ms))]
+
+        return self._call("quotas", effect)
+
+    def classify(self, error: BaseException) -> ProviderError:
+        return error if isinstance(error, ProviderError) else UnavailableError(f"the fake cloud failed: {error!r}")
+
+    def price_history(self, since_ms: int) -> Sequence[PricePoint]:
+        def effect(now_ms: int) -> list[PricePoint]:
+            found = [point for offer in self.cloud.offers() for point in self._points(offer.id, since_ms, now_ms)]
+            return sorted(found, key=lambda point: point.effective_at_ms)
+
+        return self._call("price_history", effect)
+
+    def bill_nano_usd(self, instance_id: str) -> int:
+        return self._call("bill_nano_usd", lambda _: self.cloud.bill(instance_id).amount_nano_usd)
+
+    def _points(self, offer_id: str, since_ms: int, now_ms: int) -> list[PricePoint]:
+        path = self.cloud.price_path(offer_id, now_ms, since_ms)
+        return [PricePoint(offer_id, price, at_ms, now_ms, SOURCE) for at_ms, price in path]
+
+    def _call(self, call: str, effect: Callable[[int], _T]) -> _T:
+        """Carry out `effect(when)`, as the schedule of faults has it."""
+        now_ms = self._clock.now_ms()
+        fault = self.faults.next(call)
+        if fault is None:
+            return effect(now_ms)
+        if fault is Fault.CAPACITY:
+            raise CapacityError(f"no capacity ({call})", hint="try another zone")
+        if fault is Fault.THROTTLED:
+            raise ThrottledError(f"too many calls ({call})", hint="try again later", retry_after_s=1.0)
+        with contextlib.suppress(ProviderError):  # the refusal, too, would have been in the lost reply
+            if fault is Fault.LOST_REPLY:
+                effect(now_ms)
+            elif fault is Fault.LATE:
+                effect(now_ms + int(self.cloud.behaviour.late_s * 1000))
+        raise UnavailableError(f"no answer ({call})", hint="ask again with the same token")

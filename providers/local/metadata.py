@@ -1,0 +1,72 @@
+"""metadata.json of a `local` instance: what a cloud's metadata service would tell the machine.
+
+The provider writes it; the node's agent reads it through `read_notice` at the path in TRADEWIND_METADATA.
+Must not know: books, processes, what a reader does with a notice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from providers.errors import NotFoundError, SetupError
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """The provider takes this machine back: `deadline_monotonic_s` is a reading of CLOCK_MONOTONIC (wall seconds)."""
+
+    kind: str
+    deadline_monotonic_s: float
+
+
+def read_notice(path: Path) -> Notice | None:
+    """The notice given to this machine, None while there is none.
+
+    Raises NotFoundError when the file is gone (with it, the instance's folder) and SetupError when it is
+    damaged.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise NotFoundError(
+            f"this machine has no metadata at {path}",
+            hint="the instance's folder was removed while it ran; terminate the instance",
+        ) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise _damaged(path, str(error)) from error
+    try:
+        notice = json.loads(text)["notice"]
+        if notice is None:
+            return None
+        return Notice(str(notice["kind"]), float(notice["deadline_monotonic_s"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise _damaged(path, repr(error)) from error
+
+
+def write_notice(path: Path, notice: Notice | None) -> None:
+    """Replace the file atomically, unless it says just this already."""
+    told = None if notice is None else {"kind": notice.kind, "deadline_monotonic_s": notice.deadline_monotonic_s}
+    text = json.dumps({"notice": told})
+    try:
+        if path.read_bytes() == text.encode():
+            return
+    except FileNotFoundError:
+        pass
+    replace_file(path, text)
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Write a file so that a reader sees either the old or the new content, whole."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
+
+
+def _damaged(path: Path, detail: str) -> SetupError:
+    return SetupError(
+        f"the metadata of this machine at {path} is damaged: {detail}",
+        hint="something else wrote into the instance's folder; terminate the instance and let its job move",
+    )

@@ -1,0 +1,294 @@
+"""The machines of `local` as processes: start a session, find all that belongs to it, end it for certain.
+
+A process belongs to an instance if its session is the instance's, if its environment names the instance (a
+daemon that made a session of its own), or if it descends from such a process. Process groups say nothing: Ray
+gives each worker one of its own. A zombie is dead. A pid alone proves nothing: start time and boot tell a
+recycled one.
+
+Must not know: books, prices, why an instance ends.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from providers.clock import boot_id
+from providers.errors import SetupError, UnavailableError
+from providers.local.metadata import replace_file, write_notice
+
+ID_VARIABLE = "TRADEWIND_INSTANCE_ID"
+_CLAIM = "claim"
+_INHERITED = (
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR"),
+    *("VIRTUAL_ENV", "LD_LIBRARY_PATH"),
+)
+_SIGNALS_TO_RESET = (
+    signal.SIGPIPE,
+    signal.SIGXFSZ,
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+)
+_KILL_ROUNDS = 12
+_ROUND_MS = 250
+_QUIET_SCANS = 2  # a process born while /proc was being read is missed by that scan, not by the next
+
+# The claim is created if absent (noclobber is O_EXCL): of all launchers of an instance, whoever started them
+# and however often, exactly one goes on, and none once the provider has claimed the folder itself to prevent
+# a start.
+_LAUNCHER = """
+cd "$TRADEWIND_INSTANCE_DIR" || exit 1
+read -r boot < /proc/sys/kernel/random/boot_id
+read -r stat < /proc/$$/stat
+set -o noclobber
+{ echo "$boot $stat" > claim; } 2> /dev/null || exit 0
+exec bash user_data
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """The first process of an instance: pid = session id; start time in clock ticks since boot; the boot."""
+
+    pid: int
+    start_ticks: int
+    boot_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One line of /proc. `alive` is False for a zombie."""
+
+    pid: int
+    parent: int
+    session: int
+    start_ticks: int
+    alive: bool
+
+
+def start(instance_id: str, folder: Path, user_data: str) -> int:
+    """Start `bash user_data` as a session in `folder` unless it was claimed before; returns a child to reap.
+
+    Raises UnavailableError when the folder cannot be written or no process can be started.
+    """
+    environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+    environment |= {
+        ID_VARIABLE: instance_id,
+        "TRADEWIND_INSTANCE_DIR": str(folder),
+        "TRADEWIND_METADATA": str(folder / "metadata.json"),
+        "RAY_process_group_cleanup_enabled": "0",
+    }
+    log = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not (folder / "metadata.json").exists():
+            write_notice(folder / "metadata.json", None)
+        replace_file(folder / "user_data", user_data)
+        return os.posix_spawnp(
+            "bash",
+            ["bash", "-c", _LAUNCHER],
+            environment,
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 1, str(folder / "output.log"), log, 0o600),
+                (os.POSIX_SPAWN_DUP2, 1, 2),
+            ],
+            setsid=True,
+            setsigmask=[],
+            setsigdef=_SIGNALS_TO_RESET,
+        )
+    except OSError as error:
+        raise UnavailableError(
+            f"the machine {instance_id} could not be started: {error}",
+            hint=f"see that bash is installed and that {folder} can be written, then try again",
+        ) from error
+
+
+def was_started(folder: Path) -> bool:
+    """Whether a launcher (or `prevent_start`) has claimed this instance."""
+    return (folder / _CLAIM).exists()
+
+
+def claimed_by(folder: Path) -> Leader | None:
+    """The first process of the instance as it described itself; None if it has not (or not yet) done so.
+
+    Raises UnavailableError when that cannot be read.
+    """
+    try:
+        boot, _, stat = (folder / _CLAIM).read_text().partition(" ")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise UnavailableError(f"{folder} cannot be read: {error}", hint="give its owner the rights on it") from error
+    if not stat.endswith("\n"):
+        return None
+    process = _parse(stat)
+    return Leader(process.pid, process.start_ticks, boot)
+
+
+def prevent_start(folder: Path) -> None:
+    """From now on no launcher of this instance goes on; one that did before is found by `living`."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (folder / _CLAIM).touch(exist_ok=True)
+
+
+def is_alive(leader: Leader) -> bool:
+    """Whether the first process lives. Cheap: reads one file."""
+    process = _read(leader.pid)
+    return (
+        process is not None
+        and process.alive
+        and process.start_ticks == leader.start_ticks
+        and leader.boot_id == boot_id()
+    )
+
+
+def living(instances: Mapping[str, Leader | None]) -> list[Process]:
+    """All living processes of these instances (id -> first process, if known), in one pass over /proc."""
+    table = {process.pid: process for process in _snapshot()}
+    sessions = {
+        leader.pid
+        for leader in instances.values()
+        if leader is not None and leader.boot_id == boot_id() and not _recycled(leader, table)
+    }
+    marks = {f"{ID_VARIABLE}={instance_id}".encode() for instance_id in instances}
+    ours = {pid for pid, process in table.items() if process.session in sessions or _is_marked(pid, marks)}
+    ours |= _descendants(ours, table)
+    ours.discard(os.getpid())  # a control plane that was itself started on an instance does not end itself
+    return [table[pid] for pid in sorted(ours) if table[pid].alive]
+
+
+def signal_all(instance_id: str, leader: Leader | None, number: signal.Signals) -> None:
+    """Send a signal once to every living process of an instance."""
+    for process in living({instance_id: leader}):
+        if (handle := _open(process)) is not None:
+            _send(handle, number)
+            os.close(handle)
+
+
+def kill_all(instance_id: str, leader: Leader | None) -> None:
+    """SIGKILL every process of an instance until none is left, each death confirmed by the kernel (pidfd).
+
+    Raises UnavailableError naming the processes that do not die (waiting in the kernel for a device).
+    """
+    quiet = 0
+    for _ in range(_KILL_ROUNDS):
+        doomed = living({instance_id: leader})
+        quiet = 0 if doomed else quiet + 1
+        if quiet == _QUIET_SCANS:
+            return
+        handles = [handle for process in doomed if (handle := _open(process)) is not None]
+        try:
+            for handle in handles:
+                _send(handle, signal.SIGKILL)
+            for handle in handles:
+                _await_death(handle)
+        finally:
+            for handle in handles:
+                os.close(handle)
+    left = ", ".join(str(process.pid) for process in living({instance_id: leader}))
+    raise UnavailableError(
+        f"processes of {instance_id} do not die: {left}",
+        hint="they wait for a device or a network file system; look at their state with ps, then try again",
+    )
+
+
+def reap(children: set[int]) -> None:
+    """Collect those children of this process that have ended, and forget them."""
+    for pid in tuple(children):
+        try:
+            ended, _ = os.waitpid(pid, os.WNOHANG)
+        except ChildProcessError:
+            ended = pid
+        if ended:
+            children.discard(pid)
+
+
+def _recycled(leader: Leader, table: Mapping[int, Process]) -> bool:
+    """The kernel gives a session's number to no other process while the session has a member."""
+    now = table.get(leader.pid)
+    return now is not None and now.start_ticks != leader.start_ticks
+
+
+def _descendants(roots: set[int], table: Mapping[int, Process]) -> set[int]:
+    children: dict[int, list[int]] = {}
+    for process in table.values():
+        children.setdefault(process.parent, []).append(process.pid)
+    found: set[int] = set()
+    waiting = list(roots)
+    while waiting:
+        for child in children.get(waiting.pop(), ()):
+            if child not in found and child not in roots:
+                found.add(child)
+                waiting.append(child)
+    return found
+
+
+def _is_marked(pid: int, marks: set[bytes]) -> bool:
+    try:
+        environment = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:  # gone, or another user's: not ours
+        return False
+    return not marks.isdisjoint(environment.split(b"\0"))
+
+
+def _snapshot() -> list[Process]:
+    found = (_read(int(name)) for name in os.listdir("/proc") if name.isdigit())
+    return [process for process in found if process is not None]
+
+
+def _read(pid: int) -> Process | None:
+    try:
+        return _parse(Path(f"/proc/{pid}/stat").read_text(errors="replace"))
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+def _parse(stat: str) -> Process:
+    """proc(5), /proc/pid/stat: the name in parentheses may hold anything, so count from the last one."""
+    head, _, tail = stat.rpartition(")")
+    fields = tail.split()
+    return Process(
+        pid=int(head.split()[0]),
+        parent=int(fields[1]),
+        session=int(fields[3]),
+        start_ticks=int(fields[19]),
+        alive=fields[0] not in {"Z", "X", "x"},
+    )
+
+
+def _open(process: Process) -> int | None:
+    """A handle on just this process: nothing can take over its pid while we hold it. None if it is gone."""
+    try:
+        handle = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return None
+    except OSError as error:
+        raise SetupError(
+            f"this kernel cannot watch processes (pidfd_open: {error})",
+            hint="the local provider needs Linux 5.3",
+        ) from error
+    now = _read(process.pid)
+    if now is None or now.start_ticks != process.start_ticks:
+        os.close(handle)
+        return None
+    return handle
+
+
+def _send(handle: int, number: signal.Signals) -> None:
+    try:
+        signal.pidfd_send_signal(handle, number)
+    except ProcessLookupError:
+        return
+
+
+def _await_death(handle: int) -> None:
+    poll = select.poll()
+    poll.register(handle, select.POLLIN)
+    poll.poll(_ROUND_MS)

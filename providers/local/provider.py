@@ -1,0 +1,404 @@
+"""LocalProvider: a cloud on this machine. Its machines are real processes, its market is simulated.
+
+Nothing runs in the background: whoever calls `describe`, `list_owned` or `tick` moves the world forward to
+the present (machines boot, notices are given, deadlines kill). What fell due while nobody called is done at
+the next call, and what one process decided another one finishes, because every decision is in the books
+before it is acted upon.
+
+Billing: whole market seconds, from the acceptance of the launch (floored) to the confirmed end (ceiled), at
+the price path of the market. Must not know: jobs, Ray, what user data does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import json
+import signal
+import sqlite3
+from collections.abc import Sequence
+from hashlib import blake2b
+from pathlib import Path
+
+from providers.base import LaunchSpec, Quota
+from providers.clock import Clock
+from providers.errors import (
+    CapacityError,
+    ConflictError,
+    NotFoundError,
+    ProviderError,
+    QuotaError,
+    SetupError,
+    UnavailableError,
+)
+from providers.instance import EndReason, Instance, InstanceState
+from providers.local import process
+from providers.local.books import Books, Record
+from providers.local.market import PROVIDER, SOURCE, LocalMarket
+from providers.local.metadata import Notice, write_notice
+from providers.local.prices import PriceOverride, PricePath
+from providers.money import cost_nano_usd
+from providers.offer import Offer
+from providers.price import PricePoint
+
+GRACE_S = 1.0
+"""Wall seconds between SIGTERM and SIGKILL of a preemption with notice."""
+ANNOUNCED_S = 0.1
+"""Wall seconds that a price is set ahead of its taking force: longer than it takes to write it down, so that nobody
+can have billed or shown the old price for an instant at which the new one was in force already."""
+HISTORY_MS = 90 * 24 * 3_600_000
+"""How far back the price history goes."""
+
+
+class LocalProvider:
+    """The cloud whose books are in `state_dir`; any number of processes may hold one on the same folder.
+
+    `seed` fixes the market and is kept in the books. `background_preemptions=False` switches off the market's
+    own reclaims (those by `preempt` stay); with notice, they give `notice_s` market seconds. `max_instances`
+    protects this machine. Raises SetupError for damaged books or another seed, UnavailableError for a folder
+    that cannot be used.
+    """
+
+    name = PROVIDER
+    simulated = True
+
+    def __init__(
+        self,
+        state_dir: Path,
+        clock: Clock,
+        seed: int = 0,
+        *,
+        background_preemptions: bool = True,
+        notice_s: float = 1200.0,
+        max_instances: int = 16,
+    ) -> None:
+        self.market = LocalMarket(seed)
+        self._folder = state_dir.absolute()
+        self._clock = clock
+        self._books = Books(self._folder / "books.db", seed)
+        self._background_preemptions = background_preemptions
+        self._notice_s = notice_s
+        self._max_instances = max_instances
+        self._started: set[str] = set()
+        self._children: set[int] = set()
+
+    # --- Provider ---
+
+    def offers(self) -> Sequence[Offer]:
+        return self.market.offers
+
+    def prices(self) -> Sequence[PricePoint]:
+        now_ms = self._clock.now_ms()
+        path = self._prices()
+        return [self._point(offer.id, *path.in_force(offer.id, now_ms), now_ms) for offer in self.market.offers]
+
+    def launch(self, spec: LaunchSpec) -> tuple[str, ...]:
+        fingerprint = _fingerprint(spec)
+        with self._books.transaction():
+            known = self._books.fingerprint(spec.token)
+            if known is None:
+                self._check_offer(spec.offer_id)
+                now_ms = self._clock.now_ms()
+                self._check_room(spec, now_ms)
+                self._books.accept(spec.token, fingerprint, self._new_records(spec, now_ms))
+            elif known != fingerprint:
+                raise ConflictError(
+                    f"the token {spec.token} was used for another request",
+                    hint="use a new token for a new request",
+                )
+        records = self._books.of_token(spec.token)
+        for record in records:
+            if record.ended_ms is None and record.leader is None:
+                self._boot(record)
+        return tuple(record.id for record in records)
+
+    def describe(self, instance_ids: Sequence[str]) -> Sequence[Instance]:
+        self.tick()
+        now_ms = self._clock.now_ms()
+        records = (self._books.record(instance_id) for instance_id in instance_ids)
+        return [_instance(record, now_ms) for record in records if record is not None]
+
+    def terminate(self, instance_id: str) -> None:
+        if self._books.record(instance_id) is not None:
+            self._end_now(instance_id, EndReason.USER)
+
+    def list_owned(self, install: str) -> Sequence[Instance]:
+        self.tick()
+        now_ms = self._clock.now_ms()
+        return [
+            _instance(record, now_ms)
+            for record in self._books.living()
+            if record.tags.get("tradewind-install") == install
+        ]
+
+    def quotas(self) -> Sequence[Quota]:
+        return [Quota("instances", "this machine", self._max_instances, len(self._books.living()))]
+
+    def classify(self, error: BaseException) -> ProviderError:
+        if isinstance(error, ProviderError):
+            return error
+        if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
+            return SetupError(f"the books of the local provider are damaged: {error}")
+        return UnavailableError(f"the local provider failed: {error!r}", hint="look at free disk space and processes")
+
+    # --- ProvidesPriceHistory, ProvidesBill ---
+
+    def price_history(self, since_ms: int) -> Sequence[PricePoint]:
+        """As the protocol says; at most HISTORY_MS back."""
+        now_ms = self._clock.now_ms()
+        since_ms = max(since_ms, now_ms - HISTORY_MS)
+        path = self._prices()
+        points = [
+            self._point(offer.id, effective_ms, price, now_ms)
+            for offer in self.market.offers
+            for effective_ms, price in path.changes(offer.id, since_ms, max(since_ms, now_ms))
+        ]
+        return sorted(points, key=lambda point: point.effective_at_ms)
+
+    def bill_nano_usd(self, instance_id: str) -> int:
+        record = self._known(instance_id)
+        end_ms = self._clock.now_ms() if record.ended_ms is None else record.ended_ms
+        from_ms, to_ms = _floor_second(record.accepted_ms), _ceil_second(end_ms)
+        return cost_nano_usd(self._prices().changes(record.offer_id, from_ms, to_ms), from_ms, to_ms)
+
+    # --- the world: time, and what a demo's director or a test makes happen ---
+
+    def tick(self) -> None:
+        """Move every living instance to the present. Short; call it as often as you like."""
+        process.reap(self._children)
+        for record in self._books.living():
+            # One machine that cannot start, or does not die, stays PENDING or STOPPING (which is the truth, and tried
+            # again next time) and hides no other. The call that asked for it was told why.
+            with contextlib.suppress(UnavailableError):
+                self._advance(record)
+
+    def set_price(
+        self, offer_id: str, nano_usd_per_hour: int, from_ms: int | None = None, to_ms: int | None = None
+    ) -> int:
+        """Override a price from `from_ms` (default: now) to `to_ms` (default: for good); returns when it takes force.
+
+        The past is never rewritten: it takes force ANNOUNCED_S wall seconds from now at the earliest. Whole
+        seconds.
+        """
+        self._check_offer(offer_id)
+        with self._books.transaction():
+            earliest_ms = self._clock.now_ms() + int(ANNOUNCED_S * self._clock.factor * 1000)
+            begin_ms = _ceil_second(max(earliest_ms, from_ms or 0))
+            end_ms = _ceil_second(to_ms) if to_ms is not None else 1 << 62
+            self._books.override_price(PriceOverride(offer_id, nano_usd_per_hour, begin_ms, max(begin_ms, end_ms)))
+        return begin_ms
+
+    def set_capacity(self, offer_id: str, machines: int, until_ms: int) -> None:
+        """Until `until_ms` this pool has `machines` for us in all (0: launches raise CapacityError)."""
+        self._check_offer(offer_id)
+        self._books.override_capacity(offer_id, machines, until_ms)
+
+    def preempt(self, instance_id: str, notice_s: float | None = None) -> None:
+        """Take a machine back: now, or announced `notice_s` market seconds ahead. Raises NotFoundError."""
+        self._known(instance_id)
+        if notice_s is None:
+            self._end_now(instance_id, EndReason.PREEMPTED)
+            return
+        self._give_notice(instance_id, notice_s)
+        if (record := self._known(instance_id)).ended_ms is None:
+            self._announce(record)
+
+    def crash(self, instance_id: str) -> None:
+        """Break a machine: all of its processes die at once. Raises NotFoundError."""
+        self._known(instance_id)
+        self._end_now(instance_id, EndReason.FAILED)
+
+    def processes_left(self) -> list[int]:
+        """Pids of all living processes of any instance that ever was."""
+        return [found.pid for found in process.living(self._books.leaders())]
+
+    # --- launching ---
+
+    def _check_offer(self, offer_id: str) -> None:
+        if offer_id in self.market:
+            return
+        near = difflib.get_close_matches(offer_id, [offer.id for offer in self.market.offers], n=1)
+        raise NotFoundError(
+            f"the local provider has no offer {offer_id!r}", hint=f"did you mean {near[0]!r}?" if near else ""
+        )
+
+    def _check_room(self, spec: LaunchSpec, now_ms: int) -> None:
+        living = self._books.living()
+        if len(living) + spec.count > self._max_instances:
+            raise QuotaError(
+                f"this machine runs {len(living)} instances; at most {self._max_instances} are allowed",
+                hint="end some, or raise max_instances of the local provider",
+                scope="cloud",
+            )
+        capacity = self._books.capacity_override(spec.offer_id, now_ms)
+        if capacity is None:
+            capacity = self.market.capacity(spec.offer_id, now_ms)
+        taken = sum(record.offer_id == spec.offer_id for record in living)
+        if capacity is not None and taken + spec.count > capacity:
+            raise CapacityError(
+                f"no capacity for {spec.count} of {spec.offer_id} now", hint="try another zone, or on-demand"
+            )
+
+    def _new_records(self, spec: LaunchSpec, now_ms: int) -> list[Record]:
+        expires_ms = None if spec.time_to_live_s is None else now_ms + spec.time_to_live_s * 1000
+        return [
+            Record(
+                self._id(spec.token, ordinal),
+                spec.token,
+                spec.offer_id,
+                spec.user_data,
+                spec.tags,
+                now_ms,
+                expires_ms,
+            )
+            for ordinal in range(spec.count)
+        ]
+
+    def _id(self, token: str, ordinal: int) -> str:
+        """Unlike that of any other books on this machine: processes are found by it."""
+        digest = blake2b(f"{self._books.uid}|{token}|{ordinal}".encode(), digest_size=6).hexdigest()
+        return f"local-{digest}"
+
+    def _boot(self, record: Record) -> None:
+        """Start the machine, unless it was started before. Once per object: a second try is another caller's."""
+        if record.id in self._started or process.was_started(self._home(record.id)):
+            return
+        self._children.add(process.start(record.id, self._home(record.id), record.user_data))
+        self._started.add(record.id)
+
+    # --- moving forward ---
+
+    def _advance(self, record: Record) -> None:
+        now_ms = self._clock.now_ms()
+        started = process.was_started(self._home(record.id))  # before looking for its processes
+        if record.leader is None and (leader := process.claimed_by(self._home(record.id))) is not None:
+            self._books.adopt(record.id, leader)
+        if record.expires_ms is not None and now_ms >= record.expires_ms:
+            self._books.begin_ending(record.id, EndReason.EXPIRED, record.expires_ms)
+        elif record.ending_at_ms is None:
+            self._reclaim(record, now_ms)
+        record = self._known(record.id)
+        if record.ended_ms is not None:
+            return
+        if record.ending_at_ms is not None and now_ms >= record.ending_at_ms:
+            self._end(record)
+        elif not started:
+            self._boot(record)
+        elif self._gone(record):
+            self._books.ended(record.id, self._clock.now_ms())
+        else:
+            self._announce(record)
+
+    def _reclaim(self, record: Record, now_ms: int) -> None:
+        """The market's own reclaims: one that fell due is carried out now, with its whole notice."""
+        if not self._background_preemptions or not self.market.is_spot(record.offer_id):
+            return
+        reclaim = self.market.reclaim_after(record.offer_id, record.accepted_ms)
+        if reclaim is None or reclaim.at_ms > now_ms:
+            return
+        if reclaim.with_notice:
+            self._give_notice(record.id, self._notice_s)
+        else:
+            self._books.begin_ending(record.id, EndReason.PREEMPTED, now_ms)
+
+    def _give_notice(self, instance_id: str, notice_s: float) -> None:
+        self._books.begin_ending(
+            instance_id,
+            EndReason.PREEMPTED,
+            self._clock.now_ms() + int(notice_s * 1000),
+            gentle=True,
+            notice_deadline_s=self._clock.monotonic_s() + notice_s / self._clock.factor,
+        )
+
+    def _announce(self, record: Record) -> None:
+        """Tell the machine what the books say; repeated at every tick, so a crash in between loses no notice."""
+        if record.notice_deadline_s is not None and self._home(record.id).exists():
+            try:
+                notice = Notice("preemption", record.notice_deadline_s)
+                write_notice(self._home(record.id) / "metadata.json", notice)
+            except OSError as error:
+                raise self.classify(error) from error
+
+    def _gone(self, record: Record) -> bool:
+        if record.leader is not None and process.is_alive(record.leader):
+            return False
+        return not process.living({record.id: record.leader})
+
+    def _end_now(self, instance_id: str, reason: EndReason) -> None:
+        self._books.begin_ending(instance_id, reason, self._clock.now_ms())
+        record = self._known(instance_id)
+        if record.ended_ms is None:
+            self._kill(record)
+
+    def _end(self, record: Record) -> None:
+        """Carry out a decision that fell due; a gentle one takes two calls, GRACE_S apart."""
+        if record.gentle and not self._gone(record):
+            now_s = self._clock.monotonic_s()
+            if record.sigterm_at_s is None:
+                process.signal_all(record.id, record.leader, signal.SIGTERM)
+                self._books.sigterm_sent(record.id, now_s)
+                return
+            if now_s - record.sigterm_at_s < GRACE_S:
+                return
+        self._kill(record)
+
+    def _kill(self, record: Record) -> None:
+        try:
+            process.prevent_start(self._home(record.id))
+            leader = record.leader or process.claimed_by(self._home(record.id))
+        except OSError as error:
+            raise self.classify(error) from error
+        process.kill_all(record.id, leader)
+        process.reap(self._children)
+        self._books.ended(record.id, self._clock.now_ms())
+
+    # --- reading ---
+
+    def _home(self, instance_id: str) -> Path:
+        return self._folder / "instances" / instance_id
+
+    def _known(self, instance_id: str) -> Record:
+        record = self._books.record(instance_id)
+        if record is None:
+            raise NotFoundError(f"the local provider never had an instance {instance_id!r}")
+        return record
+
+    def _prices(self) -> PricePath:
+        return PricePath(self.market, self._books.price_overrides())
+
+    def _point(self, offer_id: str, effective_at_ms: int, nano_usd_per_hour: int, now_ms: int) -> PricePoint:
+        return PricePoint(offer_id, nano_usd_per_hour, effective_at_ms, now_ms, SOURCE)
+
+
+def _instance(record: Record, now_ms: int) -> Instance:
+    if record.ended_ms is not None:
+        state = InstanceState.TERMINATED
+    elif record.ending_at_ms is not None and now_ms >= record.ending_at_ms:
+        state = InstanceState.STOPPING
+    else:
+        state = InstanceState.PENDING if record.leader is None else InstanceState.RUNNING
+    return Instance(
+        record.id,
+        PROVIDER,
+        record.offer_id,
+        record.token,
+        state,
+        _floor_second(record.accepted_ms),
+        None if record.ended_ms is None else _ceil_second(record.ended_ms),
+        record.ending_reason if state is InstanceState.TERMINATED else None,
+        record.notice_deadline_ms,
+        record.tags,
+    )
+
+
+def _fingerprint(spec: LaunchSpec) -> str:
+    asked = [spec.offer_id, spec.user_data, dict(spec.tags), spec.count, spec.image, spec.time_to_live_s]
+    return blake2b(json.dumps(asked, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def _floor_second(at_ms: int) -> int:
+    return at_ms // 1000 * 1000
+
+
+def _ceil_second(at_ms: int) -> int:
+    return -(-at_ms // 1000) * 1000

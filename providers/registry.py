@@ -1,0 +1,73 @@
+"""Provider name -> the callable that makes it, found through the entry points of installed packages.
+
+Third parties add a provider by declaring an entry point in the group `tradewind.providers`; ours do the same.
+A provider is imported when it is asked for, never before: its cloud's library may be missing, and costs time
+to load.
+
+Must not know: any provider, or how one is configured (each takes its own arguments).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from importlib.metadata import EntryPoint, entry_points
+from typing import cast
+
+from providers.base import Provider
+from providers.errors import NotFoundError, SetupError
+
+GROUP = "tradewind.providers"
+OWN_DISTRIBUTION = "tradewind"
+
+
+def provider_names() -> tuple[str, ...]:
+    """Names of all installed providers, sorted; imports none of them."""
+    return tuple(sorted({entry.name for entry in entry_points(group=GROUP)}))
+
+
+def provider_factory(name: str) -> Callable[..., Provider]:
+    """The callable behind a provider's name, imported now.
+
+    Raises NotFoundError (with the nearest name) for an unknown one, and SetupError when it cannot be
+    imported: the hint then names the pip command.
+    """
+    found = entry_points(group=GROUP, name=name)
+    if not found:
+        names = provider_names()
+        near = difflib.get_close_matches(name, names, n=1)
+        known = f"installed providers: {', '.join(names)}" if names else "no provider is installed"
+        raise NotFoundError(
+            f"there is no provider named {name!r}",
+            hint=f"did you mean {near[0]!r}? {known}" if near else known,
+            scope="cloud",
+        )
+    if len({entry.value for entry in found}) > 1:
+        owners = ", ".join(sorted(_distribution(entry) for entry in found))
+        raise SetupError(f"several packages offer a provider named {name!r}: {owners}", hint="uninstall all but one")
+    return _load(next(iter(found)))
+
+
+def _load(entry: EntryPoint) -> Callable[..., Provider]:
+    try:
+        return cast("Callable[..., Provider]", entry.load())
+    except ModuleNotFoundError as error:
+        if entry.module.startswith(error.name or ""):  # the provider's own module: no extra can bring it
+            raise SetupError(
+                f"the provider {entry.name!r} is declared as {entry.value}, which does not exist",
+                hint=f"reinstall {_distribution(entry)}",
+            ) from error
+        package = OWN_DISTRIBUTION if _distribution(entry) == OWN_DISTRIBUTION else None
+        raise SetupError(
+            f"the provider {entry.name!r} needs {error.name}, which is not installed",
+            hint=f"pip install '{package}[{entry.name}]'" if package else f"pip install {error.name}",
+        ) from error
+    except (ImportError, AttributeError) as error:
+        raise SetupError(
+            f"the provider {entry.name!r} cannot be loaded from {entry.value}: {error}",
+            hint=f"reinstall {_distribution(entry)}",
+        ) from error
+
+
+def _distribution(entry: EntryPoint) -> str:
+    return entry.dist.name if entry.dist is not None else "its package"

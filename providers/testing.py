@@ -1,0 +1,301 @@
+"""The conformance kit: every sentence of the contract in providers.base, as tests that any provider can inherit.
+
+    class TestMine(ProviderContract):
+        offer_id = "mine/region/zone/type/on_demand"
+        def connect(self): return MineProvider(...)     # a new client of the same cloud, each time
+        def now_ms(self): ...
+        def advance(self, market_s): ...
+
+Plain asserts in methods named test_*, so that pytest collects them; pytest itself is not imported. Each test needs a
+cloud without instances of its own (give it a fresh account, or a fresh tag through `install`).
+Must not know: any provider.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from providers.base import LaunchSpec, Provider, ProvidesBill, ProvidesPriceHistory
+from providers.errors import ConflictError, NotFoundError, ProviderError
+from providers.instance import EndReason, Instance, InstanceState
+from providers.money import cost_nano_usd
+
+_HOUR_S = 3600.0
+_ROUNDS = 400
+
+
+class ProviderContract(ABC):
+    """Inherit, and give the four hooks; override the attributes where they don't fit.
+
+    `offer_id` must be an offer that is neither reclaimed nor out of capacity. `step_s` (market seconds) is the pace of
+    waiting; a wait is given up after 400 steps.
+    """
+
+    offer_id: str
+    user_data = "exec sleep 1000\n"
+    install = "conformance"
+    step_s = 5.0
+
+    @abstractmethod
+    def connect(self) -> Provider:
+        """A new client of this test's cloud, as after a restart of the caller."""
+
+    @abstractmethod
+    def now_ms(self) -> int:
+        """The present market instant."""
+
+    @abstractmethod
+    def advance(self, market_s: float) -> None:
+        """Let market time pass (and give the provider's machines a moment)."""
+
+    # --- launch ---
+
+    def test_launch_gives_as_many_distinct_instances_as_asked_for(self) -> None:
+        provider = self.connect()
+        spec = self._spec(count=2)
+        ids = provider.launch(spec)
+        assert len(set(ids)) == 2
+        for instance in provider.describe(ids):
+            assert instance.provider == provider.name
+            assert instance.offer_id == spec.offer_id
+            assert instance.token == spec.token
+            assert dict(instance.tags) == dict(spec.tags)
+            assert instance.alive
+        self._release(provider, *ids)
+
+    def test_launch_with_the_same_token_and_spec_again_gives_the_same_ids(self) -> None:
+        provider = self.connect()
+        ids = provider.launch(self._spec())
+        assert tuple(provider.launch(self._spec())) == tuple(ids)
+        assert len(self._listed(provider, 1)) == 1
+        self._release(provider, *ids)
+
+    def test_the_token_holds_after_a_restart_of_the_caller(self) -> None:
+        ids = self.connect().launch(self._spec())
+        assert tuple(self.connect().launch(self._spec())) == tuple(ids)
+        self._release(self.connect(), *ids)
+
+    def test_the_token_holds_after_the_end_of_the_instance(self) -> None:
+        provider = self.connect()
+        ids = provider.launch(self._spec())
+        self._release(provider, *ids)
+        assert tuple(provider.launch(self._spec())) == tuple(ids)
+        assert not provider.describe(ids)[0].alive
+
+    def test_the_same_token_with_another_spec_is_a_conflict(self) -> None:
+        provider = self.connect()
+        ids = provider.launch(self._spec())
+        spec = self._spec()
+        for other in (
+            replace(spec, user_data=spec.user_data + "# other"),
+            replace(spec, tags={**spec.tags, "other": "1"}),
+            replace(spec, count=2),
+            replace(spec, time_to_live_s=7),
+        ):
+            _raises(ConflictError, partial(provider.launch, other))
+        self._release(provider, *ids)
+
+    def test_launch_of_an_unknown_offer_is_refused_and_leaves_nothing(self) -> None:
+        provider = self.connect()
+        _raises(NotFoundError, lambda: provider.launch(replace(self._spec(), offer_id=f"{provider.name}/no/such")))
+        ids = provider.launch(self._spec())  # the token was not used up
+        self._release(provider, *ids)
+
+    def test_an_accepted_instance_is_described_at_once_and_listed_eventually(self) -> None:
+        provider = self.connect()
+        (instance_id,) = provider.launch(self._spec())
+        assert [found.id for found in provider.describe([instance_id])] == [instance_id]
+        assert [found.id for found in self._listed(provider, 1)] == [instance_id]
+        assert not provider.list_owned(f"{self.install}-other")
+        self._release(provider, instance_id)
+
+    def test_an_instance_comes_up_and_is_billed_from_then_at_the_latest(self) -> None:
+        provider = self.connect()
+        before_ms = self.now_ms()
+        (instance_id,) = provider.launch(self._spec())
+        instance = self._until(provider, instance_id, lambda found: found.state is InstanceState.RUNNING)
+        assert instance.billed_from_ms is not None
+        assert before_ms - 1000 <= instance.billed_from_ms <= self.now_ms()
+        assert instance.billed_to_ms is None
+        assert instance.end_reason is None
+        self._release(provider, instance_id)
+
+    def test_time_to_live_ends_an_instance_by_itself(self) -> None:
+        provider = self.connect()
+        (instance_id,) = provider.launch(self._spec(time_to_live_s=int(_HOUR_S)))
+        self._until(provider, instance_id, lambda found: found.state is InstanceState.RUNNING)
+        self.advance(_HOUR_S)
+        ended = self._until(provider, instance_id, lambda found: not found.alive)
+        assert ended.end_reason is EndReason.EXPIRED
+
+    # --- terminate ---
+
+    def test_terminate_ends_an_instance_and_its_billing(self) -> None:
+        provider = self.connect()
+        (instance_id,) = provider.launch(self._spec())
+        self._until(provider, instance_id, lambda found: found.state is InstanceState.RUNNING)
+        self.advance(60)
+        ended = self._release(provider, instance_id)
+        seen_ms = self.now_ms()
+        assert ended.end_reason is EndReason.USER
+        assert ended.billed_from_ms is not None
+        assert ended.billed_to_ms is not None
+        assert ended.billed_from_ms < ended.billed_to_ms <= seen_ms + 1000  # whole seconds may be billed
+        self.advance(_HOUR_S / 2)
+        assert provider.describe([instance_id])[0].billed_to_ms == ended.billed_to_ms
+
+    def test_terminate_is_idempotent_and_unknown_is_success(self) -> None:
+        provider = self.connect()
+        (instance_id,) = provider.launch(self._spec())
+        first = self._release(provider, instance_id)
+        provider.terminate(instance_id)
+        assert provider.describe([instance_id])[0] == first
+        provider.terminate("no-such-instance")
+
+    def test_terminate_works_from_a_client_that_did_not_launch(self) -> None:
+        (instance_id,) = self.connect().launch(self._spec())
+        self._release(self.connect(), instance_id)
+
+    def test_terminate_right_after_launch_leaves_nothing_behind(self) -> None:
+        provider = self.connect()
+        (instance_id,) = provider.launch(self._spec())
+        self._release(provider, instance_id)
+        self.advance(_HOUR_S / 2)
+        assert not provider.list_owned(self.install)
+        assert provider.describe([instance_id])[0].state is InstanceState.TERMINATED
+
+    # --- describe, list_owned ---
+
+    def test_an_ended_instance_is_described_for_an_hour_and_listed_no_more(self) -> None:
+        provider = self.connect()
+        (instance_id,) = provider.launch(self._spec())
+        ended = self._release(provider, instance_id)
+        self.advance(_HOUR_S - 60)
+        assert provider.describe([instance_id]) == [ended]
+        assert not provider.list_owned(self.install)
+
+    def test_describe_leaves_out_what_never_was(self) -> None:
+        provider = self.connect()
+        assert not provider.describe(["no-such-instance"])
+        assert not provider.describe([])
+
+    # --- offers, prices, money ---
+
+    def test_offers_are_distinct_in_a_fixed_order_and_say_whose_they_are(self) -> None:
+        provider = self.connect()
+        offers = provider.offers()
+        assert list(offers) == list(self.connect().offers())
+        assert len({offer.id for offer in offers}) == len(offers) > 0
+        assert all(offer.provider == provider.name and offer.simulated == provider.simulated for offer in offers)
+        assert self.offer_id in {offer.id for offer in offers}
+
+    def test_every_offer_has_one_price_in_force(self) -> None:
+        provider = self.connect()
+        points = provider.prices()
+        assert sorted(point.offer_id for point in points) == sorted(offer.id for offer in provider.offers())
+        for point in points:
+            assert point.nano_usd_per_hour > 0
+            assert point.effective_at_ms <= point.observed_at_ms <= self.now_ms()
+            assert point.source
+
+    def test_price_history_begins_with_the_price_in_force_and_ends_with_the_present(self) -> None:
+        provider = self.connect()
+        if not isinstance(provider, ProvidesPriceHistory):
+            return
+        since_ms = self.now_ms()
+        before = {point.offer_id: point.nano_usd_per_hour for point in provider.prices()}
+        self.advance(6 * _HOUR_S)
+        points = provider.price_history(since_ms)
+        now = {point.offer_id: point.nano_usd_per_hour for point in provider.prices()}
+        assert [point.effective_at_ms for point in points] == sorted(point.effective_at_ms for point in points)
+        for offer_id, price in before.items():
+            path = [point for point in points if point.offer_id == offer_id]
+            assert path[0].effective_at_ms <= since_ms
+            assert path[0].nano_usd_per_hour == price
+            assert all(point.effective_at_ms > since_ms for point in path[1:])
+            assert path[-1].nano_usd_per_hour == now[offer_id]
+
+    def test_the_bill_is_the_interval_at_the_prices_of_the_history(self) -> None:
+        provider = self.connect()
+        if not isinstance(provider, ProvidesBill):
+            return
+        since_ms = self.now_ms()
+        (instance_id,) = provider.launch(self._spec())
+        self._until(provider, instance_id, lambda found: found.state is InstanceState.RUNNING)
+        self.advance(2 * _HOUR_S)
+        living = provider.bill_nano_usd(instance_id)
+        self.advance(60)
+        ended = self._release(provider, instance_id)
+        bill = provider.bill_nano_usd(instance_id)
+        assert 0 < living < bill
+        self.advance(60)
+        assert provider.bill_nano_usd(instance_id) == bill
+        if isinstance(provider, ProvidesPriceHistory):
+            path = [
+                (point.effective_at_ms, point.nano_usd_per_hour)
+                for point in provider.price_history(since_ms - 1000)
+                if point.offer_id == self.offer_id
+            ]
+            assert ended.billed_from_ms is not None
+            assert ended.billed_to_ms is not None
+            assert bill == cost_nano_usd(path, ended.billed_from_ms, ended.billed_to_ms)
+
+    def test_the_bill_of_an_unknown_instance_is_not_found(self) -> None:
+        provider = self.connect()
+        if isinstance(provider, ProvidesBill):
+            _raises(NotFoundError, lambda: provider.bill_nano_usd("no-such-instance"))
+
+    # --- quotas, errors ---
+
+    def test_quotas_count_what_is_used(self) -> None:
+        provider = self.connect()
+        for quota in provider.quotas():
+            assert 0 <= quota.used <= quota.limit
+            assert quota.name
+            assert quota.scope
+
+    def test_classify_gives_an_error_of_ours_for_any_exception(self) -> None:
+        provider = self.connect()
+        ours = ConflictError("ours")
+        assert provider.classify(ours) is ours
+        assert isinstance(provider.classify(OSError("theirs")), ProviderError)
+        assert isinstance(provider.classify(KeyError("theirs")), ProviderError)
+
+    # --- for the tests above ---
+
+    def _spec(self, *, count: int = 1, time_to_live_s: int | None = None) -> LaunchSpec:
+        tags = {"tradewind-install": self.install, "tradewind-job": "job-1"}
+        return LaunchSpec("token-1", self.offer_id, self.user_data, tags, count, "", time_to_live_s)
+
+    def _until(self, provider: Provider, instance_id: str, reached: Callable[[Instance], bool]) -> Instance:
+        for _ in range(_ROUNDS):
+            (instance,) = provider.describe([instance_id])
+            if reached(instance):
+                return instance
+            self.advance(self.step_s)
+        raise AssertionError(f"it stays so: {instance}")
+
+    def _listed(self, provider: Provider, count: int) -> list[Instance]:
+        for _ in range(_ROUNDS):
+            found = list(provider.list_owned(self.install))
+            if len(found) >= count:
+                return found
+            self.advance(self.step_s)
+        raise AssertionError(f"{count} instances never showed up in list_owned")
+
+    def _release(self, provider: Provider, *instance_ids: str) -> Instance:
+        """Terminate all; the last one as it is in the end."""
+        for instance_id in instance_ids:
+            provider.terminate(instance_id)
+        return [self._until(provider, instance_id, lambda found: not found.alive) for instance_id in instance_ids][-1]
+
+
+def _raises(kind: type[ProviderError], call: Callable[[], object]) -> None:
+    try:
+        call()
+    except kind:
+        return
+    raise AssertionError(f"it must raise {kind.__name__}")

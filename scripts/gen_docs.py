@@ -1,0 +1,39 @@
+"""Write the pages of docs/ that are made of the code: `python -m scripts.gen_docs` (`--check`: say which are stale).
+
+A page is a line of PAGES: its path and the function that returns its text.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from scripts.page_configuration import configuration_page
+from scripts.page_job_file import job_file_page
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES: Sequence[tuple[str, Callable[[], str]]] = (
+    ("docs/job-file.md", job_file_page),
+    ("docs/configuration.md", configuration_page),
+)
+
+
+def main(arguments: Sequence[str]) -> int:
+    stale = 0
+    for name, page in PAGES:
+        path, text = ROOT / name, page()
+        if path.exists() and path.read_text(encoding="utf-8") == text:
+            continue
+        stale += 1
+        if "--check" in arguments:
+            print(f"{name} is stale: run python -m scripts.gen_docs", file=sys.stderr)
+        else:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            print(f"wrote {name}", file=sys.stderr)
+    return 1 if stale and "--check" in arguments else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

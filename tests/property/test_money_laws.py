@@ -1,0 +1,101 @@
+"""Laws of the ledger, for any prices, any interval, any split."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.ledger import accrue, duty, restate, total_nano_usd, totals
+from orchestrator.model import Job, JobSpec, Run, TrainSpec
+from providers.money import MS_PER_HOUR, cost_nano_usd
+
+JOB = Job("job_1", JobSpec("j", TrainSpec("m:f", None, {}, "/w", {}, (), 1, None)), "ada", 0, "running")
+RUN = Run("run_1", "job_1", 1, "o", "i", "training", 0)
+
+instants = st.integers(0, 10**8)
+prices = st.integers(0, 10**13)
+
+
+@st.composite
+def price_paths(draw, longest=10**8):
+    later = draw(st.lists(st.integers(1, longest), unique=True, max_size=8))
+    return [(at, draw(prices)) for at in [0, *sorted(later)]]
+
+
+@given(price_paths(), st.lists(instants, min_size=2, max_size=12, unique=True), st.integers(0, 10**7))
+def test_entries_sum_exactly_for_any_split(path, cuts, minimum_ms):
+    start, *rest = sorted(cuts)
+    run = replace(RUN, billed_from_ms=start)
+    entries, last = [], None
+    for upto in rest:
+        entries += accrue(JOB, run, path, upto, last, minimum_ms=minimum_ms)
+        last = entries[-1].period_end_ms
+    assert total_nano_usd(entries) == cost_nano_usd(path, start, rest[-1])
+    closed = replace(run, billed_to_ms=rest[-1])
+    (whole, *_) = accrue(JOB, closed, path, 10**9, None)
+    assert whole.amount_nano_usd == total_nano_usd(entries)
+    assert sum(totals(entries, "kind").values()) == total_nano_usd(entries)
+
+
+@given(price_paths(longest=300), st.integers(0, 300), st.integers(0, 300))
+def test_interval_times_price_equals_brute_force_over_milliseconds(path, one, other):
+    start, end = sorted((one, other))
+    brute = 0
+    for ms in range(start, end):
+        brute += [price for at, price in path if at <= ms][-1]
+    assert cost_nano_usd(path, start, end) == brute // MS_PER_HOUR
+
+
+@given(price_paths(), price_paths(), st.lists(instants, min_size=2, max_size=8, unique=True), instants)
+def test_corrections_bring_the_total_to_the_truth_and_then_stop(believed, truth, cuts, ended):
+    start, *rest = sorted(cuts)
+    run = replace(RUN, billed_from_ms=start)
+    entries, last = [], None
+    for upto in rest:
+        entries += accrue(JOB, run, believed, upto, last)
+        last = upto
+    closed = replace(run, billed_to_ms=min(max(ended, start), rest[-1]))
+    entries += restate(closed, entries, truth, 10**9)
+    assert total_nano_usd(entries) == cost_nano_usd(truth, start, closed.billed_to_ms)
+    assert restate(closed, entries, truth, 2 * 10**9) == []
+
+
+optional = st.none() | instants
+seconds = st.floats(0, 10**5)
+
+
+@given(
+    st.builds(
+        replace,
+        st.just(RUN),
+        billed_from_ms=optional,
+        billed_to_ms=optional,
+        training_from_ms=optional,
+        training_to_ms=optional,
+        end=st.sampled_from([None, "finished", "moved", "preempted", "lost", "aborted"]),
+        step_wall_s=st.none() | seconds,
+        repeated_steps=st.integers(0, 1000),
+        useful_s=seconds,
+        checkpoint_s=seconds,
+    ),
+    instants,
+    st.floats(0.1, 1000),
+)
+def test_every_billed_millisecond_is_in_exactly_one_box(run, upto, factor):
+    found = duty(run, upto, factor=factor)
+    boxes = (
+        found.useful_ms,
+        found.checkpoint_ms,
+        found.lost_work_ms,
+        found.provisioning_ms,
+        found.migration_ms,
+        found.idle_ms,
+    )
+    assert all(isinstance(box, int) and box >= 0 for box in boxes)
+    if run.billed_from_ms is None:
+        assert sum(boxes) == 0
+    else:
+        end = upto if run.billed_to_ms is None else min(upto, run.billed_to_ms)
+        assert sum(boxes) == found.total_ms == max(end - run.billed_from_ms, 0)

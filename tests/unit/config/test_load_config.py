@@ -1,0 +1,230 @@
+"""Settings: who wins, where each comes from, and what is said about mistakes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from orchestrator.config import SETTINGS, Config, load_config, shown_settings
+from orchestrator.config.settings import MAX_TEMP_DIR_BYTES
+from orchestrator.errors import SpecError
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty home folder with an empty working folder in it."""
+    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "work").mkdir()
+    return tmp_path
+
+
+def config_of(
+    home: Path, flags: Mapping[str, object] | None = None, environ: Mapping[str, str] | None = None, toml: str = ""
+) -> Config:
+    if toml:
+        (home / "work" / "tradewind.toml").write_text(toml)
+    return load_config(flags, home / "work", environ or {})
+
+
+def problems_of(home: Path, *sources: Any, **options: Any) -> list[str]:
+    with pytest.raises(SpecError) as caught:
+        config_of(home, *sources, **options)
+    return [str(problem) for problem in caught.value.problems]
+
+
+def test_without_any_source_everything_is_a_default_and_nothing_is_made(home: Path) -> None:
+    config = config_of(home)
+    assert config.state_dir == home / ".local" / "state" / "tradewind"
+    assert config.store_url == f"sqlite:///{config.state_dir}/tradewind.db"
+    assert config.providers.enabled == ("local",)
+    assert (config.providers.local.seed, config.providers.local.clock_factor) == (7, 600.0)
+    assert (config.lease_s, config.suspect_after_s) == (60.0, 5.0)
+    assert config.policy.decide_every_s == 86_400
+    assert set(config.origins) == set(SETTINGS)
+    assert set(config.origins.values()) == {"default"}
+    assert sorted(home.rglob("*")) == [home / "work"]
+
+
+def test_the_strongest_source_wins_and_is_remembered(home: Path) -> None:
+    user = home / ".config" / "tradewind" / "tradewind.toml"
+    user.parent.mkdir(parents=True)
+    user.write_text("lease_s = 11\n[policy]\nmin_dwell_s = 11\nmax_moves_per_day = 11\n[rails]\nmax_instances = 11\n")
+    toml = "lease_s = 22\n\n[policy]\nmin_dwell_s = 22\nmax_moves_per_day = 22\n"
+    environ = {"TRADEWIND_LEASE_S": "33", "TRADEWIND_POLICY_MIN_DWELL_S": "33", "TRADEWIND_SPEC": "x"}
+    config = config_of(home, {"lease_s": "44"}, environ, toml)
+    assert (config.lease_s, config.origins["lease_s"]) == (44.0, "command line")
+    assert config.policy.min_dwell_s == 33.0
+    assert config.origins["policy.min_dwell_s"] == "env TRADEWIND_POLICY_MIN_DWELL_S"
+    assert (config.policy.max_moves_per_day, config.origins["policy.max_moves_per_day"]) == (22, "tradewind.toml:5")
+    assert (config.rails.max_instances, config.origins["rails.max_instances"]) == (11, f"{user}:6")
+    assert config.origins["rails.max_usd_per_hour"] == "default"
+
+
+def test_a_path_is_relative_to_where_it_is_written(home: Path) -> None:
+    toml = 'state_dir = "state"\n'
+    assert config_of(home, toml=toml).state_dir == home / "work" / "state"
+    assert config_of(home, {"state_dir": Path("../x")}).state_dir == home / "x"
+    assert config_of(home, environ={"TRADEWIND_STATE_DIR": "~/y"}).state_dir == home / "y"
+    config = config_of(home)
+    assert config.store_url == f"sqlite:///{home}/work/state/tradewind.db"
+    assert config.origins["store_url"] == "default"
+
+
+def test_an_empty_variable_counts_as_unset(home: Path) -> None:
+    assert config_of(home, environ={"TRADEWIND_LEASE_S": ""}).lease_s == 60.0
+
+
+def test_the_folder_of_sockets_is_short_and_its_own_for_each_state_folder(home: Path) -> None:
+    one, two = (config_of(home, {"state_dir": name}).site.temp_dir for name in ("/one", "/two"))
+    long = config_of(home, environ={"TMPDIR": "/var/tmp/" + "x" * 60}).site.temp_dir
+    own = config_of(home, environ={"TMPDIR": "/scratch"}).site.temp_dir
+    assert one != two
+    assert own.parent == Path("/scratch")
+    assert all(len(str(path)) <= MAX_TEMP_DIR_BYTES for path in (one, two, long, own))
+
+
+def test_market_time_is_wall_time_beside_a_real_cloud(home: Path) -> None:
+    assert config_of(home, {"providers.enabled": "local, aws"}).providers.local.clock_factor == 1.0
+    assert config_of(home, {"providers.enabled": ["local", "fake"]}).providers.local.clock_factor == 600.0
+    flags = {"providers.enabled": ("local", "aws"), "providers.local.clock_factor": 60}
+    assert problems_of(home, flags) == [
+        "command line: providers.local.clock_factor: must be 1 beside a real cloud (aws) (leave it out)"
+    ]
+
+
+def test_all_mistakes_of_all_sources_are_said_at_once_with_their_places(home: Path) -> None:
+    toml = """\
+state_dri = "x"
+lease_s = "long"
+policy = 5
+
+[providers]
+enabled = []
+  [providers.local]
+  "seed" = -1
+  clock_factor = true
+[rails]
+min_dwell_s = 3
+inline = {max_instances = 3}
+"""
+    flags = {"stor_url": "x", "store_url": "mysql://x"}
+    environ = {"TRADEWIND_PROVIDERS_LOCAL_HAZARD": "maybe", "TRADEWIND_LEASE_S": "30"}
+    assert problems_of(home, flags, environ, toml) == [
+        'command line: stor_url: unknown setting (did you mean "store_url"?)',
+        'command line: store_url: must be the URL of a store, such as "postgresql://user@host/tradewind"',
+        "env TRADEWIND_PROVIDERS_LOCAL_HAZARD: providers.local.hazard: must be true or false",
+        'tradewind.toml:1:1: state_dri: unknown setting (did you mean "state_dir"?)',
+        "tradewind.toml:2:1: lease_s: must be a number, more than 0",
+        "tradewind.toml:3:1: policy: must be a table: write [policy]",
+        "tradewind.toml:6:1: providers.enabled: must be a list of names, at least one, of small letters and digits",
+        "tradewind.toml:8:3: providers.local.seed: must be a whole number, at least 0",
+        "tradewind.toml:9:3: providers.local.clock_factor: must be a number, more than 0",
+        'tradewind.toml:11:1: rails.min_dwell_s: unknown setting (did you mean "policy.min_dwell_s"?)',
+        'tradewind.toml:12:1: rails.inline: unknown setting (did you mean "rails.max_instances"?)',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"state_dir": ""}, "state_dir: must be text, and not empty"),
+        ({"state_dir": "a\0b"}, "state_dir: must be text, and not empty"),
+        ({"state_dir": 5}, "state_dir: must be text, and not empty"),
+        ({"lease_s": "nan"}, "lease_s: must be a number, more than 0"),
+        ({"lease_s": 10**400}, "lease_s: must be a number, more than 0"),
+        ({"lease_s": 4}, "suspect_after_s must be less than lease_s"),
+        ({"suspect_after_s": "60"}, "suspect_after_s must be less than lease_s"),
+        ({"policy.min_dwell_s": -1}, "policy.min_dwell_s: must be a number, at least 0"),
+        ({"rails.max_instances": 1.5}, "rails.max_instances: must be a whole number, at least 0"),
+        ({"rails.max_usd_per_hour": 0}, "rails.max_usd_per_hour: must be a number, more than 0"),
+        ({"providers.enabled": "local,local"}, "providers.enabled: names the same thing twice"),
+        ({"providers.enabled": 5}, "providers.enabled: must be a list of names"),
+        ({"site.temp_dir": "/" + "x" * 40}, "site.temp_dir: must be at most 38 bytes long"),
+    ],
+)
+def test_a_value_that_makes_no_sense_is_refused(home: Path, flags: dict[str, object], message: str) -> None:
+    (problem,) = problems_of(home, flags)
+    assert message in problem
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"lease_s = = 5\n", "tradewind.toml:1:11: not valid TOML"),
+        (b"a = 1\na = 2\n", "tradewind.toml:2:6: not valid TOML: Cannot overwrite a value"),
+        (b"lease_s =", "tradewind.toml:1:10: not valid TOML"),
+        (b'x = """never closed\n', "tradewind.toml:2:1: not valid TOML"),
+        (b"x = " + b"[" * 5000, "tradewind.toml:1:1: is nested too deeply"),
+        (b"x = '\xe9'\n", "tradewind.toml: cannot be read: it is not UTF-8 text"),
+    ],
+)
+def test_a_file_that_is_no_toml_is_a_problem_in_its_place(home: Path, content: bytes, message: str) -> None:
+    (home / "work" / "tradewind.toml").write_bytes(content)
+    (problem,) = problems_of(home)
+    assert problem.startswith(message)
+
+
+def test_a_folder_in_place_of_the_file_is_a_problem(home: Path) -> None:
+    (home / "work" / "tradewind.toml").mkdir()
+    assert problems_of(home) == ["tradewind.toml: cannot be read: Is a directory"]
+
+
+def test_settings_are_shown_as_flags_would_write_them_and_passwords_hidden(home: Path) -> None:
+    flags = {"store_url": "postgresql://me:hunter2@db/tw", "providers.local.hazard": False}
+    config = config_of(home, flags)
+    shown = {setting.key: setting for setting in shown_settings(config)}
+    assert list(shown) == list(SETTINGS)
+    assert shown["store_url"].value == "postgresql://me:***@db/tw"
+    assert shown["providers.local.hazard"].value == "false"
+    assert shown["providers.enabled"].value == "local"
+    assert shown["lease_s"].value == "60"
+    again = {key: setting.value for key, setting in shown.items() if key != "store_url"}
+    assert [item.value for item in shown_settings(config_of(home, again))][2:] == list(again.values())[1:]
+
+
+def test_loading_is_light(home: Path) -> None:
+    code = (
+        "import sys; from orchestrator.config import load_config; load_config()\n"
+        "heavy = {'pydantic', 'numpy', 'sqlalchemy', 'yaml', 'ray', 'torch'} & set(sys.modules)\n"
+        "sys.exit(', '.join(heavy) or 0)"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=home / "work", env={"HOME": str(home)}, check=True)
+    assert sorted(home.rglob("*")) == [home / "work"]
+
+
+def can_be_shown(error: SpecError) -> None:
+    assert str(error)
+    assert error.problems
+
+
+ANY_HOME = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+VALUES = st.one_of(
+    st.text(), st.integers(), st.floats(), st.booleans(), st.none(), st.lists(st.text(max_size=3), max_size=2)
+)
+
+
+@ANY_HOME
+@given(st.dictionaries(st.one_of(st.sampled_from(sorted(SETTINGS)), st.text(max_size=5)), VALUES, max_size=4))
+def test_any_flags_are_a_configuration_or_a_spec_error(home: Path, flags: dict[str, object]) -> None:
+    try:
+        assert isinstance(config_of(home, flags), Config)
+    except SpecError as error:
+        can_be_shown(error)
+
+
+@ANY_HOME
+@given(st.text(alphabet=st.sampled_from("leas_[]=.\"' \n#5{}a,\u00e9\t"), max_size=40))
+def test_any_file_is_a_configuration_or_a_spec_error(home: Path, toml: str) -> None:
+    try:
+        assert isinstance(config_of(home, toml=toml), Config)
+    except SpecError as error:
+        can_be_shown(error)

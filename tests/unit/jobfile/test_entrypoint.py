@@ -1,0 +1,110 @@
+"""The job's code is found without running any of it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from orchestrator.services.jobfile.entrypoint import entry_problem, script_problem
+
+CODE = """
+from os.path import join as glue
+import json
+other = lambda: 0
+if True:
+    def inside(): pass
+try:
+    import fast
+except ImportError:
+    def slow(): pass
+def main(): pass
+class Trainer: pass
+"""
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    (tmp_path / "train.py").write_text(CODE)
+    (tmp_path / "starred.py").write_text("from os.path import *\n")
+    (tmp_path / "broken.py").write_text("x = 1\ndef main(:\n")
+    (tmp_path / "nul.py").write_bytes(b"x = '\0'\n")
+    (tmp_path / "warns.py").write_text("x = '\\d'\ndef main(): pass\n")
+    package = tmp_path / "package" / "inner"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("def main(): pass\n")
+    (package / "loop.py").write_text("def main(): pass\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "train:main",
+        "train:glue",
+        "train:json",
+        "train:other",
+        "train:inside",
+        "train:slow",
+        "train:Trainer",
+        "starred:join",
+        "warns:main",
+        "package.inner:main",
+        "package.inner.loop:main",
+        "json.decoder:JSONDecoder",
+        "sys:exit",
+    ],
+)
+def test_code_that_is_there_is_found(code: Path, entry: str) -> None:
+    assert entry_problem(entry, str(code)) is None
+
+
+@pytest.mark.parametrize(
+    ("entry", "message", "hint"),
+    [
+        ("train:mian", 'train.py defines no "mian"', 'did you mean "main"?'),
+        ("train:zzz", 'train.py defines no "zzz"', "it defines main"),
+        ("warns:zzz", 'warns.py defines no "zzz"', "it defines main"),
+        ("trian:main", 'there is no module "trian"', 'did you mean "train"?'),
+        ("zzz.yyy:main", 'there is no module "zzz.yyy"', "yyy.py, or set train.workdir"),
+        ("json.zzz:main", 'there is no module "json.zzz"', "create"),
+        ("sys.zzz:main", 'there is no module "sys.zzz"', "create"),
+        ("__main__:main", 'there is no module "__main__"', ""),
+        ("broken:main", "broken.py:2: ", "correct the file"),
+        ("nul:main", "nul.py", "correct the file"),
+    ],
+)
+def test_code_that_is_missing_is_said_with_the_remedy(code: Path, entry: str, message: str, hint: str) -> None:
+    if entry.startswith("__main__"):
+        sys.modules["__main__"].__spec__ = None
+    problem = entry_problem(entry, str(code))
+    assert problem is not None
+    assert message in problem[0]
+    assert hint in problem[1]
+
+
+def test_no_module_is_imported_to_find_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "lib" / "explosive"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise RuntimeError('was imported')\n")
+    (package / "train.py").write_text("def main(): pass\nraise RuntimeError('was imported')\n")
+    monkeypatch.syspath_prepend(tmp_path / "lib")
+    assert entry_problem("explosive.train:main", str(tmp_path)) is None
+    assert "explosive" not in sys.modules
+
+
+def test_a_script_must_be_a_file_below_the_folder(code: Path) -> None:
+    assert script_problem("train.py", str(code)) is None
+    assert script_problem("./package/../train.py", str(code)) is None
+    for script, message, hint in (
+        ("trian.py", "there is no file", 'did you mean "train.py"?'),
+        ("none/zzz.py", "there is no file", "create it"),
+        ("package", "there is no file", "create it"),
+        ("../train.py", "must lie below train.workdir", str(code)),
+        ("/etc/hostname", "must lie below train.workdir", str(code)),
+    ):
+        problem = script_problem(script, str(code))
+        assert problem is not None
+        assert message in problem[0]
+        assert hint in problem[1]

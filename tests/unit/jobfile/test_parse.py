@@ -1,0 +1,394 @@
+"""Job files: all that is right becomes a JobSpec, all that is wrong is said at once and in its place."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from orchestrator.errors import Problem, SpecError
+from orchestrator.model import (
+    CHEAPEST,
+    FASTEST,
+    CheckpointSpec,
+    DataSource,
+    GpuRequest,
+    JobSpec,
+    Objective,
+    OutputSpec,
+    Reproducible,
+    Resources,
+    TrainSpec,
+    Where,
+)
+from orchestrator.services.jobfile import job_from_mapping, load_job, parse_job
+from providers.offer import CapacityType
+
+
+def problems_of(text: str, folder: Path, **options: Any) -> tuple[Problem, ...]:
+    with pytest.raises(SpecError) as caught:
+        parse_job(text, folder / "job.yaml", **options)
+    assert caught.value.exit_code == 3
+    return caught.value.problems
+
+
+def one_problem(lines: str, folder: Path, **options: Any) -> Problem:
+    """The only problem of a job that is right but for these top-level lines."""
+    train = "" if "train:" in lines else "train: {entry: 'train:main', steps: 5}\n"
+    (problem,) = problems_of(f"{'' if 'name:' in lines else 'name: x'}\n{train}{lines}\n", folder, **options)
+    return problem
+
+
+def test_the_whole_job_file_becomes_a_spec(folder: Path, whole: str) -> None:
+    (folder / "job.yaml").write_text(whole)
+    assert load_job(folder / "job.yaml") == JobSpec(
+        name="gpt-small",
+        train=TrainSpec(
+            entry="train:main",
+            script=None,
+            args={"layers": 4, "lr": 0.0003},
+            workdir=str(folder),
+            env={"HF_HOME": "/data/hf"},
+            secrets=("WANDB_API_KEY",),
+            steps=20000,
+            epochs=None,
+        ),
+        project="research",
+        labels={"cost-center": "ml-42"},
+        data=(DataSource("s3://bucket/set", "/data", 120 * 10**9),),
+        outputs=(OutputSpec("runs/", "best"),),
+        resources=Resources((GpuRequest("H100", 8), GpuRequest("A100-80GB", 8)), None, None, 64 * 10**9, 1),
+        objective=CHEAPEST,
+        deadline_s=172_800.0,
+        deadline_at_ms=None,
+        budget_nano_usd=250 * 10**9,
+        capacity=(CapacityType.SPOT, CapacityType.ON_DEMAND),
+        where=Where(("aws", "gcp"), ("eu-*",)),
+        checkpoint=CheckpointSpec("s3://bucket/ck", 3, 0.035),
+        reproducible=Reproducible(1, True, 0),
+        standby="none",
+        probe=True,
+        retries=5,
+        max_duration_s=259_200.0,
+    )
+
+
+def test_the_least_job_has_the_defaults_of_the_model(folder: Path) -> None:
+    spec = parse_job("name: x\ntrain: {script: train.py}\n", folder / "job.yaml")
+    assert spec == JobSpec("x", TrainSpec(None, "train.py", {}, str(folder), {}, (), None, None))
+
+
+def test_yaml_and_python_give_the_same_spec(folder: Path) -> None:
+    mapping = {
+        "name": "x",
+        "train": {"entry": "train:main", "epochs": 3, "workdir": folder},
+        "resources": {"gpu": ("T4",)},
+        "capacity": (CapacityType.SPOT,),
+        "budget": 3,
+    }
+    text = "name: x\ntrain: {entry: 'train:main', epochs: 3}\nresources: {gpu: T4}\ncapacity: spot\nbudget: $3\n"
+    assert job_from_mapping(mapping, "/") == parse_job(text, folder / "job.yaml")
+
+
+def test_eight_mistakes_are_eight_problems_in_their_places(folder: Path) -> None:
+    text = """\
+name: gpt small
+lables: {a: b}
+train:
+  entry: train:mian
+  args: {lr: 3e-4}
+  stpes: 20
+  steps: 0
+resources:
+  gpu: [H100:8, H900:8]
+objective: cheepest
+deadline: 48
+name: again
+"""
+    path = folder / "job.yaml"
+    found = [(p.line, p.column, p.field, p.hint) for p in problems_of(text, folder)]
+    assert found == [
+        (1, 7, "name", ""),
+        (2, 1, "lables", 'did you mean "labels"?'),
+        (4, 10, "train.entry", 'did you mean "main"?'),
+        (6, 3, "train.stpes", 'did you mean "steps"?'),
+        (7, 10, "train.steps", ""),
+        (9, 17, "resources.gpu[1]", 'did you mean "H200"?'),
+        (10, 12, "objective", 'did you mean "cheapest"?'),
+        (11, 11, "deadline", 'write a number with a unit, such as "48h"'),
+        (12, 1, "name", "keep one of the two"),
+    ]
+    with pytest.raises(SpecError) as caught:
+        parse_job(text, path)
+    lines = str(caught.value).splitlines()
+    assert lines[1] == f'{path}:2:1: lables: unknown field (did you mean "labels"?)'
+    assert lines[5] == f'{path}:9:17: resources.gpu[1]: unknown GPU "H900" (did you mean "H200"?)'
+
+
+@pytest.mark.parametrize(
+    ("lines", "field", "message"),
+    [
+        ("train: {}", "train", "has neither entry nor script"),
+        ("train: {steps: 5}", "train", "has neither entry nor script"),
+        ("train:", "train", "is required"),
+        ("train: 5", "train", "must be a mapping of fields"),
+        ("train: {entry: 'train:main', script: train.py, steps: 5}", "train", "has both entry and script"),
+        ("train: {entry: 'train:main'}", "train", "has neither steps nor epochs"),
+        ("train: {entry: 'train:main', steps: 5, epochs: 5}", "train.epochs", "given together with steps"),
+        ("train: {entry: train.main, steps: 5}", "train.entry", "is not of the form"),
+        ("train: {entry: 'train:main', steps: 5, workdir: nowhere}", "train.workdir", "there is no folder"),
+        ("train: {entry: 'train:main', steps: 5.5}", "train.steps", "must be a whole number"),
+        ("train: {entry: 'train:main', steps: true}", "train.steps", "must be a whole number"),
+        ("train: {entry: 'train:main', steps: 5, args: [1]}", "train.args", "must be a mapping"),
+        ("train: {entry: 'train:main', steps: 5, args: {a: {b: {c: 1}}}}", "train.args", "nested deeper"),
+        ("train: {entry: 'train:main', steps: 5, args: {a: .inf}}", "train.args.a", "must be a finite number"),
+        ("train: {entry: 'train:main', steps: 5, env: {A B: c}}", "train.env.A B", "must be a name such as"),
+        ("train: {entry: 'train:main', steps: 5, env: {A: 1.10}}", "train.env.A", "must be text"),
+        ("train: {entry: 'train:main', steps: 5, env: {RANK: 1}}", "train.env.RANK", "set by Tradewind itself"),
+        ("train: {entry: 'train:main', steps: 5, env: {A: x}, secrets: [A]}", "train.secrets[0]", "also set in env"),
+        ("name:", "name", "is required"),
+        ("name: ''", "name", "is not a name"),
+        ("name: -x", "name", "is not a name"),
+        ("name: 5", "name", "must be text, not 5"),
+        ("name: [x]", "name", "must be text, not a list"),
+        ("name: \N{GRINNING FACE}", "name", "is not a name"),
+        ('name: "a\\0b"', "name", "contains a NUL character"),
+        ('name: "\\ud800"', "name", "half a surrogate pair"),
+        ("name: !!python/name:os.system", "name", "tags are not supported"),
+        ("train: {script: train.py, args: {a: &a [*a]}}", "train.args.a[0]", "nested too deeply"),
+        ("<<: {name: x}\nname: x", "<<", "merge keys are not supported"),
+        ("? [a]\n: b", "", "a key must be plain text"),
+        ("resources: {gpu: T4, gpu_memory: 40 GB..}", "resources.gpu_memory", "given together with gpu"),
+        ("resources: {gpu: []}", "resources.gpu", "must name at least one"),
+        ("resources: {gpu: [T4, t4]}", "resources.gpu", "names the same thing twice"),
+        ("resources: {gpu: 'T4:0'}", "resources.gpu[0]", "is not a GPU and its count"),
+        ("resources: {gpu: 5}", "resources.gpu[0]", "must be text"),
+        ("resources: {gpu_memory: 80..40 GB}", "resources.gpu_memory", "ends below its beginning"),
+        ("resources: {cpu: -1}", "resources.cpu", "must be at least 1"),
+        ("resources: {nodes: 0}", "resources.nodes", "must be at least 1"),
+        ("resources: {memory: 64}", "resources.memory", "is not a size"),
+        ("resources: [T4]", "resources", "must be a mapping of fields"),
+        ("objective: 5", "objective", "is no objective"),
+        ("objective: {cost: 1}", "objective.time", "is required"),
+        ("objective: {cost: -1, time: 1}", "objective.cost", "must be a number, 0 or more"),
+        ("objective: {cost: 0, time: 0}", "objective", "weighs neither cost nor time"),
+        ("deadline: 0h", "deadline", "must be more than 0"),
+        ("deadline: 2030-01-31T18:00:00", "deadline", "has no time zone"),
+        ("budget: 0", "budget", "must be more than 0"),
+        ("budget: -5 USD", "budget", "must be more than 0"),
+        ("budget: 5 EUR", "budget", "is not an amount of money"),
+        ("capacity: on-demand", "capacity[0]", "is not one of spot, on_demand"),
+        ("where: {regions: 'eu west'}", "where.regions[0]", "is not a pattern"),
+        ("checkpoint: {keep: 0}", "checkpoint.keep", "must be at least 1"),
+        ("checkpoint: {max_overhead: 3.5}", "checkpoint.max_overhead", "at most 100%"),
+        ("checkpoint: {to: train.py}", "checkpoint.to", "is a file, not a folder"),
+        ("checkpoint: {to: 'ftp://x/y'}", "checkpoint.to", "ftp:// is not supported"),
+        ("data: [{source: nowhere, mount: /data}]", "data[0].source", "there is no"),
+        ("data: [{source: .}]", "data[0].mount", "is required"),
+        ("data: {source: ., mount: /x}", "data", "must be a list"),
+        ("outputs: [{path: ../secrets}]", "outputs[0].path", "must lie below the job's output folder"),
+        ("outputs: [{path: /etc}]", "outputs[0].path", "must lie below the job's output folder"),
+        ("outputs: [{path: a, keep: newest}]", "outputs[0].keep", "is not one of all, last, best"),
+        ("standby: hot", "standby", "is not one of none, warm"),
+        ("probe: yes", "probe", "must be true or false"),
+        ("retries: -1", "retries", "must be at least 0"),
+        ("max_duration: 5", "max_duration", "is not a duration"),
+        ("labels: {a: [b]}", "labels.a", "must be text"),
+        ("steps: 5", "steps", "unknown field"),
+    ],
+)
+def test_each_mistake_is_one_problem_at_its_field(folder: Path, lines: str, field: str, message: str) -> None:
+    problem = one_problem(lines, folder)
+    assert problem.field == field
+    assert message in problem.message
+    assert problem.line > 0
+    assert problem.column > 0
+
+
+def test_an_unknown_field_that_another_section_has_is_pointed_there(folder: Path) -> None:
+    assert one_problem("steps: 5", folder).hint == 'did you mean "train.steps"?'
+    assert "known here: cost, time" in one_problem("objective: {cost: 1, time: 1, zzz: 1}", folder).hint
+
+
+def test_a_deadline_in_the_past_is_refused_when_the_time_is_known(folder: Path) -> None:
+    lines = "deadline: 1970-01-02T00:00:00Z"
+    assert "has passed" in one_problem(lines, folder, now_ms=86_400_000).message
+    text = f"name: x\ntrain: {{script: train.py}}\n{lines}\n"
+    assert parse_job(text, folder / "job.yaml", now_ms=86_399_999).deadline_at_ms == 86_400_000
+
+
+@pytest.mark.parametrize(
+    ("written", "objective"),
+    [("fastest", FASTEST), ("{cost: 7, time: 3}", Objective(0.7, 0.3)), ("{cost: 1, time: 0}", CHEAPEST)],
+)
+def test_objectives_are_weights_that_sum_to_one(folder: Path, written: str, objective: Objective) -> None:
+    text = f"name: x\ntrain: {{script: train.py}}\nobjective: {written}\n"
+    assert parse_job(text, folder / "job.yaml").objective == objective
+
+
+def test_no_value_of_a_secret_or_variable_is_ever_repeated(folder: Path) -> None:
+    for lines in (
+        "train: {entry: 'train:main', steps: 5, secrets: [KEY=hunter2]}",
+        "train: {entry: 'train:main', steps: 5, secrets: [{KEY: hunter2}]}",
+        "train: {entry: 'train:main', steps: 5, secrets: {KEY: hunter2}}",
+        "train: {entry: 'train:main', steps: 5, env: {KEY: [hunter2]}}",
+    ):
+        assert "hunter2" not in str(one_problem(lines, folder))
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column", "message"),
+    [
+        ("", 1, 1, "the file is empty"),
+        ("# nothing\n", 1, 1, "the file is empty"),
+        ("- a\n", 1, 1, "must be a mapping of fields"),
+        ("name: x\ntrain: [\n", 3, 1, "not valid YAML"),
+        ("name: x\n\ttrain: 5\n", 2, 1, "not valid YAML"),
+        ("name: x\n---\nname: y\n", 2, 1, "expected a single document"),
+        ("name: 'x\n", 2, 1, "not valid YAML"),
+        ("name: \x01\n", 1, 7, "character U+0001 is not allowed"),
+        ('name: "\\UFFFFFFFF"\n', 1, 1, "not valid YAML"),
+        ("[" * 5000, 1, 1, "nested too deeply"),
+        ("name: *x\n", 1, 7, "undefined alias"),
+    ],
+)
+def test_what_is_no_job_file_at_all_has_one_problem(
+    folder: Path, text: str, line: int, column: int, message: str
+) -> None:
+    (problem,) = problems_of(text, folder)
+    assert (problem.line, problem.column) == (line, column)
+    assert message in problem.message
+
+
+def test_aliases_that_blow_up_are_stopped(folder: Path) -> None:
+    rows = ["a: &a [x, x, x, x, x, x, x, x, x, x]"]
+    for before, name in zip("abcdefg", "bcdefgh", strict=True):
+        rows.append(f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]")
+    assert any("too large" in problem.message for problem in problems_of("\n".join(rows), folder))
+
+
+def test_aliases_are_values(folder: Path) -> None:
+    text = "name: &n x\nproject: *n\ntrain: {script: train.py}\n"
+    assert parse_job(text, folder / "job.yaml").project == "x"
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ("3e-4", 0.0003),
+        ("1.5", 1.5),
+        ("010", 10),
+        ("0x10", 16),
+        ("-3", -3),
+        ("no", "no"),
+        ("on", "on"),
+        ("12:30", "12:30"),
+        ("2030-01-31", "2030-01-31"),
+        ("1_000", "1_000"),
+        ("True", True),
+        ("~", None),
+        ("'5'", "5"),
+        ("[1, a, null]", [1, "a", None]),
+    ],
+)
+def test_plain_scalars_follow_yaml_1_2(folder: Path, written: str, value: object) -> None:
+    text = f"name: x\ntrain: {{script: train.py, args: {{a: {written}}}}}\n"
+    assert parse_job(text, folder / "job.yaml").train.args["a"] == value
+
+
+def test_a_file_that_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
+    latin = tmp_path / "latin.yaml"
+    latin.write_bytes(b"name: x\nproject: caf\xe9\n")
+    for path, place, message in (
+        (tmp_path / "none.yaml", "none.yaml:", "cannot be read: No such file"),
+        (tmp_path, f"{tmp_path.name}:", "cannot be read: Is a directory"),
+        (latin, "latin.yaml:2:13:", "is not UTF-8 text"),
+    ):
+        with pytest.raises(SpecError) as caught:
+            load_job(path)
+        assert f"{place} {message}" in str(caught.value)
+
+
+def test_problems_of_a_mapping_have_no_line(folder: Path) -> None:
+    loop: dict[str, Any] = {"name": "x", "train": {"script": "train.py"}}
+    loop["labels"] = loop
+    cases: tuple[tuple[dict[Any, Any], str], ...] = (
+        ({"name": "x"}, "job: train: is required"),
+        ({"name": object(), "train": {"script": "train.py"}}, "job: name: object is no value of a job"),
+        ({"name": "x", "train": {"script": "train.py"}, 5: 6}, "the key 5 must be text"),
+        ({"name": "x", "train": {"script": "train.py", "args": {"a": 2**64}}}, "is too large a number"),
+        ({"name": "x", "train": {"script": "train.py", "args": {"a": math.nan}}}, "must be a finite number"),
+        (loop, "nested too deeply"),
+    )
+    for mapping, message in cases:
+        with pytest.raises(SpecError) as caught:
+            job_from_mapping(mapping, folder)
+        assert message in str(caught.value)
+
+
+NAMES = """
+name project labels train data outputs resources objective deadline budget capacity where checkpoint standby probe
+retries entry script args env secrets steps gpu gpu_memory cost time source mount path keep
+"""
+FIELDS = st.sampled_from(NAMES.split())
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=8),
+    st.binary(max_size=3),
+    st.sampled_from(["48h", "40 GB..", "H100:8", "250 USD", "3.5%", "cheapest", "train:main", "2030-01-31T18:00:00Z"]),
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.one_of(FIELDS, st.text(max_size=4)), inner, max_size=5)
+    ),
+    max_leaves=25,
+)
+MAPPINGS = st.dictionaries(st.one_of(FIELDS, st.integers()), VALUES, max_size=8)
+
+
+def can_be_shown(error: SpecError, *, in_text: bool = False) -> None:
+    assert str(error).encode()
+    assert error.problems
+    assert all((problem.line > 0 and problem.column > 0) is in_text for problem in error.problems)
+
+
+ANY_FOLDER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+
+
+@ANY_FOLDER
+@given(MAPPINGS)
+def test_any_mapping_is_a_job_or_a_spec_error_that_can_be_printed(folder: Path, mapping: dict[Any, Any]) -> None:
+    try:
+        assert isinstance(job_from_mapping(mapping, folder, submitting=True), JobSpec)
+    except SpecError as error:
+        can_be_shown(error)
+
+
+YAMLISH = st.lists(
+    st.one_of(
+        FIELDS.map(lambda name: f"{name}: "),
+        st.sampled_from(
+            ["\n", "\n  ", "- ", "{", "}", "[", "]", ", ", ": ", "&a ", "*a", "!!int ", '"', "'", "|\n", "? "]
+        ),
+        st.text(max_size=3),
+        st.sampled_from(["48h", "5", "1e999", "~", "%YAML 1.1\n---\n", "#", "<<: ", "\\x", "\t"]),
+    ),
+    max_size=30,
+).map("".join)
+
+
+@ANY_FOLDER
+@given(YAMLISH)
+def test_any_text_is_a_job_or_a_spec_error_with_places(folder: Path, text: str) -> None:
+    try:
+        assert isinstance(parse_job(text, folder / "job.yaml"), JobSpec)
+    except SpecError as error:
+        can_be_shown(error, in_text=True)

@@ -1,0 +1,68 @@
+"""What a history of launches, refusals and losses says of an offer."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.market.availability import AvailabilityPoint, hazard_per_hour, summarise
+
+MINUTE = 60_000
+HOUR = 60 * MINUTE
+
+
+def points(*sightings: tuple[int, str]) -> list[AvailabilityPoint]:
+    return [AvailabilityPoint("o", at, kind) for at, kind in sightings]
+
+
+def test_the_back_off_doubles_with_each_refusal_up_to_four_hours():
+    lengths = []
+    for refusals in range(1, 8):
+        seen = summarise(points(*((n, "refused") for n in range(refusals))), 100, spot=True)
+        lengths.append((seen.shut_until_ms - seen.shut_at_ms) // MINUTE)
+    assert lengths == [15, 30, 60, 120, 240, 240, 240]
+
+
+def test_a_granted_launch_clears_the_back_off():
+    seen = summarise(points((0, "refused"), (1, "refused"), (2, "launched")), 3, spot=True)
+    assert (seen.shut_at_ms, seen.shut_until_ms) == (-1, -1)
+
+
+def test_a_lost_spot_machine_shuts_its_offer_but_an_on_demand_fault_does_not():
+    history = points((0, "launched"), (HOUR, "lost"))
+    assert summarise(history, 2 * HOUR, spot=True).shut_until_ms == HOUR + 15 * MINUTE
+    assert summarise(history, 2 * HOUR, spot=True).shut_by_loss
+    assert summarise(history, 2 * HOUR, spot=False).shut_until_ms == -1
+
+
+def test_a_notice_and_the_loss_that_follows_count_once():
+    announced = summarise(points((0, "launched"), (50, "notice"), (60, "lost")), 100, spot=True)
+    assert announced.losses == 1
+    twice = summarise(
+        points((0, "launched"), (0, "launched"), (50, "notice"), (60, "lost"), (70, "lost")), 100, spot=True
+    )
+    assert twice.losses == 2
+
+
+def test_exposure_counts_every_living_machine_until_it_is_lost_or_released():
+    history = points((0, "launched"), (HOUR, "launched"), (2 * HOUR, "released"), (3 * HOUR, "lost"))
+    assert summarise(history, 10 * HOUR, spot=True).exposure_ms == 4 * HOUR
+    assert summarise(history[:1], 10 * HOUR, spot=True).exposure_ms == 10 * HOUR
+
+
+def test_the_order_of_points_does_not_matter():
+    history = points((0, "launched"), (HOUR, "notice"), (HOUR, "lost"), (HOUR, "refused"))
+    assert summarise(history, 2 * HOUR, spot=True) == summarise(history[::-1], 2 * HOUR, spot=True)
+
+
+def test_the_hazard_of_spot_starts_at_the_prior_and_follows_what_is_seen():
+    assert hazard_per_hour(summarise([], 0, spot=True), spot=True) == 1 / 8
+    calm = summarise(points((0, "launched")), 72 * HOUR, spot=True)
+    assert hazard_per_hour(calm, spot=True) == 1 / 80
+    rough = summarise(
+        points((0, "launched"), (HOUR, "lost"), (HOUR, "launched"), (2 * HOUR, "lost")), 9 * HOUR, spot=True
+    )
+    assert hazard_per_hour(rough, spot=True) == pytest.approx(3 / 10)
+
+
+def test_on_demand_has_no_hazard():
+    assert hazard_per_hour(summarise(points((0, "launched"), (5, "lost")), 9, spot=False), spot=False) == 0

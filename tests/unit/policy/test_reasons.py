@@ -1,0 +1,131 @@
+"""Every rejected offer has exactly one binding reason, and waiting says what is missing."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.model import GpuRequest, Resources, Where
+from orchestrator.policy import Demand, Rails
+from providers.money import usd
+from providers.offer import CapacityType
+
+STEPS = 36_000
+
+
+def reasons(placement):
+    return {a.offer_id.split("/")[3]: a.reason for a in placement.alternatives}
+
+
+@pytest.mark.parametrize(
+    ("offer", "spec", "reason"),
+    [
+        ({"gpu": "SIM-S"}, {"resources": Resources((GpuRequest("SIM-M"),))}, "GPU SIM-S is not in resources.gpu"),
+        ({"gpu": None, "count": 0}, {"resources": Resources((GpuRequest("SIM-M"),))}, "has no GPU"),
+        (
+            {"count": 4},
+            {"resources": Resources((GpuRequest("SIM-M"), GpuRequest("SIM-L", 4)))},
+            "has 4 x SIM-M, resources.gpu asks for 1",
+        ),
+        (
+            {"gpu": "T4"},
+            {"resources": Resources(gpu_memory_bytes=(1, 10 * 10**9))},
+            "GPU memory is outside resources.gpu_memory",
+        ),
+        ({"gpu": None, "count": 0}, {"resources": Resources(gpu_memory_bytes=(1, None))}, "has no GPU"),
+        (
+            {"memory_gb": 2},
+            {"resources": Resources(memory_bytes=4 * 10**9)},
+            "has 2 GB of memory, less than resources.memory",
+        ),
+        ({"provider": "aws"}, {"where": Where(clouds=("local",))}, "cloud aws is excluded by where.clouds"),
+        ({"region": "us-1"}, {"where": Where(regions=("eu-*",))}, "region us-1 is excluded by where.regions"),
+        ({"spot": True}, {"capacity": (CapacityType.ON_DEMAND,)}, "spot is not in capacity"),
+        ({"age_s": 3 * 86_400}, {}, "price is 3 days old"),
+    ],
+)
+def test_a_constraint_is_named_with_its_figure(world, offer, spec, reason):
+    world.offer("good", 5)
+    world.offer("bad", 1, **offer)
+    placement = world.decide(Demand(world.job(**spec), STEPS))
+    assert reasons(placement) == {"good": "", "bad": reason}
+    assert [a.feasible for a in placement.alternatives] == [True, False]
+
+
+def test_too_few_cpus_are_named(world):
+    world.offer("bad", 1)
+    placement = world.decide(Demand(world.job(resources=Resources(cpu=8)), STEPS))
+    assert reasons(placement) == {"bad": "has 4 CPUs, resources.cpu asks for 8"}
+
+
+def test_an_offer_without_a_price_is_named(world):
+    world.offer("good", 5)
+    world.offer("bad", 1)
+    world.prices.pop()
+    assert reasons(world.decide(Demand(world.job(), STEPS)))["bad"] == "no price is known"
+
+
+def test_a_refused_offer_is_left_alone_for_a_while_and_says_since_when(world):
+    cheap = world.offer("cheap", 1)
+    dear = world.offer("dear", 5)
+    world.happened(cheap, "refused", minutes_ago=12)
+    placement = world.decide(Demand(world.job(), STEPS))
+    assert placement.offer_id == dear
+    assert reasons(placement)["cheap"] == "no capacity 12 min ago"
+    world.now += 4 * 60_000
+    assert world.decide(Demand(world.job(), STEPS)).offer_id == cheap
+
+
+def test_an_offer_whose_machine_was_just_lost_is_left_alone_for_a_while(world):
+    cheap = world.offer("cheap", 1, spot=True)
+    world.offer("dear", 5)
+    world.happened(cheap, "launched", minutes_ago=30)
+    world.happened(cheap, "lost", minutes_ago=2)
+    assert reasons(world.decide(Demand(world.job(), STEPS)))["cheap"] == "a machine was lost there 2 min ago"
+
+
+def test_only_the_first_of_several_bars_is_told(world):
+    world.offer("good", 5)
+    world.offer("bad", 1, gpu="SIM-S", region="us-1", age_s=10 * 86_400)
+    job = world.job(resources=Resources((GpuRequest("SIM-M"),)), where=Where(regions=("eu-*",)))
+    assert reasons(world.decide(Demand(job, STEPS)))["bad"] == "GPU SIM-S is not in resources.gpu"
+
+
+def test_without_any_fit_the_job_waits_for_the_most_common_reason_and_names_the_nearest_miss(world):
+    for number in range(3):
+        world.offer(f"us{number}", 1, region="us-1")
+    world.offer("dear", 5)
+    job = world.job(where=Where(regions=("eu-*",)), budget_nano_usd=usd(40))
+    placement = world.decide(Demand(job, STEPS))
+    assert placement.action == "wait"
+    assert placement.offer_id is None
+    assert placement.reason == (
+        "no offer fits: 3 of 4 fail on excluded regions; nearest miss local/eu-1/eu-1a/dear/on_demand: "
+        "would cost $10.42 over the budget"
+    )
+
+
+def test_an_impossible_deadline_makes_a_new_job_wait_with_the_reason(world):
+    world.offer("only", 1)
+    placement = world.decide(Demand(world.job(deadline_s=3600), STEPS))
+    assert placement.action == "wait"
+    assert "would finish 9.1 h after the deadline" in placement.reason
+
+
+def test_an_empty_market_is_told(world):
+    assert world.decide(Demand(world.job(), STEPS)).reason == "no offer is known"
+
+
+def test_the_limit_of_a_price_age_is_a_rail(world):
+    world.offer("only", 1, age_s=3600)
+    demand = Demand(world.job(), STEPS)
+    assert world.decide(demand, rails=Rails(max_price_age_s=1800)).action == "wait"
+
+
+def test_alternatives_list_every_offer_once_the_chosen_first_the_barred_last(world):
+    world.offer("b", 2)
+    world.offer("a", 3)
+    world.offer("c", 1, region="us-1")
+    world.offer("d", 1.5)
+    placement = world.decide(Demand(world.job(where=Where(regions=("eu-*",))), STEPS))
+    assert [a.offer_id.split("/")[3] for a in placement.alternatives] == ["d", "b", "a", "c"]
+    assert [bool(a.reason) for a in placement.alternatives] == [False, True, True, True]

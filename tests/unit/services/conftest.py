@@ -1,0 +1,45 @@
+"""A world on a virtual clock with the fake cloud, empty or with a past."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from recorded_history import HOUR_MS, Past, record
+
+from orchestrator.config import load_config
+from orchestrator.engine.world import World
+from orchestrator.store import Store
+from providers.clock import VirtualClock
+from providers.fake import FakeCloud, FakeProvider
+
+T0 = 1_700_000_000_000
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock(T0)
+
+
+@pytest.fixture
+def cloud(clock: VirtualClock) -> FakeCloud:
+    return FakeCloud(clock, seed=1)
+
+
+@pytest.fixture
+def world(tmp_path: Path, clock: VirtualClock, cloud: FakeCloud) -> Iterator[World]:
+    config = load_config({"state_dir": str(tmp_path / "state"), "providers.enabled": "fake"}, environ={}, cwd=tmp_path)
+    config.state_dir.mkdir()
+    store = Store.open(config.store_url, clock)
+    opened = World(config, clock, store, {"fake": FakeProvider(clock, cloud=cloud)})
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def past(world: World, clock: VirtualClock) -> Past:
+    """Three jobs and three hours later."""
+    told = record(world)
+    clock.advance(3 * HOUR_MS / 1000)
+    return told

@@ -1,0 +1,171 @@
+"""Reports: exact sums, an honest comparison, the duty split, and the page."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from html.parser import HTMLParser
+
+from recorded_history import ON_DEMAND, OTHER_SPOT, SPOT, Past, submit_job
+
+from orchestrator.engine.world import World
+from orchestrator.services.entries_csv import entries_csv
+from orchestrator.services.report import report
+from orchestrator.services.report_html import page
+from orchestrator.services.views import to_json
+
+
+def test_the_total_is_the_exact_sum_of_jobs_of_runs_and_of_entries(world: World, past: Past) -> None:
+    view = report(world)
+    assert view.paid_nano_usd > 0
+    assert view.paid_nano_usd == sum(entry.amount_nano_usd for entry in view.entries)
+    assert view.paid_nano_usd == sum(row.paid_nano_usd for row in view.jobs)
+    assert view.paid_nano_usd == sum(cost.cost_nano_usd for row in view.jobs for cost in row.runs)
+
+
+def test_a_job_is_compared_with_staying_on_the_on_demand_offer(world: World, past: Past) -> None:
+    gpt = report(world, "gpt").jobs[0]
+    assert gpt.baseline_offer_id == ON_DEMAND
+    assert gpt.baseline_nano_usd is not None
+    assert gpt.saving_nano_usd == gpt.baseline_nano_usd - gpt.paid_nano_usd
+    assert gpt.verdict.startswith("saved $")
+
+
+def test_a_job_that_gained_nothing_is_told_so(world: World, past: Past) -> None:
+    with world.store.write() as tx:
+        tx.add_perf(past.gpt, "V100", 1, 1000.0, 10_000_000, past.start_ms)  # on-demand would have been done at once
+    gpt = report(world, "gpt").jobs[0]
+    assert gpt.saving_nano_usd is not None
+    assert gpt.saving_nano_usd < 0
+    assert gpt.verdict.startswith("moving gained nothing: $")
+
+
+def test_without_a_measured_step_there_is_no_comparison(world: World, past: Past) -> None:
+    conv = report(world, "conv")
+    assert conv.jobs[0].baseline_nano_usd is None
+    assert conv.baseline_nano_usd is None
+    assert "no comparison" in conv.jobs[0].verdict
+
+
+def test_every_billed_millisecond_is_in_one_box(world: World, past: Past) -> None:
+    view = report(world)
+    for row in view.jobs:
+        billed = sum(
+            (cost.run.billed_to_ms or view.at_ms) - cost.run.billed_from_ms
+            for cost in row.runs
+            if cost.run.billed_from_ms is not None
+        )
+        assert row.duty.total_ms == billed
+
+
+def test_runs_carry_their_reason_and_the_prices_that_were_in_force(world: World, past: Past) -> None:
+    runs = report(world, "gpt").jobs[0].runs
+    assert [(cost.run.offer_id, cost.reason) for cost in runs] == [
+        (SPOT, "first placement"),
+        (ON_DEMAND, "lost"),
+        (OTHER_SPOT, "cheaper offer"),
+    ]
+    assert all(cost.prices for cost in runs)
+
+
+def test_the_loss_curve_takes_the_last_word_on_a_repeated_step_and_skips_cut_lines(world: World, past: Past) -> None:
+    losses = report(world, "gpt").jobs[0].losses
+    steps = [step for step, _ in losses]
+    assert steps == sorted(set(steps))
+    assert losses[0] == (0, 10.0)
+    assert steps[-1] == 990
+
+
+def test_the_csv_sums_to_the_total_and_starts_no_formula(world: World, past: Past) -> None:
+    submit_job(world, "evil", project="=cmd()")
+    view = report(world)
+    rows = list(csv.DictReader(io.StringIO(entries_csv(view.entries))))
+    assert sum(int(row["amount_nano_usd"]) for row in rows) == view.paid_nano_usd
+    assert not any(cell.startswith(("=", "@")) for row in rows for cell in row.values())
+
+
+class _Page(HTMLParser):
+    """Tags, addresses and the words of a page; complains about a tag that is not closed."""
+
+    VOID = frozenset({"meta", "br"})
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.ids: list[str] = []
+        self.open: list[str] = []
+        self.addresses: list[str] = []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        if tag not in self.VOID:
+            self.open.append(tag)
+        for name, value in attrs:
+            assert not name.startswith("on"), f"{tag} has a handler"
+            if name == "id":
+                self.ids.append(value or "")
+            if name in ("href", "src", "xlink:href", "action"):
+                self.addresses.append(value or "")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_needs_nothing_from_outside_and_no_script(world: World, past: Past) -> None:
+    text = page(report(world))
+    parsed = _Page(text)
+    assert parsed.addresses == []
+    assert "http" not in text
+    assert "url(" not in text
+    assert "@import" not in text
+    assert "script" not in parsed.tags
+    assert len(text) < 200_000
+
+
+def test_the_page_is_accessible(world: World, past: Past) -> None:
+    text = page(report(world))
+    parsed = _Page(text)
+    assert parsed.tags.count("h1") == 1
+    assert len(parsed.ids) == len(set(parsed.ids))
+    assert parsed.tags.count("svg") >= 4
+    assert len(re.findall(r"<svg><title|<svg [^>]*aria-labelledby", text)) == parsed.tags.count("svg")
+    assert parsed.tags.count("caption") == parsed.tags.count("table")
+    assert 'scope="col"' in text
+    assert 'scope="row"' in text
+    assert '<html lang="en">' in text
+    assert "color-scheme" in text
+
+
+def test_the_page_says_simulated_and_names_the_command_of_each_section(world: World, past: Past) -> None:
+    text = page(report(world))
+    assert "Simulated:" in text
+    sections = text.split("<section>")[1:]
+    assert len(sections) == 7
+    assert all("<code>tradewind " in section for section in sections)
+
+
+def test_the_page_shows_the_exact_total(world: World, past: Past) -> None:
+    view = report(world)
+    exact = f"${view.paid_nano_usd // 10**9:,}.{view.paid_nano_usd % 10**9:09d}"
+    assert f'<td class="n">{exact}</td>' in page(view).split("<tfoot>")[-1]
+
+
+def test_what_a_stranger_wrote_is_only_text(world: World, past: Past) -> None:
+    name = "x\"><script>alert(1)</script><img src=x onerror=alert(1)>&'"
+    submit_job(world, name, labels={"a<b": "</td>"})
+    with world.store.write() as tx:
+        for run in tx.runs(job_id=past.conv):
+            tx.update_run(run.id, end="lost", state="ended")
+    text = page(report(world))
+    parsed = _Page(text)
+    assert "script" not in parsed.tags
+    assert "img" not in parsed.tags
+    assert "&lt;script&gt;" in text
+
+
+def test_a_report_without_jobs_is_a_page_too(world: World) -> None:
+    assert "no jobs" in page(report(world))
+    assert to_json(report(world))["paid_usd"] == "$0.00"

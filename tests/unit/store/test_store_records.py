@@ -1,0 +1,215 @@
+"""Events, ledger entries, plans, measured speeds, commands, duties."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from orchestrator.errors import NotFoundError, StoreError
+from orchestrator.model import Alternative, Estimate, Placement, Plan
+from orchestrator.store import Command, PerfPoint, Store, Tx
+from orchestrator.store.schema import APPEND_ONLY
+from providers.clock import VirtualClock
+from providers.price import PricePoint
+
+Make = Callable[..., Any]
+T0 = 1_700_000_000_000
+
+
+@pytest.fixture
+def tx(store: Store, job: Make, run: Make) -> Iterator[Tx]:
+    with store.write() as opened:
+        opened.add_job(job("job_A"))
+        opened.add_job(job("job_B"))
+        opened.add_run(run("run_A", "job_A"))
+        opened.add_run(run("run_B", "job_B"))
+        yield opened
+
+
+def test_an_event_comes_back_as_it_was(tx: Tx, event: Make) -> None:
+    whole = event(
+        "evt_A",
+        job_id="job_A",
+        run_id="run_A",
+        migration_id="mig_A",
+        plan_id="plan_A",
+        data={"saved": 0.1, "step": 3, "ok": True, "why": None, "who": "me"},
+        project="research",
+        owner="ann",
+        labels={"team": "ml"},
+    )
+    tx.add_event(whole)
+    assert tx.events() == [whole]
+
+
+def test_events_are_read_in_the_order_of_writing_and_filtered(tx: Tx, event: Make) -> None:
+    tx.add_event(event("evt_B", job_id="job_A"))
+    tx.add_event(event("evt_A", job_id="job_A", kind="run.training", at_ms=1))
+    tx.add_event(event("evt_C", job_id="job_B", kind="run.training"))
+
+    def ids(**filters: Any) -> list[str]:
+        return [each.id for each in tx.events(**filters)]
+
+    assert ids() == ["evt_B", "evt_A", "evt_C"]
+    assert ids(newest_first=True, limit=2) == ["evt_C", "evt_A"]
+    assert ids(limit=1) == ["evt_B"]
+    assert ids(job_id="job_A") == ["evt_B", "evt_A"]
+    assert ids(kinds={"run.training"}) == ["evt_A", "evt_C"]
+    assert ids(after_id="evt_B") == ["evt_A", "evt_C"]
+    assert ids(after_id="evt_B", job_id="job_A", kinds=["run.training"]) == ["evt_A"]
+    with pytest.raises(NotFoundError, match="evt_X"):
+        tx.events(after_id="evt_X")
+
+
+def test_entries_come_back_as_they_were_and_sum_exactly(tx: Tx, entry: Make) -> None:
+    first = entry("ent_A", amount=2**53 + 1, labels={"a": "b"}, project="research", owner="ann")
+    second = entry("ent_B", start_ms=T0 + 1000, amount=-1)
+    other = entry("ent_C", run_id="run_B", job_id="job_B", amount=5)
+    tx.add_entries([first, second, other])
+    tx.add_entries([])
+    assert tx.entries() == [first, second, other]
+    assert tx.entries(job_id="job_A", run_id="run_A", project="default") == [second]
+    assert tx.total_nano_usd() == 2**53 + 5
+    assert tx.total_nano_usd("job_A") == 2**53
+    assert tx.total_nano_usd("job_X") == 0
+
+
+def test_adjoining_windows_share_no_entry_and_miss_none(tx: Tx, entry: Make) -> None:
+    tx.add_entries([entry("ent_A", start_ms=10), entry("ent_B", start_ms=20)])
+    assert [each.id for each in tx.entries(since_ms=0, until_ms=20)] == ["ent_A"]
+    assert [each.id for each in tx.entries(since_ms=20, until_ms=30)] == ["ent_B"]
+
+
+def test_a_period_is_charged_once_and_corrected_by_new_rows(store: Store, job: Make, run: Make, entry: Make) -> None:
+    with store.write() as tx:
+        tx.add_job(job())
+        tx.add_run(run())
+        tx.add_entries([entry("ent_A", amount=7)])
+    with pytest.raises(StoreError, match="contradicts"), store.write() as tx:
+        tx.add_entries([entry("ent_B", amount=7)])
+    correction = entry("ent_C", kind="correction", amount=-7, reverses="ent_A")
+    with store.write() as tx:
+        tx.add_entries([correction, entry("ent_D", kind="minimum_charge", amount=3)])
+        assert tx.entries()[1] == correction
+        assert tx.total_nano_usd() == 3
+    with pytest.raises(StoreError), store.write() as tx:
+        tx.add_entries([replace(correction, id="ent_E")])
+
+
+@pytest.mark.parametrize("table", APPEND_ONLY)
+def test_what_is_append_only_cannot_be_changed(
+    store: Store, job: Make, run: Make, offer: Make, event: Make, entry: Make, table: str
+) -> None:
+    with store.write() as tx:
+        tx.add_job(job())
+        tx.add_run(run())
+        tx.put_offers("fake", [offer()])
+        tx.add_prices([PricePoint(offer().id, 5, T0, T0, "test")])
+        tx.add_availability(offer().id, T0, "refused")
+        tx.record_poll("fake", T0, T0, 1, 1, None)
+        tx.add_event(event("evt_A"))
+        tx.add_entries([entry("ent_A")])
+    column = {"price_point": "nano_usd_per_hour", "poll": "changed"}.get(table, "at_ms")
+    for change in (f"UPDATE {table} SET {column} = 1", f"DELETE FROM {table}"):
+        with pytest.raises(StoreError, match=f"{table} is append-only"), store.write() as tx:
+            tx._connection.execute(text(change))
+
+
+def plan(plan_id: str, *job_ids: str, at_ms: int = T0) -> Plan:
+    offered = Alternative("fake/r/z/t/spot", 10**9, 1.5, 2.5, 111.1, 10**10, None, 10**11, 3600, True, "")
+    placements = tuple(
+        Placement(
+            job_id,
+            "place",
+            offered.offer_id,
+            "cheapest",
+            10**10,
+            T0 + 1,
+            0,
+            (offered,),
+            None,
+            Estimate(2.5, 0.1 + 0.2, float("inf"), "modelled"),
+        )
+        for job_id in job_ids
+    )
+    return Plan(plan_id, at_ms, "digest", True, placements)
+
+
+def test_a_plan_comes_back_exactly(tx: Tx) -> None:
+    tx.add_plan(plan("plan_A", "job_A", "job_B"))
+    tx.add_plan(plan("plan_B"))
+    assert tx.plan("plan_A") == plan("plan_A", "job_A", "job_B")
+    assert tx.plan("plan_B") == plan("plan_B")
+    with pytest.raises(NotFoundError, match="plan_X"):
+        tx.plan("plan_X")
+
+
+def test_the_same_plan_again_is_no_second_one(tx: Tx) -> None:
+    tx.add_plan(plan("plan_A", "job_A"))
+    tx.add_plan(plan("plan_B", "job_A"))
+    tx.add_plan(plan("plan_A", "job_A"))
+    assert tx.latest_plan() == plan("plan_B", "job_A")
+
+
+def test_the_latest_plan_of_a_job_is_the_last_that_places_it(tx: Tx) -> None:
+    assert tx.latest_plan() is None
+    tx.add_plan(plan("plan_A", "job_A", "job_B"))
+    tx.add_plan(plan("plan_B", "job_B"))
+    assert tx.latest_plan() == plan("plan_B", "job_B")
+    assert tx.latest_plan("job_A") == plan("plan_A", "job_A", "job_B")
+    assert tx.latest_plan("job_X") is None
+
+
+def test_measured_speeds_are_kept_in_order_and_picked_by_job(tx: Tx) -> None:
+    tx.add_perf("job_A", "V100", 2, 1.25, 100, 20)
+    tx.add_perf("job_B", None, 0, 0.1, 10, 10)
+    assert tx.perf() == [PerfPoint("job_A", "V100", 2, 1.25, 100, 20), PerfPoint("job_B", None, 0, 0.1, 10, 10)]
+    assert [each.job_id for each in tx.perf({"job_B"})] == ["job_B"]
+    assert tx.perf([]) == []
+
+
+def test_a_command_is_open_until_it_is_closed(tx: Tx, clock: VirtualClock) -> None:
+    first = tx.add_command("pause", "job_A", {"reason": "lunch"}, "user:ann")
+    clock.advance(1)
+    second = tx.add_command("rest", None, {}, "user:bob")
+    assert tx.open_commands() == [
+        Command(first, "pause", "job_A", {"reason": "lunch"}, "user:ann", T0),
+        Command(second, "rest", None, {}, "user:bob", T0 + 1000),
+    ]
+    assert tx.command_result(first) is None
+    tx.close_command(first, "paused")
+    assert tx.command_result(first) == "paused"
+    assert [each.id for each in tx.open_commands()] == [second]
+    with pytest.raises(NotFoundError, match="no open command"):
+        tx.close_command(first, "paused again")
+    with pytest.raises(NotFoundError):
+        tx.command_result("cmd_X")
+
+
+def test_a_command_for_an_unknown_job_is_refused(store: Store) -> None:
+    with pytest.raises(StoreError), store.write() as tx:
+        tx.add_command("pause", "job_X", {}, "user:ann")
+
+
+def test_ids_of_commands_and_of_the_store_come_from_the_source_that_was_given(tmp_path: Path) -> None:
+    made = []
+    for name in "ab":
+        store = Store.open(f"sqlite:///{tmp_path}/{name}.db", VirtualClock(T0), random=Random(7))
+        with store.write() as tx:
+            made.append((store.install_id, tx.add_command("rest", None, {}, "user:ann")))
+        store.close()
+    assert made[0] == made[1]
+
+
+def test_a_duty_remembers_when_it_was_last_done(tx: Tx) -> None:
+    assert tx.duty("collect") is None
+    tx.set_duty("collect", 5)
+    tx.set_duty("collect", 9)
+    tx.set_duty("migrate", 1)
+    assert (tx.duty("collect"), tx.duty("migrate")) == (9, 1)

@@ -1,0 +1,97 @@
+"""A job that is killed, again and again, ends with the same losses and the same weights, bit for bit."""
+
+import dataclasses
+import json
+import random
+
+import pytest
+
+from trainers.checkpoint import store
+from trainers.checkpoint.manifest import Manifest, ManifestName
+
+
+def assert_equal_bits(outcomes, uninterrupted):
+    """Every step that was ever run has the reference's loss; the last run has its weights."""
+    seen = {}
+    for outcome in outcomes:
+        for step, loss in outcome.losses.items():
+            assert loss == uninterrupted.losses[step], f"step {step}"
+        seen |= outcome.losses
+    assert seen.keys() == uninterrupted.losses.keys()
+    assert outcomes[-1].status == "finished", outcomes[-1].log
+    assert outcomes[-1].progress.weights_hash == uninterrupted.progress.weights_hash
+
+
+def test_the_reference_exercises_what_it_must(uninterrupted):
+    assert len(uninterrupted.losses) == 40
+    assert uninterrupted.progress.step == uninterrupted.progress.total_steps == 40
+    assert uninterrupted.progress.manifest == "1-40-1"
+    assert len(set(uninterrupted.losses.values())) == 40
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_kills_at_random_steps_change_no_bit(job, uninterrupted, seed):
+    numbers = random.Random(seed)
+    outcomes = [job.run(kill_after_step=step) for step in sorted(numbers.sample(range(2, 40), 3))]
+    assert {outcome.status for outcome in outcomes} == {"killed 9"}
+    outcomes.append(job.run())
+    assert outcomes[-1].progress.start_step > 0
+    assert_equal_bits(outcomes, uninterrupted)
+
+
+def test_the_number_of_loader_workers_may_change_between_runs(job, uninterrupted):
+    assert_equal_bits([job.run(kill_after_step=21), job.run(workers=2)], uninterrupted)
+
+
+def test_a_kill_between_any_two_durable_writes_of_a_save_loses_no_committed_checkpoint(job, uninterrupted):
+    outcomes, steps = [], [0]
+    for point in range(4, 14):  # the first three syncs are those of the start; a save makes six and two links
+        outcomes.append(job.run(kill_at_sync=point))
+        assert outcomes[-1].status == "killed 9"
+        newest = store.newest_counting(job.root, job.job_id, job.generation, on_damage=pytest.fail)
+        steps.append(0 if newest is None else ManifestName.parse(newest).step)
+        assert steps[-1] >= outcomes[-1].progress.manifest_step
+    assert steps == sorted(steps)
+    assert 0 < steps[-1] < 40
+    outcomes.append(job.run())
+    assert_equal_bits(outcomes, uninterrupted)
+
+
+@pytest.mark.parametrize("component", ["optimizer", "scheduler", "scaler", "python", "numpy", "torch", "loader"])
+def test_one_stale_item_in_a_checkpoint_shows_in_the_losses(job, uninterrupted, component):
+    job.run(kill_after_step=27)
+    names = store.manifests(job.root, job.job_id)
+    assert len(names) >= 4
+    swap_item(job, component, names[-1], names[0])
+    outcome = job.run()
+    assert outcome.status == "finished", outcome.log
+    assert outcome.progress.start_step == names[-1].step
+    with pytest.raises(AssertionError):
+        assert_equal_bits([dataclasses.replace(uninterrupted), outcome], uninterrupted)
+
+
+def swap_item(job, component, name, older_name):
+    """Rewrite a manifest with one item of an older checkpoint, as if the saving code had forgotten it."""
+    manifest = store.read_manifest(job.root, job.job_id, name)
+    older = store.read_manifest(job.root, job.job_id, older_name)
+    moved = json.loads(json.dumps({**older.items, "loader": older.position["loader"]}))
+    shift(moved, len(manifest.tensors))
+    items, position = dict(manifest.items), dict(manifest.position)
+    if component == "loader":
+        position["loader"] = moved["loader"]
+    elif component in ("python", "numpy", "torch"):
+        items["rng"] = {**items["rng"], component: moved["rng"][component]}
+    else:
+        items[component] = moved[component]
+    tensors = manifest.tensors + older.tensors
+    changed: Manifest = dataclasses.replace(manifest, items=items, position=position, tensors=tensors)
+    path = store.job_folder(job.root, job.job_id) / "manifests" / f"{name}.json"
+    path.write_bytes(changed.to_bytes())
+
+
+def shift(node, places):
+    for child in node.values() if isinstance(node, dict) else node:
+        if isinstance(child, dict | list):
+            shift(child, places)
+    if isinstance(node, dict) and node.get("$") in ("tensor", "array", "scalar", "bytes"):
+        node["v"] += places

@@ -1,0 +1,363 @@
+"""What a session does between two steps: hold, stop, notice, lease, fence, pace. Time is virtual."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import trainers
+from trainers.checkpoint import store
+from trainers.control import ControlDirectory, Notice
+from trainers.desk import Desk, RunEnded, Timers, opened
+from trainers.errors import CheckpointReadOnly, StateError, TrainerError
+from trainers.journal import Journal
+from trainers.session import attach
+from trainers.spec import SPEC_VARIABLE, TrainerSpec
+
+JOB = "job-1"
+
+
+class World:
+    """A run of a job whose program takes `step_s` of wall and CPU time a step, on a clock that only it moves."""
+
+    def __init__(self, root: Path, **changes: object) -> None:
+        self.now = 1000.0
+        self.cpu = 0.0
+        self.step_s = 0.1
+        self.save_s = 0.0
+        self.slept: list[float] = []
+        self.at: list[tuple[float, object]] = []  # (instant, action), done while the run sleeps
+        self.trained: list[int] = []
+        self.states: list[str] = []
+        fields = {"generation": 1, "steps": 30, "keep": 100} | changes
+        run = root / f"run-{fields['generation']}"
+        self.spec = TrainerSpec(
+            job_id=JOB,
+            run_id=run.name,
+            attempt=0,
+            checkpoint_root=str(root / "checkpoints"),
+            control_dir=str(run / "control"),
+            output_dir=str(root / "out"),
+            workdir=".",
+            **fields,  # type: ignore[arg-type]
+        )
+        self.root = root / "checkpoints"
+        self.control = ControlDirectory(self.spec.control_dir)
+        self.model = torch.nn.Linear(1, 1)
+        torch.nn.init.zeros_(self.model.weight)
+
+    def sleep(self, wall_s: float) -> None:
+        self.slept.append(wall_s)
+        self.states.append(self.progress().state)
+        self.now += wall_s
+        for due, action in [entry for entry in self.at if entry[0] <= self.now]:
+            self.at.remove((due, action))
+            action()  # type: ignore[operator]
+
+    def progress(self):
+        return self.control.progress()
+
+    def train(self, before_step=None, **parts: object) -> str:
+        """Train to the end of the run; returns its last state."""
+        timers = Timers(monotonic=lambda: self.now, sleep=self.sleep, cpu=lambda: self.cpu)
+        journal = Journal(self.control, timers.monotonic)
+        desk = Desk(self.spec, self.control, journal, timers)
+        with opened(desk):
+            try:
+                run = attach(model=self.model, optimizer=self, extra={"clock": self}, **parts)
+                for _ in run.batches():
+                    if before_step is not None:
+                        before_step(run.steps_done)
+                    with torch.no_grad():
+                        self.model.weight += 1
+                    self.trained.append(run.steps_done + 1)
+                    self.now += self.step_s
+                    self.cpu += self.step_s
+                    run.step(self.model.weight.sum())
+                desk.session.finish()
+            except RunEnded as end:
+                journal.enter(end.state)
+        journal.close()
+        return self.progress().state
+
+    # As an optimizer without state, whose capture is where a save spends its time.
+    def state_dict(self) -> dict[str, int]:
+        self.now += self.save_s / 2
+        return {}
+
+    def load_state_dict(self, state: object) -> None:
+        assert state == {}
+
+
+@pytest.fixture
+def world(tmp_path):
+    store.write_fence(tmp_path / "checkpoints", JOB, 1, None)
+    return World(tmp_path)
+
+
+def names(world):
+    return [str(name) for name in store.manifests(world.root, JOB)]
+
+
+def test_an_undisturbed_run_trains_all_steps_and_says_so(world):
+    assert world.train() == "finished"
+    progress = world.progress()
+    assert world.trained == list(range(1, 31))
+    assert (progress.step, progress.total_steps, progress.loss) == (30, 30, 30.0)
+    assert (progress.manifest, progress.manifest_step) == ("1-30-0", 30)
+    assert progress.weights_hash
+    assert progress.useful_s == pytest.approx(3.0)
+    assert progress.step_wall_s == pytest.approx(0.1)
+    lines = [json.loads(line) for line in (world.control.path.parent / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == list(range(1, 31))
+    assert lines[4]["loss_hex"] == (5.0).hex()
+
+
+def test_checkpoints_take_no_more_than_their_share_of_the_time(tmp_path):
+    store.write_fence(tmp_path / "checkpoints", JOB, 1, None)
+    world = World(tmp_path, steps=100, max_overhead=0.1)
+    world.save_s = 0.2
+    assert world.train() == "finished"
+    steps = [name.step for name in store.manifests(world.root, JOB)]
+    assert steps == [5, 25, 45, 65, 85, 100]  # the first after 0.5 s, then every 0.2 s / 0.1
+    assert world.progress().checkpoint_s == pytest.approx(6 * 0.2)
+
+
+def test_training_waits_for_the_fence_of_its_generation(world):
+    world = World(world.root.parent, generation=2)
+    store.write_fence(world.root, JOB, 1, None)
+    world.at.append((1001.0, lambda: store.write_fence(world.root, JOB, 2, None)))
+    assert world.train() == "finished"
+    assert set(world.states) == {"restored"}
+    assert world.now >= 1004
+
+
+def test_a_run_that_waits_for_its_fence_can_be_stopped(world):
+    world = World(world.root.parent, generation=2)
+    world.at.append((1001.0, world.control.request_stop))
+    assert world.train() == "yielded"
+    assert world.trained == []
+
+
+def test_a_run_that_waits_ends_when_another_generation_gets_the_job(world):
+    world = World(world.root.parent, generation=2)
+    world.at.append((1001.0, lambda: store.write_fence(world.root, JOB, 3, None)))
+    assert world.train() == "fenced"
+    assert world.trained == []
+
+
+def test_a_run_starts_from_the_checkpoint_that_the_fence_names_even_if_it_restored_another(world):
+    assert world.train(lambda step: world.control.request_stop() if step == 19 else None) == "yielded"
+    assert names(world)[-2:] == ["1-15-0", "1-20-0"]
+    target = World(world.root.parent, generation=2, manifest="1-15-0")
+    target.at.append((1000.0, lambda: store.write_fence(target.root, JOB, 2, "1-20-0")))
+    assert target.train() == "finished"
+    assert target.trained == list(range(21, 31))
+    assert target.progress().start_step == 20
+    assert target.progress().loss == 30.0
+
+
+def test_a_run_refuses_to_mix_a_restored_state_with_a_fresh_start(world):
+    world.train()
+    target = World(world.root.parent, generation=2)
+    target.at.append((1000.0, lambda: store.write_fence(target.root, JOB, 2, None)))
+    with pytest.raises(StateError, match="to start from scratch, but 1-30-0 was restored"):
+        target.train()
+
+
+def test_a_stop_request_ends_at_the_next_step_with_a_checkpoint(world):
+    assert world.train(lambda step: world.control.request_stop() if step == 6 else None) == "yielded"
+    assert world.trained[-1] == 7
+    assert world.progress().manifest == "1-7-0"
+
+
+def test_a_holding_run_waits_with_a_checkpoint_and_trains_on_when_let_go(world):
+    world.at.append((1001.5, world.control.clear_hold))
+    assert world.train(lambda step: world.control.put_hold(1060.0) if step == 6 else None) == "finished"
+    assert set(world.states) == {"holding"}
+    assert "1-7-0" in names(world)
+    assert world.trained == list(range(1, 31))
+    assert world.now < 1010
+    assert world.progress().useful_s == pytest.approx(3.0)  # waiting is not useful
+
+
+def test_a_hold_that_nobody_ends_runs_out(world):
+    assert world.train(lambda step: world.control.put_hold(1060.0) if step == 6 else None) == "finished"
+    assert world.now == pytest.approx(1060 + 2.3, abs=0.1)
+
+
+def test_a_holding_run_can_be_stopped_without_a_second_checkpoint(world):
+    world.at.append((1002.0, world.control.request_stop))
+    assert world.train(lambda step: world.control.put_hold(1060.0) if step == 6 else None) == "yielded"
+    assert names(world) == ["1-5-0", "1-7-0"]
+
+
+def test_a_holding_run_whose_job_moved_ends_quietly(world):
+    world.at.append((1002.0, lambda: store.write_fence(world.root, JOB, 2, "1-7-0")))
+    assert world.train(lambda step: world.control.put_hold(1060.0) if step == 6 else None) == "fenced"
+    assert names(world) == ["1-5-0", "1-7-0"]
+
+
+def test_a_notice_is_used_to_the_last_safe_step_and_none_is_lost(world):
+    world.save_s = 0.2
+
+    def notice(step):
+        if step == 6:
+            world.control.put_notice(Notice("preemption", world.now + 2.0))
+
+    assert world.train(notice) == "yielded"
+    assert world.now <= 1000.6 + 0.2 + 2.0
+    assert len(world.trained) > 12
+    assert world.progress().manifest_step == world.trained[-1]
+
+
+def test_a_notice_without_time_ends_the_run_at_once_with_a_checkpoint(world):
+    assert (
+        world.train(lambda step: world.control.put_notice(Notice("preemption", world.now + 0.2)) if step == 2 else None)
+        == "yielded"
+    )
+    assert world.trained == [1, 2, 3]
+    assert world.progress().manifest == "1-3-0"
+
+
+def test_a_run_without_a_checkpoint_secures_its_work_as_soon_as_there_is_a_notice(world):
+    world.train(lambda step: world.control.put_notice(Notice("preemption", world.now + 1.0)) if step == 2 else None)
+    assert names(world)[0] == "1-3-0"
+
+
+def test_a_run_stops_by_itself_when_its_lease_lapses(world):
+    world.control.put_lease(1001.0)
+    assert world.train() == "fenced"
+    assert world.now < 1001.2
+    assert world.progress().manifest_step <= 10
+
+
+def test_a_lease_that_lapses_during_a_save_keeps_it_from_being_committed(world):
+    world.save_s = 2.0
+    world.control.put_lease(1001.0)
+    assert world.train() == "fenced"
+    assert names(world) == []
+
+
+def test_a_lease_that_is_renewed_changes_nothing(world):
+    assert world.train(lambda step: world.control.put_lease(world.now + 0.2)) == "finished"
+
+
+def test_a_newer_fence_ends_training_and_nothing_more_is_written(world):
+    assert world.train(lambda step: store.write_fence(world.root, JOB, 2, None) if step == 12 else None) == "fenced"
+    assert world.trained[-1] == 13
+    assert max(name.step for name in store.manifests(world.root, JOB)) == 10
+
+
+def test_a_fence_at_the_very_end_keeps_a_zombie_from_calling_itself_finished(world):
+    assert world.train(lambda step: store.write_fence(world.root, JOB, 2, None) if step == 29 else None) == "fenced"
+    assert world.progress().weights_hash is None
+
+
+def test_a_throttled_machine_sleeps_in_proportion_to_cpu_time_not_wall_time(tmp_path):
+    store.write_fence(tmp_path / "checkpoints", JOB, 1, None)
+    world = World(tmp_path, throttle=0.25, steps=3)
+
+    def contention(step):
+        world.now += 5.0
+
+    assert world.train(contention) == "finished"
+    assert world.slept == pytest.approx([0.3, 0.3, 0.3])
+
+
+def test_a_finished_job_that_is_run_again_only_repeats_its_ending(world):
+    world.train()
+    again = World(world.root.parent, generation=2)
+    store.write_fence(again.root, JOB, 2, "1-30-0")
+    assert again.train() == "finished"
+    assert again.trained == []
+    assert again.progress().weights_hash == world.progress().weights_hash
+
+
+def test_a_damaged_newest_checkpoint_costs_steps_but_not_the_job(world, caplog):
+    world.train(lambda step: world.control.request_stop() if step == 19 else None)
+    (world.root / JOB / "manifests" / "1-20-0.json").write_bytes(b"{}")
+    target = World(world.root.parent, generation=2, manifest="1-20-0")
+    store.write_fence(target.root, JOB, 2, "1-20-0")
+    assert target.train() == "finished"
+    assert target.progress().start_step == 15
+    assert "1-20-0.json is cut or altered" in caplog.text
+
+
+def test_other_parts_than_the_checkpoint_holds_are_named(world):
+    world.train(scheduler=torch.nn.Linear(1, 1))
+    again = World(world.root.parent, generation=2)
+    store.write_fence(again.root, JOB, 2, "1-30-0")
+    with pytest.raises(StateError, match=r"holds extra, model, optimizer, rng, scheduler; the program attached extra"):
+        again.train()
+
+
+def test_a_checkpoint_folder_that_is_a_file_is_found_before_training(world):
+    blocked = World(world.root.parent)
+    (world.root.parent / "file").touch()
+    blocked.spec = dataclasses.replace(blocked.spec, checkpoint_root=str(world.root.parent / "file"))
+    with pytest.raises(CheckpointReadOnly):
+        blocked.train()
+    assert blocked.trained == []
+
+
+def test_attaching_twice_is_a_mistake(world):
+    with pytest.raises(TrainerError, match="called twice"):
+        world.train(lambda step: attach(model=world.model, optimizer=world))
+
+
+# Outside Tradewind
+
+
+def test_outside_tradewind_the_same_program_is_a_plain_loop(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = trainers.attach(model=torch.nn.Linear(1, 1), optimizer={}, steps=4)
+    seen = []
+    for number in run.batches():
+        seen.append(number)
+        run.step(0.5)
+    assert seen == [0, 1, 2, 3]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_epochs_count_passes_and_the_last_batch_may_be_smaller(tmp_path):
+    loader = torch.utils.data.DataLoader(list(range(10)), batch_size=4)
+    run = trainers.attach(model=None, optimizer=None, loader=loader, epochs=2)
+    sizes = []
+    for batch in run.batches():
+        sizes.append(len(batch))
+        run.step(0.0)
+    assert sizes == [4, 4, 2] * 2
+    assert run.total_steps == 6
+
+
+def test_several_batches_may_make_one_step():
+    loader = torch.utils.data.DataLoader(list(range(12)), batch_size=1)
+    run = trainers.attach(model=None, optimizer=None, loader=loader, steps=5)
+    batches = 0
+    for _ in run.batches():
+        batches += 1
+        if batches % 3 == 0:
+            run.step(0.0)
+    assert batches == 15
+
+
+def test_a_loop_that_never_steps_is_told_so():
+    loader = torch.utils.data.DataLoader(list(range(3)))
+    run = trainers.attach(model=None, optimizer=None, loader=loader, steps=5)
+    with pytest.raises(TrainerError, match=r"call run\.step\(loss\)"):
+        list(run.batches())
+
+
+@pytest.mark.parametrize(("ends", "message"), [({}, "when the training ends"), ({"epochs": 2}, "need a loader")])
+def test_a_loop_without_an_end_is_refused(ends, message):
+    with pytest.raises(TrainerError, match=message):
+        trainers.attach(model=None, optimizer=None, **ends)
+
+
+def test_another_process_of_the_job_cannot_attach(monkeypatch):
+    monkeypatch.setenv(SPEC_VARIABLE, "spec.json")
+    with pytest.raises(TrainerError, match="another process"):
+        trainers.attach(model=None, optimizer=None, steps=1)

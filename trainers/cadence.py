@@ -1,0 +1,43 @@
+"""When to save: periodically within a budget of overhead, and in time before a machine goes.
+
+Must not know: torch, clocks, how a save is made. All arguments are monotonic seconds.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+_SHORTEST_S = 0.5
+_LONGEST_S = 15 * 60.0
+_SLACK_S = 0.25
+
+
+@dataclass(slots=True)
+class Cadence:
+    """`max_overhead`: the part of training time that saves may take.
+
+    As CheckFreq (Mohan et al., FAST 2021, sec. 4) bounds the overhead by stretching the interval, but by what the
+    latest save really took, so that the interval shrinks again as well.
+    """
+
+    max_overhead: float
+    since_s: float
+    save_s: float | None = None
+    _steps_s: deque[float] = field(default_factory=lambda: deque(maxlen=20))
+
+    def due(self, now_s: float) -> bool:
+        """Is it time for a periodic checkpoint?"""
+        wanted = (self.save_s or 0.0) / self.max_overhead if self.max_overhead > 0 else _LONGEST_S
+        return now_s - self.since_s >= min(max(wanted, _SHORTEST_S), _LONGEST_S)
+
+    def stepped(self, wall_s: float) -> None:
+        self._steps_s.append(wall_s)
+
+    def saved(self, began_s: float, ended_s: float) -> None:
+        self.save_s = ended_s - began_s
+        self.since_s = ended_s
+
+    def must_end(self, now_s: float, deadline_s: float) -> bool:
+        """Would one more step and a save of twice the usual time pass the deadline?"""
+        return now_s + max(self._steps_s, default=0.0) + 2 * (self.save_s or 0.0) + _SLACK_S >= deadline_s

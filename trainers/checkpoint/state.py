@@ -1,0 +1,192 @@
+"""Nested training state <-> JSON and tensors, bit for bit and without pickle.
+
+JSON carries what JSON can; everything else is a tagged node {"$": tag, ...}. Tensors, arrays and bytes become
+entries of one list of tensors, referred to by place; two names of the same memory (tied weights) share an entry.
+
+Must not know: files, hashes, what the state belongs to.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy
+import torch
+
+from trainers.errors import StateError
+
+_PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+_SEQUENCES: dict[type, str] = {
+    tuple: "tuple",
+    torch.Size: "tuple",
+    set: "set",
+    frozenset: "frozenset",
+    deque: "deque",
+}
+_REBUILT: dict[str, Callable[[list[Any]], Any]] = {
+    "tuple": tuple,
+    "set": set,
+    "frozenset": frozenset,
+    "deque": deque,
+}
+
+
+@dataclass(slots=True)
+class Encoder:
+    """Collects the tensors of all that `encode` is given, each under the name where it was met first."""
+
+    tensors: list[tuple[str, torch.Tensor]] = field(default_factory=list)
+    _places: dict[tuple[object, ...], int] = field(default_factory=dict)
+
+    def encode(self, value: object, path: str) -> Any:
+        """The JSON of `value`. Raises StateError naming `path` for an object that only pickle could save."""
+        kind = type(value)
+        if value is None or kind in (bool, int, str):
+            return value
+        if kind is float:
+            assert isinstance(value, float)
+            return value if value - value == 0.0 else {"$": "float", "v": struct.pack("<d", value).hex()}
+        if kind is list:
+            return self._list(value, path)
+        if kind in _SEQUENCES:
+            return {"$": _SEQUENCES[kind], "v": self._list(value, path)}
+        if isinstance(value, dict):
+            return self._dict(value, path)
+        if isinstance(value, torch.Tensor):
+            return {"$": "tensor", "v": self._place(value, path)}
+        if isinstance(value, bytes | bytearray):
+            return {"$": kind.__name__, "v": self._raw(bytes(value), path)}
+        if isinstance(value, numpy.ndarray | numpy.generic) and value.dtype.kind in "biufc":
+            place = self._raw(numpy.ascontiguousarray(value).tobytes(), path)
+            tag = "array" if isinstance(value, numpy.ndarray) else "scalar"
+            return {"$": tag, "v": place, "dtype": value.dtype.str, "shape": list(value.shape)}
+        raise StateError(
+            f"{path} is a {kind.__module__}.{kind.__qualname__}: checkpoints hold tensors and data, no pickles",
+            hint="give it state_dict() and load_state_dict(), or keep it as numbers, text or tensors",
+        )
+
+    def _list(self, values: Any, path: str) -> list[Any]:
+        return [self.encode(item, f"{path}.{place}") for place, item in enumerate(values)]
+
+    def _dict(self, value: dict[Any, Any], path: str) -> Any:
+        tag = {dict: "dict", OrderedDict: "ordered", defaultdict: "dict", Counter: "counter"}.get(type(value))
+        if tag is None:
+            raise StateError(
+                f"{path} is a {type(value).__qualname__}, which cannot be saved without pickle",
+                hint="return a plain dict from state_dict()",
+            )
+        if tag == "dict" and all(type(key) is str and not key.startswith("$") for key in value):
+            return {key: self.encode(item, f"{path}.{key}") for key, item in value.items()}
+        keys = [self.encode(key, f"{path} (key)") for key in value]
+        pairs = list(zip(keys, (self.encode(item, f"{path}.{key}") for key, item in value.items()), strict=True))
+        node = {"$": tag, "v": pairs}
+        # torch.nn.Module.state_dict() hangs the versions of its modules on the dict.
+        if (metadata := getattr(value, "_metadata", None)) is not None:
+            node["metadata"] = self.encode(dict(metadata), f"{path} (metadata)")
+        return node
+
+    def _place(self, tensor: torch.Tensor, path: str) -> int:
+        if type(tensor) not in _PLAIN_TENSORS or tensor.layout is not torch.strided or tensor.is_quantized:
+            raise StateError(
+                f"{path} is a {type(tensor).__name__} ({tensor.layout}): only plain dense tensors can be saved",
+                hint="convert it in state_dict(), and back in load_state_dict()",
+            )
+        if tensor.is_meta:
+            raise StateError(f"{path} is on the meta device and has no values", hint="materialise it first")
+        memory = (tensor.device, tensor.untyped_storage().data_ptr(), tensor.storage_offset())
+        key = (*memory, tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.is_conj(), tensor.is_neg())
+        if tensor.numel() and key in self._places:
+            return self._places[key]
+        self._places[key] = len(self.tensors)
+        self.tensors.append((path, tensor.detach()))
+        return self._places[key]
+
+    def _raw(self, data: bytes, path: str) -> int:
+        raw = torch.empty(len(data), dtype=torch.uint8)
+        tensor_bytes(raw)[:] = data
+        self.tensors.append((path, raw))
+        return len(self.tensors) - 1
+
+
+def decode(node: Any, tensors: Sequence[torch.Tensor]) -> Any:
+    """The value that `Encoder.encode` turned into `node`, given the tensors in its order."""
+    if isinstance(node, list):
+        return [decode(item, tensors) for item in node]
+    if not isinstance(node, dict):
+        return node
+    if "$" not in node:
+        return {key: decode(item, tensors) for key, item in node.items()}
+    tag, value = node["$"], node["v"]
+    if tag == "float":
+        return struct.unpack("<d", bytes.fromhex(value))[0]
+    if tag == "tensor":
+        return tensors[value]
+    if tag in ("bytes", "bytearray"):
+        return (bytes if tag == "bytes" else bytearray)(tensor_bytes(tensors[value]))
+    if tag in ("array", "scalar"):
+        array = numpy.frombuffer(bytes(tensor_bytes(tensors[value])), node["dtype"]).reshape(node["shape"])
+        return array.copy() if tag == "array" else array[()]
+    if tag in _REBUILT:
+        return _REBUILT[tag]([decode(item, tensors) for item in value])
+    pairs = [(decode(key, tensors), decode(item, tensors)) for key, item in value]
+    if tag == "ordered":
+        ordered = OrderedDict(pairs)
+        if "metadata" in node:
+            ordered._metadata = OrderedDict(decode(node["metadata"], tensors))  # type: ignore[attr-defined]
+        return ordered
+    return Counter(dict(pairs)) if tag == "counter" else dict(pairs)
+
+
+def tensor_bytes(tensor: torch.Tensor) -> memoryview:
+    """The values of a tensor, row-major; no copy when it lies so in this host's memory."""
+    flat = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
+    return flat.view(torch.uint8).numpy().data if flat.numel() else memoryview(bytearray())
+
+
+def empty_tensor(dtype: str, shape: Sequence[int]) -> torch.Tensor:
+    """Fresh memory for a stored tensor: of its own, so that it is aligned as in the run that saved it.
+
+    Raises StateError for a dtype that this torch does not have.
+    """
+    kind = getattr(torch, dtype, None)
+    if not isinstance(kind, torch.dtype):
+        raise StateError(f"this torch has no dtype {dtype}", hint="resume with the torch that wrote it")
+    return torch.empty(tuple(shape), dtype=kind)
+
+
+def capture(part: Any) -> Any:
+    """The state of `part`: its state_dict(); of a mapping, a dict of its parts' states; plain data is its own."""
+    if hasattr(part, "state_dict"):
+        return part.state_dict()
+    return {key: capture(item) for key, item in part.items()} if isinstance(part, Mapping) else part
+
+
+def restore(part: Any, state: Any, path: str) -> None:
+    """Put a captured `state` back into `part`, in place.
+
+    Raises StateError when the checkpoint does not have what the program has, and what load_state_dict raises.
+    """
+    if hasattr(part, "load_state_dict"):
+        part.load_state_dict(state)
+        return
+    if not isinstance(part, dict):
+        raise StateError(
+            f"{path} is a {type(part).__name__}, which cannot be restored in place",
+            hint="use a dict, or an object with state_dict() and load_state_dict()",
+        )
+    for key, item in list(part.items()):
+        if not _is_part(item):
+            del part[key]
+        elif key in state:
+            restore(item, state[key], f"{path}.{key}")
+        else:
+            raise StateError(f"the checkpoint has no {path}.{key}", hint="attach what the saving run attached")
+    part.update({key: item for key, item in state.items() if key not in part})
+
+
+def _is_part(value: object) -> bool:
+    return isinstance(value, dict) or hasattr(value, "load_state_dict")

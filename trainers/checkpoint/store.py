@@ -1,0 +1,274 @@
+"""The checkpoint folder of a job: chunks, manifests and fences; which checkpoints count, and which may go.
+
+    <root>/<job>/chunks/<xxh3-128>      immutable pieces of at most 4 MiB
+    <root>/<job>/manifests/<generation>-<step>-<attempt>.json   created if absent, after every chunk of it
+    <root>/<job>/fence/<generation>     created if absent, names the manifest that the generation starts from
+
+Must not know: torch, numpy, what a tensor means. The orchestrator reads and fences through this module.
+Every function that writes raises CheckpointFull or CheckpointReadOnly.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainers.checkpoint.files import Bytes, create, named_errors, replace, sync_folder
+from trainers.checkpoint.manifest import Manifest, ManifestName
+from trainers.errors import DamagedCheckpoint, FencedError
+
+CHUNK_BYTES = 4 * 2**20
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """Generation `generation` owns the job from now on and starts from `manifest` (None: from scratch)."""
+
+    generation: int
+    manifest: str | None
+
+
+def job_folder(root: str | Path, job: str) -> Path:
+    return Path(root) / job
+
+
+def prepare(root: str | Path, job: str) -> None:
+    """Create the job's folders and prove that they can be written, before hours are spent on training."""
+    folder = job_folder(root, job)
+    with named_errors(folder):
+        for part in ("chunks", "manifests", "fence"):
+            (folder / part).mkdir(parents=True, exist_ok=True)
+            probe = folder / part / f".probe.{os.getpid()}"
+            replace(probe, b"probe")
+            probe.unlink()
+
+
+# Fences
+
+
+def fences(root: str | Path, job: str) -> list[Fence]:
+    """All fences, the newest first. Raises DamagedCheckpoint for one that cannot be read."""
+    folder = job_folder(root, job) / "fence"
+    return [_read_fence(folder / str(g)) for g in sorted(_generations(folder), reverse=True)]
+
+
+def fence(root: str | Path, job: str) -> Fence | None:
+    """The newest fence: the generation that owns the job. Raises DamagedCheckpoint."""
+    folder = job_folder(root, job) / "fence"
+    newest = max(_generations(folder), default=None)
+    return None if newest is None else _read_fence(folder / str(newest))
+
+
+def write_fence(root: str | Path, job: str, generation: int, manifest: str | None) -> None:
+    """CUTOVER: hand the job to `generation`. Repeating it with the same manifest changes nothing.
+
+    Raises FencedError when this generation already starts from another manifest, or a newer one owns the job.
+    """
+    folder = job_folder(root, job) / "fence"
+    wanted = Fence(generation, manifest)
+    newest = fence(root, job)
+    if newest is not None and newest.generation > generation:
+        if wanted in fences(root, job):
+            return
+        raise FencedError(f"generation {newest.generation} owns {job} already: {generation} is too old")
+    with named_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / str(generation)
+        created = create(path, json.dumps(dataclasses.asdict(wanted)).encode())
+        sync_folder(folder)
+    if not created and (found := _read_fence(path)) != wanted:
+        raise FencedError(f"generation {generation} of {job} starts from {found.manifest}, not {manifest}")
+
+
+def require_ownership(root: str | Path, job: str, generation: int) -> None:
+    """Raises FencedError unless the newest fence is that of `generation`."""
+    newest = max(_generations(job_folder(root, job) / "fence"), default=None)
+    if newest is None or newest < generation:
+        raise FencedError(f"generation {generation} of {job} was not given the job yet")
+    if newest > generation:
+        raise FencedError(f"generation {newest} of {job} took over from {generation}")
+
+
+def _generations(folder: Path) -> list[int]:
+    with suppress(FileNotFoundError):
+        return [int(name) for name in os.listdir(folder) if name.isdecimal()]
+    return []
+
+
+def _read_fence(path: Path) -> Fence:
+    try:
+        data = json.loads(path.read_bytes())
+        return Fence(int(data["generation"]), data["manifest"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise DamagedCheckpoint(
+            f"the fence {path} cannot be read",
+            hint='restore it: {"generation": its file name, "manifest": a name from manifests/ or null}',
+        ) from error
+
+
+# Manifests
+
+
+def manifests(root: str | Path, job: str) -> list[ManifestName]:
+    """Names of all committed checkpoints, damaged or not, counting or not, in ascending order."""
+    found = []
+    with suppress(FileNotFoundError):
+        for file in os.listdir(job_folder(root, job) / "manifests"):
+            with suppress(ValueError):
+                found.append(ManifestName.parse(file.removesuffix(".json")))
+    return sorted(found)
+
+
+def read_manifest(root: str | Path, job: str, name: ManifestName) -> Manifest:
+    """Read a manifest and check its own hash. Raises DamagedCheckpoint."""
+    path = job_folder(root, job) / "manifests" / f"{name}.json"
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        raise DamagedCheckpoint(f"the manifest {path} is missing", hint="an older checkpoint is used instead") from None
+    return Manifest.from_bytes(raw, str(path))
+
+
+def commit(root: str | Path, manifest: Manifest) -> ManifestName:
+    """Make a checkpoint exist; its chunks must be there. Returns its name: `attempt` rises until it is free.
+
+    Raises FencedError when the manifest's generation does not own the job.
+    """
+    folder = job_folder(root, manifest.job) / "manifests"
+    require_ownership(root, manifest.job, manifest.name.generation)
+    with named_errors(folder):
+        sync_folder(folder.parent / "chunks")
+        while not create(folder / f"{manifest.name}.json", manifest.to_bytes()):
+            name = dataclasses.replace(manifest.name, attempt=manifest.name.attempt + 1)
+            manifest = dataclasses.replace(manifest, name=name)
+        sync_folder(folder)
+    return manifest.name
+
+
+def counting(root: str | Path, job: str, generation: int) -> list[ManifestName]:
+    """The checkpoints that a run of `generation` may start from, the best first; none of them has been read.
+
+    They are those of the newest generation that a fence has admitted; then the one that its fence names and
+    those which that run wrote before it; and so on down the chain of fences. All else was written by a run
+    that had lost the job (a zombie) and is ignored.
+    """
+    admitted = {fence.generation: fence for fence in fences(root, job) if fence.generation <= generation}
+    names = manifests(root, job)
+    at, limit, chain = max(admitted, default=None), None, list[ManifestName]()
+    while at in admitted:
+        of_run = [name for name in names if name.generation == at and (limit is None or name <= limit)]
+        chain += reversed(of_run)
+        start = admitted[at].manifest
+        limit = ManifestName.parse(start) if start is not None else None
+        at = limit.generation if limit is not None and limit.generation < at else None
+    return chain
+
+
+def newest_counting(
+    root: str | Path,
+    job: str,
+    generation: int,
+    on_damage: Callable[[DamagedCheckpoint], None] = _LOG.warning,
+) -> str | None:
+    """Name of the newest checkpoint that counts for `generation` and verifies, every byte of it read.
+
+    Damaged ones are passed over, each told to `on_damage`. None: start from scratch.
+    """
+    for name in counting(root, job, generation):
+        try:
+            verify(root, job, name)
+        except DamagedCheckpoint as damage:
+            on_damage(damage)
+        else:
+            return str(name)
+    return None
+
+
+def verify(root: str | Path, job: str, name: ManifestName) -> Manifest:
+    """Check a checkpoint whole: the manifest's hash and every chunk's. Raises DamagedCheckpoint."""
+    manifest = read_manifest(root, job, name)
+    checked: set[str] = set()
+    for tensor in manifest.tensors:
+        for piece in tensor.pieces:
+            if piece.chunk not in checked:
+                read_chunk(root, job, piece.chunk, holder=f"{name}: {tensor.name}")
+                checked.add(piece.chunk)
+    return manifest
+
+
+# Chunks
+
+
+def write_chunk(root: str | Path, job: str, data: Bytes) -> str:
+    """Store at most CHUNK_BYTES bytes; returns the chunk's name.
+
+    Bytes that are there already are checked, not rewritten; a damaged chunk of that name is repaired.
+    """
+    name = _digest(data)
+    path = job_folder(root, job) / "chunks" / name
+    with named_errors(path):
+        if not create(path, data):
+            if path.read_bytes() != data:
+                replace(path, data)
+            # Touched, so that a collector which listed it as unreferenced leaves it alone.
+            os.utime(path)
+    return name
+
+
+def read_chunk(root: str | Path, job: str, chunk: str, holder: str) -> bytes:
+    """The bytes of a chunk, verified. Raises DamagedCheckpoint naming `holder`, which needs it."""
+    path = job_folder(root, job) / "chunks" / chunk
+    hint = "an older checkpoint is used when there is one; copy the chunk back from a replica otherwise"
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise DamagedCheckpoint(f"checkpoint {holder}: the chunk {path} is missing", hint=hint) from None
+    if _digest(data) != chunk:
+        raise DamagedCheckpoint(f"checkpoint {holder}: the chunk {path} is cut or altered", hint=hint)
+    return data
+
+
+def _digest(data: Bytes) -> str:
+    import xxhash  # an extra: the base install lists manifests and writes fences without it
+
+    return str(xxhash.xxh3_128_hexdigest(data))
+
+
+# Retention
+
+
+def collect(root: str | Path, job: str, generation: int, keep: int) -> None:
+    """Delete what no restore needs: all but the newest `keep` counting checkpoints and the one that the
+    newest fence names, then every chunk that no remaining checkpoint refers to.
+
+    Raises FencedError when `generation` does not own the job.
+    """
+    folder = job_folder(root, job)
+    # Listed before the fence is checked: what a newer owner creates after its fence is not in these.
+    names = manifests(root, job)
+    files = {entry.name: entry.stat().st_mtime_ns for entry in os.scandir(folder / "chunks")}
+    require_ownership(root, job, generation)
+    chunks: dict[str, frozenset[str]] = {}
+    for name in names:
+        with suppress(DamagedCheckpoint):
+            chunks[str(name)] = read_manifest(root, job, name).chunks()
+    readable = [str(name) for name in counting(root, job, generation) if str(name) in chunks]
+    newest = fence(root, job)
+    kept = {*readable[: max(keep, 1)], newest.manifest if newest is not None else None}
+    needed = frozenset[str]().union(*(chunks[name] for name in chunks if name in kept))
+    with named_errors(folder):
+        for name in names:
+            if str(name) not in kept:
+                (folder / "manifests" / f"{name}.json").unlink(missing_ok=True)
+        for file in files.keys() - needed:
+            with suppress(FileNotFoundError):
+                if (folder / "chunks" / file).stat().st_mtime_ns == files[file]:
+                    (folder / "chunks" / file).unlink()

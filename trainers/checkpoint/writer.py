@@ -1,0 +1,88 @@
+"""Writing one checkpoint: tensors packed into chunks, then the manifest, then the collection of old ones.
+
+Must not know: when to save, or why. The format is that of trainers.checkpoint.store.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+
+from trainers.checkpoint import store
+from trainers.checkpoint.manifest import Manifest, ManifestName, Piece, TensorEntry
+from trainers.checkpoint.state import Encoder, tensor_bytes
+
+
+def save(
+    root: str | Path,
+    job: str,
+    name: ManifestName,
+    *,
+    items: Mapping[str, Any],
+    position: Any,
+    keep: int,
+    before_commit: Callable[[], None] = lambda: None,
+) -> ManifestName:
+    """Write a checkpoint of `items` (by component) and of the data `position`, durable on return.
+
+    `before_commit` may raise to keep it from existing. Returns the name under which it was committed.
+    Raises StateError, CheckpointFull, CheckpointReadOnly and FencedError; then nothing has been committed.
+    """
+    encoder = Encoder()
+    nodes = {key: encoder.encode(value, key) for key, value in items.items()}
+    where = encoder.encode(position, "position")
+    manifest = Manifest(
+        job=job,
+        name=name,
+        world_size=1,
+        position=where,
+        items=nodes,
+        tensors=tuple(_store_tensors(root, job, encoder.tensors)),
+        versions={
+            "python": platform.python_version(),
+            "torch": str(torch.__version__),
+            "numpy": numpy.__version__,
+        },
+    )
+    before_commit()
+    committed = store.commit(root, manifest)
+    store.collect(root, job, name.generation, keep)
+    return committed
+
+
+def _store_tensors(root: str | Path, job: str, tensors: Iterable[tuple[str, torch.Tensor]]) -> Iterator[TensorEntry]:
+    """Small tensors share a chunk (a file each would cost a sync each); one that does not fit starts anew."""
+    pending: list[tuple[str, torch.Tensor, int]] = []
+    buffer = bytearray()
+
+    def flush() -> Iterator[TensorEntry]:
+        chunk = store.write_chunk(root, job, buffer) if buffer else ""
+        for path, tensor, begin in pending:
+            end = begin + tensor.numel() * tensor.element_size()
+            yield _entry(path, tensor, [Piece(chunk, begin, end)] if end > begin else [])
+        pending.clear()
+        buffer.clear()
+
+    for path, tensor in tensors:
+        data = tensor_bytes(tensor)
+        if len(buffer) + len(data) > store.CHUNK_BYTES:
+            yield from flush()
+        if len(data) <= store.CHUNK_BYTES:
+            pending.append((path, tensor, len(buffer)))
+            buffer += data
+        else:
+            pieces = []
+            for begin in range(0, len(data), store.CHUNK_BYTES):
+                part = data[begin : begin + store.CHUNK_BYTES]
+                pieces.append(Piece(store.write_chunk(root, job, part), 0, len(part)))
+            yield _entry(path, tensor, pieces)
+    yield from flush()
+
+
+def _entry(path: str, tensor: torch.Tensor, pieces: Iterable[Piece]) -> TensorEntry:
+    return TensorEntry(path, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), tuple(pieces))

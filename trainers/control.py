@@ -1,0 +1,123 @@
+"""The control directory: what the node's agent asks of a trainer, and what the trainer says of itself.
+
+    notice.json {"kind", "deadline_monotonic_s"}    this machine will be taken away
+    hold.json   {"until_monotonic_s"}               write a checkpoint and wait
+    stop        (empty)                             write a checkpoint and end
+    lease.json  {"until_monotonic_s"}               train no longer than this
+    progress.json                                   a Progress; the only file that the trainer writes
+
+Must not know: torch, who the agent is. Instants are of time.monotonic(), which is one clock per boot of a machine.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+TrainerState = Literal["starting", "restored", "training", "holding", "yielded", "finished", "failed", "fenced"]
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """The machine goes at `deadline_monotonic_s`."""
+
+    kind: str
+    deadline_monotonic_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a run says of itself. Seconds are wall seconds of this run; `manifest` is the newest checkpoint that it
+    committed or restored; `weights_hash` is set by a finished run, `error` by a failed one."""
+
+    state: TrainerState = "starting"
+    step: int = 0
+    total_steps: int | None = None
+    loss: float | None = None
+    step_wall_s: float | None = None
+    start_step: int = 0
+    manifest: str | None = None
+    manifest_step: int = 0
+    useful_s: float = 0.0
+    checkpoint_s: float = 0.0
+    weights_hash: str | None = None
+    error: str | None = None
+
+
+class ControlDirectory:
+    """Both ends of a control directory. Asking costs one stat per question while nothing has changed."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._seen: dict[str, tuple[tuple[int, int], Any]] = {}
+
+    # The trainer's questions
+
+    def notice(self) -> Notice | None:
+        data = self._read("notice.json")
+        return None if data is None else Notice(str(data["kind"]), float(data["deadline_monotonic_s"]))
+
+    def hold_until(self) -> float | None:
+        """Instant until which the trainer shall wait at a step boundary; None: it need not."""
+        return self._instant("hold.json")
+
+    def lease_until(self) -> float | None:
+        """Instant after which the trainer must not train; None: there is no lease."""
+        return self._instant("lease.json")
+
+    def stop_requested(self) -> bool:
+        return (self.path / "stop").exists()
+
+    def write_progress(self, progress: Progress) -> None:
+        self._write("progress.json", dataclasses.asdict(progress))
+
+    # The agent's side
+
+    def put_notice(self, notice: Notice) -> None:
+        self._write("notice.json", dataclasses.asdict(notice))
+
+    def put_hold(self, until_monotonic_s: float) -> None:
+        self._write("hold.json", {"until_monotonic_s": until_monotonic_s})
+
+    def clear_hold(self) -> None:
+        (self.path / "hold.json").unlink(missing_ok=True)
+
+    def put_lease(self, until_monotonic_s: float) -> None:
+        self._write("lease.json", {"until_monotonic_s": until_monotonic_s})
+
+    def request_stop(self) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        (self.path / "stop").touch()
+
+    def progress(self) -> Progress | None:
+        """The trainer's latest word; None before its first."""
+        data = self._read("progress.json")
+        return None if data is None else Progress(**data)
+
+    def _instant(self, name: str) -> float | None:
+        data = self._read(name)
+        return None if data is None else float(data["until_monotonic_s"])
+
+    def _read(self, name: str) -> Mapping[str, Any] | None:
+        path = self.path / name
+        with suppress(FileNotFoundError):
+            status = path.stat()
+            signature = (status.st_ino, status.st_mtime_ns)
+            if name not in self._seen or self._seen[name][0] != signature:
+                self._seen[name] = (signature, json.loads(path.read_bytes()))
+            return self._seen[name][1]  # type: ignore[no-any-return]
+        return None
+
+    def _write(self, name: str, data: Mapping[str, Any]) -> None:
+        """Atomic for readers; not synced, for these files mean nothing after a power loss."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        temporary = self.path / f".{name}.{secrets.token_hex(4)}"
+        temporary.write_text(json.dumps(data, allow_nan=False))
+        os.replace(temporary, self.path / name)

@@ -1,0 +1,176 @@
+"""ResumableLoader: batches whose order and random augmentation are a pure function of (seed, epoch, position).
+
+The order of an epoch is a permutation by Philox keyed with (seed, epoch). Before a sample is fetched, the
+generators of python, numpy and torch are seeded with a hash of (seed, epoch, index), and put back after the
+batch. So workers have no state, their number may differ from run to run, and the position is two integers.
+
+Must not know: checkpoints, the training loop.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterator, Mapping, Sequence, Sized
+from typing import Any
+
+import numpy
+import torch
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+)
+
+from trainers.errors import LoaderError
+from trainers.rng import seed_host, untouched_rng
+
+_TAKEN_OVER = ("num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context")
+_HINT = "use trainers.data.ResumableLoader, or a loader with state_dict() and load_state_dict()"
+
+
+class ResumableLoader:
+    """Iterating gives the rest of the present epoch; iterating again, the next one.
+
+    `options` go to torch's DataLoader (collate_fn, pin_memory, worker_init_fn ...).
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset[Any],
+        batch_size: int,
+        seed: int,
+        workers: int = 0,
+        *,
+        shuffle: bool = True,
+        drop_last: bool = False,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
+            raise LoaderError(
+                f"{type(dataset).__name__} cannot be read by index, so its position cannot be resumed exactly",
+                hint="give it __len__ and __getitem__",
+            )
+        if not isinstance(dataset, Sized):
+            raise LoaderError(f"{type(dataset).__name__} has no length", hint="give it __len__")
+        if batch_size < 1:
+            raise LoaderError(f"batch_size is {batch_size}", hint="it must be 1 or more")
+        self.dataset = dataset
+        self.batch_size = batch_size
+        self.seed = seed
+        self.workers = workers
+        self.shuffle = shuffle
+        self.drop_last = drop_last
+        self.epoch = 0
+        self.batch = 0  # batches of this epoch that have been handed out
+        self._samples = len(dataset)
+        self._options = dict(options or {})
+
+    @classmethod
+    def take_over(cls, loader: DataLoader[Any], seed: int) -> ResumableLoader:
+        """The same batches as `loader` would give, up to the order of a shuffle.
+
+        Raises LoaderError, saying why, for a loader whose position cannot be resumed exactly.
+        """
+        if isinstance(loader.dataset, IterableDataset):
+            raise LoaderError(
+                f"the loader's dataset {type(loader.dataset).__name__} is iterable: its position is its own secret",
+                hint=f"make it a map-style dataset (__len__, __getitem__), or {_HINT}",
+            )
+        sampler = loader.sampler
+        if loader.batch_size is None or type(loader.batch_sampler) is not BatchSampler:
+            raise LoaderError("the loader makes its batches in a way of its own", hint=_HINT)
+        plain_shuffle = type(sampler) is RandomSampler and not sampler.replacement and sampler._num_samples is None
+        if not plain_shuffle and type(sampler) is not SequentialSampler:
+            raise LoaderError(f"the order of a {type(sampler).__name__} cannot be resumed exactly", hint=_HINT)
+        options = {name: getattr(loader, name) for name in _TAKEN_OVER}
+        if loader.num_workers:
+            options["prefetch_factor"] = loader.prefetch_factor
+        workers = options.pop("num_workers")
+        return cls(
+            loader.dataset,
+            loader.batch_size,
+            seed,
+            workers,
+            shuffle=plain_shuffle,
+            drop_last=loader.drop_last,
+            options=options,
+        )
+
+    def __len__(self) -> int:
+        """Batches per epoch."""
+        whole, rest = divmod(self._samples, self.batch_size)
+        return whole + (1 if rest and not self.drop_last else 0)
+
+    def __iter__(self) -> Iterator[Any]:
+        batches = self._remaining()
+        # Its own generator: making an iterator draws a seed, which must not come from the program's numbers.
+        fetched = iter(
+            DataLoader(
+                _KeyedDataset(self.dataset, self.seed, self.epoch),
+                batch_sampler=batches,
+                num_workers=self.workers,
+                generator=torch.Generator(),
+                **self._options,
+            )
+        )
+        for _ in batches:
+            with untouched_rng():
+                batch = next(fetched)
+            self.batch += 1
+            yield batch
+        self.epoch, self.batch = self.epoch + 1, 0
+
+    def state_dict(self) -> dict[str, int]:
+        """The position, with what it depends on."""
+        return {
+            "epoch": self.epoch,
+            "batch": self.batch,
+            "seed": self.seed,
+            "samples": self._samples,
+            "batch_size": self.batch_size,
+        }
+
+    def load_state_dict(self, state: Mapping[str, int]) -> None:
+        """Raises LoaderError when the data or the batches have changed, for the position means nothing then."""
+        for name, present in (("samples", self._samples), ("batch_size", self.batch_size)):
+            if state[name] != present:
+                raise LoaderError(
+                    f"the checkpoint was made with {name} = {state[name]}, now it is {present}",
+                    hint="resume with the same data and batch size, or submit a new job",
+                )
+        self.seed, self.epoch, self.batch = state["seed"], state["epoch"], state["batch"]
+
+    def _remaining(self) -> list[list[int]]:
+        order: Sequence[int] = range(self._samples)
+        if self.shuffle:
+            key = numpy.array([self.seed, self.epoch], numpy.uint64)
+            order = numpy.random.Generator(numpy.random.Philox(key=key)).permutation(self._samples).tolist()
+        begins = range(self.batch * self.batch_size, len(self) * self.batch_size, self.batch_size)
+        return [list(order[begin : begin + self.batch_size]) for begin in begins]
+
+
+class _KeyedDataset(Dataset[Any]):
+    """`dataset` with every random draw of a sample keyed by (seed, epoch, index)."""
+
+    def __init__(self, dataset: Dataset[Any], seed: int, epoch: int) -> None:
+        self.dataset = dataset
+        self.seed = seed
+        self.epoch = epoch
+
+    def __getitem__(self, index: int) -> Any:
+        key = struct.pack("<QQQ", self.seed, self.epoch, index)
+        seed_host(hashlib.blake2b(key, digest_size=16).digest())
+        return self.dataset[index]
+
+
+def resumable(loader: Any, seed: int) -> Any:
+    """A loader with an exact position for what `attach` was given. Raises LoaderError saying why there is none."""
+    if hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict"):
+        return loader
+    if isinstance(loader, DataLoader):
+        return ResumableLoader.take_over(loader, seed)
+    raise LoaderError(f"a {type(loader).__name__} has no position that can be saved", hint=_HINT)

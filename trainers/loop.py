@@ -1,0 +1,111 @@
+"""Run: the training loop as the user's program sees it: batches in, a step recorded after each, an end.
+
+Outside Tradewind this is all there is; trainers.session adds what happens between the steps.
+Must not know: checkpoints, control directories, the runner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainers.data.loader import resumable
+from trainers.errors import TrainerError
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the program attached; each has state_dict() and load_state_dict(), or is a dict of such."""
+
+    model: Any
+    optimizer: Any
+    scheduler: Any = None
+    scaler: Any = None
+    loader: Any = None
+    extra: Any = None
+
+
+class Run:
+    """A training loop of `steps` steps or `epochs` passes over the loader, whichever ends first.
+
+        run = trainers.attach(model=model, optimizer=optimizer, loader=loader, steps=1000)
+        for batch in run.batches():
+            loss = ...
+            run.step(loss)
+
+    Several batches may go before one `run.step` (gradient accumulation): they are one step.
+    """
+
+    def __init__(self, parts: Parts, *, steps: int | None, epochs: int | None, seed: int, output_dir: Path) -> None:
+        if steps is None and epochs is None:
+            raise TrainerError(
+                "nothing says when the training ends",
+                hint="give attach() steps= or epochs=, or the job file train.steps",
+            )
+        if parts.loader is None and steps is None:
+            raise TrainerError("epochs need a loader", hint="give attach() loader=, or steps= instead of epochs")
+        self.parts = parts
+        self.loader = resumable(parts.loader, seed) if parts.loader is not None else None
+        self.output_dir = output_dir
+        self.steps_done = 0
+        self.epochs_done = 0
+        self._epochs = epochs
+        self._steps = steps
+
+    @property
+    def total_steps(self) -> int | None:
+        """Steps of the whole job; None when the loader has no length and only epochs were given."""
+        if self._epochs is None or not hasattr(self.loader, "__len__"):
+            return self._steps
+        of_epochs = self._epochs * len(self.loader)  # type: ignore[arg-type]
+        return of_epochs if self._steps is None else min(self._steps, of_epochs)
+
+    def batches(self) -> Iterator[Any]:
+        """The batches that remain of the job (step numbers when there is no loader).
+
+        What happens between steps (checkpoints, holds, the end of the run) happens when the next one is asked for,
+        so that all of the loop's body, also what follows `run.step`, belongs to the step.
+        """
+        self._begin()
+        fruitless = 0  # passes in a row without a step: one is usual after resuming at the end of an epoch
+        while not self._done():
+            at = self.steps_done
+            for batch in self.loader if self.loader is not None else [at]:
+                recorded = self.steps_done
+                yield batch
+                if self.steps_done > recorded:
+                    self._between_steps()
+                if self._steps is not None and self.steps_done >= self._steps:
+                    break
+            else:
+                self.epochs_done += self.loader is not None
+            fruitless = fruitless + 1 if self.steps_done == at else 0
+            if fruitless > 1:
+                raise TrainerError(
+                    "two passes over the data went by without a step",
+                    hint="call run.step(loss) after each optimizer.step(); and the loader must not be empty",
+                )
+        self._end()
+
+    def step(self, loss: Any) -> None:
+        """Record one optimizer step and its loss (a number or a tensor of one)."""
+        self.steps_done += 1
+        self._record(float(loss.detach() if hasattr(loss, "detach") else loss))
+
+    def _done(self) -> bool:
+        enough_steps = self._steps is not None and self.steps_done >= self._steps
+        return enough_steps or (self._epochs is not None and self.epochs_done >= self._epochs)
+
+    def _begin(self) -> None:
+        pass
+
+    def _record(self, loss: float) -> None:
+        pass
+
+    def _between_steps(self) -> None:
+        pass
+
+    def _end(self) -> None:
+        pass

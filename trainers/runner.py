@@ -1,0 +1,212 @@
+"""Runs one TrainerSpec in this process, from the environment it asks for to its last word in progress.json.
+
+    python -m trainers.runner SPEC.json [--standalone]
+
+Must not know: who asked. With --standalone nobody is there to hand the job over, so the runner writes the fence.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import importlib
+import inspect
+import os
+import runpy
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from trainers.checkpoint import store
+from trainers.control import ControlDirectory, TrainerState
+from trainers.desk import Desk, RunEnded, Timers, opened
+from trainers.errors import EntryError
+from trainers.journal import Journal
+from trainers.spec import (
+    CHECKPOINT_VARIABLE,
+    CONTROL_VARIABLE,
+    OUTPUT_VARIABLE,
+    SPEC_VARIABLE,
+    TrainerSpec,
+)
+
+_LONGEST_ERROR = 20_000  # characters of a traceback in progress.json; the log has all of it
+
+
+def execute(spec: TrainerSpec, *, timers: Timers | None = None) -> TrainerState:
+    """Run the job's code to its end, whatever that is, and report it; never raises for what that code does.
+
+    Changes this process for good (environment, folder, threads, generators), so: one run per process. Standard
+    output and error go to `<run folder>/log`. Raises OSError when the run folder itself cannot be written.
+    """
+    timers = timers or Timers()
+    control = ControlDirectory(spec.control_dir)
+    journal = Journal(control, timers.monotonic)
+    journal.enter("starting")
+    desk = Desk(spec, control, journal, timers)
+    with _captured(journal.folder / "log"), opened(desk):
+        try:
+            _enter_environment(spec, journal.folder)
+            _call(spec)
+            if desk.session is not None:
+                desk.session.finish()
+            else:
+                journal.enter("finished")
+        except RunEnded as end:
+            journal.enter(end.state)
+        except BaseException as error:  # also SystemExit and KeyboardInterrupt: a run always has a last word
+            text = "".join(traceback.format_exception(error.with_traceback(_of_the_job(error))))
+            sys.stderr.write(text)
+            journal.enter("failed", error=text[-_LONGEST_ERROR:])
+    journal.close()
+    return journal.progress.state
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit code: 0 finished or yielded, 1 failed, 3 fenced."""
+    parser = argparse.ArgumentParser(prog="python -m trainers.runner", description="Run one trainer spec.")
+    parser.add_argument("spec", type=Path, help="JSON file of a TrainerSpec")
+    parser.add_argument("--standalone", action="store_true", help="nobody else hands the job over")
+    options = parser.parse_args(arguments)
+    spec = TrainerSpec.load(options.spec)
+    if options.standalone:
+        _take_over(spec)
+    state = execute(spec)
+    sys.stderr.write(f"{state}: {Path(spec.control_dir) / 'progress.json'}\n")
+    return {"finished": 0, "yielded": 0, "fenced": 3}.get(state, 1)
+
+
+def _take_over(spec: TrainerSpec) -> None:
+    owner = store.fence(spec.checkpoint_root, spec.job_id)
+    if owner is None or owner.generation < spec.generation:
+        start = spec.manifest or store.newest_counting(spec.checkpoint_root, spec.job_id, spec.generation)
+        store.write_fence(spec.checkpoint_root, spec.job_id, spec.generation, start)
+
+
+def _enter_environment(spec: TrainerSpec, run_folder: Path) -> None:
+    saved = run_folder / "spec.json"
+    if not saved.exists():
+        spec.save(saved)
+    Path(spec.output_dir).mkdir(parents=True, exist_ok=True)
+    os.environ.update(
+        {
+            **spec.env,
+            SPEC_VARIABLE: str(saved),
+            CONTROL_VARIABLE: spec.control_dir,
+            OUTPUT_VARIABLE: spec.output_dir,
+            CHECKPOINT_VARIABLE: str(store.job_folder(spec.checkpoint_root, spec.job_id)),
+            "OMP_NUM_THREADS": str(spec.threads),
+            "MKL_NUM_THREADS": str(spec.threads),
+        }
+    )
+    if not Path(spec.workdir).is_dir():
+        raise EntryError(f"the folder {spec.workdir} does not exist", hint="correct train.workdir")
+    os.chdir(spec.workdir)
+    sys.path.insert(0, str(Path(spec.workdir).resolve()))
+    _prepare_torch(spec)
+
+
+def _prepare_torch(spec: TrainerSpec) -> None:
+    # cuBLAS reads it when it starts; without it torch refuses to be deterministic on CUDA.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        raise EntryError("torch is not installed here", hint="pip install 'tradewind[train]'") from error
+    from trainers.rng import seed_all
+
+    torch.set_num_threads(spec.threads)
+    torch.use_deterministic_algorithms(spec.deterministic)
+    torch.backends.cudnn.benchmark = not spec.deterministic
+    seed_all(spec.seed)
+
+
+def _call(spec: TrainerSpec) -> None:
+    try:
+        if spec.entry is not None:
+            _entry(spec.entry, spec.args)(**spec.args)
+        elif spec.script is not None:
+            _run_script(spec.script, spec.args)
+        else:
+            raise EntryError("there is nothing to run", hint="give train.entry or train.script")
+    except SystemExit as end:
+        if end.code:
+            raise
+
+
+def _entry(entry: str, args: Any) -> Callable[..., object]:
+    """The function `module:function`, checked to take `args`. Raises EntryError."""
+    module_name, _, name = entry.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise
+        present = sorted(path.stem for path in Path().glob("*.py"))
+        raise EntryError(
+            f"train.entry: there is no module {module_name} in {Path().resolve()}",
+            hint=_suggestion(module_name, present),
+        ) from None
+    function = getattr(module, name, None)
+    if not callable(function):
+        functions = [n for n, v in vars(module).items() if inspect.isfunction(v) and v.__module__ == module_name]
+        raise EntryError(
+            f"train.entry: {module.__file__} has no function {name or '(empty)'}",
+            hint=_suggestion(name, functions),
+        )
+    try:
+        inspect.signature(function).bind(**args)
+    except TypeError as error:
+        raise EntryError(
+            f"train.args do not fit {entry}{inspect.signature(function)}: {error}", hint="correct train.args"
+        ) from None
+    return function  # type: ignore[no-any-return]
+
+
+def _run_script(script: str, args: Any) -> None:
+    if not Path(script).is_file():
+        present = sorted(path.name for path in Path().glob("*.py"))
+        raise EntryError(f"train.script: there is no {Path(script).resolve()}", hint=_suggestion(script, present))
+    sys.argv = [script, *(part for key, value in args.items() for part in (f"--{key}", str(value)))]
+    runpy.run_path(script, run_name="__main__")
+
+
+def _suggestion(wanted: str, present: list[str]) -> str:
+    close = difflib.get_close_matches(wanted, present, n=1)
+    if close:
+        return f"did you mean {close[0]}?"
+    return f"there is: {', '.join(present)}" if present else "there is nothing of that kind"
+
+
+def _of_the_job(error: BaseException) -> Any:
+    """The traceback without this module's own frames, which tell the job's author nothing."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_frame.f_code.co_filename == __file__:
+        frame = frame.tb_next
+    return frame or error.__traceback__
+
+
+@contextmanager
+def _captured(log: Path) -> Iterator[None]:
+    """Append all output of this process, of C libraries and of its children as well, to `log`."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    streams, copies = (sys.stdout, sys.stderr), (os.dup(1), os.dup(2))
+    with log.open("a", buffering=1) as file:
+        for descriptor in (1, 2):
+            os.dup2(file.fileno(), descriptor)
+        sys.stdout = sys.stderr = file
+        try:
+            yield
+        finally:
+            sys.stdout, sys.stderr = streams
+            for descriptor, copy in zip((1, 2), copies, strict=True):
+                os.dup2(copy, descriptor)
+                os.close(copy)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,267 @@
+"""Session: a Run under Tradewind. It restores, waits for its turn, saves, and obeys the control directory.
+
+Must not know: who wrote the control directory, clouds, money. `attach` is the one function that programs call.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from trainers.cadence import Cadence
+from trainers.checkpoint import store
+from trainers.checkpoint.manifest import ManifestName
+from trainers.checkpoint.reader import Loaded, load_newest, weights_hash
+from trainers.checkpoint.state import capture, restore
+from trainers.checkpoint.writer import save
+from trainers.desk import Desk, RunEnded, present_desk
+from trainers.errors import FencedError, StateError, TrainerError
+from trainers.loop import Parts, Run
+from trainers.rng import capture_rng, restore_rng
+from trainers.spec import OUTPUT_VARIABLE, SPEC_VARIABLE
+
+_POLL_S = 0.02
+
+
+def attach(
+    *,
+    model: Any,
+    optimizer: Any,
+    scheduler: Any = None,
+    scaler: Any = None,
+    loader: Any = None,
+    extra: dict[str, Any] | None = None,
+    steps: int | None = None,
+    epochs: int | None = None,
+) -> Run:
+    """Hand the parts of a training loop to Tradewind; call it once, when all of them are built.
+
+    `extra`: more that must survive, by name: objects with state_dict() and load_state_dict(), or plain data
+    (restored in place). Several models or optimizers go in a dict. Under Tradewind the job file's steps or epochs
+    win over `steps` and `epochs`; outside ($TRADEWIND_SPEC is not set) the program needs one of them and runs as
+    a plain loop. Raises TrainerError, LoaderError.
+    """
+    parts = Parts(model, optimizer, scheduler, scaler, loader, extra)
+    desk = present_desk()
+    if desk is not None:
+        if desk.session is not None:
+            raise TrainerError("attach() was called twice", hint="call it once, with all the parts")
+        if desk.spec.steps is not None or desk.spec.epochs is not None:
+            steps, epochs = desk.spec.steps, desk.spec.epochs
+        desk.session = Session(parts, steps=steps, epochs=epochs, desk=desk)
+        return desk.session
+    if SPEC_VARIABLE in os.environ:
+        raise TrainerError(
+            "attach() was called in another process than the one that runs the job",
+            hint="call it in the process of train.entry; by hand: python -m trainers.runner SPEC.json",
+        )
+    output_dir = Path(os.environ.get(OUTPUT_VARIABLE, "."))
+    return Run(parts, steps=steps, epochs=epochs, seed=0, output_dir=output_dir)
+
+
+class Session(Run):
+    """One run of a job. Ends early by RunEnded."""
+
+    def __init__(self, parts: Parts, *, steps: int | None, epochs: int | None, desk: Desk) -> None:
+        self._spec = desk.spec
+        super().__init__(parts, steps=steps, epochs=epochs, seed=desk.spec.seed, output_dir=Path(desk.spec.output_dir))
+        self._control = desk.control
+        self._journal = desk.journal
+        self._timers = desk.timers
+        self._cadence = Cadence(desk.spec.max_overhead, desk.timers.monotonic())
+        self._restored: Loaded | None = None
+        self._saved_step: int | None = None
+        self._began_s = self._began_cpu_s = 0.0  # where the present step began
+
+    def finish(self) -> None:
+        """The program has returned: secure its last state and say so. Raises CheckpointError."""
+        if self._saved_step is not None:
+            self._require_ownership()
+            self._save_once()
+        digest = weights_hash(self.parts.model)
+        self._journal.enter("finished", weights_hash=digest, total_steps=self.steps_done)
+
+    # The hooks of Run
+
+    def _begin(self) -> None:
+        store.prepare(self._spec.checkpoint_root, self._spec.job_id)
+        self._restore(self._spec.manifest)
+        self._journal.enter("restored", total_steps=self.total_steps)
+        self._await_fence()
+        if self._restored is not None:
+            restore_rng(self._restored.items["rng"])
+            self._restored = None
+        self._saved_step = self.steps_done if self._journal.progress.manifest else -1
+        self._cadence.since_s = self._timers.monotonic()
+        self._journal.enter("training")
+        self._mark()
+
+    def _record(self, loss: float) -> None:
+        self._journal.step(self.steps_done, loss)
+
+    def _between_steps(self) -> None:
+        self._pace()
+        self._require_ownership()
+        if not self._done():
+            self._obey()
+            if self._cadence.due(self._timers.monotonic()):
+                self._save_once()
+        self._mark()
+
+    def _end(self) -> None:
+        self._save_once()
+
+    # Between two steps
+
+    def _pace(self) -> None:
+        """Sleep the rest of the step on a slower machine; by CPU time, so that a busy host changes nothing."""
+        cpu_s = self._timers.cpu() - self._began_cpu_s
+        if self._spec.throttle < 1:
+            self._timers.sleep(cpu_s * (1 / self._spec.throttle - 1))
+        wall_s = self._timers.monotonic() - self._began_s
+        self._cadence.stepped(wall_s)
+        before = self._journal.progress
+        smooth = wall_s if before.step_wall_s is None else 0.9 * before.step_wall_s + 0.1 * wall_s
+        self._journal.update(step_wall_s=smooth, useful_s=before.useful_s + wall_s)
+
+    def _mark(self) -> None:
+        self._began_s, self._began_cpu_s = self._timers.monotonic(), self._timers.cpu()
+
+    def _obey(self) -> None:
+        if self._control.stop_requested():
+            self._yield()
+        if self._holding():
+            self._save_once()
+            self._journal.enter("holding")
+            self._wait_while(self._holding)
+            self._journal.enter("training")
+        notice = self._control.notice()
+        if notice is not None:
+            if self._cadence.save_s is None:
+                self._save_once()  # secures the work at once, and shows how long a save takes here
+            if self._notice_is_due():
+                self._yield()
+
+    def _holding(self) -> bool:
+        until = self._control.hold_until()
+        return until is not None and self._timers.monotonic() < until
+
+    def _notice_is_due(self) -> bool:
+        notice = self._control.notice()
+        now = self._timers.monotonic()
+        return notice is not None and self._cadence.must_end(now, notice.deadline_monotonic_s)
+
+    def _yield(self) -> None:
+        self._save_once()
+        raise RunEnded("yielded")
+
+    # Ownership
+
+    def _require_ownership(self) -> None:
+        """Raises RunEnded when a newer generation owns the job, or the lease has lapsed."""
+        self._require_lease()
+        try:
+            store.require_ownership(self._spec.checkpoint_root, self._spec.job_id, self._spec.generation)
+        except FencedError:
+            raise RunEnded("fenced") from None
+
+    def _require_lease(self) -> None:
+        until = self._control.lease_until()
+        if until is not None and self._timers.monotonic() >= until:
+            raise RunEnded("fenced")
+
+    def _owner(self) -> int:
+        fence = store.fence(self._spec.checkpoint_root, self._spec.job_id)
+        return 0 if fence is None else fence.generation
+
+    def _await_fence(self) -> None:
+        """Wait until the job is handed to this generation; it may start from another checkpoint than foreseen."""
+        self._wait_while(lambda: self._owner() < self._spec.generation)
+        fence = store.fence(self._spec.checkpoint_root, self._spec.job_id)
+        if fence is None or fence.generation != self._spec.generation:
+            raise RunEnded("fenced")
+        restored = self._restored.name if self._restored is not None else None
+        if restored is not None and restored.generation == self._spec.generation:
+            return
+        if fence.manifest != (str(restored) if restored is not None else None):
+            if fence.manifest is None:
+                raise StateError(
+                    f"the job is to start from scratch, but {restored} was restored",
+                    hint="submit it as a new job, or remove its checkpoint folder",
+                )
+            self._restore(fence.manifest)
+
+    def _wait_while(self, condition: Any) -> None:
+        while condition():
+            self._require_lease()
+            if self._owner() > self._spec.generation:
+                raise RunEnded("fenced")
+            if self._control.stop_requested() or self._notice_is_due():
+                raise RunEnded("yielded")
+            self._timers.sleep(_POLL_S)
+
+    # Checkpoints
+
+    def _restore(self, start: str | None) -> None:
+        loaded = load_newest(self._spec.checkpoint_root, self._spec.job_id, self._spec.generation, start)
+        if loaded is None:
+            return
+        parts = self._captured_parts()
+        if loaded.items.keys() != {*parts, "rng"}:
+            raise StateError(
+                f"checkpoint {loaded.name} holds {', '.join(sorted(loaded.items))}; the program attached "
+                f"{', '.join(sorted(parts))}",
+                hint="attach the same parts as the run that saved it",
+            )
+        for name, part in parts.items():
+            restore(part, loaded.items[name], name)
+        if self.loader is not None:
+            restore(self.loader, loaded.position["loader"], "loader")
+        self.epochs_done = loaded.position["epochs_done"]
+        self.steps_done = loaded.name.step
+        self._restored = loaded
+        self._journal.update(
+            step=self.steps_done,
+            start_step=self.steps_done,
+            manifest=str(loaded.name),
+            manifest_step=loaded.name.step,
+        )
+
+    def _save_once(self) -> None:
+        """Write a checkpoint of the present step unless there is one."""
+        if self._saved_step == self.steps_done:
+            return
+        began_s = self._timers.monotonic()
+        spec = self._spec
+        position: dict[str, Any] = {"steps_done": self.steps_done, "epochs_done": self.epochs_done}
+        if self.loader is not None:
+            position["loader"] = self.loader.state_dict()
+        try:
+            name = save(
+                spec.checkpoint_root,
+                spec.job_id,
+                ManifestName(spec.generation, self.steps_done, spec.attempt),
+                items={**{n: capture(p) for n, p in self._captured_parts().items()}, "rng": capture_rng()},
+                position=position,
+                keep=spec.keep,
+                before_commit=self._require_lease,
+            )
+        except FencedError:
+            raise RunEnded("fenced") from None
+        ended_s = self._timers.monotonic()
+        self._saved_step = self.steps_done
+        self._cadence.saved(began_s, ended_s)
+        spent_s = self._journal.progress.checkpoint_s + ended_s - began_s
+        self._journal.update(manifest=str(name), manifest_step=name.step, checkpoint_s=spent_s)
+
+    def _captured_parts(self) -> dict[str, Any]:
+        parts = self.parts
+        named = {
+            "model": parts.model,
+            "optimizer": parts.optimizer,
+            "scheduler": parts.scheduler,
+            "scaler": parts.scaler,
+            "extra": parts.extra,
+        }
+        return {name: part for name, part in named.items() if part is not None}
