@@ -1,4 +1,5 @@
-# `make demo` and `make test` each work on a fresh machine: they make .venv, install, and go.
+# `make demo` and `make test` each work on a fresh machine: they make .venv, install, and go. After the installation
+# neither needs a network. Another interpreter: make test PYTHON=python3.12. More for pytest: make unit ARGS='-k store'.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,37 +8,47 @@ STAMP := $(VENV)/.installed
 # Python must be free to cache byte code: recompiling Ray and torch costs seconds at each process start.
 unexport PYTHONDONTWRITEBYTECODE
 export RAY_USAGE_STATS_ENABLED := 0
+export PIP_NO_INPUT := 1
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test setup lint types contracts unit docs clean
+.PHONY: demo test setup browser lint types contracts unit docs benchmarks clean
 
 demo: setup ## the main job, end to end, on this machine
 	$(BIN)/python -m examples.demo $(ARGS)
 
-test: setup lint types contracts unit ## the whole gate
+test: setup browser lint types contracts unit ## the whole gate
 
 setup: $(STAMP)
 
+# pip byte-compiles what it installs, whatever PYTHONDONTWRITEBYTECODE says.
 $(STAMP): pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	$(BIN)/python -m compileall -q -j 0 $(VENV)/lib || true
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Tradewind needs Python 3.11 or newer; name one: make PYTHON=python3.12" >&2; exit 1; }
+	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -c constraints.txt -e '.[dev]'
 	touch $(STAMP)
 
-lint:
+browser: setup
+	$(BIN)/python -m scripts.browser
+
+lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types:
+types: setup
 	$(BIN)/mypy
 
-contracts:
+contracts: setup
 	$(BIN)/lint-imports
 
-unit:
+unit: setup
 	$(BIN)/pytest $(ARGS)
 
 docs: setup ## write the generated pages of docs/ anew
 	$(BIN)/python -m scripts.gen_docs
+
+benchmarks: setup ## every claim of the documents, measured
+	for script in benchmarks/[a-z]*.py; do $(BIN)/python $$script || exit 1; done
 
 clean:
 	rm -rf $(VENV) .demo .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build

@@ -9,13 +9,17 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from scripts.page_cli import cli_page
 from scripts.page_configuration import configuration_page
+from scripts.page_exit_codes import exit_codes_page
 from scripts.page_job_file import job_file_page
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES: Sequence[tuple[str, Callable[[], str]]] = (
     ("docs/job-file.md", job_file_page),
     ("docs/configuration.md", configuration_page),
+    ("docs/cli.md", cli_page),
+    ("docs/exit-codes.md", exit_codes_page),
 )
 
 

@@ -16,7 +16,7 @@ import runpy
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from trainers.spec import (
     TrainerSpec,
 )
 
+TURN_POLL_S = 0.02
 _LONGEST_ERROR = 20_000  # characters of a traceback in progress.json; the log has all of it
 
 
@@ -47,9 +48,11 @@ def execute(spec: TrainerSpec, *, timers: Timers | None = None) -> TrainerState:
     journal = Journal(control, timers.monotonic)
     journal.enter("starting")
     desk = Desk(spec, control, journal, timers)
-    with _captured(journal.folder / "log"), opened(desk):
+    with closing(journal), _captured(journal.folder / "log"), opened(desk):
         try:
             _enter_environment(spec, journal.folder)
+            if spec.manifest is None:
+                _await_turn(desk)
             _call(spec)
             if desk.session is not None:
                 desk.session.finish()
@@ -61,7 +64,6 @@ def execute(spec: TrainerSpec, *, timers: Timers | None = None) -> TrainerState:
             text = "".join(traceback.format_exception(error.with_traceback(_of_the_job(error))))
             sys.stderr.write(text)
             journal.enter("failed", error=text[-_LONGEST_ERROR:])
-    journal.close()
     return journal.progress.state
 
 
@@ -84,6 +86,29 @@ def _take_over(spec: TrainerSpec) -> None:
     if owner is None or owner.generation < spec.generation:
         start = spec.manifest or store.newest_counting(spec.checkpoint_root, spec.job_id, spec.generation)
         store.write_fence(spec.checkpoint_root, spec.job_id, spec.generation, start)
+
+
+def _await_turn(desk: Desk) -> None:
+    """Without a checkpoint there is nothing to restore, so the job may wait for its fence here, before any of its code.
+
+    A program that never calls attach() has no other moment at which it could wait for its turn.
+    """
+    spec, control = desk.spec, desk.control
+    store.prepare(spec.checkpoint_root, spec.job_id)
+    desk.journal.enter("restored")
+    while True:
+        owner = store.fence(spec.checkpoint_root, spec.job_id)
+        if owner is not None and owner.generation >= spec.generation:
+            break
+        until = control.lease_until()
+        if until is not None and desk.timers.monotonic() >= until:
+            raise RunEnded("fenced")
+        if control.stop_requested():
+            raise RunEnded("yielded")
+        desk.timers.sleep(TURN_POLL_S)
+    if owner.generation > spec.generation:
+        raise RunEnded("fenced")
+    desk.journal.enter("training")
 
 
 def _enter_environment(spec: TrainerSpec, run_folder: Path) -> None:
@@ -120,7 +145,6 @@ def _prepare_torch(spec: TrainerSpec) -> None:
 
     torch.set_num_threads(spec.threads)
     torch.use_deterministic_algorithms(spec.deterministic)
-    torch.backends.cudnn.benchmark = not spec.deterministic
     seed_all(spec.seed)
 
 

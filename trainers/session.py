@@ -13,7 +13,7 @@ from trainers.cadence import Cadence
 from trainers.checkpoint import store
 from trainers.checkpoint.manifest import ManifestName
 from trainers.checkpoint.reader import Loaded, load_newest, weights_hash
-from trainers.checkpoint.state import capture, restore
+from trainers.checkpoint.state import capture, is_part, restore
 from trainers.checkpoint.writer import save
 from trainers.desk import Desk, RunEnded, present_desk
 from trainers.errors import FencedError, StateError, TrainerError
@@ -66,6 +66,12 @@ class Session(Run):
     def __init__(self, parts: Parts, *, steps: int | None, epochs: int | None, desk: Desk) -> None:
         self._spec = desk.spec
         super().__init__(parts, steps=steps, epochs=epochs, seed=desk.spec.seed, output_dir=Path(desk.spec.output_dir))
+        for name, part in self._captured_parts().items():
+            if not is_part(part):
+                raise StateError(
+                    f"attach() was given a {type(part).__name__} as {name}, which cannot be saved and restored",
+                    hint="give it state_dict() and load_state_dict(), or put it in a dict",
+                )
         self._control = desk.control
         self._journal = desk.journal
         self._timers = desk.timers

@@ -17,16 +17,28 @@ from rich.console import Console
 from examples.demo.checks import Reference, problems
 from examples.demo.director import Director
 from examples.demo.screen import Screen, closing_table
-from orchestrator.client import Client
-from orchestrator.config import load_config
-from orchestrator.engine.world import open_world
+from orchestrator import Client
+from orchestrator.config import Config, load_config
+from orchestrator.engine.world import World, open_world
 from orchestrator.errors import TradewindError
-from orchestrator.model import TERMINAL
-from orchestrator.services.lifecycle import down
+from orchestrator.model import TERMINAL, Event
+from orchestrator.services.views import ReportView
 
 EXAMPLES = Path(__file__).resolve().parent.parent
 JOBS = ("gpt", "convnet", "lstm")
 LIMIT_S = 300.0
+STYLES = {
+    "plan.decided": "bold",
+    "migration.cutover": "cyan",
+    "job.finished": "bold green",
+    "run.lost": "yellow",
+    "run.preempted": "yellow",
+    "instance.notice": "yellow",
+    "migration.aborted": "yellow",
+    "run.failed": "red",
+    "job.failed": "bold red",
+}
+QUIET = {"migration.ready", "migration.transfer", "migration.restore", "migration.verify", "migration.done"}
 
 
 def main() -> int:
@@ -36,78 +48,130 @@ def main() -> int:
     parser.add_argument("--record", type=Path, help="also write the closing picture to this SVG file")
     options = parser.parse_args()
     state = options.state.resolve()
+    # the control plane is a process of its own: it reads the same settings from the environment
     os.environ["TRADEWIND_STATE_DIR"] = str(state)
     os.environ["TRADEWIND_PROVIDERS_LOCAL_SEED"] = str(options.seed)
     os.environ["TRADEWIND_PROVIDERS_LOCAL_HAZARD"] = "false"  # the director decides who is preempted
-    console = Console(record=options.record is not None, width=120 if options.record else None)
-    config = load_config()
-    if state.exists():  # an earlier demo that was cut off may have left machines up
-        down(config, progress=lambda _: None, force=True)
-        shutil.rmtree(state)
-    console.print(
-        f"Tradewind demo: three jobs on the [bold]local[/] provider, a cloud on this machine whose market is "
-        f"[bold]simulated[/] (seed {options.seed}, {config.providers.local.clock_factor:.0f} market seconds a second)."
-    )
+    console = Console(record=options.record is not None, width=132 if options.record else None)
     started = time.monotonic()
     try:
-        return play(config, console, options.record, started)
+        config = load_config()
+        if state.exists():  # an earlier demo that was cut off may have left machines up
+            with Client(config) as client:
+                client.down(force=True)
+            shutil.rmtree(state)
+        console.print(
+            "Three jobs on the [bold]local[/] provider: a cloud on this machine, whose market is [bold]simulated[/] "
+            f"(seed {options.seed}, {config.providers.local.clock_factor:.0f} market seconds in one)."
+        )
+        return Demo(config, console, started).play(options.record)
     except TradewindError as error:
-        console.print(f"[red]demo failed:[/] {error}" + (f"\nhint: {error.hint}" if error.hint else ""))
+        console.print(f"[red]the demo failed:[/] {error}" + (f"\nhint: {error.hint}" if error.hint else ""))
         return error.exit_code
-    finally:
-        down(config, progress=lambda _: None, force=True)
+    except KeyboardInterrupt:
+        console.print("interrupted; everything that was started is ended")
+        return 130
 
 
-def play(config: object, console: Console, record: Path | None, started: float) -> int:
-    """The whole demo on an empty state folder."""
-    settings = load_config()
-    world = open_world(settings)
-    specs = []
-    references: list[Reference] = []
-    try:
-        with Client(settings) as client, Screen(console) as screen:
-            specs = [client.load(EXAMPLES / f"{name}.yaml") for name in JOBS]
-            client.up(progress=lambda message: screen.line(message, style="dim"))
-            for spec in specs:
-                accepted = client.submit(spec)
-                screen.line(f"submitted {spec.name}: {accepted.message}", at_ms=world.clock.now_ms())
-            references = [Reference.start(spec, world.state_dir / "reference") for spec in specs]
-            director = Director(
-                world,
-                lambda message: screen.line(f"cloud: {message}", style="magenta", at_ms=world.clock.now_ms()),
-                *JOBS,
+class Demo:
+    """One play on an empty state folder."""
+
+    def __init__(self, config: Config, console: Console, started: float) -> None:
+        self._config = config
+        self._console = console
+        self._started = started
+        self._references: list[Reference] = []
+
+    def play(self, record: Path | None) -> int:
+        """Returns the exit code."""
+        world = open_world(self._config)
+        try:
+            with Client(self._config) as client:
+                try:
+                    with Screen(self._console) as screen:
+                        done = self._watch(client, world, screen)
+                        report = client.report()
+                finally:
+                    client.down(force=True)
+            if record is not None:
+                self._console.print(screen.view())
+            return self._close(world, done, report, record)
+        finally:
+            for reference in self._references:
+                reference.process.kill()
+                reference.process.wait()
+            world.close()
+
+    def _watch(self, client: Client, world: World, screen: Screen) -> set[str]:
+        """Submit, let things happen, show them, until every job has ended and every machine is booked."""
+        specs = [client.load(EXAMPLES / f"{name}.yaml") for name in JOBS]
+        client.up(progress=lambda message: screen.line(message, style="dim"))
+        for spec in specs:
+            client.submit(spec)
+        self._references = [Reference.start(spec, world.state_dir / "reference") for spec in specs]
+
+        def say(message: str) -> None:
+            screen.line(f"the cloud: {message}", style="magenta", at_ms=world.clock.now_ms())
+
+        director = Director(world, say)
+        last: str | None = None
+        while True:
+            last = self._tell(world, screen, last)
+            jobs = client.jobs(ended=True).jobs
+            elapsed = time.monotonic() - self._started
+            pace = f"market time runs {world.clock.factor:.0f}x (simulated)"
+            screen.jobs(jobs, f"Tradewind demo  {elapsed:.0f} s  {pace}")
+            with world.store.read() as tx:
+                busy = tx.unsettled_runs()
+            if (all(job.state in TERMINAL for job in jobs) and not busy) or elapsed > LIMIT_S:
+                break
+            director.act()
+            time.sleep(0.25)
+        screen.line("all jobs have ended; waiting for the reference runs without interruption", style="dim")
+        for reference in self._references:
+            reference.process.wait(timeout=max(1.0, LIMIT_S - (time.monotonic() - self._started)))
+        return director.done
+
+    def _tell(self, world: World, screen: Screen, last: str | None) -> str | None:
+        with world.store.read() as tx:
+            fresh: list[Event] = tx.events(after_id=last)
+            names = {job.id: job.name for job in tx.jobs()}
+        for event in fresh:
+            last = event.id
+            if event.kind not in QUIET:
+                name = names.get(event.job_id or "", "")
+                screen.line(f"{name:8} {event.message}", style=STYLES.get(event.kind, ""), at_ms=event.at_ms)
+        return last
+
+    def _close(self, world: World, done: set[str], report: ReportView, record: Path | None) -> int:
+        found = list(problems(world, self._references))
+        found += [
+            f"the incident {name!r} was not survived by any job"
+            for name in ("sale", "notice", "crash")
+            if name not in done
+        ]
+        self._console.print(closing_table(report.jobs))
+        elapsed = time.monotonic() - self._started
+        if found:
+            for problem in found:
+                self._console.print(f"[red]FAILED[/] {problem}", soft_wrap=True)
+        else:
+            self._console.print(
+                f"[green]All checks hold[/] after {elapsed:.0f} s: every job finished; every loss and the "
+                "final weights equal an uninterrupted run's bit for bit; the ledger's entries sum to the cloud's bills "
+                "to the nano-dollar; no process was left behind."
             )
-            last_event: str | None = None
-            while True:
-                for event in client.events(after_id=last_event).events:
-                    last_event = event.id
-                    name = next((spec.name for spec in specs if event.job_id and spec.name), "")
-                    with world.store.read() as tx:
-                        name = tx.job(event.job_id).name if event.job_id else ""
-                    style = "bold" if event.kind in ("plan.decided", "job.finished") else ""
-                    screen.line(f"{name}: {event.message}", style=style, at_ms=event.at_ms)
-                jobs = client.jobs().jobs
-                elapsed = time.monotonic() - started
-                screen.jobs(jobs, f"Tradewind demo, {elapsed:.0f} s; market time {world.clock.factor:.0f}x (simulated)")
-                director.act()
-                if all(job.state in TERMINAL for job in jobs) or elapsed > LIMIT_S:
-                    break
-                time.sleep(0.2)
-            screen.line("ending machines and control plane; waiting for the reference runs", style="dim")
-            wait_for_books(world)
-            for reference in references:
-                reference.process.wait(timeout=max(1.0, LIMIT_S - (time.monotonic() - started)))
-            if console.record:
-                console.print(screen.view())
-            reports = client.report().jobs
-            client.down(progress=lambda _: None)
-        return close(console, record, world, references, director, reports, started)
-    finally:
-        for reference in references:
-            reference.process.kill()
-            reference.process.wait()
-        world.close()
+        state = world.state_dir
+        shown = state.relative_to(Path.cwd()) if state.is_relative_to(Path.cwd()) else state
+        self._console.print(
+            f"Ask why: [bold]TRADEWIND_STATE_DIR={shown} .venv/bin/tradewind explain gpt[/]   "
+            f"(also: queue, events, logs, report --html out.html)",
+            soft_wrap=True,
+        )
+        if record is not None:
+            self._console.save_svg(str(record), title="make demo")
+        return 1 if found else 0
 
 
-def wait_for_books(world: object) -> None:
-    """Until every instance is confirmed gone and booked."""
+if __name__ == "__main__":
+    sys.exit(main())

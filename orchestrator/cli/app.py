@@ -3,8 +3,6 @@
 Loads nothing heavy: each command imports the SDK when it is called, so that `tradewind --help` stays quick.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import traceback

@@ -1,7 +1,5 @@
 """`migrate`, `pause`, `resume`, `cancel`: a user's orders; the control plane carries them out."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -72,7 +70,7 @@ def cancel(
         _show(out, client.cancel(view.id))
 
 
-def _show(out: Output, accepted: Accepted) -> None:
+def _show(out: Output, accepted: "Accepted") -> None:
     out.show(accepted)
     if not accepted.control_plane:
         out.note("warning: no control plane runs here; it will be done after: tradewind up")

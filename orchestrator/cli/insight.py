@@ -1,7 +1,5 @@
 """`explain`, `report`: why, and what it cost."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """`queue`, `status`, `logs`, `wait`, `events`, `fetch`: what jobs do and what they leave."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -58,7 +56,7 @@ def logs(
     """
     with session(ctx, output) as (client, out):
         for line in client.logs(job, follow=follow):
-            out.line(line)
+            out.show(line, stream=True)
 
 
 def wait(
@@ -94,7 +92,7 @@ def events(
             out.show(client.events(job, limit=limit))
             return
         for batch in client.follow_events(job, limit=limit):
-            out.line(batch)
+            out.show(batch, stream=True)
 
 
 def fetch(
@@ -121,7 +119,7 @@ def fetch(
             )
 
 
-def wait_for(client: Client, out: Output, job: str, timeout_s: float | None) -> JobView:
+def wait_for(client: "Client", out: Output, job: str, timeout_s: float | None) -> "JobView":
     """Wait for the end of a job, with a bar on a terminal."""
     with out.progress() as tick:
         return client.wait(
@@ -131,7 +129,7 @@ def wait_for(client: Client, out: Output, job: str, timeout_s: float | None) -> 
         )
 
 
-def exit_as(job: JobView) -> None:
+def exit_as(job: "JobView") -> None:
     """Raises PartialFailure unless the job finished."""
     if job.state != "finished":
         from orchestrator.errors import PartialFailure

@@ -1,7 +1,5 @@
 """`offers`: what can be rented, and for how much."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -37,23 +37,12 @@ class Output:
     def __init__(self, output: Format = Format.TABLE) -> None:
         self.format = output
 
-    def show(self, view: View) -> None:
-        """A result, to stdout."""
+    def show(self, view: View, *, stream: bool = False) -> None:
+        """A result, to stdout; one of a stream is a single line of JSON."""
         if self.format is Format.JSON:
             from orchestrator.services.views import to_json
 
-            self.data(json.dumps(to_json(view), indent=2))
-        else:
-            from orchestrator.cli.render import render
-
-            self.data(render(view, color=self.color))
-
-    def line(self, view: View) -> None:
-        """A result that is one of a stream: one line, at once."""
-        if self.format is Format.JSON:
-            from orchestrator.services.views import to_json
-
-            self.data(json.dumps(to_json(view)))
+            self.data(json.dumps(to_json(view), indent=None if stream else 2))
         else:
             from orchestrator.cli.render import render
 

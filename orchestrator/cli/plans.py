@@ -1,7 +1,5 @@
 """`submit`, `plan`, `apply`: look at what would be done, agree, have it done."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

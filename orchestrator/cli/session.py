@@ -1,6 +1,7 @@
 """What the commands share: option types, the client that they call and the output that they write to.
 
-Must not know: any particular command.
+The modules of commands take no string annotations (PEP 563): typer evaluates them all at every start, and would have to
+compile each. Must not know: any particular command.
 """
 
 from __future__ import annotations

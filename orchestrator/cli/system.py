@@ -1,7 +1,5 @@
 """`up`, `down`, `daemon`, `doctor`, `config`, `version`: Tradewind itself."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

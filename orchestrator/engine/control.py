@@ -22,6 +22,7 @@ COLLECT_EVERY_S = 1.0  # wall; the local market moves every few seconds of it, a
 BEAT_EVERY_S = 1.0
 ACCRUE_EVERY_S = 1.5
 WAITING_EVERY_S = 0.5
+DEADLINE_CHECK_S = 3600.0  # market
 
 
 class ControlPlane:
@@ -80,5 +81,9 @@ class ControlPlane:
                 tx.set_duty("decide", ctx.now_ms)
             ctx.pacing["decided-ms"] = float(ctx.now_ms)
             return True
-        waiting = any(job.state == "queued" for job in ctx.work.jobs.values())
-        return self._place_next or (waiting and ctx.due("waiting", WAITING_EVERY_S))
+        jobs = ctx.work.jobs.values()
+        if self._place_next or (any(job.state == "queued" for job in jobs) and ctx.due("waiting", WAITING_EVERY_S)):
+            return True
+        # slack is used up by steps that got slower, too: no event tells of that
+        late_s = max(1.0, DEADLINE_CHECK_S / ctx.world.clock.factor)
+        return any(job.deadline_at_ms is not None for job in jobs) and ctx.due("deadlines", late_s)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 
 from orchestrator.engine import snapshot
-from orchestrator.engine.context import ACTOR, Context
+from orchestrator.engine.context import Context
 from orchestrator.model import Job, Migration, Placement, Plan, Reason, Run, Step
 from orchestrator.policy import decide
 from orchestrator.store import Tx
@@ -165,10 +165,17 @@ def _reason(placement: Placement, source: Run | None) -> Reason:
 
 
 def _wait(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan, kept: bool) -> bool:
-    """Say once per reason why a job has no place; one that runs stops with a checkpoint and holds no machine."""
+    """Say once per reason why a job has no place.
+
+    One that runs goes on: an estimate stops nobody, and engine.guard pauses it before a ceiling is really passed.
+    """
     if job.state == "running":
+        current = snapshot.current_run(tx.runs(job_id=job.id))
+        told = tx.events(job_id=job.id, kinds=("job.doubtful",), limit=1, newest_first=True)
+        if current is None or (told and told[0].run_id == current.id):
+            return kept
         tx.add_plan(plan)
-        pause(ctx, tx, job, snapshot.current_run(tx.runs(job_id=job.id)), placement.reason, actor=ACTOR)
+        ctx.event(tx, "job.doubtful", placement.reason, job, run=current, plan_id=plan.id)
         return True
     if job.state != "queued":
         return kept

@@ -16,6 +16,7 @@ from orchestrator.store import Tx
 DAY_MS = 86_400_000
 AVAILABILITY_WINDOW_MS = 30 * DAY_MS
 STARTUP_PRIOR_WALL_S = {"local": 4.0}
+CHECKPOINT_PRIOR_WALL_S = 0.3  # one save of a small model; the trainer's own tuning keeps the share of time bounded
 STARTUP_PRIOR_S = 180.0  # a cloud's machine until it trains: market.md, SkyPilot's d = 3 min
 
 
@@ -50,12 +51,13 @@ def inputs(
     jobs = [*tx.jobs(states=("queued", "starting", "running", "migrating")), *extra]
     if only is not None:
         jobs = [job for job in jobs if job.id in only]
+    factor = config.providers.local.clock_factor if tuple(config.providers.enabled) == ("local",) else 1.0
     running: dict[str, Running] = {}
     demands = []
     for job in jobs:
         known = all(job.id != other.id for other in extra)
         runs = tx.runs(job_id=job.id) if known else []
-        demands.append(_demand(tx, job, runs, known))
+        demands.append(_demand(tx, job, runs, known, factor))
         current = current_run(runs)
         if current is not None:
             running[job.id] = _running(tx, job, current, now_ms, job.id in doomed)
@@ -110,16 +112,27 @@ def _startup_s(tx: Tx, config: Config) -> dict[str, float]:
     return startup
 
 
-def _demand(tx: Tx, job: Job, runs: Sequence[Run], known: bool) -> Demand:
-    facts = tx.job_facts(job.id) if known else None
-    done = max((run.last_step for run in runs), default=0)
+def _demand(tx: Tx, job: Job, runs: Sequence[Run], known: bool, factor: float) -> Demand:
+    total = job.spec.train.steps
+    if not known:
+        return Demand(job=job, total_steps=total)
+    facts = tx.job_facts(job.id)
+    trained = [run for run in runs if run.training_from_ms is not None]
+    newest = max(trained, key=lambda run: run.generation, default=None)
     return Demand(
         job=job,
-        total_steps=job.spec.train.steps if facts is None or facts.total_steps is None else facts.total_steps,
-        done_steps=done,
-        spent_nano_usd=tx.total_nano_usd(job_id=job.id) if known else 0,
-        checkpoint_bytes=facts.checkpoint_bytes or 0 if facts is not None else 0,
+        total_steps=total if facts.total_steps is None else facts.total_steps,
+        done_steps=max((run.last_step for run in runs), default=0),
+        spent_nano_usd=tx.total_nano_usd(job_id=job.id),
+        checkpoint_bytes=facts.checkpoint_bytes or 0,
+        checkpoint_s=CHECKPOINT_PRIOR_WALL_S * factor,
+        checkpoint_at=_place(newest.offer_id) if newest is not None else None,
     )
+
+
+def _place(offer_id: str) -> tuple[str, str]:
+    provider, region, *_ = offer_id.split("/")
+    return provider, region
 
 
 def _running(tx: Tx, job: Job, run: Run, now_ms: int, leaving: bool) -> Running:

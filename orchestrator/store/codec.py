@@ -114,6 +114,8 @@ def _decoder(type_: Any) -> _Decode:
     """A function that decodes `type_`, put together once per type."""
     origin, args = typing.get_origin(type_), typing.get_args(type_)
     if origin in (typing.Union, types.UnionType):
+        if all(arg in _SCALARS for arg in args):
+            return _scalar(tuple(allowed for arg in args for allowed in _SCALARS[arg]), str(type_))
         return _any_of(tuple(_decoder(arg) for arg in args), str(type_))
     if origin is typing.Literal:
         return _one_of(args)
@@ -127,17 +129,24 @@ def _decoder(type_: Any) -> _Decode:
         return _dataclass(type_)
     if isinstance(type_, type) and issubclass(type_, Enum):
         return _enum(type_)
-    if type_ is float:
-        return _scalar(float, int)  # an int stays an int: 3600 must not come back as 3600.0
-    if type_ in (str, int, bool, type(None)):
-        return _scalar(type_)
+    if type_ in _SCALARS:
+        return _scalar(_SCALARS[type_], type_.__name__)
     raise TypeError(f"no codec for {type_}")
 
 
-def _scalar(*allowed: type) -> _Decode:
+_SCALARS: dict[Any, tuple[type, ...]] = {
+    str: (str,),
+    int: (int,),
+    bool: (bool,),
+    float: (float, int),  # an int stays an int: 3600 must not come back as 3600.0
+    type(None): (type(None),),
+}
+
+
+def _scalar(allowed: tuple[type, ...], name: str) -> _Decode:
     def run(value: Any) -> Any:
         if type(value) not in allowed:
-            raise CodecError(f"{value!r} is no {allowed[0].__name__}")
+            raise CodecError(f"{value!r} is no {name}")
         return value
 
     return run
@@ -213,7 +222,13 @@ def _dataclass(type_: type) -> _Decode:
             raise CodecError(f"unknown field {min(unknown)!r}")
         if missing := required - value.keys():
             raise CodecError(f"missing field {min(missing)!r}")
-        return type_(**{name: _at(f".{name}", decoders[name], element) for name, element in value.items()})
+        name, fields = "", {}
+        try:
+            for name, element in value.items():
+                fields[name] = decoders[name](element)
+        except CodecError as error:
+            raise error.below(f".{name}") from None
+        return type_(**fields)
 
     return run
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import Installation, train_spec
+from tests.sim.harness import Installation, train_spec
 from orchestrator.model import JobSpec
 from providers.fake import Fault
 

@@ -179,7 +179,7 @@ def restore(part: Any, state: Any, path: str) -> None:
             hint="use a dict, or an object with state_dict() and load_state_dict()",
         )
     for key, item in list(part.items()):
-        if not _is_part(item):
+        if not is_part(item):
             del part[key]
         elif key in state:
             restore(item, state[key], f"{path}.{key}")
@@ -188,5 +188,6 @@ def restore(part: Any, state: Any, path: str) -> None:
     part.update({key: item for key, item in state.items() if key not in part})
 
 
-def _is_part(value: object) -> bool:
+def is_part(value: object) -> bool:
+    """Can `value` be captured and restored as a part of a run?"""
     return isinstance(value, dict) or hasattr(value, "load_state_dict")

@@ -46,9 +46,12 @@ def prepare(root: str | Path, job: str) -> None:
     with named_errors(folder):
         for part in ("chunks", "manifests", "fence"):
             (folder / part).mkdir(parents=True, exist_ok=True)
-            probe = folder / part / f".probe.{os.getpid()}"
-            replace(probe, b"probe")
-            probe.unlink()
+        sync_folder(folder)
+        sync_folder(folder.parent)
+        # Not among the chunks, where the run that owns the job now may be collecting.
+        probe = folder / "manifests" / f".probe.{os.getpid()}"
+        replace(probe, b"probe")
+        probe.unlink()
 
 
 # Fences
@@ -215,9 +218,11 @@ def write_chunk(root: str | Path, job: str, data: Bytes) -> str:
     name = _digest(data)
     path = job_folder(root, job) / "chunks" / name
     with named_errors(path):
-        if not create(path, data):
-            if path.read_bytes() != data:
-                replace(path, data)
+        if not path.exists():
+            create(path, data)
+        elif path.read_bytes() != data:
+            replace(path, data)
+        else:
             # Touched, so that a collector which listed it as unreferenced leaves it alone.
             os.utime(path)
     return name

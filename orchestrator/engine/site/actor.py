@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import sys
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,7 +28,6 @@ class RunActor:
         self._state = "starting"
         self._error: str | None = None
         self._begun = False
-        _redirect_output(self._run_dir / "log")
         instance_dir = os.environ.get("TRADEWIND_INSTANCE_DIR")
         if instance_dir is not None:
             runs = Path(instance_dir) / "runs"
@@ -89,17 +87,3 @@ class RunActor:
             directory.clear_hold()
         else:
             directory.request_stop()
-
-
-def _redirect_output(log: Path) -> None:
-    """Send this process's stdout and stderr to the run's log, also those of C libraries."""
-    log.parent.mkdir(parents=True, exist_ok=True)
-    fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os.dup2(fd, 1)
-    os.dup2(fd, 2)
-    os.close(fd)
-    # Ray wraps the streams of its workers; plain ones on the same descriptors reach the log line by line
-    sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
-    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)

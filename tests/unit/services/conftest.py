@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from recorded_history import HOUR_MS, Past, record
 
 from orchestrator.config import load_config
 from orchestrator.engine.world import World
 from orchestrator.store import Store
 from providers.clock import VirtualClock
 from providers.fake import FakeCloud, FakeProvider
+from tests.unit.services.recorded_history import HOUR_MS, Past, record
 
 T0 = 1_700_000_000_000
 
@@ -27,10 +28,19 @@ def cloud(clock: VirtualClock) -> FakeCloud:
     return FakeCloud(clock, seed=1)
 
 
+@pytest.fixture(scope="session")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty store, made once: a copy of it is ten times faster than a new one for each test."""
+    path = tmp_path_factory.mktemp("template") / "tradewind.db"
+    Store.open(f"sqlite:///{path}", VirtualClock(T0)).close()
+    return path
+
+
 @pytest.fixture
-def world(tmp_path: Path, clock: VirtualClock, cloud: FakeCloud) -> Iterator[World]:
+def world(tmp_path: Path, clock: VirtualClock, cloud: FakeCloud, template: Path) -> Iterator[World]:
     config = load_config({"state_dir": str(tmp_path / "state"), "providers.enabled": "fake"}, environ={}, cwd=tmp_path)
     config.state_dir.mkdir()
+    shutil.copy(template, config.state_dir / "tradewind.db")
     store = Store.open(config.store_url, clock)
     opened = World(config, clock, store, {"fake": FakeProvider(clock, cloud=cloud)})
     yield opened

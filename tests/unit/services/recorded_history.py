@@ -12,7 +12,19 @@ from dataclasses import dataclass
 from orchestrator.engine.collect import collect
 from orchestrator.engine.world import World
 from orchestrator.ledger import accrue
-from orchestrator.model import Entry, Event, GpuRequest, Job, JobSpec, Migration, OutputSpec, Resources, Run, Step, TrainSpec
+from orchestrator.model import (
+    Entry,
+    Event,
+    GpuRequest,
+    Job,
+    JobSpec,
+    Migration,
+    OutputSpec,
+    Resources,
+    Run,
+    Step,
+    TrainSpec,
+)
 from orchestrator.services import plan, submit
 from orchestrator.services.views import JobView
 from orchestrator.store import Tx
@@ -57,8 +69,21 @@ def record(world: World) -> Past:
     story = _Story(world, now)
     with world.store.write() as tx:
         first = story.run(tx, gpt.id, 1, SPOT, 0.0, 1.0, end="preempted", steps=(0, 400), reason="first placement")
-        second = story.run(tx, gpt.id, 2, ON_DEMAND, 1.1, 2.0, end="moved", steps=(390, 700), reason="lost", source=first, again=10)
-        third = story.run(tx, gpt.id, 3, OTHER_SPOT, 2.0, 3.0, end="finished", steps=(700, 1000), reason="cheaper offer", source=second)
+        second = story.run(
+            tx, gpt.id, 2, ON_DEMAND, 1.1, 2.0, end="moved", steps=(390, 700), reason="lost", source=first, again=10
+        )
+        third = story.run(
+            tx,
+            gpt.id,
+            3,
+            OTHER_SPOT,
+            2.0,
+            3.0,
+            end="finished",
+            steps=(700, 1000),
+            reason="cheaper offer",
+            source=second,
+        )
         fourth = story.run(tx, conv.id, 1, SPOT, 1.0, None, end=None, steps=(0, 50), reason="first placement")
         tx.set_job_state(gpt.id, "finished")
         tx.set_job_facts(gpt.id, finished_at_ms=now + 3 * HOUR_MS, baseline_offer_id=ON_DEMAND, weights_hash="abc")

@@ -7,13 +7,12 @@ import io
 import re
 from html.parser import HTMLParser
 
-from recorded_history import ON_DEMAND, OTHER_SPOT, SPOT, Past, submit_job
-
 from orchestrator.engine.world import World
 from orchestrator.services.entries_csv import entries_csv
 from orchestrator.services.report import report
 from orchestrator.services.report_html import page
 from orchestrator.services.views import to_json
+from tests.unit.services.recorded_history import ON_DEMAND, OTHER_SPOT, SPOT, Past, submit_job
 
 
 def test_the_total_is_the_exact_sum_of_jobs_of_runs_and_of_entries(world: World, past: Past) -> None:

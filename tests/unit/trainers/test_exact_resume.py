@@ -45,7 +45,7 @@ def test_the_number_of_loader_workers_may_change_between_runs(job, uninterrupted
 
 def test_a_kill_between_any_two_durable_writes_of_a_save_loses_no_committed_checkpoint(job, uninterrupted):
     outcomes, steps = [], [0]
-    for point in range(4, 14):  # the first three syncs are those of the start; a save makes six and two links
+    for point in range(4, 14):  # the first three syncs are those of the start; a save makes six, with two links
         outcomes.append(job.run(kill_at_sync=point))
         assert outcomes[-1].status == "killed 9"
         newest = store.newest_counting(job.root, job.job_id, job.generation, on_damage=pytest.fail)

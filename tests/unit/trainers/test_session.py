@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -64,7 +65,7 @@ class World:
         timers = Timers(monotonic=lambda: self.now, sleep=self.sleep, cpu=lambda: self.cpu)
         journal = Journal(self.control, timers.monotonic)
         desk = Desk(self.spec, self.control, journal, timers)
-        with opened(desk):
+        with closing(journal), opened(desk):
             try:
                 run = attach(model=self.model, optimizer=self, extra={"clock": self}, **parts)
                 for _ in run.batches():
@@ -79,7 +80,6 @@ class World:
                 desk.session.finish()
             except RunEnded as end:
                 journal.enter(end.state)
-        journal.close()
         return self.progress().state
 
     # As an optimizer without state, whose capture is where a save spends its time.
@@ -301,6 +301,12 @@ def test_a_checkpoint_folder_that_is_a_file_is_found_before_training(world):
     with pytest.raises(CheckpointReadOnly):
         blocked.train()
     assert blocked.trained == []
+
+
+def test_a_part_that_could_not_be_restored_is_refused_before_training(world):
+    with pytest.raises(StateError, match="given a list as scheduler"):
+        world.train(scheduler=[1, 2])
+    assert world.trained == []
 
 
 def test_attaching_twice_is_a_mistake(world):

@@ -1,0 +1,49 @@
+"""docs/exit-codes.md: what each exit code of the command line means, from the tree of errors."""
+
+from __future__ import annotations
+
+from orchestrator import errors
+from orchestrator.cli.app import CTRL_C, READER_GONE
+from orchestrator.cli.plans import CHANGES
+
+HEAD = """# Exit codes
+
+<!-- Made by `python -m scripts.gen_docs` from orchestrator/errors.py and orchestrator/cli. -->
+
+| code | means | errors of the SDK |
+|---|---|---|
+"""
+MEANINGS = {
+    0: "done",
+    1: "something unexpected: a bug; run it again with `tradewind --debug ...`",
+    2: "the command or an argument makes no sense here, or it would have to ask and stdin is no terminal",
+    3: "the job file, the configuration or a saved plan is wrong; every problem is named with its line",
+    4: "no such job, run, plan, migration, offer or file",
+    5: "a provider, its credentials, the store, the site or an optional package",
+    6: "infeasible: no offer meets the objective and the constraints",
+    7: "the plan is stale: the market or the jobs moved since, and the message says what did",
+    8: "some of several things failed; the awaited job failed or was cancelled; `doctor` found what fails",
+    9: "a budget or a safety rail refused to spend",
+    CHANGES: "`plan --check`: applying the plan would start or move something",
+    CTRL_C: "interrupted by Ctrl-C",
+    READER_GONE: "whoever read the output closed it (as `head` does)",
+}
+
+
+def exit_codes_page() -> str:
+    """The page's text."""
+    rows = [f"| {code} | {meaning} | {_errors(code)} |\n" for code, meaning in MEANINGS.items()]
+    return HEAD + "".join(rows)
+
+
+def _errors(code: int) -> str:
+    kinds: list[type[errors.TradewindError]] = [errors.TradewindError, *_below(errors.TradewindError)]
+    return ", ".join(f"`{kind.__name__}`" for kind in kinds if kind.exit_code == code)
+
+
+def _below(kind: type[errors.TradewindError]) -> list[type[errors.TradewindError]]:
+    found = []
+    for each in kind.__subclasses__():
+        if each.__module__ == errors.__name__:
+            found += [each, *_below(each)]
+    return found

@@ -1,0 +1,69 @@
+"""The command line on a state folder with a past, made once and copied for each test."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from orchestrator.cli.app import app
+from orchestrator.config import load_config
+from orchestrator.engine.world import open_world
+from tests.unit.services.recorded_history import Past, record
+
+Run = Callable[..., Result]
+
+JOB_FILE = """\
+name: fresh
+train: {entry: "train:main", steps: 500}
+resources: {gpu: [V100]}
+"""
+
+
+@pytest.fixture(scope="session")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Past]:
+    folder = tmp_path_factory.mktemp("recorded") / "state"
+    world = open_world(load_config({"state_dir": str(folder), "providers.enabled": "fake"}, environ={}))
+    try:
+        past = record(world)
+    finally:
+        world.close()
+    return folder, past
+
+
+@pytest.fixture
+def past(recorded: tuple[Path, Past]) -> Past:
+    return recorded[1]
+
+
+@pytest.fixture
+def state(recorded: tuple[Path, Past], tmp_path: Path) -> Path:
+    return Path(shutil.copytree(recorded[0], tmp_path / "state"))
+
+
+@pytest.fixture
+def environment(state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """A working folder with a job file, and settings in the environment, for this process and for others."""
+    (tmp_path / "job.yaml").write_text(JOB_FILE)
+    (tmp_path / "train.py").write_text("def main(**args): pass\n")
+    monkeypatch.chdir(tmp_path)
+    settings = {"TRADEWIND_STATE_DIR": str(state), "TRADEWIND_PROVIDERS_ENABLED": "fake", "TERM": "dumb"}
+    for name in ("TRADEWIND_DEBUG", "NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    return {**os.environ, **settings}
+
+
+@pytest.fixture
+def tradewind(environment: dict[str, str]) -> Run:
+    runner = CliRunner()
+
+    def run(*arguments: str) -> Result:
+        return runner.invoke(app, list(arguments), prog_name="tradewind")
+
+    return run

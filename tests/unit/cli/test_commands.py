@@ -1,0 +1,293 @@
+"""Every command: its result on stdout, everything else on stderr, its JSON, its exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.main import get_command
+from typer.testing import CliRunner, Result
+
+from orchestrator import errors
+from orchestrator.cli.app import TradewindGroup, app
+from tests.unit.services.recorded_history import OTHER_SPOT, Past
+
+Run = Callable[..., Result]
+SNAPSHOT = Path(__file__).parent / "json_shapes.json"
+
+READING: dict[str, tuple[str, ...]] = {
+    "queue": ("queue", "--all"),
+    "status": ("status", "conv"),
+    "events": ("events", "gpt"),
+    "explain": ("explain", "conv"),
+    "explain-migration": ("explain", "mig_3"),
+    "report": ("report",),
+    "offers": ("offers",),
+    "plan": ("plan", "job.yaml"),
+    "plan-all": ("plan", "--all"),
+    "submit-dry-run": ("submit", "job.yaml", "--dry-run"),
+    "logs": ("logs", "gpt"),
+    "wait": ("wait", "gpt"),
+    "fetch": ("fetch", "gpt"),
+    "pause": ("pause", "conv"),
+    "migrate": ("migrate", "conv", "--to", OTHER_SPOT),
+    "cancel": ("cancel", "conv", "--yes"),
+    "doctor": ("doctor",),
+    "config-show": ("config", "show"),
+    "version": ("version",),
+}
+
+
+@pytest.mark.parametrize("name", READING)
+def test_the_json_of_a_command_keeps_its_shape(tradewind: Run, name: str) -> None:
+    result = tradewind(*READING[name], "--output", "json")
+    assert result.exit_code == 0, result.stderr
+    documents = (
+        [json.loads(line) for line in result.stdout.splitlines()] if name == "logs" else [json.loads(result.stdout)]
+    )
+    assert documents[0]["schema"].startswith("tradewind/")
+    shape = _shape(documents)
+    shapes = json.loads(SNAPSHOT.read_text()) if SNAPSHOT.exists() else {}
+    if os.environ.get("TRADEWIND_WRITE_SNAPSHOTS"):
+        SNAPSHOT.write_text(json.dumps({**shapes, name: shape}, indent=1, sort_keys=True) + "\n")
+        return
+    assert shape == shapes[name], "a schema changed: raise its version, or TRADEWIND_WRITE_SNAPSHOTS=1 for an addition"
+
+
+def _shape(value: Any) -> Any:
+    """Keys and types. Lists are as their items together; numbers are one type, as 1.0 and 1 are to JSON."""
+    if isinstance(value, dict):
+        return {key: _shape(item) for key, item in value.items()}
+    if isinstance(value, list):
+        shapes = [_shape(item) for item in value]
+        return ["many", _merge(shapes)]
+    return "bool" if isinstance(value, bool) else "number" if isinstance(value, int | float) else type(value).__name__
+
+
+def _merge(shapes: list[Any]) -> Any:
+    if shapes and all(isinstance(shape, dict) for shape in shapes):
+        return {key: _merge([shape[key] for shape in shapes if key in shape]) for shape in shapes for key in shape}
+    distinct = {json.dumps(shape, sort_keys=True) for shape in shapes}
+    return sorted(distinct)
+
+
+@pytest.mark.parametrize("name", READING)
+def test_the_table_of_a_command_goes_to_stdout_without_colour(tradewind: Run, name: str) -> None:
+    result = tradewind(*READING[name])
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.strip()
+    assert "\x1b" not in result.output
+
+
+SIMULATED = ("queue", "status", "explain", "report", "offers", "plan", "submit-dry-run")
+
+
+@pytest.mark.parametrize("name", SIMULATED)
+def test_whatever_shows_a_simulated_price_says_so(tradewind: Run, name: str) -> None:
+    assert "simulated" in tradewind(*READING[name]).stdout
+    assert json.loads(tradewind(*READING[name], "--output", "json").stdout).get("simulated", True) is True
+
+
+def test_submit_shows_the_plan_on_stderr_and_the_job_on_stdout(tradewind: Run, state: Path) -> None:
+    _a_control_plane_runs(state)
+    result = tradewind("submit", "job.yaml", "--yes", "--output", "json")
+    assert result.exit_code == 0, result.stderr
+    job = json.loads(result.stdout)
+    assert (job["name"], job["state"]) == ("fresh", "queued")
+    assert "choose" in result.stderr
+    assert "tradewind logs -f fresh" in result.stderr
+
+
+def test_submit_asks_and_without_a_terminal_leaves_nothing_behind(tradewind: Run) -> None:
+    result = tradewind("submit", "job.yaml")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "hint: add --yes" in result.stderr
+    assert "fresh" not in tradewind("queue", "--all").stdout
+
+
+def test_a_saved_plan_is_applied(tradewind: Run, state: Path, tmp_path: Path) -> None:
+    _a_control_plane_runs(state)
+    assert tradewind("plan", "job.yaml", "-o", "plan.json").exit_code == 0
+    applied = tradewind("apply", "plan.json", "--yes")
+    assert applied.exit_code == 0, applied.stderr
+    assert "1 to start or move" in applied.stdout
+    again = tradewind("apply", "plan.json", "--yes")
+    assert again.exit_code == 7
+    assert "was submitted already" in again.stderr
+
+
+def _a_control_plane_runs(state: Path) -> None:
+    """As the store tells it: this very process leads."""
+    from orchestrator.store import Store
+    from providers.clock import SystemClock
+
+    store = Store.open(f"sqlite:///{state}/tradewind.db", SystemClock())
+    assert store.campaign("test") is not None
+    store.close()
+
+
+def test_the_report_goes_to_a_page_or_to_csv(tradewind: Run, tmp_path: Path) -> None:
+    page = tradewind("report", "--html", "out.html")
+    assert (page.exit_code, page.stdout) == (0, "")
+    assert (tmp_path / "out.html").read_text().startswith("<!doctype html>")
+    lines = tradewind("report", "--csv").stdout.splitlines()
+    assert lines[0].startswith("id,job_id,run_id,")
+    assert len(lines) == 9
+
+
+EXIT_CODES: list[tuple[int, tuple[str, ...], str]] = [
+    (0, ("queue",), ""),
+    (2, ("queue", "--nonsense"), "No such option"),
+    (2, ("offers", "--gpu", "H900"), "is no GPU"),
+    (2, ("resume", "conv"), "not paused"),
+    (3, ("plan", "bad.yaml"), "bad.yaml:1"),
+    (3, ("plan", "missing.yaml"), "cannot be read"),
+    (4, ("status", "nobody"), "there is no job"),
+    (4, ("apply", "missing.json"), "missing.json"),
+    (6, ("submit", "impossible.yaml", "--yes"), "no offer fits"),
+    (8, ("fetch", "partial"), "has not made"),
+    (8, ("wait", "conv", "--timeout", "0"), "still running"),
+    (10, ("plan", "job.yaml", "--check"), ""),
+]
+
+
+@pytest.mark.parametrize(("code", "arguments", "message"), EXIT_CODES)
+def test_the_exit_code_says_what_went_wrong(
+    tradewind: Run, past: Past, state: Path, tmp_path: Path, code: int, arguments: tuple[str, ...], message: str
+) -> None:
+    (tmp_path / "bad.yaml").write_text("nme: x\ntrain: {entry: 1}\n")
+    (tmp_path / "impossible.yaml").write_text(
+        "name: no\ntrain: {entry: 'train:main', steps: 5}\nresources: {gpu: T4}\n"
+    )
+    if "partial" in arguments:
+        (state / "outputs" / past.gpt / "weights" / "final.pt").unlink()
+        arguments = ("fetch", "gpt")
+    result = tradewind(*arguments)
+    assert result.exit_code == code, result.output
+    assert message in result.stderr.replace("\n", " ")
+    assert "Traceback" not in result.stderr
+
+
+def test_a_spec_error_lists_every_problem_with_its_place(tradewind: Run, tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text("nme: x\ntrain: {entri: 'train:main', steps: 5}\n")
+    lines = tradewind("plan", "bad.yaml").stderr.splitlines()
+    assert len(lines) >= 2
+    assert all(line.startswith("bad.yaml:") for line in lines)
+    assert any("did you mean" in line for line in lines)
+
+
+def test_a_store_from_a_newer_version_is_left_alone(tradewind: Run, state: Path) -> None:
+    with sqlite3.connect(state / "tradewind.db") as connection:
+        connection.execute("UPDATE schema_revision SET version_num = 'from_the_future'")
+    connection.close()
+    result = tradewind("queue")
+    assert result.exit_code == 5
+    assert "hint:" in result.stderr
+    doctor = tradewind("doctor")
+    assert doctor.exit_code == 8
+    assert "fail  store" in doctor.stdout
+
+
+def test_a_state_folder_that_cannot_be_made_is_told(tradewind: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    result = tradewind("--state-dir", str(tmp_path / "file" / "state"), "queue")
+    assert result.exit_code == 5
+    assert "TRADEWIND_STATE_DIR" in result.stderr
+
+
+ERRORS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.TradewindError)]
+
+
+@pytest.mark.parametrize("kind", ERRORS, ids=[kind.__name__ for kind in ERRORS])
+def test_each_error_becomes_its_message_its_hint_and_its_code(kind: type[errors.TradewindError]) -> None:
+    if kind is errors.SpecError:
+        error: errors.TradewindError = errors.SpecError(
+            [errors.Problem("job.yaml", 3, 4, "train", "is wrong", "fix it")]
+        )
+    elif kind is errors.MissingExtraError:
+        error = errors.MissingExtraError("torch", "train")
+    else:
+        error = kind("it went wrong", hint="do this")
+    result = _program_that_raises(error)
+    assert result.exit_code == kind.exit_code
+    assert result.stdout == ""
+    assert str(error) in result.stderr
+    assert not error.hint or f"hint: {error.hint}" in result.stderr
+
+
+def test_a_bug_is_one_line_unless_debugging(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRADEWIND_DEBUG", raising=False)
+    result = _program_that_raises(RuntimeError("boom"))
+    assert result.exit_code == 1
+    assert "unexpected error: RuntimeError: boom" in result.stderr
+    assert "Traceback" not in result.stderr
+    monkeypatch.setenv("TRADEWIND_DEBUG", "1")
+    assert "Traceback" in _program_that_raises(RuntimeError("boom")).stderr
+
+
+def test_ctrl_c_is_130() -> None:
+    assert _program_that_raises(KeyboardInterrupt()).exit_code == 130
+
+
+def _program_that_raises(error: BaseException) -> Result:
+    program = typer.Typer(cls=TradewindGroup)
+
+    @program.command()
+    def fail() -> None:
+        raise error
+
+    @program.command()
+    def other() -> None:
+        """Two commands, so that the group is not folded away."""
+
+    return CliRunner().invoke(program, ["fail"])
+
+
+def test_every_command_has_help_an_example_and_a_panel() -> None:
+    root: Any = get_command(app)
+    leaves = {name: each for name, each in root.commands.items() if not hasattr(each, "commands")}
+    for group in ("daemon", "config"):
+        leaves |= root.commands[group].commands
+    assert len(leaves) == 22
+    for name, command in leaves.items():
+        assert command.help, name
+        assert command.epilog.startswith("Example: tradewind "), name
+        assert all(each.help for each in command.params if each.name != "help"), name
+    assert {each.rich_help_panel for each in root.commands.values()} == {
+        "Planning",
+        "Jobs",
+        "Control",
+        "Insight",
+        "Market",
+        "System",
+    }
+
+
+def test_jobs_are_completed_from_the_store_and_from_nothing_else(
+    environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from orchestrator.cli.complete import jobs
+
+    assert [name for name, _ in jobs("g")] == ["gpt"]
+    assert len(jobs("job_")) == 3
+    monkeypatch.setenv("TRADEWIND_STATE_DIR", str(tmp_path / "none"))
+    assert jobs("") == []
+    assert not (tmp_path / "none").exists()
+    (tmp_path / "none").mkdir()
+    (tmp_path / "none" / "tradewind.db").write_bytes(b"no database")
+    assert jobs("") == []
+
+
+def test_text_of_strangers_cannot_rewrite_the_screen() -> None:
+    from orchestrator.cli.render.text import Paint, clean, table
+
+    assert clean("a\x1b[2Jb\nc\u202ed") == "a [2Jb c d"
+    plain = table(("name", "n"), [("\u4e2d\u6587", "1"), ("abc", "10")], Paint(False), right=(1,))
+    assert plain.splitlines() == ["name   n", "\u4e2d\u6587   1", "abc   10"]
+    assert "\x1b[32m" in table(("", ""), [("ok", "x")], Paint(True), state=0)

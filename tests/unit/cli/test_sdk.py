@@ -1,0 +1,46 @@
+"""The SDK's door: its names, its laziness, what it does not do yet."""
+
+from __future__ import annotations
+
+import pytest
+
+import orchestrator
+
+
+def test_exported_names_are_all_there() -> None:
+    assert len(set(orchestrator.__all__)) == len(orchestrator.__all__)
+    for name in orchestrator.__all__:
+        assert getattr(orchestrator, name) is not None
+        assert name in dir(orchestrator)
+    assert {"Client", "JobSpec", "TradewindError", "load_job", "to_json"} <= set(orchestrator.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = orchestrator.nothing
+
+
+def test_every_public_error_is_exported() -> None:
+    from orchestrator import errors
+
+    kinds = {
+        name for name, kind in vars(errors).items() if isinstance(kind, type) and kind.__module__ == errors.__name__
+    }
+    assert kinds <= set(orchestrator.__all__)
+
+
+def test_a_client_of_an_address_is_not_yet() -> None:
+    with pytest.raises(orchestrator.UsageError, match="not yet: a client of http://host:1"):
+        orchestrator.Client("http://host:1")
+
+
+def test_a_client_plans_submits_and_tells(environment: dict[str, str]) -> None:
+    with orchestrator.Client() as client:
+        plan = client.plan("job.yaml")
+        job = client.submit(plan)
+        assert client.job(job.id).state == "queued"
+        assert client.explain(job.id).plan_id == plan.id
+        assert client.pause(job.name).control_plane is False
+        assert [each.kind for each in client.events(job.id).events] == ["job.submitted"]
+        assert orchestrator.to_json(client.job(job.id))["schema"] == "tradewind/job/v1"
+        with pytest.raises(orchestrator.UsageError, match="cannot be written"):
+            client.write_html(client.report(job.id), "no/where.html")
+        with pytest.raises(orchestrator.UsageError, match="one job at a time"):
+            client.submit(client.plan("job.yaml", "job.yaml"))

@@ -1,0 +1,288 @@
+"""What jobs do, as their user sees it: figures, logs, events, outputs, orders, explanations, offers, doctor."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.engine.world import World
+from orchestrator.errors import NotFoundError, PartialFailure, UsageError
+from orchestrator.services import commands, control_plane, events, explain, fetch, jobs, logs, offers, wait
+from orchestrator.services.doctor import examine, here
+from orchestrator.services.doctor import state as doctor_state
+from orchestrator.services.views import to_json
+from providers.clock import VirtualClock
+from providers.fake import FakeProvider
+from tests.unit.services.recorded_history import ON_DEMAND, OTHER_SPOT, SPOT, Past, submit_job
+
+
+def test_the_queue_holds_what_has_not_ended_and_sums_what_it_cost(world: World, past: Past) -> None:
+    living = jobs.jobs(world)
+    assert {job.name for job in living.jobs} == {"conv", "lstm"}
+    assert living.paid_nano_usd == sum(job.paid_nano_usd for job in living.jobs)
+    assert {job.name for job in jobs.jobs(world, ended=True).jobs} == {"gpt", "conv", "lstm"}
+    assert [job.name for job in jobs.jobs(world, project="vision").jobs] == ["conv"]
+
+
+def test_a_job_shows_its_progress_its_price_and_its_moves(world: World, past: Past) -> None:
+    gpt, conv = jobs.job(world, "gpt"), jobs.job(world, past.conv)
+    assert (gpt.step, gpt.total_steps, gpt.runs, gpt.moves, gpt.steps_repeated) == (1000, 1000, 3, 2, 10)
+    assert gpt.offer_id is None
+    assert gpt.nano_usd_per_hour is None
+    assert (conv.offer_id, conv.zone) == (SPOT, "fake/alpha-1")
+    assert conv.nano_usd_per_hour == 1_020_000_000
+    assert conv.simulated
+
+
+def test_the_status_holds_runs_and_the_last_events_in_order(world: World, past: Past) -> None:
+    status = jobs.status(world, "gpt", events=2)
+    assert [run.id for run in status.runs] == list(past.runs[:3])
+    assert [event.kind for event in status.events] == ["migration.cutover", "migration.done"]
+    assert status.migration is None
+    assert not status.control_plane.running
+
+
+def test_a_leader_is_a_control_plane(world: World) -> None:
+    leadership = world.store.campaign("here")
+    assert leadership is not None
+    assert control_plane.control_plane(world).running
+    world.store.resign(leadership)
+    assert not control_plane.control_plane(world).running
+
+
+def test_logs_are_stitched_across_runs_with_number_and_zone(world: World, past: Past) -> None:
+    lines = [(line.number, line.zone, line.text) for line in logs.logs(world, "gpt")]
+    assert lines == [
+        (1, "fake/alpha-1", "hello from 1"),
+        (2, "fake/alpha-1", "hello from 2"),
+        (3, "fake/beta-1", "hello from 3"),
+        (1, "fake/alpha-1", "unfinished"),
+        (2, "fake/alpha-1", "unfinished"),
+        (3, "fake/beta-1", "unfinished"),
+    ]
+
+
+@dataclass
+class ScriptedClock(VirtualClock):
+    """Lets the world go on by one act at each pause."""
+
+    script: list[object] = field(default_factory=list)
+
+    def sleep(self, wall_s: float) -> None:
+        super().sleep(wall_s)
+        assert self.script, "nothing more will happen, and yet somebody waits"
+        act = self.script.pop(0)
+        assert callable(act)
+        act()
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return ScriptedClock()
+
+
+def _script(world: World, *acts: object) -> None:
+    assert isinstance(world.clock, ScriptedClock)
+    world.clock.script.extend(acts)
+
+
+def _state(world: World, job_id: str, state: str) -> None:
+    with world.store.write() as tx:
+        tx.set_job_state(job_id, state)  # type: ignore[arg-type]
+
+
+def test_following_logs_goes_on_across_a_migration_and_ends_with_the_job(world: World, past: Past) -> None:
+    first = world.run_dir(past.runs[3]) / "log"
+    second = world.run_dir("run_next") / "log"
+
+    def write_more() -> None:
+        first.write_bytes(first.read_bytes() + b" line\n")
+
+    def move() -> None:
+        with world.store.write() as tx:
+            old = tx.run(past.runs[3])
+            tx.update_run(old.id, state="ended", end="moved")
+            tx.add_run(
+                replace(old, id="run_next", generation=2, offer_id=OTHER_SPOT, created_at_ms=old.created_at_ms + 1)
+            )
+
+    def write_there() -> None:
+        second.parent.mkdir(parents=True)
+        second.write_bytes(b"on the new machine\nlast words")
+
+    _script(world, write_more, move, write_there, lambda: _state(world, past.conv, "finished"))
+    seen = [(line.number, line.text) for line in logs.logs(world, "conv", follow=True)]
+    assert seen == [(1, "hello from 4"), (1, "unfinished line"), (2, "on the new machine"), (2, "last words")]
+
+
+def test_following_events_yields_each_once_and_ends_with_the_job(world: World, past: Past) -> None:
+    def cancel() -> None:
+        commands.cancel(world, "conv")
+        _state(world, past.conv, "cancelled")
+
+    _script(world, cancel)
+    batches = list(events.follow(world, "conv"))
+    kinds = [event.kind for batch in batches for event in batch.events]
+    assert kinds == ["job.submitted", "migration.provision", "migration.cutover", "migration.done"]
+
+
+def test_waiting_returns_the_job_once_it_has_ended(world: World, past: Past) -> None:
+    seen: list[str] = []
+    _script(world, lambda: None, lambda: _state(world, past.conv, "failed"))
+    view = wait.wait(world, "conv", progress=lambda job: seen.append(job.state))
+    assert view.state == "failed"
+    assert seen == ["running", "running", "failed"]
+
+
+def test_waiting_gives_up_after_its_time(world: World, past: Past) -> None:
+    _script(world, *[lambda: None] * 10)
+    with pytest.raises(PartialFailure, match="still running after 1 s"):
+        wait.wait(world, "conv", timeout_s=1.0)
+
+
+def test_fetch_brings_only_the_outputs_that_the_job_file_names(world: World, past: Past, tmp_path: Path) -> None:
+    fetched = fetch.fetch(world, "gpt", tmp_path / "out")
+    assert [(file.path, file.size_bytes) for file in fetched.files] == [("weights/final.pt", 7)]
+    assert (tmp_path / "out" / "weights" / "final.pt").read_bytes() == b"weights"
+    assert not (tmp_path / "out" / "scratch.txt").exists()
+    assert fetched.missing == ()
+
+
+def test_fetch_says_what_is_missing_and_follows_no_link_out(world: World, past: Past, tmp_path: Path) -> None:
+    weights = world.output_dir(past.gpt) / "weights"
+    shutil.rmtree(weights)
+    weights.mkdir()
+    (tmp_path / "private").write_text("mine")
+    (weights / "link").symlink_to(tmp_path / "private")
+    assert fetch.fetch(world, "gpt", tmp_path / "out").missing == ("weights",)
+    with pytest.raises(NotFoundError, match="no outputs"):
+        fetch.fetch(world, "conv")
+
+
+def test_fetch_into_a_place_that_cannot_be_written_says_so(world: World, past: Past, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(PartialFailure, match="cannot be written"):
+        fetch.fetch(world, "gpt", tmp_path / "file")
+
+
+def test_orders_are_written_for_the_control_plane(world: World, past: Past) -> None:
+    for accepted in (commands.pause(world, "conv"), commands.migrate(world, "conv", OTHER_SPOT)):
+        assert accepted.job_ids == (past.conv,)
+        assert not accepted.control_plane
+    _state(world, past.conv, "paused")
+    commands.resume(world, "conv")
+    commands.cancel(world, "conv")
+    with world.store.read() as tx:
+        orders = [(each.kind, each.job_id, dict(each.args)) for each in tx.open_commands()]
+    assert orders == [
+        ("pause", past.conv, {}),
+        ("migrate", past.conv, {"offer_id": OTHER_SPOT}),
+        ("resume", past.conv, {}),
+        ("cancel", past.conv, {}),
+    ]
+
+
+def test_orders_that_make_no_sense_are_refused(world: World, past: Past) -> None:
+    with pytest.raises(UsageError, match="gpt is finished"):
+        commands.cancel(world, "gpt")
+    with pytest.raises(UsageError, match="not paused"):
+        commands.resume(world, "conv")
+    with pytest.raises(UsageError, match="only a running job"):
+        commands.migrate(world, "lstm", None)
+    with pytest.raises(NotFoundError, match="no offer"):
+        commands.migrate(world, "conv", "fake/moon/moon-1/v100.1/spot")
+    with pytest.raises(UsageError, match="already"):
+        commands.migrate(world, "conv", SPOT)
+    _state(world, past.conv, "paused")
+    with pytest.raises(UsageError, match="paused already"):
+        commands.pause(world, "conv")
+
+
+def test_a_job_is_explained_by_its_latest_plan_and_what_followed(world: World, past: Past) -> None:
+    view = explain.explain(world, "conv")
+    assert view.headline.startswith(f"conv is running on {SPOT}: ")
+    (decided,) = view.decisions
+    assert decided.choices[0].role == "choose"
+    assert all(choice.reason for choice in decided.choices[1:] if choice.role != "baseline")
+    assert [event.kind for event in view.history] == ["job.submitted", "migration.cutover", "migration.done"]
+
+
+def test_a_migration_is_explained_with_its_steps_and_its_promise(world: World, past: Past) -> None:
+    view = explain.explain(world, past.migrations[2])
+    assert view.headline == f"gpt moved from {ON_DEMAND} to {OTHER_SPOT}: cheaper offer, $1.50 saving expected"
+    assert [(step.step, step.duration_s) for step in view.steps] == [
+        ("begun", 60.0),
+        ("provision", 240.0),
+        ("cutover", 300.0),
+        ("done", None),
+    ]
+    assert explain.explain(world, past.runs[2]).subject == f"migration {past.migrations[2]}"
+
+
+def test_a_plan_is_explained_and_an_unknown_thing_is_not_found(world: World, past: Past) -> None:
+    with world.store.read() as tx:
+        plan = tx.latest_plan(past.conv)
+    assert plan is not None
+    assert "looked at 1 job(s) and starts or moves 1" in explain.explain(world, plan.id).headline
+    for ref in ("plan_x", "mig_x", "run_x", "job_x", "nobody"):
+        with pytest.raises(NotFoundError):
+            explain.explain(world, ref)
+
+
+def test_a_failed_job_is_explained_by_the_last_line_of_its_traceback(world: World, past: Past) -> None:
+    with world.store.write() as tx:
+        tx.set_job_state(past.conv, "failed")
+        tx.set_job_facts(past.conv, error="Traceback\n  File x\nValueError: bad shape\n")
+    assert explain.explain(world, "conv").headline.endswith("failed on " + SPOT + ": ValueError: bad shape")
+
+
+def test_offers_are_listed_cheapest_first_with_their_ages(world: World) -> None:
+    listed = offers.offers(world).offers
+    prices = [offer.nano_usd_per_hour or 0 for offer in listed]
+    assert prices == sorted(prices)
+    assert len(listed) == 24
+    assert {offer.age_s for offer in listed} == {0.0}
+    assert {offer.gpu for offer in offers.offers(world, gpu="nvidia-h100", spot=True).offers} == {"H100"}
+    with pytest.raises(UsageError, match="is no GPU"):
+        offers.offers(world, gpu="H900")
+    with pytest.raises(UsageError, match="not enabled"):
+        offers.offers(world, provider="aws")
+
+
+def test_the_doctor_has_a_remedy_for_what_does_not_hold(world: World) -> None:
+    diagnosis = examine(world.config)
+    names = [check.name for check in diagnosis.checks]
+    assert {"python", "torch", "ray", "imports", "state folder", "disk", "store", "clock", "site"} <= set(names)
+    assert not diagnosis.failed
+    assert all(check.fix for check in diagnosis.checks if check.state == "fail")
+    assert to_json(diagnosis)["schema"] == "tradewind/doctor/v1"
+
+
+def test_the_doctor_sees_a_provider_that_fails_and_jobs_that_wait_for_nobody(world: World, past: Past) -> None:
+    provider = world.providers["fake"]
+    assert isinstance(provider, FakeProvider)
+    submit_job(world, "other")
+    assert doctor_state.control_plane(world).state == "warn"
+    with world.store.write() as tx:
+        now = world.clock.now_ms()
+        tx.record_poll("fake", now, now, 0, 0, "the cloud said no")
+    check = doctor_state.prices(world, "fake")
+    assert check.state == "warn"
+    assert "the cloud said no" in check.found
+    assert check.fix
+
+
+def test_the_doctor_sees_a_state_folder_that_cannot_be_made(world: World, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    config = replace(world.config, state_dir=tmp_path / "file" / "state")
+    check = here.state_folder(config)
+    assert check.state == "fail"
+    assert check.fix
+
+
+def test_a_missing_extra_names_its_pip_command() -> None:
+    check = here.package("no-such-distribution", "train")
+    assert (check.state, check.fix) == ("warn", "pip install 'tradewind[train]'")

@@ -1,0 +1,188 @@
+"""Plans: previewed, submitted, saved, applied, refused when stale."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from orchestrator.engine.world import World
+from orchestrator.errors import InfeasibleError, NotFoundError, SpecError, StalePlanError, UsageError
+from orchestrator.model import GpuRequest, Resources, TrainSpec
+from orchestrator.services import apply, plan, submit
+from providers.clock import VirtualClock
+from providers.fake import FakeCloud
+from providers.money import usd
+from tests.unit.services.recorded_history import ON_DEMAND, OTHER_SPOT, SPOT, Past, spec, submit_job
+
+
+def test_a_preview_ranks_offers_and_writes_no_job(world: World) -> None:
+    view = plan.preview(world, [spec()])
+    (decided,) = view.decisions
+    assert decided.action == "place"
+    assert decided.choices[0].role == "choose"
+    assert decided.choices[0].offer_id == decided.offer_id
+    assert [choice.role for choice in decided.choices][-1] == "baseline"
+    assert all(choice.reason for choice in decided.choices if choice.role == "no")
+    assert view.simulated
+    with world.store.read() as tx:
+        assert tx.jobs() == []
+        assert tx.latest_plan() is None
+
+
+def test_a_preview_asks_for_prices_when_the_last_answer_is_old(world: World, clock: VirtualClock) -> None:
+    assert plan.preview(world, [spec()]).price_age_s == 0
+    clock.advance(plan.STALE_AFTER_S)
+    assert plan.preview(world, [spec()]).price_age_s == plan.STALE_AFTER_S
+    clock.advance(1)
+    assert plan.preview(world, [spec()]).price_age_s == 0
+
+
+def test_submitting_writes_the_job_its_event_and_its_plan_at_once(world: World, clock: VirtualClock) -> None:
+    view = plan.preview(world, [spec(deadline_s=864_000.0)])
+    clock.advance(100)
+    (job,) = submit.submit(world, view)
+    assert job.state == "queued"
+    assert job.submitted_at_ms == clock.now_ms()
+    assert job.deadline_at_ms == clock.now_ms() + 864_000_000  # counts from the submission, not from the preview
+    with world.store.read() as tx:
+        (event,) = tx.events(job_id=job.id)
+        assert (event.kind, event.plan_id) == ("job.submitted", view.id)
+        assert event.actor.startswith("user:")
+        latest = tx.latest_plan(job.id)
+        assert latest is not None
+        assert latest.id == view.id
+
+
+def test_a_job_that_no_offer_can_ever_take_is_refused_with_the_reasons(world: World) -> None:
+    view = plan.preview(world, [spec(resources=Resources(gpus=(GpuRequest("T4"),)))])
+    with pytest.raises(InfeasibleError, match=r"no offer fits gpt(.|\n)*is not in resources.gpu"):
+        submit.submit(world, view)
+    with world.store.read() as tx:
+        assert tx.jobs() == []
+
+
+def test_a_job_that_only_lacks_capacity_now_is_queued(world: World) -> None:
+    plan.freshen(world)
+    with world.store.write() as tx:
+        for offer in tx.offers():
+            tx.add_availability(offer.id, world.clock.now_ms(), "refused")
+    view = plan.preview(world, [spec()])
+    assert view.decisions[0].action == "wait"
+    assert submit.submit(world, view)[0].state == "queued"
+
+
+def test_secrets_must_be_in_the_environment_and_unbuilt_fields_are_refused(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train = TrainSpec("train:main", None, {}, "/", {}, ("TW_TEST_SECRET",), 10, None)
+    monkeypatch.delenv("TW_TEST_SECRET", raising=False)
+    with pytest.raises(UsageError, match="TW_TEST_SECRET"):
+        plan.preview(world, [spec(train=train)])
+    monkeypatch.setenv("TW_TEST_SECRET", "hush")
+    assert "hush" not in repr(plan.preview(world, [spec(train=train)]))
+    with pytest.raises(SpecError, match="not yet"):
+        plan.preview(world, [spec(standby="warm")])
+    with pytest.raises(UsageError, match="nothing to plan"):
+        plan.preview(world, [])
+
+
+def test_a_saved_plan_is_applied_exactly_with_the_same_job_id(world: World, tmp_path: Path) -> None:
+    reviewed = plan.preview(world, [spec()])
+    apply.save(reviewed, tmp_path / "plan.json")
+    loaded = apply.load(world, tmp_path / "plan.json")
+    assert loaded == reviewed
+    accepted = apply.apply(world, loaded)
+    assert accepted.job_ids == (reviewed.new_jobs[0].id,)
+    assert accepted.control_plane is False
+    with world.store.read() as tx:
+        (command,) = tx.open_commands()
+        assert (command.kind, command.args) == ("apply", {"plan_id": reviewed.id})
+        assert tx.plan(reviewed.id) == reviewed.plan
+        assert tx.job(reviewed.new_jobs[0].id).state == "queued"
+
+
+def test_a_stale_plan_is_refused_and_says_which_prices_moved(
+    world: World, cloud: FakeCloud, clock: VirtualClock
+) -> None:
+    cloud.set_price(SPOT, usd("0.50"))
+    plan.freshen(world)
+    reviewed = plan.preview(world, [spec()])
+    assert reviewed.decisions[0].offer_id == SPOT
+    clock.advance(plan.STALE_AFTER_S + 1)
+    cloud.set_price(SPOT, usd("2.50"))
+    with pytest.raises(StalePlanError) as refused:
+        apply.apply(world, reviewed)
+    assert f"was place {SPOT}, now place" in str(refused.value)
+    assert f"{SPOT} rose from $0.5000/h to $2.5000/h" in str(refused.value)
+    with world.store.read() as tx:
+        assert tx.jobs() == []
+        assert tx.open_commands() == []
+
+
+@pytest.mark.parametrize(("price", "refused"), [("0.505", False), ("0.52", True), ("0.30", False)])
+def test_the_chosen_offer_may_become_cheaper_but_not_dearer(
+    world: World, cloud: FakeCloud, clock: VirtualClock, price: str, refused: bool
+) -> None:
+    cloud.set_price(SPOT, usd("0.50"))
+    reviewed = plan.preview(world, [spec()])
+    clock.advance(plan.STALE_AFTER_S + 1)
+    cloud.set_price(SPOT, usd(price))
+    if refused:
+        with pytest.raises(StalePlanError, match="rose from"):
+            apply.check(world, reviewed)
+    else:
+        apply.check(world, reviewed)
+
+
+def test_a_plan_is_applied_once(world: World) -> None:
+    reviewed = plan.preview(world, [spec()])
+    apply.apply(world, reviewed)
+    with pytest.raises(StalePlanError, match="was submitted already"):
+        apply.apply(world, reviewed)
+
+
+def test_a_plan_for_a_job_that_has_ended_is_stale(world: World) -> None:
+    job = submit_job(world, "gpt")
+    reviewed = plan.preview(world, [], all_jobs=True)
+    assert [decision.job_id for decision in reviewed.decisions] == [job.id]
+    with world.store.write() as tx:
+        tx.set_job_state(job.id, "cancelled")
+    with pytest.raises(StalePlanError, match="gpt is cancelled"):
+        apply.apply(world, reviewed)
+
+
+def test_a_plan_for_all_says_whether_it_would_change_anything(world: World, past: Past) -> None:
+    view = plan.preview(world, [], all_jobs=True)
+    actions = {decision.name: decision.action for decision in view.decisions}
+    assert actions["lstm"] == "place"
+    assert actions["conv"] in ("stay", "move")
+    assert view.changes
+    assert "gpt" not in actions
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"schema": "tradewind/plan/v9"}', '{"schema": "tradewind/plan/v1"}'])
+def test_a_file_that_is_no_plan_is_a_spec_error(world: World, tmp_path: Path, text: str) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(text)
+    with pytest.raises(SpecError, match=r"plan\.json"):
+        apply.load(world, path)
+
+
+def test_a_missing_or_unwritable_plan_file_is_told(world: World, tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError):
+        apply.load(world, tmp_path / "none.json")
+    with pytest.raises(UsageError, match="cannot be written"):
+        apply.save(plan.preview(world, [spec()]), tmp_path / "no" / "plan.json")
+
+
+def test_a_plan_document_is_json_for_people_and_programs(world: World, tmp_path: Path) -> None:
+    apply.save(plan.preview(world, [spec()]), tmp_path / "plan.json")
+    document = json.loads((tmp_path / "plan.json").read_text())
+    assert document["schema"] == "tradewind/plan/v1"
+    assert document["at"].endswith("Z")
+    choice = document["decisions"][0]["choices"][0]
+    assert choice["usd_per_hour"].startswith("$")
+    assert isinstance(choice["nano_usd_per_hour"], int)
+    assert {OTHER_SPOT, ON_DEMAND} <= {each["offer_id"] for each in document["decisions"][0]["choices"]}

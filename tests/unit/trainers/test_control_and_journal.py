@@ -1,0 +1,115 @@
+"""The control directory, the journal and the cadence: no torch, no clock."""
+
+import json
+import math
+
+import pytest
+
+from trainers.cadence import Cadence
+from trainers.control import ControlDirectory, Notice, Progress
+from trainers.journal import Journal
+
+
+def test_what_one_end_writes_the_other_reads(tmp_path):
+    agent, trainer = ControlDirectory(tmp_path / "control"), ControlDirectory(tmp_path / "control")
+    assert (trainer.notice(), trainer.hold_until(), trainer.lease_until()) == (None, None, None)
+    assert not trainer.stop_requested()
+    assert agent.progress() is None
+    agent.put_notice(Notice("preemption", 12.5))
+    agent.put_hold(3.0)
+    agent.put_lease(4.0)
+    agent.request_stop()
+    assert trainer.notice() == Notice("preemption", 12.5)
+    assert (trainer.hold_until(), trainer.lease_until(), trainer.stop_requested()) == (3.0, 4.0, True)
+    agent.put_lease(5.0)
+    agent.clear_hold()
+    agent.clear_hold()
+    assert (trainer.hold_until(), trainer.lease_until()) == (None, 5.0)
+    progress = Progress(state="training", step=3, loss=0.5)
+    trainer.write_progress(progress)
+    assert agent.progress() == progress
+
+
+def test_the_files_have_the_documented_form(tmp_path):
+    control = ControlDirectory(tmp_path)
+    control.put_notice(Notice("preemption", 1.0))
+    control.put_hold(2.0)
+    assert json.loads((tmp_path / "notice.json").read_text()) == {"kind": "preemption", "deadline_monotonic_s": 1.0}
+    assert json.loads((tmp_path / "hold.json").read_text()) == {"until_monotonic_s": 2.0}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["hold.json", "notice.json"]
+
+
+@pytest.fixture
+def clock():
+    return [0.0]
+
+
+@pytest.fixture
+def journal(tmp_path, clock):
+    journal = Journal(ControlDirectory(tmp_path / "control"), lambda: clock[0])
+    yield journal
+    journal.close()
+
+
+def seen(journal):
+    return json.loads((journal.folder / "control" / "progress.json").read_text())
+
+
+def test_a_state_is_seen_at_once_and_the_rest_ten_times_a_second(journal, clock):
+    journal.enter("training")
+    journal.step(1, 0.5)
+    assert (seen(journal)["state"], seen(journal)["step"]) == ("training", 0)
+    clock[0] += 0.1
+    journal.step(2, 0.25)
+    assert (seen(journal)["step"], seen(journal)["loss"]) == (2, 0.25)
+    journal.step(3, 0.25)
+    journal.enter("holding")
+    assert (seen(journal)["state"], seen(journal)["step"]) == ("holding", 3)
+
+
+@pytest.mark.parametrize(("loss", "text"), [(math.nan, "nan"), (math.inf, "inf"), (-math.inf, "-inf")])
+def test_a_loss_that_json_lacks_is_null_and_exact_beside_it(journal, loss, text):
+    journal.enter("training")
+    journal.step(1, loss)
+    line = json.loads((journal.folder / "metrics.jsonl").read_text())
+    assert (line["step"], line["loss"], line["loss_hex"]) == (1, None, text)
+
+
+def test_a_line_cut_by_a_kill_does_not_swallow_the_next(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n{"st')
+    journal = Journal(ControlDirectory(tmp_path / "control"), lambda: 0.0)
+    journal.enter("training")
+    journal.step(2, 1.0)
+    journal.close()
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert lines[1] == '{"st'
+    assert json.loads(lines[2])["step"] == 2
+
+
+def test_saves_are_due_by_their_cost_within_half_a_second_and_a_quarter_hour():
+    cadence = Cadence(0.035, since_s=100.0)
+    assert not cadence.due(100.4)
+    assert cadence.due(100.5)
+    cadence.saved(100.5, 101.2)
+    assert not cadence.due(101.2 + 19.9)
+    assert cadence.due(101.2 + 20.1)
+    cadence.saved(200.0, 300.0)
+    assert not cadence.due(300.0 + 899)
+    assert cadence.due(300.0 + 900)
+    cadence.saved(0.0, 0.001)
+    assert cadence.due(0.501)
+
+
+def test_no_overhead_allowed_means_the_longest_interval():
+    cadence = Cadence(0.0, since_s=0.0)
+    assert not cadence.due(899.0)
+    assert cadence.due(900.0)
+
+
+def test_the_time_for_a_last_save_counts_the_slowest_recent_step():
+    cadence = Cadence(0.035, since_s=0.0)
+    cadence.saved(0.0, 1.0)
+    for step_s in (0.1, 3.0, 0.1):
+        cadence.stepped(step_s)
+    assert not cadence.must_end(0.0, deadline_s=5.3)
+    assert cadence.must_end(0.1, deadline_s=5.3)

@@ -1,0 +1,114 @@
+"""Whatever the job's code does, the run has a last word. Real processes, forked by the nursery."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from trainers.checkpoint import store
+from trainers.control import ControlDirectory
+
+
+def test_a_program_that_raises_is_reported_with_its_traceback_and_keeps_its_checkpoints(job):
+    outcome = job.run(raise_at=20)
+    assert (outcome.status, outcome.progress.state) == ("failed", "failed")
+    for text in (outcome.progress.error, outcome.log):
+        assert "ValueError: the gradient descended too far" in text
+        assert "everything.py" in text
+        assert "runner.py" not in text
+    assert outcome.progress.step == 20
+    assert store.newest_counting(job.root, job.job_id, 1, on_damage=pytest.fail) == outcome.progress.manifest
+
+
+def test_an_exit_in_the_middle_is_a_failure_with_its_reason(job):
+    outcome = job.run(exit_at=3)
+    assert outcome.status == "failed"
+    assert "SystemExit: no more" in outcome.progress.error
+
+
+def test_a_full_checkpoint_folder_fails_the_run_with_the_remedy_and_loses_nothing(job):
+    outcome = job.run(file_limit_after_step=20)
+    assert outcome.status == "failed"
+    assert "CheckpointFull: cannot write the checkpoint: File too large" in outcome.progress.error
+    assert "free space there" in outcome.progress.error
+    newest = store.newest_counting(job.root, job.job_id, 1, on_damage=pytest.fail)
+    assert newest == outcome.progress.manifest is not None
+    assert job.run().status == "finished"
+
+
+def test_a_checkpoint_folder_that_cannot_be_written_fails_the_run_before_the_first_step(job):
+    job.root.write_text("a file")
+    outcome = job.run(fence=False)
+    assert outcome.status == "failed"
+    assert "CheckpointReadOnly: cannot write the checkpoint" in outcome.progress.error
+    assert "point checkpoint.to at one" in outcome.progress.error
+    assert outcome.losses == {}
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ("everythin:main", "did you mean everything?"),
+        ("everything:mian", "did you mean main?"),
+        ("zzz:main", "there is: "),
+        ("odd:data", "has no function data"),
+        ("odd:needs", "train.args do not fit odd:needs"),
+        ("odd:interrupted", "KeyboardInterrupt"),
+        ("broken:main", "No module named 'a_module_that_is_not_here'"),
+    ],
+)
+def test_an_entry_that_cannot_be_called_is_explained(job, entry, message):
+    outcome = job.run(spec={"entry": entry})
+    assert outcome.status == "failed"
+    assert message in outcome.progress.error
+    assert message in outcome.log
+
+
+def test_a_folder_that_is_not_there_is_explained(job):
+    outcome = job.run(spec={"workdir": str(job.folder / "gone")})
+    assert "correct train.workdir" in outcome.progress.error
+
+
+def test_a_script_gets_its_arguments_environment_and_output_folder(job):
+    outcome = job.run(spec={"entry": None, "script": "plain.py", "env": {"GREETING": "hello"}}, lr=0.5)
+    assert outcome.status == "finished", outcome.log
+    seen = json.loads((job.folder / "outputs" / "seen.json").read_text())
+    assert seen["argv"] == ["plain.py", "--lr", "0.5"]
+    assert seen["env"]["GREETING"] == "hello"
+    assert seen["env"]["TRADEWIND_CHECKPOINT_DIR"] == str(job.root / job.job_id)
+    assert seen["threads"] == 1
+    assert seen["deterministic"] is True
+    assert "printed by the script\nwritten to descriptor 2\n" in outcome.log
+
+
+def test_a_script_that_is_not_there_is_explained(job):
+    outcome = job.run(spec={"entry": None, "script": "plan.py"})
+    assert "did you mean plain.py?" in outcome.progress.error
+
+
+@pytest.mark.parametrize("entry", ["odd:leaves", "odd:never_attaches"])
+def test_a_program_that_ends_by_itself_is_finished(job, entry):
+    outcome = job.run(spec={"entry": entry})
+    assert (outcome.status, outcome.progress.error) == ("finished", None)
+
+
+def test_a_program_may_stop_early_and_its_last_state_is_saved(job):
+    outcome = job.run(spec={"entry": "odd:stops_early"})
+    assert outcome.status == "finished"
+    assert (outcome.progress.step, outcome.progress.total_steps, outcome.progress.manifest) == (3, 3, "1-3-1")
+
+
+def test_the_command_line_runs_a_spec_without_any_orchestrator(job):
+    job.generation = 1
+    spec = job.spec(entry="odd:stops_early")
+    path = job.folder / "spec.json"
+    spec.save(path)
+    command = [sys.executable, "-m", "trainers.runner", str(path), "--standalone"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ})
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith("finished: ")
+    assert done.stdout == ""
+    assert ControlDirectory(spec.control_dir).progress().manifest == "1-3-1"
+    assert store.fence(job.root, job.job_id) == store.Fence(1, None)
