@@ -11,12 +11,12 @@ export RAY_USAGE_STATS_ENABLED := 0
 export PIP_NO_INPUT := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test setup browser lint types contracts unit docs benchmarks clean
+.PHONY: demo test setup packages lint types contracts unit site docs benchmarks clean
 
 demo: setup ## the main job, end to end, on this machine
 	$(BIN)/python -m examples.demo $(ARGS)
 
-test: setup browser lint types contracts unit ## the whole gate
+test: setup packages lint contracts types unit site ## the whole gate
 
 setup: $(STAMP)
 
@@ -28,8 +28,8 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/pip install -c constraints.txt -e '.[dev]'
 	touch $(STAMP)
 
-browser: setup
-	$(BIN)/python -m scripts.browser
+packages: setup ## what the tests need and pip cannot bring
+	$(BIN)/python -m scripts.packages
 
 lint: setup
 	$(BIN)/ruff check .
@@ -41,8 +41,11 @@ types: setup
 contracts: setup
 	$(BIN)/lint-imports
 
-unit: setup
-	$(BIN)/pytest $(ARGS)
+unit: setup ## all tests that start no Ray, on two cores
+	$(BIN)/pytest -n 2 --dist loadfile -m "not ray" $(ARGS)
+
+site: setup ## tests on real Ray nodes, one after the other: they are processes in plenty by themselves
+	$(BIN)/pytest -m ray $(ARGS)
 
 docs: setup ## write the generated pages of docs/ anew
 	$(BIN)/python -m scripts.gen_docs

@@ -42,6 +42,8 @@ def main(steps: int = 750, width: int = 12, images: int = 8192, lr: float = 0.05
         optimizer.step()
         scheduler.step()
         run.step(loss)  # <- 4
+        if run.steps_done % 50 == 0:
+            print(f"step {run.steps_done}: loss {loss.item():.4f}")
     torch.save(model.state_dict(), run.output_dir / "model.pt")  # <- 5: where `tradewind fetch` finds it
 
 

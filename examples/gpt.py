@@ -25,6 +25,8 @@ def main(steps: int = 800, context: int = 48, width: int = 64, lr: float = 3e-3,
         optimizer.step()
         scheduler.step()
         run.step(loss)  # <- 4
+        if run.steps_done % 50 == 0:
+            print(f"step {run.steps_done}: loss {loss.item():.4f}")
     torch.save(model.state_dict(), run.output_dir / "model.pt")  # <- 5: where `tradewind fetch` finds it
 
 

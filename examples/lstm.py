@@ -23,6 +23,8 @@ def main(steps: int = 750, context: int = 48, width: int = 96, lr: float = 3e-3,
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         run.step(loss)  # <- 4
+        if run.steps_done % 50 == 0:
+            print(f"step {run.steps_done}: loss {loss.item():.4f}")
     torch.save(model.state_dict(), run.output_dir / "model.pt")  # <- 5: where `tradewind fetch` finds it
 
 

@@ -37,6 +37,7 @@ from orchestrator.services import (
 )
 from orchestrator.services.control_plane import control_plane
 from orchestrator.services.jobfile import load_job
+from orchestrator.services.store_views import StoreBackup, StoreDiagnosis, StoreRestored
 from orchestrator.services.views import (
     Accepted,
     ControlPlaneView,
@@ -220,6 +221,25 @@ class Client:
         from orchestrator.services.doctor import examine
 
         return examine(self.config)
+
+    def check_store(self) -> StoreDiagnosis:
+        """Look for what is wrong with the store. Changes nothing."""
+        from orchestrator.services import store_check
+
+        return store_check.check(self.config)
+
+    def backup_store(self, path: str | Path) -> StoreBackup:
+        """Write a copy of the store to a file that does not exist yet, while others go on."""
+        from orchestrator.services import store_copies
+
+        return store_copies.backup(self.config, Path(path))
+
+    def restore_store(self, path: str | Path) -> StoreRestored:
+        """Put a backup in the place of the store, which is kept. Not while a control plane acts on it."""
+        from orchestrator.services import store_copies
+
+        self.close()
+        return store_copies.restore(self.config, Path(path))
 
     def settings(self) -> SettingList:
         """Every setting and its origin."""

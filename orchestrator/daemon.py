@@ -18,9 +18,10 @@ from orchestrator.config import Config, load_config
 from orchestrator.engine.checkpoints import FileCatalog
 from orchestrator.engine.context import Context
 from orchestrator.engine.control import ControlPlane
+from orchestrator.engine.move import waits
 from orchestrator.engine.site.runtime import RayRuntime, site_runtime
 from orchestrator.engine.world import World, open_world
-from orchestrator.errors import NotLeaderError, SiteError, StoreError, TradewindError
+from orchestrator.errors import NotLeaderError, SiteError, StoreError, StoreVersionError, TradewindError
 from orchestrator.store import Leadership
 
 IDLE_S = 0.25
@@ -52,12 +53,15 @@ class Daemon:
                 leadership = self._world.store.campaign(holder)
                 if leadership is not None:
                     self._say("leading: this control plane acts on the store")
-                    return self._lead(leadership, once)
+                    with self._world.store.pulse(leadership):
+                        return self._lead(leadership, once)
                 leader = self._world.store.leader()
                 other = leader.holder if leader is not None else "another control plane"
                 self._say(f"standing by: {other} acts on this store; taking over when it is gone")
             except NotLeaderError as error:
                 self._say(f"no longer leading: {error}")
+            except StoreVersionError:
+                raise  # a newer Tradewind has upgraded it: this one will never read it again
             except StoreError as error:
                 self._say(f"the store does not answer: {error}")
             time.sleep(STANDBY_S)
@@ -82,7 +86,7 @@ class Daemon:
                 self._say(f"site: {error}")
                 time.sleep(RETRY_S)
                 continue
-            except NotLeaderError:
+            except (NotLeaderError, StoreVersionError):
                 raise
             except StoreError as error:
                 self._say(f"store: {error}; trying again")
@@ -90,11 +94,11 @@ class Daemon:
                 continue
             if once and not changed:
                 with self._world.store.read() as tx:
-                    idle = not tx.migrations(open=True) and not tx.open_commands()
+                    idle = all(map(waits, tx.migrations(open=True))) and not tx.open_commands()
                 if idle or time.monotonic() - started > ONCE_LIMIT_S:
                     break
             if not changed:
-                time.sleep(BUSY_S if ctx.work.migrations else IDLE_S)
+                time.sleep(IDLE_S if all(map(waits, ctx.work.migrations)) else BUSY_S)
         self._world.store.resign(leadership)
         self._runtime.close()
         return 0

@@ -39,7 +39,7 @@ follow YAML 1.2: `3e-4` is a number; `no`, `on` and `12:30` are text. Paths are 
 without a value counts as left out.
 
 **Not yet.** Some fields are understood and checked, but what they ask for is still to come: more than one node,
-`standby: warm`, checkpoints in object stores, data that must be fetched or mounted elsewhere, and `keep: best`.
+checkpoints in object stores, data that must be fetched or mounted elsewhere, and `keep: best`.
 Submitting a job that uses one is refused with "not yet: ...", because it would run differently from what its file says.
 """
 

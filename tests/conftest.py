@@ -11,12 +11,15 @@ import shutil
 import socket
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.postgres import Server
 
 LATE_FOLDERS = ("sim", "crash", "web", "e2e")
 _PERSONAL = ("HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME")
@@ -37,6 +40,15 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in _PERSONAL:
         os.environ[name] = str(home / name.lower())
         Path(os.environ[name]).mkdir()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    """A Postgres server, started when the first test asks for it."""
+    from tests.postgres import server
+
+    with server() as started:
+        yield started
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

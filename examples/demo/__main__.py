@@ -20,13 +20,15 @@ from examples.demo.screen import Screen, closing_table
 from orchestrator import Client
 from orchestrator.config import Config, load_config
 from orchestrator.engine.world import World, open_world
-from orchestrator.errors import TradewindError
+from orchestrator.errors import TradewindError, UsageError
 from orchestrator.model import TERMINAL, Event
 from orchestrator.services.views import ReportView
 
 EXAMPLES = Path(__file__).resolve().parent.parent
+SEED = "TRADEWIND_PROVIDERS_LOCAL_SEED"
 JOBS = ("gpt", "convnet", "lstm")
 LIMIT_S = 300.0
+REFERENCES_AFTER_S = 60.0
 STYLES = {
     "plan.decided": "bold",
     "migration.cutover": "cyan",
@@ -50,16 +52,17 @@ def main() -> int:
     state = options.state.resolve()
     # the control plane is a process of its own: it reads the same settings from the environment
     os.environ["TRADEWIND_STATE_DIR"] = str(state)
-    os.environ["TRADEWIND_PROVIDERS_LOCAL_SEED"] = str(options.seed)
     os.environ["TRADEWIND_PROVIDERS_LOCAL_HAZARD"] = "false"  # the director decides who is preempted
-    console = Console(record=options.record is not None, width=132 if options.record else None)
+    console = Console(record=options.record is not None)
+    if options.record is not None or not console.is_terminal:
+        console.width = 132
     started = time.monotonic()
     try:
+        clear(state)
+        os.environ[SEED] = str(options.seed)
         config = load_config()
-        if state.exists():  # an earlier demo that was cut off may have left machines up
-            with Client(config) as client:
-                client.down(force=True)
-            shutil.rmtree(state)
+        state.mkdir(parents=True)
+        (state / "seed").write_text(str(options.seed))
         console.print(
             "Three jobs on the [bold]local[/] provider: a cloud on this machine, whose market is [bold]simulated[/] "
             f"(seed {options.seed}, {config.providers.local.clock_factor:.0f} market seconds in one)."
@@ -71,6 +74,18 @@ def main() -> int:
     except KeyboardInterrupt:
         console.print("interrupted; everything that was started is ended")
         return 130
+
+
+def clear(state: Path) -> None:
+    """End what an earlier demo that was cut off may have left up, and remove its folder."""
+    if not state.exists():
+        return
+    if not (state / "seed").exists():
+        raise UsageError(f"{state} exists and is no demo's folder", hint="name another one with --state")
+    os.environ[SEED] = (state / "seed").read_text()
+    with Client(load_config()) as client:
+        client.down(force=True)
+    shutil.rmtree(state)
 
 
 class Demo:
@@ -108,7 +123,6 @@ class Demo:
         client.up(progress=lambda message: screen.line(message, style="dim"))
         for spec in specs:
             client.submit(spec)
-        self._references = [Reference.start(spec, world.state_dir / "reference") for spec in specs]
 
         def say(message: str) -> None:
             screen.line(f"the cloud: {message}", style="magenta", at_ms=world.clock.now_ms())
@@ -126,6 +140,9 @@ class Demo:
             if (all(job.state in TERMINAL for job in jobs) and not busy) or elapsed > LIMIT_S:
                 break
             director.act()
+            trained = all(job.step > 0 for job in jobs)  # before that, machines and libraries need both cores
+            if not self._references and (trained or elapsed > REFERENCES_AFTER_S):
+                self._references = [Reference.start(spec, world.state_dir / "reference") for spec in specs]
             time.sleep(0.25)
         screen.line("all jobs have ended; waiting for the reference runs without interruption", style="dim")
         for reference in self._references:

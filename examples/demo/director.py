@@ -1,8 +1,8 @@
 """The director: makes sure that each of three incidents happens to a job while it trains.
 
-A sale makes an offer much cheaper, so that the policy should move a job there; a spot machine is taken back with notice;
-every process of another machine is killed without any. What Tradewind does about them is its own affair: the director
-only acts as the (simulated) cloud and then watches the store.
+A sale makes an offer much cheaper, so that the policy should move a job there; a spot machine is taken back with
+notice; every process of another machine is killed without any. What Tradewind does about them is its own affair: the
+director only acts as the (simulated) cloud and then watches the store.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Director:
     def _take(
         self, incident: str, share: float, names: tuple[str, ...], jobs: Mapping[str, Job], trains: Mapping[str, Run]
     ) -> None:
-        """Take the machine of the first job that is far enough and has not been hit yet; notices only hit spot machines."""
+        """Take the machine of the first job that is far enough and was not hit yet; notices only hit spot machines."""
         if incident in self._victims:
             return
         for name in names:

@@ -25,9 +25,9 @@ def accrue(ctx: Context) -> None:
         return
     with ctx.write() as tx:
         for run in living:
-            known = prices_known_until(tx, run.offer_id)
-            if known is not None:
-                _book(tx, run, known)
+            known_ms = prices_known_until_ms(tx, run.offer_id)
+            if known_ms is not None:
+                _book(tx, run, known_ms)
 
 
 def settle(
@@ -38,13 +38,10 @@ def settle(
     A machine that never became billable is closed with an empty interval.
     """
     end_ms = billed_to_ms if billed_to_ms is not None else world.clock.now_ms()
-    if billed_from_ms is not None:
-        collect(world)
-        with world.store.read() as tx:
-            known = prices_known_until(tx, run.offer_id)
-        if known is None or known < end_ms:
-            return False
     with world.store.write(leadership) as tx:
+        known_ms = prices_known_until_ms(tx, run.offer_id)
+        if billed_from_ms is not None and (known_ms is None or known_ms < end_ms):
+            return False
         if billed_from_ms is not None:
             tx.update_run(run.id, billed_from_ms=billed_from_ms, billed_to_ms=end_ms)
             _book(tx, tx.run(run.id), end_ms)
@@ -65,7 +62,10 @@ def settle_all(world: World) -> None:
             else:
                 tx.advance(migration.id, migration.step, Step.DONE)
         for run in tx.runs(live=True):
-            tx.update_run(run.id, state="ended", end="paused", training_to_ms=now)
+            if run.end is None:
+                tx.update_run(run.id, state="ended", end="paused", training_to_ms=now)
+            else:
+                tx.update_run(run.id, state="ended")
         for job in tx.jobs():
             if job.state == "cancelling":
                 tx.set_job_state(job.id, "cancelled")
@@ -73,6 +73,7 @@ def settle_all(world: World) -> None:
                 tx.set_job_state(job.id, "paused")
     with world.store.read() as tx:
         unsettled = [run for run in tx.runs() if run.billed_to_ms is None and run.instance_id is not None]
+    collect(world)
     for run in unsettled:
         assert run.instance_id is not None
         try:
@@ -106,10 +107,9 @@ def reserve_nano_usd(rate_per_hour: int, market_s: float) -> int:
     return int(rate_per_hour * market_s * 1000) // MS_PER_HOUR
 
 
-def prices_known_until(tx: Tx, offer_id: str) -> int | None:
+def prices_known_until_ms(tx: Tx, offer_id: str) -> int | None:
     """The instant up to which all price changes of an offer are in the store."""
-    provider = offer_id.partition("/")[0]
-    return max((poll.started_ms for poll in tx.polls(provider, 20) if poll.error is None), default=None)
+    return tx.last_good_poll_ms(offer_id.partition("/")[0])
 
 
 def _book(tx: Tx, run: Run, upto_ms: int) -> None:

@@ -39,7 +39,7 @@ def _prices(world: World, provider: Provider) -> list[PricePoint]:
     """All changes since the last good poll where the provider can tell them, else the prices in force."""
     if isinstance(provider, ProvidesPriceHistory):
         with world.store.read() as tx:
-            good = [poll for poll in tx.polls(provider.name, 50) if poll.error is None]
-        if good:
-            return list(provider.price_history(max(poll.started_ms for poll in good)))
+            known_ms = tx.last_good_poll_ms(provider.name)
+        if known_ms is not None:
+            return list(provider.price_history(known_ms))
     return list(provider.prices())

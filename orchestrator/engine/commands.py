@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from orchestrator.engine import snapshot
 from orchestrator.engine.context import Context
+from orchestrator.engine.move import under_way
 from orchestrator.engine.place import apply, open_migration, pause
+from orchestrator.errors import NotFoundError
 from orchestrator.model import TERMINAL, Job, Run
 from orchestrator.policy import decide
 from orchestrator.store import Command, Tx
@@ -21,14 +23,10 @@ def commands(ctx: Context) -> bool:
 
 
 def _carry_out(ctx: Context, command: Command) -> None:
-    if command.kind == "apply":
-        with ctx.world.store.read() as tx:
-            plan = tx.plan(str(command.args["plan_id"]))
-        apply(ctx, plan, actor=command.actor)
-        with ctx.write() as tx:
-            tx.close_command(command.id, "applied")
-        return
     with ctx.write() as tx:
+        if command.kind == "apply":
+            tx.close_command(command.id, _apply(ctx, tx, command))
+            return
         assert command.job_id is not None
         job = tx.job(command.job_id)
         current = snapshot.current_run(tx.runs(job_id=job.id))
@@ -46,6 +44,15 @@ def _carry_out(ctx: Context, command: Command) -> None:
         else:
             result = f"unknown command {command.kind}"
         tx.close_command(command.id, result)
+
+
+def _apply(ctx: Context, tx: Tx, command: Command) -> str:
+    try:
+        plan = tx.plan(str(command.args.get("plan_id")))
+    except NotFoundError as error:
+        return str(error)
+    apply(ctx, tx, plan, actor=command.actor)
+    return "applied"
 
 
 def _resume(ctx: Context, tx: Tx, job: Job, actor: str) -> str:
@@ -67,7 +74,7 @@ def _migrate(ctx: Context, tx: Tx, job: Job, current: Run | None, command: Comma
     """Move a running job to the offer that was named, or to the policy's best other one."""
     if current is None or job.state != "running":
         return f"the job is {job.state}: only a running job can be moved"
-    if tx.migrations(job_id=job.id, open=True):
+    if under_way(tx, job.id):
         return "a migration is under way already"
     wanted = command.args.get("offer_id")
     if wanted is None:
@@ -86,6 +93,8 @@ def _migrate(ctx: Context, tx: Tx, job: Job, current: Run | None, command: Comma
         wanted = others[0]
     elif wanted not in {offer.id for offer in tx.offers()}:
         return f"there is no offer {wanted}"
+    elif wanted == current.offer_id:
+        return f"it runs on {wanted} already"
     migration = open_migration(ctx, tx, job, str(wanted), "by hand", source=current)
     tx.set_job_state(job.id, "migrating")
     ctx.event(tx, "migration.asked", f"asked to move to {wanted}", job, migration=migration, actor=command.actor)

@@ -42,10 +42,11 @@ class Work:
 
 @dataclass
 class Context:
-    """The engine's surroundings. `work`, `instances` and `reports` are this tick's observations.
+    """The engine's surroundings. `work`, `instances` and `reports` are this tick's observations; an id in `instances`
+    with None is one that its provider no longer mentions, an id that is not in it one that nothing is known of yet.
 
-    `pacing` remembers wall instants (monotonic seconds) by key: back-offs and intervals. It is no state: after a crash
-    everything in it may start anew.
+    `pacing` remembers wall instants (monotonic seconds) by key, `what` or `what/id`: back-offs and intervals. It is no
+    state: after a crash everything in it may start anew.
     """
 
     world: World
@@ -55,7 +56,7 @@ class Context:
     environment: Mapping[str, str]
     leadership: Leadership | None = None
     work: Work = Work()
-    instances: dict[str, Instance] = field(default_factory=dict)
+    instances: dict[str, Instance | None] = field(default_factory=dict)
     reports: dict[str, RunReport] = field(default_factory=dict)
     pacing: dict[str, float] = field(default_factory=dict)
 
@@ -73,12 +74,30 @@ class Context:
             jobs |= {run.job_id: tx.job(run.job_id) for run in runs if run.job_id not in jobs}
             self.work = Work(jobs, runs, tuple(tx.migrations(open=True)), tuple(tx.open_commands()))
 
+    def forget(self) -> None:
+        """Drop the pacing of jobs, runs, migrations and machines that need nothing any more."""
+        work = self.work
+        alive = {*work.jobs, *(migration.id for migration in work.migrations), *(run.id for run in work.runs)}
+        alive |= {run.instance_id for run in work.runs if run.instance_id is not None}
+        self.pacing = {key: at for key, at in self.pacing.items() if "/" not in key or key.split("/", 1)[1] in alive}
+
     @property
     def now_ms(self) -> int:
         return self.world.clock.now_ms()
 
     def new_id(self, prefix: str) -> str:
         return new_id(prefix, self.now_ms, self.random)
+
+    def instance(self, run: Run) -> Instance | None:
+        """The run's machine as it was last described; None if nothing is known of it."""
+        return self.instances.get(run.instance_id) if run.instance_id is not None else None
+
+    def gone(self, run: Run) -> bool:
+        """Whether the provider has confirmed that the run's machine is no more. Its silence confirms nothing."""
+        if run.instance_id not in self.instances:
+            return False
+        instance = self.instances[run.instance_id]
+        return instance is None or not instance.alive
 
     def provider(self, offer_id: str) -> Provider:
         """The provider of an offer. Raises KeyError when it is no longer enabled."""

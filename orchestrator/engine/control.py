@@ -14,13 +14,17 @@ from orchestrator.engine.context import Context
 from orchestrator.engine.guard import guard
 from orchestrator.engine.migrate import advance
 from orchestrator.engine.observe import observe
-from orchestrator.engine.place import place
+from orchestrator.engine.place import doomed_jobs, place
 from orchestrator.engine.reap import reap
+from orchestrator.engine.standby import stand_by
 from orchestrator.errors import SiteError
 
-COLLECT_EVERY_S = 1.0  # wall; the local market moves every few seconds of it, a real one every few minutes
 BEAT_EVERY_S = 1.0
+FORGET_EVERY_S = 60.0
+COLLECT_EVERY_S = 1.0  # wall: the local market moves every few seconds of it,
+COLLECT_EVERY_MARKET_S = 30.0  # a real one every few minutes
 ACCRUE_EVERY_S = 1.5
+ACCRUE_EVERY_MARKET_S = 300.0  # each time is a row per machine, for ever
 WAITING_EVERY_S = 0.5
 DEADLINE_CHECK_S = 3600.0  # market
 
@@ -37,9 +41,11 @@ class ControlPlane:
         ctx = self._ctx
         if ctx.leadership is not None and ctx.due("beat", BEAT_EVERY_S):
             ctx.world.store.beat(ctx.leadership)
-        if ctx.due("collect", COLLECT_EVERY_S) and collect(ctx.world) > 0:
+        if ctx.due("collect", self._wall_s(COLLECT_EVERY_S, COLLECT_EVERY_MARKET_S)) and collect(ctx.world) > 0:
             self._place_next = True  # a price event
         ctx.look()
+        if ctx.due("forget", FORGET_EVERY_S):
+            ctx.forget()
         if ctx.work.idle:
             return reap(ctx)
         changed = False
@@ -51,10 +57,12 @@ class ControlPlane:
         if seen.changed:
             changed = True
             ctx.look()
-        changed |= guard(ctx)
-        if self._place_due():
+        changed |= guard(ctx) | stand_by(ctx)
+        if self._decision_due():
             self._place_next = False
             changed |= place(ctx)
+        elif self._someone_waits() and ctx.due("waiting", WAITING_EVERY_S):
+            changed |= place(ctx, everyone=False)
         if changed:
             ctx.look()
         for migration in ctx.work.migrations:
@@ -62,13 +70,20 @@ class ControlPlane:
                 changed |= advance(ctx, migration)
             except SiteError:
                 continue  # the site is being started again (engine.observe tells of it): asked again next time
-        if ctx.due("accrue", ACCRUE_EVERY_S):
+        if ctx.due("accrue", self._wall_s(ACCRUE_EVERY_S, ACCRUE_EVERY_MARKET_S)):
             accrue(ctx)
         changed |= reap(ctx)
         return changed
 
-    def _place_due(self) -> bool:
-        """After a loss, a price event or a command; while a job waits; and daily, on the market clock."""
+    def _wall_s(self, least_wall_s: float, market_s: float) -> float:
+        return max(least_wall_s, market_s / self._ctx.world.clock.factor)
+
+    def _someone_waits(self) -> bool:
+        """A job has no place, or is about to lose it."""
+        return any(job.state == "queued" for job in self._ctx.work.jobs.values()) or bool(doomed_jobs(self._ctx))
+
+    def _decision_due(self) -> bool:
+        """After a loss, a price event or a command; and daily, on the market clock."""
         ctx = self._ctx
         every_ms = int(ctx.world.config.policy.decide_every_s * 1000)
         last = ctx.pacing.get("decided-ms")
@@ -81,9 +96,8 @@ class ControlPlane:
                 tx.set_duty("decide", ctx.now_ms)
             ctx.pacing["decided-ms"] = float(ctx.now_ms)
             return True
-        jobs = ctx.work.jobs.values()
-        if self._place_next or (any(job.state == "queued" for job in jobs) and ctx.due("waiting", WAITING_EVERY_S)):
+        if self._place_next:
             return True
         # slack is used up by steps that got slower, too: no event tells of that
-        late_s = max(1.0, DEADLINE_CHECK_S / ctx.world.clock.factor)
-        return any(job.deadline_at_ms is not None for job in jobs) and ctx.due("deadlines", late_s)
+        promised = any(job.deadline_at_ms is not None for job in ctx.work.jobs.values())
+        return promised and ctx.due("deadlines", self._wall_s(1.0, DEADLINE_CHECK_S))

@@ -10,25 +10,25 @@ from orchestrator.engine.accrue import cost_so_far, reserve_nano_usd
 from orchestrator.engine.context import ACTOR, Context
 from orchestrator.engine.place import pause
 from orchestrator.errors import SiteError
-from orchestrator.model import Job, Run
+from orchestrator.model import Job, Run, Step
 
 STOP_EVERY_S = 2.0
 BUDGET_EVERY_S = 0.5
-BUDGET_RESERVE_WALL_S = 3.0  # a checkpoint and the release of the machine still cost this much time
+BUDGET_RESERVE_WALL_S = 3.0  # a checkpoint and the release of the machine still cost this much time, and a step
 PAUSE_TIMEOUT_S = 120.0
 
 
 def guard(ctx: Context) -> bool:
     """Carry pausing and cancelling jobs to their end and stop jobs before their budget is passed."""
     changed = False
-    migrating = {migration.job_id for migration in ctx.work.migrations}
+    migrating = {migration.job_id for migration in ctx.work.migrations if migration.step is not Step.RELEASE}
     for job in ctx.work.jobs.values():
         current = snapshot.current_run([run for run in ctx.work.runs if run.job_id == job.id])
         if job.state == "cancelling":
             changed |= _cancelling(ctx, job, current, job.id in migrating)
         elif job.state == "pausing":
             changed |= _pausing(ctx, job, current, job.id in migrating)
-        elif job.state in ("running", "migrating") and (
+        elif job.state in ("starting", "running", "migrating") and (
             job.spec.budget_nano_usd is not None or job.spec.max_duration_s is not None
         ):
             changed |= _ceilings(ctx, job, current)
@@ -71,7 +71,7 @@ def _pausing(ctx: Context, job: Job, current: Run | None, migrating: bool) -> bo
 
 
 def _ceilings(ctx: Context, job: Job, current: Run | None) -> bool:
-    if current is None or not ctx.due(f"budget/{job.id}", BUDGET_EVERY_S):
+    if not ctx.due(f"budget/{job.id}", BUDGET_EVERY_S):
         return False
     budget, longest = job.spec.budget_nano_usd, job.spec.max_duration_s
     why = None
@@ -79,7 +79,8 @@ def _ceilings(ctx: Context, job: Job, current: Run | None) -> bool:
         with ctx.world.store.read() as tx:
             runs = tx.runs(job_id=job.id)
         spent, rate = cost_so_far(ctx, runs)
-        if spent + reserve_nano_usd(rate, BUDGET_RESERVE_WALL_S * ctx.world.clock.factor) >= budget:
+        reserve_s = BUDGET_RESERVE_WALL_S + (current.step_wall_s or 0.0 if current is not None else 0.0)
+        if spent + reserve_nano_usd(rate, reserve_s * ctx.world.clock.factor) >= budget:
             why = f"${spent / 1e9:.4f} of its budget of ${budget / 1e9:.2f} are spent"
     if longest is not None and (ctx.now_ms - job.submitted_at_ms) / 1000 > longest:
         why = f"it has run for its max_duration of {longest:.0f} s"

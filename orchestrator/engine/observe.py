@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from orchestrator.engine.context import Context
-from orchestrator.engine.migrate import count_failure
+from orchestrator.engine.move import MOVING, count_failure, under_way
 from orchestrator.engine.runtime import RunReport
 from orchestrator.errors import SiteError
-from orchestrator.model import Job, Run, RunEnd
+from orchestrator.model import Job, Run, RunEnd, Step
 from orchestrator.store import Tx
 from providers.errors import ProviderError
 from providers.instance import EndReason, Instance
@@ -22,6 +22,7 @@ from providers.instance import EndReason, Instance
 PROGRESS_EVERY_S = 0.5
 PERF_EVERY_S = 3.0
 MIN_STEPS_MEASURED = 10
+OUTAGE_S = 10.0  # wall; a bridge that is started again is no outage
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +42,15 @@ def observe(ctx: Context) -> Seen:
     if started:
         try:
             ctx.reports = dict(ctx.runtime.reports(started))
-        except SiteError as error:  # the site is being started again; silence is judged by the lease
+        except SiteError as error:  # it is being started again, and nothing is known meanwhile
             ctx.reports = {}
-            if ctx.due("site-error", 10.0):
-                for run in live:
-                    with ctx.write() as tx:
-                        ctx.event(tx, "site.unavailable", str(error), jobs[run.job_id], run=run)
+            _unavailable(ctx, live, error)
+        else:
+            ctx.pacing.pop("outage", None)
+            ctx.pacing.pop("outage-told", None)
     else:
         ctx.reports = {}
+    _record(ctx, live)
     changed = need_place = False
     for run in live:
         if run.state in ("training", "holding"):
@@ -56,6 +58,16 @@ def observe(ctx: Context) -> Seen:
             changed |= seen.changed
             need_place |= seen.need_place
     return Seen(changed, need_place)
+
+
+def _unavailable(ctx: Context, live: Sequence[Run], error: SiteError) -> None:
+    """Tell of an outage of the site once, if it lasts."""
+    if ctx.waited_s("outage") < OUTAGE_S or "outage-told" in ctx.pacing:
+        return
+    ctx.pacing["outage-told"] = ctx.world.clock.monotonic_s()
+    with ctx.write() as tx:
+        for run in live:
+            ctx.event(tx, "site.unavailable", str(error), ctx.work.jobs[run.job_id], run=run)
 
 
 def _describe(ctx: Context, runs: Sequence[Run]) -> None:
@@ -72,26 +84,27 @@ def _describe(ctx: Context, runs: Sequence[Run]) -> None:
         except (ProviderError, KeyError):
             continue
         for instance_id in ids:
-            ctx.instances.pop(instance_id, None)
+            ctx.instances[instance_id] = None  # not mentioned: gone
         ctx.instances.update({instance.id: instance for instance in described})
 
 
 def _current(ctx: Context, job: Job, run: Run) -> Seen:
     """A run past its cutover."""
-    instance = ctx.instances.get(run.instance_id or "")
+    instance = ctx.instance(run)
     report = ctx.reports.get(run.id)
     if report is not None and report.state == "finished":
         return _finished(ctx, job, run, report)
-    if instance is None or not instance.alive:
+    if ctx.gone(run):
         return _lost(ctx, job, run, instance, report)
-    noticed = _notice(ctx, job, run, instance)
+    noticed = instance is not None and _notice(ctx, job, run, instance)
     if report is None:
         return Seen(noticed, noticed)
-    _record(ctx, run, report)
     if report.state == "failed":
         return _failed(ctx, job, run, report)
     if report.state == "yielded":
         return _yielded(ctx, job, run, report, instance)
+    if report.state == "fenced" and _being_replaced(ctx, run):
+        return Seen(noticed, noticed)  # by its successor, whose cutover is not written down yet
     if report.state in ("fenced", "absent"):
         # its instance is ended by engine.reap; only then is it certain that nothing of it trains on
         why = "fenced itself" if report.state == "fenced" else "its trainer vanished"
@@ -102,6 +115,10 @@ def _current(ctx: Context, job: Job, run: Run) -> Seen:
         with ctx.write() as tx:
             ctx.event(tx, "run.suspected", f"silent for {report.silent_s:.0f} s", job, run=run)
     return Seen(noticed, noticed)
+
+
+def _being_replaced(ctx: Context, run: Run) -> bool:
+    return any(move.source_run_id == run.id and move.step is Step.CUTOVER for move in ctx.work.migrations)
 
 
 def _notice(ctx: Context, job: Job, run: Run, instance: Instance) -> bool:
@@ -125,24 +142,34 @@ def _notice(ctx: Context, job: Job, run: Run, instance: Instance) -> bool:
     return True
 
 
-def _record(ctx: Context, run: Run, report: RunReport) -> None:
-    """Progress and throughput, at most every half second and every few seconds."""
-    if report.state in ("silent", "absent") or not ctx.due(f"progress/{run.id}", PROGRESS_EVERY_S):
+def _record(ctx: Context, runs: Sequence[Run]) -> None:
+    """Progress at most every half second, throughput every few seconds: of all runs in one transaction."""
+    fresh = [
+        (run, report)
+        for run in runs
+        if run.state in ("training", "holding")
+        and (report := ctx.reports.get(run.id)) is not None
+        and report.state not in ("silent", "absent")
+        and ctx.due(f"progress/{run.id}", PROGRESS_EVERY_S)
+    ]
+    if not fresh:
         return
     with ctx.write() as tx:
-        _progress(tx, run, report)
-        measured = report.step - int(ctx.pacing.get(f"measured/{run.id}", report.start_step))
-        if (
-            report.step_wall_s
-            and measured >= MIN_STEPS_MEASURED
-            and report.state == "training"
-            and ctx.due(f"perf/{run.id}", PERF_EVERY_S)
-        ):
-            ctx.pacing[f"measured/{run.id}"] = report.step
-            offer = next((offer for offer in tx.offers() if offer.id == run.offer_id), None)
-            if offer is not None:
-                per_market_s = 1.0 / (report.step_wall_s * ctx.world.clock.factor)
-                tx.add_perf(run.job_id, offer.gpu, max(1, offer.gpu_count), per_market_s, measured, ctx.now_ms)
+        for run, report in fresh:
+            if report.step > run.last_step:
+                _progress(tx, run, report)
+            measured = report.step - int(ctx.pacing.get(f"measured/{run.id}", report.start_step))
+            if (
+                report.step_wall_s
+                and measured >= MIN_STEPS_MEASURED
+                and report.state == "training"
+                and ctx.due(f"perf/{run.id}", PERF_EVERY_S)
+            ):
+                ctx.pacing[f"measured/{run.id}"] = report.step
+                offer = next((offer for offer in tx.offers() if offer.id == run.offer_id), None)
+                if offer is not None:
+                    per_market_s = 1.0 / (report.step_wall_s * ctx.world.clock.factor)
+                    tx.add_perf(run.job_id, offer.gpu, max(1, offer.gpu_count), per_market_s, measured, ctx.now_ms)
 
 
 def _progress(tx: Tx, run: Run, report: RunReport) -> None:
@@ -154,7 +181,7 @@ def _progress(tx: Tx, run: Run, report: RunReport) -> None:
         useful_s=report.useful_s,
         checkpoint_s=report.checkpoint_s,
     )
-    if report.total_steps is not None:
+    if report.total_steps is not None and tx.job_facts(run.job_id).total_steps != report.total_steps:
         tx.set_job_facts(run.job_id, total_steps=report.total_steps)
 
 
@@ -186,7 +213,7 @@ def _failed(ctx: Context, job: Job, run: Run, report: RunReport) -> Seen:
     return Seen(changed=True, need_place=True)
 
 
-def _yielded(ctx: Context, job: Job, run: Run, report: RunReport, instance: Instance) -> Seen:
+def _yielded(ctx: Context, job: Job, run: Run, report: RunReport, instance: Instance | None) -> Seen:
     """It wrote a checkpoint and ended because it was asked to, or because its machine is about to be taken."""
     if job.state == "pausing":
         with ctx.write() as tx:
@@ -195,7 +222,8 @@ def _yielded(ctx: Context, job: Job, run: Run, report: RunReport, instance: Inst
             tx.set_job_state(job.id, "paused")
             ctx.event(tx, "job.paused", f"paused at step {report.step} with a checkpoint", job, run=run)
         return Seen(changed=True)
-    why: RunEnd = "preempted" if instance.notice_deadline_ms is not None else "lost"
+    noticed = instance is not None and instance.notice_deadline_ms is not None
+    why: RunEnd = "preempted" if noticed else "lost"
     return _end(ctx, job, run, why, f"left with a checkpoint at step {report.step}", report)
 
 
@@ -219,7 +247,7 @@ def _end(ctx: Context, job: Job, run: Run, end: RunEnd, message: str, report: Ru
             _progress(tx, run, report)
         tx.update_run(run.id, state="ended", end=end, training_to_ms=now)
         tx.add_availability(run.offer_id, now, "lost", run.id, end)
-        if job.state in ("running", "starting", "migrating") and not tx.migrations(job_id=job.id, open=True):
+        if job.state in ("running", *MOVING) and not under_way(tx, job.id):
             tx.set_job_state(job.id, "queued")
         elif job.state == "pausing":
             tx.set_job_state(job.id, "paused")

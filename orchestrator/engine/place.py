@@ -10,7 +10,10 @@ from __future__ import annotations
 import hashlib
 
 from orchestrator.engine import snapshot
+from orchestrator.engine.bring_up import check_rails
 from orchestrator.engine.context import Context
+from orchestrator.engine.move import under_way
+from orchestrator.errors import RailError
 from orchestrator.model import Job, Migration, Placement, Plan, Reason, Run, Step
 from orchestrator.policy import decide
 from orchestrator.store import Tx
@@ -18,33 +21,32 @@ from orchestrator.store import Tx
 WAIT_EVERY_WALL_S = 2.0  # a job without a place is looked at again this often
 
 
-def place(ctx: Context) -> bool:
-    """One decision over all jobs that may be placed or moved now. Returns whether a migration was opened."""
+def place(ctx: Context, *, everyone: bool = True) -> bool:
+    """One decision over all jobs that may be placed or moved now, or only over those that need a place. Returns whether
+    a migration was opened."""
     now = ctx.now_ms
+    doomed = doomed_jobs(ctx)
     with ctx.world.store.read() as tx:
-        candidates = _candidates(tx, now)
-        if not candidates:
+        chosen = candidates(tx, now)
+        if not everyone:
+            chosen = [job_id for job_id in chosen if job_id in doomed or tx.job(job_id).state == "queued"]
+        if not chosen:
             return False
-        doomed = frozenset(job_id for job_id in candidates if _doomed(ctx, tx, job_id))
-        inputs = snapshot.inputs(tx, now, ctx.world.config, only=candidates, doomed=doomed)
+        inputs = snapshot.inputs(tx, now, ctx.world.config, only=chosen, doomed=doomed)
     plan = decide(inputs.demands, inputs.market, inputs.perf, inputs.running, rails=snapshot.rails(ctx.world.config))
-    return apply(ctx, plan)
+    with ctx.write() as tx:
+        return apply(ctx, tx, plan)
 
 
-def apply(ctx: Context, plan: Plan, *, actor: str | None = None) -> bool:
+def apply(ctx: Context, tx: Tx, plan: Plan, *, actor: str | None = None) -> bool:
     """Open the migrations of a plan. Jobs that changed since it was made are left as they are."""
     opened = False
-    with ctx.write() as tx:
-        kept = False
-        for placement in plan.placements:
-            job = tx.job(placement.job_id)
-            if placement.action in ("place", "move") and placement.offer_id is not None:
-                if not kept:
-                    tx.add_plan(plan)
-                    kept = True
-                opened |= _open(ctx, tx, job, placement, plan, actor)
-            elif placement.action == "wait":
-                kept = _wait(ctx, tx, job, placement, plan, kept)
+    for placement in plan.placements:
+        job = tx.job(placement.job_id)
+        if placement.action in ("place", "move") and placement.offer_id is not None:
+            opened |= _open(ctx, tx, job, placement, plan, actor)
+        elif placement.action == "wait":
+            _wait(ctx, tx, job, placement, plan)
     return opened
 
 
@@ -58,12 +60,16 @@ def open_migration(
     source: Run | None,
     plan_id: str | None = None,
     saving_nano_usd: int = 0,
+    spare: Migration | None = None,
 ) -> Migration:
-    """Write the intent to bring `job` up on `offer_id`: a run, and the migration that will start it."""
+    """Write the intent to bring `job` up on `offer_id`: a run, and the migration that will start it.
+
+    The run of a `spare` is up already: it becomes the newest, and the migration begins where that one waited.
+    """
     now = ctx.now_ms
     generation = 1 + max((run.generation for run in tx.runs(job_id=job.id)), default=0)
     run = Run(
-        id=ctx.new_id("run"),
+        id=ctx.new_id("run") if spare is None else spare.target_run_id,
         job_id=job.id,
         generation=generation,
         offer_id=offer_id,
@@ -80,7 +86,7 @@ def open_migration(
         offer_id=offer_id,
         generation=generation,
         reason=reason,
-        step=Step.PROVISION,
+        step=Step.PROVISION if spare is None else spare.step,
         attempt=0,
         token=hashlib.sha256(f"{ctx.world.store.install_id}/{migration_id}".encode()).hexdigest()[:32],
         created_at_ms=now,
@@ -88,16 +94,19 @@ def open_migration(
         plan_id=plan_id,
         expected_saving_nano_usd=saving_nano_usd,
     )
-    tx.add_run(run)
+    if spare is None:
+        tx.add_run(run)
+    else:
+        tx.update_run(run.id, generation=generation, created_at_ms=now)
     tx.add_migration(migration)
     return migration
 
 
-def _candidates(tx: Tx, now: int) -> list[str]:
+def candidates(tx: Tx, now: int) -> list[str]:
     """Jobs that wait for a place and may be looked at, and running ones without an open migration."""
     found = []
     for job in tx.jobs(states=("queued", "running")):
-        if tx.migrations(job_id=job.id, open=True):
+        if under_way(tx, job.id):
             continue
         not_before = tx.job_facts(job.id).next_decision_ms
         if job.state == "queued" and not_before is not None and now < not_before:
@@ -106,17 +115,27 @@ def _candidates(tx: Tx, now: int) -> list[str]:
     return found
 
 
-def _doomed(ctx: Context, tx: Tx, job_id: str) -> bool:
-    """Whether the machine of the job's current run was given notice."""
-    current = snapshot.current_run(tx.runs(job_id=job_id))
-    instance = ctx.instances.get(current.instance_id or "") if current is not None else None
-    return instance is not None and instance.notice_deadline_ms is not None
+def doomed_jobs(ctx: Context) -> frozenset[str]:
+    """Jobs that train on a machine which was given notice."""
+    return frozenset(
+        run.job_id
+        for run in ctx.work.runs
+        if run.state in ("training", "holding")
+        and (instance := ctx.instance(run)) is not None
+        and instance.notice_deadline_ms is not None
+    )
 
 
 def _open(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan, actor: str | None) -> bool:
-    if tx.migrations(job_id=job.id, open=True) or job.state not in ("queued", "running"):
+    if under_way(tx, job.id) or job.state not in ("queued", "running"):
         return False
     assert placement.offer_id is not None
+    try:
+        check_rails(ctx, tx, placement.offer_id)
+    except RailError as error:
+        _say_why(ctx, tx, job, f"{error}: {error.hint}", plan)
+        return False
+    tx.add_plan(plan)
     runs = tx.runs(job_id=job.id)
     current = snapshot.current_run(runs)
     before = [run for run in runs if run.training_from_ms is not None]
@@ -164,7 +183,7 @@ def _reason(placement: Placement, source: Run | None) -> Reason:
     return "lost"
 
 
-def _wait(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan, kept: bool) -> bool:
+def _wait(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan) -> None:
     """Say once per reason why a job has no place.
 
     One that runs goes on: an estimate stops nobody, and engine.guard pauses it before a ceiling is really passed.
@@ -172,28 +191,29 @@ def _wait(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan, kept
     if job.state == "running":
         current = snapshot.current_run(tx.runs(job_id=job.id))
         told = tx.events(job_id=job.id, kinds=("job.doubtful",), limit=1, newest_first=True)
-        if current is None or (told and told[0].run_id == current.id):
-            return kept
-        tx.add_plan(plan)
-        ctx.event(tx, "job.doubtful", placement.reason, job, run=current, plan_id=plan.id)
-        return True
-    if job.state != "queued":
-        return kept
-    tx.set_job_facts(job.id, next_decision_ms=ctx.now_ms + int(WAIT_EVERY_WALL_S * ctx.world.clock.factor * 1000))
+        if current is not None and not (told and told[0].run_id == current.id):
+            tx.add_plan(plan)
+            ctx.event(tx, "job.doubtful", placement.reason, job, run=current, plan_id=plan.id)
+    elif job.state == "queued":
+        _say_why(ctx, tx, job, placement.reason, plan)
+
+
+def _say_why(ctx: Context, tx: Tx, job: Job, reason: str, plan: Plan) -> None:
+    """The job stays as it is. Its nearest miss (after the semicolon) changes by the minute: that is no new reason."""
+    if job.state == "queued":
+        again_s = WAIT_EVERY_WALL_S * ctx.world.clock.factor
+        tx.set_job_facts(job.id, next_decision_ms=ctx.now_ms + int(again_s * 1000))
     last = tx.events(job_id=job.id, kinds=("job.waits",), limit=1, newest_first=True)
-    if last and last[0].message == placement.reason:
-        return kept
-    if not kept:
+    if not last or last[0].message.partition(";")[0] != reason.partition(";")[0]:
         tx.add_plan(plan)
-    ctx.event(tx, "job.waits", placement.reason, job, plan_id=plan.id)
-    return True
+        ctx.event(tx, "job.waits", reason, job, plan_id=plan.id)
 
 
 def pause(ctx: Context, tx: Tx, job: Job, current: Run | None, why: str, *, actor: str) -> str:
     """Begin pausing: engine.guard lets the current run write a checkpoint and end; open migrations are given up."""
-    if job.state in ("paused", "pausing"):
+    if job.state in ("paused", "pausing", "cancelling"):
         return f"the job is {job.state}"
-    idle = current is None and not tx.migrations(job_id=job.id, open=True)
+    idle = current is None and not under_way(tx, job.id)
     tx.set_job_state(job.id, "paused" if idle else "pausing")
     ctx.event(tx, "job.pausing", f"pausing: {why}", job, run=current, actor=actor)
     return "pausing"

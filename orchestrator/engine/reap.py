@@ -1,19 +1,25 @@
 """Reap: end every instance that no living run needs, and close the books of those that ended.
 
-Two sources: runs that have ended but whose instance is not confirmed gone (after a move, a finish, an abort, a
-cancellation), and instances that carry our install's tag but belong to no living run (a lost reply, a crash between a
-launch and its record). Must not know: why a run ended.
+Three sources: runs that have ended but whose instance is not confirmed gone (after a move, a finish, an abort, a
+cancellation); runs that were given up before the answer to their launch was known; and instances that carry our
+install's tag but belong to no living run. Must not know: why a run ended.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from orchestrator.engine.accrue import settle
+from orchestrator.engine.bring_up import launch_spec, says_no
+from orchestrator.engine.collect import collect
 from orchestrator.engine.context import Context
 from orchestrator.model import Run
 from providers.errors import ProviderError
 
 TERMINATE_EVERY_S = 2.0
 SWEEP_EVERY_S = 5.0
+SETTLE_EVERY_S = 1.0
+ASK_EVERY_S = 5.0
 
 
 def reap(ctx: Context) -> bool:
@@ -29,9 +35,8 @@ def reap(ctx: Context) -> bool:
 
 def _close(ctx: Context, run: Run) -> bool:
     if run.instance_id is None:
-        return False  # nothing was rented, or the sweep will find it
-    instance = ctx.instances.get(run.instance_id)
-    if instance is None or instance.alive:
+        return _find_out(ctx, run) if run.state != "ended" else False
+    if not ctx.gone(run):
         if not ctx.due(f"terminate/{run.instance_id}", TERMINATE_EVERY_S):
             return False
         try:
@@ -40,13 +45,53 @@ def _close(ctx: Context, run: Run) -> bool:
             described = list(provider.describe([run.instance_id]))
         except (ProviderError, KeyError):
             return False  # asked again
-        if not described:
-            # forgotten by its provider: gone, and billed at most until now
-            return settle(ctx.world, ctx.leadership, run, run.billed_from_ms, ctx.now_ms)
-        instance = described[0]
-        ctx.instances[run.instance_id] = instance
-    if instance.alive:
+        ctx.instances[run.instance_id] = described[0] if described else None
+        if not ctx.gone(run):
+            return False
+    if _settle(ctx, run):
+        return True
+    if not ctx.due("settle", SETTLE_EVERY_S):
         return False
+    collect(ctx.world)  # its last prices are not known yet
+    return _settle(ctx, run)
+
+
+def _find_out(ctx: Context, run: Run) -> bool:
+    """Whether a machine was rented for a run that was given up in the middle of its launch.
+
+    Only the same request again can tell: a machine may still be on its way, or have come and gone before any list of
+    the living mentioned it, and has cost money either way. If there was none until now, the one that is made is ended
+    before it runs.
+    """
+    if not ctx.due(f"find-out/{run.id}", ASK_EVERY_S):
+        return False
+    with ctx.write() as tx:  # a writer's view: whoever was deposed asks for nothing
+        job = tx.job(run.job_id)
+        (migration,) = (each for each in tx.migrations(job_id=job.id) if each.target_run_id == run.id)
+    try:
+        (instance_id,) = ctx.provider(run.offer_id).launch(launch_spec(ctx, migration, job))
+    except (ProviderError, KeyError) as error:
+        if isinstance(error, KeyError) or not says_no(error):
+            return False  # asked again
+        with ctx.write() as tx:
+            tx.update_run(run.id, state="ended")
+        return True
+    _adopt(ctx, run, instance_id)
+    return True
+
+
+def _adopt(ctx: Context, run: Run, instance_id: str) -> None:
+    """From now on it is the machine of a run that has ended."""
+    with ctx.write() as tx:
+        tx.update_run(run.id, instance_id=instance_id, state="ended")
+        message = f"{instance_id} was left over: it is being ended"
+        ctx.event(tx, "instance.adopted", message, tx.job(run.job_id), run=run)
+
+
+def _settle(ctx: Context, run: Run) -> bool:
+    instance = ctx.instance(run)
+    if instance is None:  # forgotten by its provider: gone, and billed at most until now
+        return settle(ctx.world, ctx.leadership, run, run.billed_from_ms, ctx.now_ms)
     return settle(ctx.world, ctx.leadership, run, instance.billed_from_ms, instance.billed_to_ms)
 
 
@@ -70,21 +115,8 @@ def sweep(ctx: Context) -> bool:
                 continue  # its migration is about to ask again with the same token
             changed = True
             if run is not None and run.instance_id is None:
-                with ctx.write() as tx:
-                    tx.update_run(
-                        run.id,
-                        instance_id=instance.id,
-                        billed_from_ms=instance.billed_from_ms,
-                        billed_to_ms=None,
-                    )
-                    job = tx.job(run.job_id)
-                    ctx.event(
-                        tx,
-                        "instance.adopted",
-                        f"{instance.id} was left over: it is being ended",
-                        job,
-                        run=run,
-                    )
+                _adopt(ctx, run, instance.id)
             else:
-                provider.terminate(instance.id)
+                with suppress(ProviderError):  # asked again by the next sweep
+                    provider.terminate(instance.id)
     return changed

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from orchestrator.config import Config
+from orchestrator.engine.move import under_way
 from orchestrator.market import AvailabilityKind, AvailabilityPoint, Market
 from orchestrator.model import Job, Migration, Run
 from orchestrator.perf import Observation, PerfBook
@@ -81,7 +82,11 @@ def market(tx: Tx, now_ms: int, config: Config) -> Market:
             AvailabilityPoint(row.offer_id, row.at_ms, cast("AvailabilityKind", row.kind))
             for row in tx.availability(since, now_ms)
         ],
-        polls=[(poll.provider, poll.started_ms) for poll in tx.polls(limit=100) if poll.error is None],
+        polls=[
+            (name, polled_ms)
+            for name in config.providers.enabled
+            if (polled_ms := tx.last_good_poll_ms(name)) is not None
+        ],
         startup_s=_startup_s(tx, config),
     )
 
@@ -100,7 +105,8 @@ def _startup_s(tx: Tx, config: Config) -> dict[str, float]:
     for run in tx.runs():
         if run.billed_from_ms is not None and run.training_from_ms is not None:
             name = run.offer_id.partition("/")[0]
-            seen.setdefault(name, []).append((run.training_from_ms - run.billed_from_ms) / 1000)
+            wanted_ms = max(run.billed_from_ms, run.created_at_ms)  # a spare was there before
+            seen.setdefault(name, []).append((run.training_from_ms - wanted_ms) / 1000)
     startup = {
         name: STARTUP_PRIOR_WALL_S[name] * config.providers.local.clock_factor
         if name in STARTUP_PRIOR_WALL_S
@@ -136,16 +142,18 @@ def _place(offer_id: str) -> tuple[str, str]:
 
 
 def _running(tx: Tx, job: Job, run: Run, now_ms: int, leaving: bool) -> Running:
+    # a move that was given up when it had its machine already was paid for like any other
+    rented = {each.id for each in tx.runs(job_id=job.id) if each.instance_id is not None}
     moves: list[Migration] = [
         migration
         for migration in tx.migrations(job_id=job.id)
-        if migration.reason in ("cheaper offer", "objective") and migration.step.value == "done"
+        if migration.reason in ("cheaper offer", "objective") and migration.target_run_id in rented
     ]
     return Running(
         offer_id=run.offer_id,
         since_ms=run.training_from_ms or run.created_at_ms,
         last_move_ms=max((migration.step_at_ms for migration in moves), default=None),
         moves_today=sum(1 for migration in moves if migration.step_at_ms > now_ms - DAY_MS),
-        migrating=bool(tx.migrations(job_id=job.id, open=True)),
+        migrating=under_way(tx, job.id),
         leaving=leaving,
     )

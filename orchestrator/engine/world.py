@@ -65,7 +65,7 @@ def open_world(config: Config) -> World:
         ) from error
     clock = market_clock(config)
     providers = {name: _provider(name, config, clock) for name in config.providers.enabled}
-    return World(config, clock, Store.open(config.store_url, clock), providers)
+    return World(config, clock, Store.open(config.store_url, clock, backups=config.state_dir), providers)
 
 
 def _provider(name: str, config: Config, clock: Clock) -> Provider:

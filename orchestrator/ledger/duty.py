@@ -19,8 +19,8 @@ class Duty:
     """Milliseconds of market time.
 
     `lost_work_ms` is the time spent on steps that an earlier run had done already and lost. `migration_ms` is what a
-    run was billed for being replaced, or for a takeover that was given up. `idle_ms` is what remains: holding, stalls,
-    and the time between the last step and the end of billing.
+    run was billed for being replaced, or for a takeover that was given up. `idle_ms` is what remains: waiting as a
+    spare, holding, stalls, and the time between the last step and the end of billing.
     """
 
     useful_ms: int = 0
@@ -66,6 +66,7 @@ def duty(run: Run, upto_ms: int, *, factor: float = 1.0) -> Duty:
     trained_from = min(max(run.training_from_ms, start), end)
     trained_to = end if run.training_to_ms is None else min(max(run.training_to_ms, trained_from), end)
 
+    wanted = min(max(run.created_at_ms, start), trained_from)  # a spare waited until then
     left = trained_to - trained_from
     checkpoint = min(_market_ms(run.checkpoint_s, factor), left)
     worked = min(_market_ms(run.useful_s, factor), left - checkpoint)
@@ -76,9 +77,9 @@ def duty(run: Run, upto_ms: int, *, factor: float = 1.0) -> Duty:
         useful_ms=worked - repeated,
         checkpoint_ms=checkpoint,
         lost_work_ms=repeated,
-        provisioning_ms=trained_from - start,
+        provisioning_ms=trained_from - wanted,
         migration_ms=tail if replaced else 0,
-        idle_ms=left - checkpoint - worked + (0 if replaced else tail),
+        idle_ms=wanted - start + left - checkpoint - worked + (0 if replaced else tail),
     )
 
 

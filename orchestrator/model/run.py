@@ -28,7 +28,8 @@ RunEnd = Literal[
 class Run:
     """One execution. `start_step` is where it restored, `last_step` the last that it reported.
 
-    All instants are market time. `repeated_steps` were done by an earlier run already and lost with it.
+    All instants are market time. `created_at_ms` is when it was decided that the job goes there; of a spare, when it was
+    taken. `repeated_steps` were done by an earlier run already and lost with it.
     """
 
     id: str
@@ -79,7 +80,10 @@ STEP_ORDER: tuple[Step, ...] = (
     Step.DONE,
 )
 
-Reason = Literal["first placement", "cheaper offer", "objective", "notice", "lost", "retry", "resume", "by hand"]
+Reason = Literal[
+    "first placement", "cheaper offer", "objective", "notice", "lost", "retry", "resume", "by hand", "standby"
+]
+"""Why a job moves. One of "standby" moves nothing: it brings up a spare and waits; whoever takes that opens another."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orchestrator.engine.world import World
-from orchestrator.model import Event, Job, Migration, Plan, Run
+from orchestrator.model import TERMINAL, Event, Job, Migration, Plan, Run
 from orchestrator.services.jobs import job_view
 from orchestrator.services.plan import decision
 from orchestrator.services.views import Decision, Explanation, JobView, StepTime
@@ -46,7 +46,7 @@ def _job(world: World, tx: Tx, job: Job) -> Explanation:
         headline = f"{job.name} is {job.state}"
     if job.state == "failed":
         headline += f": {(tx.job_facts(job.id).error or 'its code raised').strip().splitlines()[-1]}"
-    elif decisions:
+    elif decisions and job.state not in TERMINAL:
         headline += f": {decisions[0].reason}"
     return _explanation(
         f"job {job.id}",
@@ -100,7 +100,7 @@ def _migration(world: World, tx: Tx, migration: Migration) -> Explanation:
 
 
 def _run(world: World, tx: Tx, run: Run) -> Explanation:
-    for migration in tx.migrations(job_id=run.job_id):
+    for migration in reversed(tx.migrations(job_id=run.job_id)):  # of a spare, the one that took it
         if migration.target_run_id == run.id:
             return _migration(world, tx, migration)
     return _job(world, tx, tx.job(run.job_id))

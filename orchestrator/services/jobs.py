@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from orchestrator.engine.move import waits
 from orchestrator.engine.snapshot import current_run
 from orchestrator.engine.world import World
 from orchestrator.model import TERMINAL, Job, Migration, Run, Step
@@ -42,7 +43,7 @@ def status(world: World, ref: str, *, events: int = 8) -> StatusView:
             at_ms=world.clock.now_ms(),
             job=job_view(world, tx, found),
             runs=tuple(tx.runs(job_id=found.id)),
-            migration=next(iter(tx.migrations(job_id=found.id, open=True)), None),
+            migration=next((m for m in tx.migrations(job_id=found.id, open=True) if not waits(m)), None),
             events=tuple(reversed(newest)),
             control_plane=control_plane(world),
         )

@@ -90,20 +90,20 @@ def down(config: Config, *, progress: Callable[[str], None], force: bool = False
         running = control_plane(world)
         if running is not None and not force and not keep_jobs:
             _pause_all(world, progress)
-        if running is not None:
-            progress(f"ending the control plane (process {running.pid})")
-            _end_process(running.pid)
-        if keep_jobs:
-            return
-        for provider in world.providers.values():
-            for instance in provider.list_owned(world.store.install_id):
-                progress(f"ending instance {instance.id}")
-                provider.terminate(instance.id)
-        settle_all(world)
-        head = site_files(config).read_head()
-        if head is not None and alive(head):
-            progress("ending Ray's head")
-        site_runtime(world).stop_head()
+        while True:
+            if running is not None:
+                progress(f"ending the control plane (process {running.pid})")
+                _end_process(running.pid)
+            if not keep_jobs:
+                _end_machines(world, progress)
+            running = control_plane(world)
+            if running is None:  # else one that stood by has taken over meanwhile
+                break
+        if not keep_jobs:
+            head = site_files(config).read_head()
+            if head is not None and alive(head):
+                progress("ending Ray's head")
+            site_runtime(world).stop_head()
     finally:
         world.close()
 
@@ -125,6 +125,14 @@ def _pause_all(world: World, progress: Callable[[str], None]) -> None:
                 return
         time.sleep(0.1)
     progress("not all jobs could be paused in time: they keep their last checkpoint")
+
+
+def _end_machines(world: World, progress: Callable[[str], None]) -> None:
+    for provider in world.providers.values():
+        for instance in provider.list_owned(world.store.install_id):
+            progress(f"ending instance {instance.id}")
+            provider.terminate(instance.id)
+    settle_all(world)
 
 
 def _end_process(pid: int) -> None:

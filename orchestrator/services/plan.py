@@ -8,14 +8,16 @@ from collections.abc import Sequence
 
 from orchestrator.engine.collect import collect
 from orchestrator.engine.snapshot import inputs, rails
+from orchestrator.engine.standby import best_spare
 from orchestrator.engine.world import World
 from orchestrator.errors import InfeasibleError, UsageError
 from orchestrator.model import Alternative, Job, JobSpec, Placement, Plan, new_id
 from orchestrator.policy import decide
 from orchestrator.services.actor import user
 from orchestrator.services.jobfile import refuse_not_yet
-from orchestrator.services.views import Choice, Decision, PlanView
+from orchestrator.services.views import Choice, Decision, PlanView, Spare
 from orchestrator.store import Tx
+from providers.money import MS_PER_HOUR
 from providers.offer import Offer
 
 STALE_AFTER_S = 300.0  # prices older than this are asked for again before anything is planned or shown
@@ -87,6 +89,7 @@ def decision(job: Job, placement: Placement, offers: dict[str, Offer]) -> Decisi
         would_move_below_nano_usd_per_hour=placement.would_move_below_nano_usd_per_hour,
         choices=tuple(choices),
         count=len(placement.alternatives),
+        spare=_spare(placement) if job.spec.standby == "warm" else None,
     )
 
 
@@ -135,6 +138,18 @@ def _check(spec: JobSpec) -> None:
             f"{spec.name} wants secrets that are not in the environment: {', '.join(missing)}",
             hint=f"export {missing[0]}=... before submitting",
         )
+
+
+def _spare(placement: Placement) -> Spare | None:
+    """Beside the job's own machine for as long as that is expected to train, at the price in force."""
+    own = next((each for each in placement.alternatives if each.offer_id == placement.offer_id), None)
+    if own is None or own.duration_s is None:
+        return None
+    spare = best_spare(placement, own.offer_id)
+    if spare is None:
+        return None
+    price = spare.nano_usd_per_hour
+    return Spare(spare.offer_id, price, int(price * own.duration_s * 1000) // MS_PER_HOUR)
 
 
 def _role(placement: Placement, alternative: Alternative) -> str:

@@ -52,7 +52,7 @@ def _row(
     own = [entry for entry in entries if entry.job_id == job.id]
     runs = tx.runs(job_id=job.id)
     end_ms = view.finished_at_ms if view.finished_at_ms is not None else now_ms
-    baseline_id, baseline = _baseline(world, tx, job, view, now_ms)
+    baseline_id, baseline = _baseline(tx, job, view, now_ms)
     paid = total_nano_usd(own)
     duration_s = (end_ms - job.submitted_at_ms) / 1000
     reasons = {migration.target_run_id: migration.reason for migration in migrations}
@@ -86,7 +86,7 @@ def _run_cost(tx: Tx, run: Run, number: int, reason: str, entries: Sequence[Entr
     )
 
 
-def _baseline(world: World, tx: Tx, job: Job, view: JobView, now_ms: int) -> tuple[str | None, int | None]:
+def _baseline(tx: Tx, job: Job, view: JobView, now_ms: int) -> tuple[str | None, int | None]:
     """The on-demand offer that the job was compared with when it was placed, and the cost of staying there.
 
     None while no step was measured: a guess at the speed would be no figure to compare with.
@@ -96,17 +96,23 @@ def _baseline(world: World, tx: Tx, job: Job, view: JobView, now_ms: int) -> tup
     measured = any(point.job_id == job.id for point in tx.perf([job.id]))
     if offer is None or view.step == 0 or not measured:
         return offer_id, None
-    market = snapshot.market(tx, now_ms, world.config)
-    row = market.row(offer.id)
     speed = snapshot.perf(tx, now_ms).estimate(job, offer).value
     stayed = counterfactual(
         tx.price_changes(offer.id, job.submitted_at_ms, now_ms),
         job.submitted_at_ms,
         steps=view.step,
         steps_per_s=speed,
-        startup_s=float(market.startup_s[row]) if row is not None else 0.0,
+        startup_s=_startup_s(tx.runs(job_id=job.id)),
     )
     return offer.id, stayed.cost_nano_usd
+
+
+def _startup_s(runs: Sequence[Run]) -> float:
+    """Billed market seconds before the first step: one start-up has to be paid wherever a job runs."""
+    first = next((run for run in runs if run.training_from_ms is not None and run.billed_from_ms is not None), None)
+    if first is None or first.training_from_ms is None or first.billed_from_ms is None:
+        return 0.0
+    return max(0, first.training_from_ms - first.billed_from_ms) / 1000
 
 
 def _verdict(view: JobView, paid: int, baseline: int | None) -> str:

@@ -128,6 +128,15 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
+class Spare:
+    """The node that `standby: warm` keeps beside the job's own, and what it adds to the cost until the job is done."""
+
+    offer_id: str
+    nano_usd_per_hour: int
+    cost_nano_usd: int
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """What a plan says of one job. `choices` is ranked, `count` is how many offers were looked at."""
 
@@ -147,6 +156,7 @@ class Decision:
     would_move_below_nano_usd_per_hour: int | None
     choices: tuple[Choice, ...]
     count: int
+    spare: Spare | None = None
 
 
 @dataclass(frozen=True, slots=True)

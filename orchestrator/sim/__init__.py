@@ -1,5 +1,32 @@
-"""The virtual world: the same engine and services on simulated machines. Holds no scheduling logic."""
+"""The virtual world: the same engine and services on simulated machines. Holds no scheduling logic.
 
-from orchestrator.sim.site import Pace, SimCatalog, SimSite
+slate = SqliteSlate(folder)
+print(play(1234, folder, slate).findings)   # one seed, one history: what is not as it must be
+"""
 
-__all__ = ["Pace", "SimCatalog", "SimSite"]
+from orchestrator.sim.catalog import SimCatalog
+from orchestrator.sim.history import History, Outcome, play
+from orchestrator.sim.installation import Installation
+from orchestrator.sim.mortality import EDGES, Killed, Scythe
+from orchestrator.sim.site import Pace, SimSite, Trained
+from orchestrator.sim.slate import PostgresSlate, Slate, SqliteSlate
+from orchestrator.sim.truth import findings, lost_at_most
+
+__all__ = [
+    "EDGES",
+    "History",
+    "Installation",
+    "Killed",
+    "Outcome",
+    "Pace",
+    "PostgresSlate",
+    "Scythe",
+    "SimCatalog",
+    "SimSite",
+    "Slate",
+    "SqliteSlate",
+    "Trained",
+    "findings",
+    "lost_at_most",
+    "play",
+]

@@ -13,33 +13,39 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from orchestrator.errors import StoreError
-from orchestrator.store.faults import explain
+from orchestrator.store.faults import explain, spoils
 from orchestrator.store.postgres import PostgresBackend
 from orchestrator.store.sqlite import SqliteBackend
 
 
 class Backend(Protocol):
     """`place` names it for people. A transaction of `reading` sees one snapshot and cannot write; transactions of
-    `writing` take turns."""
+    `writing` take turns. `incarnation` counts how often `check` found another database in its place."""
 
     place: str
     reading: Engine
     writing: Engine
+    incarnation: int
 
     def settle(self) -> None:
         """Prepare for many processes, once it is known to hold a store of ours."""
         ...
 
     def check(self) -> None:
-        """Raises StoreError when it is no longer what was opened."""
+        """Look whether it is still what was opened, and turn to what has taken its place. Raises StoreError when
+        nothing has."""
+        ...
+
+    def discard(self) -> None:
+        """Close the connections that are not in use: the next transactions open new ones."""
         ...
 
     def backup(self, path: Path) -> None:
-        """Write a consistent copy to `path`. Raises StoreError."""
+        """Write a consistent copy to the file `path`, an SQLite store. Raises StoreError."""
         ...
 
     def backup_before(self, revision: str) -> None:
-        """Keep a copy of the present state, which is at `revision`, before it is upgraded."""
+        """Keep a copy of the present state, which is at `revision`, before it is upgraded. Raises StoreError."""
         ...
 
     def close(self) -> None:
@@ -47,8 +53,11 @@ class Backend(Protocol):
         ...
 
 
-def backend_of(url: str, *, create: bool) -> Backend:
-    """The backend that a store's address names. Raises StoreError, MissingExtraError."""
+def backend_of(url: str, *, create: bool, backups: Path | None = None) -> Backend:
+    """The backend that a store's address names; `backups` is the folder for those of a database that is no file.
+
+    Raises StoreError, MissingExtraError.
+    """
     try:
         parsed = make_url(url)
     except ArgumentError as error:
@@ -57,7 +66,7 @@ def backend_of(url: str, *, create: bool) -> Backend:
         case "sqlite":
             return SqliteBackend(parsed, create=create)
         case "postgresql":
-            return PostgresBackend(parsed)
+            return PostgresBackend(parsed, backups=backups)
         case other:
             raise StoreError(f"a store cannot live in {other}", hint="use sqlite:////path or postgresql://...")
 
@@ -66,13 +75,25 @@ def backend_of(url: str, *, create: bool) -> Backend:
 def transaction(backend: Backend, *, writes: bool) -> Iterator[Connection]:
     """One transaction: committed at the end, undone when the block raises.
 
-    Raises StoreError for whatever the database raises; errors of the block itself pass unchanged.
+    Raises StoreError for whatever the database raises; errors of the block itself pass unchanged. After one, the
+    backend is as good as new: what was wrong with the database is all that can stand in the way of the next.
     """
-    backend.check()
+    incarnation = backend.incarnation
+    committing = False
     try:
-        with (backend.writing if writes else backend.reading).begin() as connection:
+        engine = backend.writing if writes else backend.reading
+        with engine.connect() as connection, connection.begin() as begun:
             yield connection
+            committing = writes
+            begun.commit()
     except (DBAPIError, sqlite3.Error) as error:
-        raise explain(error, backend.place) from error
+        if spoils(error):
+            backend.discard()
+        raise explain(error, backend.place, committing=committing) from error
     if writes:
         backend.check()
+        if backend.incarnation != incarnation:
+            raise StoreError(
+                f"the store {backend.place} was replaced while it was written",
+                hint="the last change may be lost: look before you ask for it again",
+            )

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import bindparam, delete, select, update
 
 from orchestrator.errors import NotFoundError
-from orchestrator.store.schema import command, duty
+from orchestrator.store.schema import COMMAND_OPEN, command, duty
 from orchestrator.store.transaction import Transaction, to_mapping, to_text
 
 
@@ -26,6 +26,11 @@ class Command:
 
 
 _COMMAND = [command.c[field.name] for field in fields(Command)]
+_OPEN = select(*_COMMAND).where(COMMAND_OPEN).order_by(command.c.seq)
+_CLOSE = update(command).where(command.c.id == bindparam("command_id"), COMMAND_OPEN)
+_RESULT = select(command.c.result).where(command.c.id == bindparam("command_id"))
+_DUTY = select(duty.c.last_ok_ms).where(duty.c.name == bindparam("duty"))
+_FORGET_DUTY = delete(duty).where(duty.c.name == bindparam("duty"))
 
 
 class CommandRows(Transaction):
@@ -45,33 +50,29 @@ class CommandRows(Transaction):
 
     def open_commands(self) -> list[Command]:
         """In the order in which they were asked."""
-        rows = self._connection.execute(
-            select(*_COMMAND).where(command.c.closed_at_ms.is_(None)).order_by(command.c.seq)
-        )
+        rows = self._connection.execute(_OPEN)
         return [Command(**{**row._mapping, "args": to_mapping(row.args)}) for row in rows]
 
     def close_command(self, command_id: str, result: str) -> None:
         """It has been carried out or refused, as `result` says. Raises NotFoundError when it is not open."""
         done = self._connection.execute(
-            update(command)
-            .where(command.c.id == command_id, command.c.closed_at_ms.is_(None))
-            .values(closed_at_ms=self._clock.now_ms(), result=result)
+            _CLOSE, {"command_id": command_id, "closed_at_ms": self._clock.now_ms(), "result": result}
         )
         if not done.rowcount:
             raise NotFoundError(f"there is no open command {command_id}")
 
     def command_result(self, command_id: str) -> str | None:
         """What came of it, None while it is open. Raises NotFoundError."""
-        row = self._connection.execute(select(command.c.result).where(command.c.id == command_id)).one_or_none()
+        row = self._connection.execute(_RESULT, {"command_id": command_id}).one_or_none()
         if row is None:
             raise NotFoundError(f"there is no command {command_id}")
         return None if row.result is None else str(row.result)
 
     def duty(self, name: str) -> int | None:
         """When a duty was last done (market time), None if never."""
-        return self._connection.execute(select(duty.c.last_ok_ms).where(duty.c.name == name)).scalar_one_or_none()
+        return self._connection.execute(_DUTY, {"duty": name}).scalar_one_or_none()
 
     def set_duty(self, name: str, at_ms: int) -> None:
         """A duty was done at `at_ms`."""
-        self._connection.execute(delete(duty).where(duty.c.name == name))
+        self._connection.execute(_FORGET_DUTY, {"duty": name})
         self._insert(duty, name=name, last_ok_ms=at_ms)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import fields
+from functools import cache
+from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import Select, bindparam, select
 
 from orchestrator.errors import NotFoundError
 from orchestrator.model import Event
@@ -13,6 +15,19 @@ from orchestrator.store.schema import event
 from orchestrator.store.transaction import Transaction, columns, to_mapping, to_text
 
 _EVENT = [event.c[field.name] for field in fields(Event)]
+_SEQ = select(event.c.seq).where(event.c.id == bindparam("after_id"))
+
+
+@cache
+def _events(job: bool, after: bool, kinds: bool, limit: bool, newest_first: bool) -> Select[Any]:
+    query = select(*_EVENT).order_by(event.c.seq.desc() if newest_first else event.c.seq)
+    if job:
+        query = query.where(event.c.job_id == bindparam("job_id"))
+    if after:
+        query = query.where(event.c.seq > bindparam("after"))
+    if kinds:
+        query = query.where(event.c.kind.in_(bindparam("kinds", expanding=True)))
+    return query.limit(bindparam("limit")) if limit else query
 
 
 class EventRows(Transaction):
@@ -32,17 +47,14 @@ class EventRows(Transaction):
 
         Raises NotFoundError when there is no event `after_id`.
         """
-        query = select(*_EVENT).order_by(event.c.seq.desc() if newest_first else event.c.seq).limit(limit)
-        if job_id is not None:
-            query = query.where(event.c.job_id == job_id)
+        after = None
         if after_id is not None:
-            seq = self._connection.execute(select(event.c.seq).where(event.c.id == after_id)).scalar_one_or_none()
-            if seq is None:
+            after = self._connection.execute(_SEQ, {"after_id": after_id}).scalar_one_or_none()
+            if after is None:
                 raise NotFoundError(f"there is no event {after_id}")
-            query = query.where(event.c.seq > seq)
-        if kinds is not None:
-            query = query.where(event.c.kind.in_(sorted(kinds)))
+        query = _events(job_id is not None, after is not None, kinds is not None, limit is not None, newest_first)
+        values = {"job_id": job_id, "after": after, "kinds": sorted(kinds or ()), "limit": limit}
         return [
             Event(**{**row._mapping, "data": to_mapping(row.data), "labels": to_mapping(row.labels)})
-            for row in self._connection.execute(query)
+            for row in self._connection.execute(query, values)
         ]

@@ -3,29 +3,46 @@
 from __future__ import annotations
 
 import sqlite3
+from typing import NamedTuple
 
 from sqlalchemy.exc import DBAPIError
 
 from orchestrator.errors import StoreError
 
-_Fault = tuple[str, str]  # what is wrong, the remedy
 
-_LOCKED: _Fault = (
+class _Fault(NamedTuple):
+    """What is wrong and the remedy. A `sound` connection may be used again, any other is opened anew."""
+
+    what: str
+    remedy: str
+    sound: bool = False
+
+
+_LOCKED = _Fault(
     "is locked by another process",
     "try again; if it lasts, a process hangs in the middle of a write: resume or end it",
+    sound=True,
 )
-_FULL: _Fault = ("cannot grow: the disk is full", "free some space; the change was undone, nothing was lost")
-_READ_ONLY: _Fault = ("is read-only", "give this user write permission on it and on its folder")
-_DAMAGED: _Fault = ("is damaged", "stop everything that uses it and put a backup in its place")
-_BROKEN_DISK: _Fault = ("cannot be read or written", "look for a full or failing disk; the change was undone")
-_REFUSED: _Fault = (
+_FULL = _Fault("cannot grow: the disk is full", "free some space; the change was undone, nothing was lost")
+_READ_ONLY = _Fault(
+    "is read-only", "give this user write permission on it, on what lies beside it (-wal, -shm) and on its folder"
+)
+_DAMAGED = _Fault("is damaged", "stop everything that uses it, then: tradewind store restore BACKUP")
+_BROKEN_DISK = _Fault("cannot be read or written", "look for a full or failing disk; the change was undone")
+_REFUSED = _Fault(
     "refused a change that contradicts what it holds",
     "nothing was changed; please report this with the message above",
+    sound=True,
 )
-_UNREACHABLE: _Fault = (
+_UNREACHABLE = _Fault(
     "cannot be reached",
     "check that the server runs, that the database exists (createdb NAME) and that the address is right",
 )
+_UNCERTAIN = _Fault(
+    "was lost while a change was being committed",
+    "the change was made either wholly or not at all: look before you ask for it again",
+)
+_UNKNOWN = _Fault("failed", "please report this with the message above")
 
 _SQLITE: dict[int, _Fault] = {
     sqlite3.SQLITE_BUSY: _LOCKED,
@@ -33,8 +50,12 @@ _SQLITE: dict[int, _Fault] = {
     sqlite3.SQLITE_FULL: _FULL,
     sqlite3.SQLITE_READONLY: _READ_ONLY,
     sqlite3.SQLITE_PERM: _READ_ONLY,
-    sqlite3.SQLITE_CANTOPEN: ("cannot be opened", "check that the folder exists and that this user may write to it"),
-    sqlite3.SQLITE_NOTADB: ("is not a database", "another program wrote this file: name another one, or move it away"),
+    sqlite3.SQLITE_CANTOPEN: _Fault(
+        "cannot be opened", "check that the folder exists and that this user may write to it"
+    ),
+    sqlite3.SQLITE_NOTADB: _Fault(
+        "is not a database", "another program wrote this file: name another one, or move it away"
+    ),
     sqlite3.SQLITE_CORRUPT: _DAMAGED,
     sqlite3.SQLITE_IOERR: _BROKEN_DISK,
     sqlite3.SQLITE_CONSTRAINT: _REFUSED,
@@ -42,11 +63,11 @@ _SQLITE: dict[int, _Fault] = {
 
 _POSTGRES: dict[str, _Fault] = {  # SQLSTATE, or its class
     "55P03": _LOCKED,
-    "25P03": ("ended a transaction that stood still", "nothing was changed; try again"),
+    "25P03": _Fault("ended a transaction that stood still", "nothing was changed; try again"),
     "53100": _FULL,
-    "53": ("is out of resources", "see the log of the database server"),
+    "53": _Fault("is out of resources", "see the log of the database server"),
     "25006": _READ_ONLY,
-    "42501": ("refuses this user", "grant it all rights on this database"),
+    "42501": _Fault("refuses this user", "grant it all rights on this database"),
     "XX001": _DAMAGED,
     "XX002": _DAMAGED,
     "58": _BROKEN_DISK,
@@ -54,16 +75,32 @@ _POSTGRES: dict[str, _Fault] = {  # SQLSTATE, or its class
 }
 
 
-def explain(error: DBAPIError | sqlite3.Error, place: str) -> StoreError:
-    """The error of a driver in our words; `place` names the store without its password."""
-    cause: BaseException | None = error.orig if isinstance(error, DBAPIError) else error
+def explain(error: DBAPIError | sqlite3.Error, place: str, *, committing: bool = False) -> StoreError:
+    """The error of a driver in our words; `place` names the store without its password.
+
+    A connection that is lost while `committing` leaves open whether the server still heard of it.
+    """
+    fault = _fault(error)
+    if committing and fault is _UNREACHABLE:
+        fault = _UNCERTAIN
+    return StoreError(f"the store {place} {fault.what}: {str(_cause(error)).strip()}", hint=fault.remedy)
+
+
+def spoils(error: DBAPIError | sqlite3.Error) -> bool:
+    """Whether open connections may have to do with the error (one opened on a read-only file stays read-only)."""
+    return not _fault(error).sound
+
+
+def _fault(error: DBAPIError | sqlite3.Error) -> _Fault:
+    cause = _cause(error)
     code = getattr(cause, "sqlite_errorcode", None)
     if code is not None:
-        fault = _SQLITE.get(code & 0xFF)  # the low byte is the primary code
-    else:
-        state = getattr(cause, "sqlstate", None)
-        fault = (_POSTGRES.get(state) or _POSTGRES.get(state[:2])) if state else None
-        if fault is None and (state is None or state.startswith(("08", "57"))):
-            fault = _UNREACHABLE
-    what, hint = fault or ("failed", "please report this with the message above")
-    return StoreError(f"the store {place} {what}: {str(cause).strip()}", hint=hint)
+        return _SQLITE.get(code & 0xFF, _UNKNOWN)  # the low byte is the primary code
+    state = getattr(cause, "sqlstate", None)
+    if state is None or state.startswith(("08", "57")):
+        return _UNREACHABLE
+    return _POSTGRES.get(state) or _POSTGRES.get(state[:2]) or _UNKNOWN
+
+
+def _cause(error: DBAPIError | sqlite3.Error) -> BaseException | None:
+    return error.orig if isinstance(error, DBAPIError) else error

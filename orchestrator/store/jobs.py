@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any, TypedDict, Unpack
 
-from sqlalchemy import Row, func, select, update
+from sqlalchemy import Row, Select, bindparam, func, select, update
 
 from orchestrator.errors import NotFoundError, UsageError
 from orchestrator.model import Job, JobSpec, JobState
@@ -52,6 +52,18 @@ class JobFactFields(TypedDict, total=False):
 
 _FACTS = [job.c[field.name] for field in fields(JobFacts)]
 _JOB = [job.c.id, job.c.spec, job.c.owner, job.c.submitted_at_ms, job.c.state]
+_ONE_JOB = select(*_JOB).where(job.c.id == bindparam("job_id"))
+_FACTS_OF_ONE = select(*_FACTS).where(job.c.id == bindparam("job_id"))
+_UPDATE = update(job).where(job.c.id == bindparam("job_id"))
+_UPDATE_IF = _UPDATE.where(job.c.state.in_(bindparam("expected", expanding=True)))
+
+
+@lru_cache(maxsize=64)
+def _jobs(states: tuple[JobState, ...] | None, of_project: bool) -> Select[Any]:
+    query = select(*_JOB).order_by(job.c.submitted_at_ms, job.c.id)
+    if states is not None:
+        query = query.where(job.c.state.in_(states))
+    return query.where(job.c.project == bindparam("project")) if of_project else query
 
 
 class JobRows(Transaction):
@@ -71,7 +83,7 @@ class JobRows(Transaction):
 
     def job(self, job_id: str) -> Job:
         """Raises NotFoundError."""
-        row = self._connection.execute(select(*_JOB).where(job.c.id == job_id)).one_or_none()
+        row = self._connection.execute(_ONE_JOB, {"job_id": job_id}).one_or_none()
         if row is None:
             raise NotFoundError(f"there is no job {job_id}", hint="tradewind queue lists them")
         return _job(row)
@@ -102,33 +114,32 @@ class JobRows(Transaction):
 
     def jobs(self, states: Collection[JobState] | None = None, project: str | None = None) -> list[Job]:
         """In the order of their submission."""
-        query = select(*_JOB).order_by(job.c.submitted_at_ms, job.c.id)
-        if states is not None:
-            query = query.where(job.c.state.in_(sorted(states)))
-        if project is not None:
-            query = query.where(job.c.project == project)
-        return [_job(row) for row in self._connection.execute(query)]
+        query = _jobs(None if states is None else tuple(sorted(states)), project is not None)
+        given = {} if project is None else {"project": project}
+        return [_job(row) for row in self._connection.execute(query, given)]
 
     def set_job_state(self, job_id: str, state: JobState, *, expected: Collection[JobState] | None = None) -> bool:
         """False, and no change, when the job is in none of the `expected` states. Raises NotFoundError."""
-        change = update(job).where(job.c.id == job_id).values(state=state)
-        if expected is not None:
-            change = change.where(job.c.state.in_(sorted(expected)))
-        if self._connection.execute(change).rowcount:
+        change = {"job_id": job_id, "state": state}
+        if expected is None:
+            done = self._connection.execute(_UPDATE, change)
+        else:
+            done = self._connection.execute(_UPDATE_IF, {**change, "expected": sorted(expected)})
+        if done.rowcount:
             return True
         self.job(job_id)
         return False
 
     def job_facts(self, job_id: str) -> JobFacts:
         """Raises NotFoundError."""
-        row = self._connection.execute(select(*_FACTS).where(job.c.id == job_id)).one_or_none()
+        row = self._connection.execute(_FACTS_OF_ONE, {"job_id": job_id}).one_or_none()
         if row is None:
             raise NotFoundError(f"there is no job {job_id}", hint="tradewind queue lists them")
-        return JobFacts(**row._mapping)
+        return JobFacts(*row)
 
     def set_job_facts(self, job_id: str, **facts: Unpack[JobFactFields]) -> None:
         """Raises NotFoundError."""
-        if not self._connection.execute(update(job).where(job.c.id == job_id).values(**facts)).rowcount:
+        if not self._connection.execute(_UPDATE, {"job_id": job_id, **facts}).rowcount:
             raise NotFoundError(f"there is no job {job_id}", hint="tradewind queue lists them")
 
 

@@ -15,14 +15,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Row, select, update
+from sqlalchemy import Connection, Row, bindparam, select, update
 
 from orchestrator.errors import NotLeaderError
 from orchestrator.store.schema import leader
 from providers.clock import boot_id
 
-TAKEOVER_S = 10.0
-"""Wall seconds of silence after which a leader that may still live is deposed."""
+TAKEOVER_S = 4.0
+"""Wall seconds of silence after which a leader that may still live is deposed (pulse.PULSE_S: how often it beats)."""
+
+
+_LEADER = select(leader)
+_BEAT = update(leader).where(leader.c.epoch == bindparam("present")).values(beat=leader.c.beat + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +87,7 @@ class Process:
 
 def current(connection: Connection) -> Row[Any]:
     """The leader's row."""
-    return connection.execute(select(leader)).one()
+    return connection.execute(_LEADER).one()
 
 
 def process_of(row: Row[Any]) -> Process:
@@ -133,8 +137,8 @@ def fence(connection: Connection, leadership: Leadership) -> None:
 
 def beat(connection: Connection, leadership: Leadership) -> None:
     """Show life. Raises NotLeaderError."""
-    fence(connection, leadership)
-    connection.execute(update(leader).values(beat=leader.c.beat + 1))
+    if not connection.execute(_BEAT, {"present": leadership.epoch}).rowcount:
+        fence(connection, leadership)
 
 
 def resign(connection: Connection, leadership: Leadership) -> None:

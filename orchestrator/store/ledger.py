@@ -4,14 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import fields
+from functools import cache
+from typing import Any
 
-from sqlalchemy import func, insert, select
+from sqlalchemy import Select, bindparam, func, select
 
 from orchestrator.model import Entry
 from orchestrator.store.schema import ledger_entry
-from orchestrator.store.transaction import Transaction, columns, to_mapping, to_text
+from orchestrator.store.transaction import Transaction, columns, insert_into, to_mapping, to_text
 
 _ENTRY = [ledger_entry.c[field.name] for field in fields(Entry)]
+_FILTERS = {
+    "job_id": ledger_entry.c.job_id == bindparam("job_id"),
+    "run_id": ledger_entry.c.run_id == bindparam("run_id"),
+    "project": ledger_entry.c.project == bindparam("project"),
+    "since_ms": ledger_entry.c.period_start_ms >= bindparam("since_ms"),
+    "until_ms": ledger_entry.c.period_start_ms < bindparam("until_ms"),
+}
+
+
+@cache
+def _entries(filters: tuple[str, ...]) -> Select[Any]:
+    return select(*_ENTRY).where(*(_FILTERS[name] for name in filters)).order_by(ledger_entry.c.seq)
 
 
 class LedgerRows(Transaction):
@@ -21,7 +35,7 @@ class LedgerRows(Transaction):
             columns(entry) | {"labels": to_text(entry.labels), "reverses": entry.reverses or ""} for entry in entries
         ]
         if rows:
-            self._connection.execute(insert(ledger_entry), rows)
+            self._connection.execute(insert_into(ledger_entry), rows)
 
     def entries(
         self,
@@ -33,20 +47,17 @@ class LedgerRows(Transaction):
     ) -> list[Entry]:
         """In the order of writing. An entry belongs to the window [since, until) in which its period starts, so that
         adjoining windows share no entry and miss none."""
-        query = select(*_ENTRY).order_by(ledger_entry.c.seq)
-        if job_id is not None:
-            query = query.where(ledger_entry.c.job_id == job_id)
-        if run_id is not None:
-            query = query.where(ledger_entry.c.run_id == run_id)
-        if project is not None:
-            query = query.where(ledger_entry.c.project == project)
-        if since_ms is not None:
-            query = query.where(ledger_entry.c.period_start_ms >= since_ms)
-        if until_ms is not None:
-            query = query.where(ledger_entry.c.period_start_ms < until_ms)
+        given: dict[str, str | int | None] = {
+            "job_id": job_id,
+            "run_id": run_id,
+            "project": project,
+            "since_ms": since_ms,
+            "until_ms": until_ms,
+        }
+        filters = {name: value for name, value in given.items() if value is not None}
         return [
             Entry(**{**row._mapping, "labels": to_mapping(row.labels), "reverses": row.reverses or None})
-            for row in self._connection.execute(query)
+            for row in self._connection.execute(_entries(tuple(filters)), filters)
         ]
 
     def total_nano_usd(self, job_id: str | None = None) -> int:

@@ -10,17 +10,23 @@ from dataclasses import dataclass, fields
 from itertools import islice
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Select, insert, select, update
+from sqlalchemy import BindParameter, ColumnElement, Select, bindparam, select, update
 
 from orchestrator.errors import NotFoundError
 from orchestrator.store.schema import availability_point, offer, poll, price_point, price_source
-from orchestrator.store.transaction import Transaction, columns
+from orchestrator.store.transaction import Transaction, columns, insert_into
 from providers.offer import CapacityType, Offer
 from providers.price import PricePoint
 
 _BATCH = 1000  # values in one IN (...): below the parameter limit of every database
 
 _OFFER = [offer.c[field.name] for field in fields(Offer)]
+_OFFERS = select(*_OFFER).where(offer.c.listed).order_by(offer.c.id)
+_OFFERS_OF_PROVIDER = select(*_OFFER, offer.c.id, offer.c.listed).where(offer.c.provider == bindparam("name"))
+_KEYS = select(offer.c.id, offer.c.key).where(offer.c.id.in_(bindparam("ids", expanding=True)))
+_SOURCES = select(price_source.c.name, price_source.c.key).where(
+    price_source.c.name.in_(bindparam("names", expanding=True))
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +41,16 @@ class Poll:
     error: str | None
 
 
+_POLLS = select(*(poll.c[field.name] for field in fields(Poll))).order_by(poll.c.seq.desc()).limit(bindparam("limit"))
+_POLLS_OF_PROVIDER = _POLLS.where(poll.c.provider == bindparam("name"))
+_LAST_GOOD_POLL = (
+    select(poll.c.started_ms)
+    .where(poll.c.provider == bindparam("name"), poll.c.error.is_(None))
+    .order_by(poll.c.seq.desc())
+    .limit(1)
+)
+
+
 class AvailabilityPoint(NamedTuple):
     """What was learned of an offer's capacity at an instant (`kind`: launched, refused, preempted, ...)."""
 
@@ -46,7 +62,7 @@ class AvailabilityPoint(NamedTuple):
 class MarketRows(Transaction):
     def put_offers(self, provider: str, offers: Sequence[Offer]) -> None:
         """These are all offers of `provider` now. Those no longer named stay known for their prices, but unlisted."""
-        rows = self._connection.execute(select(*_OFFER, offer.c.id, offer.c.listed).where(offer.c.provider == provider))
+        rows = self._connection.execute(_OFFERS_OF_PROVIDER, {"name": provider})
         known = {row.id: dict(row._mapping) for row in rows}
         new = []
         for each in offers:
@@ -57,14 +73,14 @@ class MarketRows(Transaction):
             elif before != values:
                 self._connection.execute(update(offer).where(offer.c.id == each.id).values(values))
         if new:
-            self._connection.execute(insert(offer), new)
+            self._connection.execute(insert_into(offer), new)
         for gone, values in known.items():
             if values["listed"]:
                 self._connection.execute(update(offer).where(offer.c.id == gone).values(listed=False))
 
     def offers(self) -> list[Offer]:
         """Everything listed now, by id."""
-        rows = self._connection.execute(select(*_OFFER).where(offer.c.listed).order_by(offer.c.id))
+        rows = self._connection.execute(_OFFERS)
         return [Offer(**{**row._mapping, "capacity_type": CapacityType(row.capacity_type)}) for row in rows]
 
     def add_prices(self, points: Iterable[PricePoint]) -> int:
@@ -102,24 +118,19 @@ class MarketRows(Transaction):
                 fresh.append(row)
                 newest[point.offer_id] = point
         if fresh:
-            self._connection.execute(insert(price_point), fresh)
+            self._connection.execute(insert_into(price_point), fresh)
         return len(fresh) + late
 
     def prices_as_of(self, at_ms: int) -> list[PricePoint]:
         """Per offer the newest price that was in force and known at `at_ms`; ordered by offer id."""
-        return self._points(_newest_point(_Point.effective_at_ms <= at_ms, _Point.observed_at_ms <= at_ms))
+        return self._points(_KNOWN_AT, {"at_ms": at_ms})
 
     def price_changes(self, offer_id: str, start_ms: int, end_ms: int) -> list[tuple[int, int]]:
         """(effective_at_ms, nano_usd_per_hour) from the one in force at `start_ms` (if any is known) to those before
         `end_ms`, ascending: the argument of providers.money.cost_nano_usd."""
         first = self._in_force(offer_id, start_ms)
-        rows = self._connection.execute(
-            select(price_point.c.effective_at_ms, price_point.c.nano_usd_per_hour)
-            .join(offer, offer.c.key == price_point.c.offer_key)
-            .where(offer.c.id == offer_id)
-            .where(price_point.c.effective_at_ms > start_ms, price_point.c.effective_at_ms < end_ms)
-            .order_by(price_point.c.effective_at_ms)
-        )
+        between = {"offer_id": offer_id, "start_ms": start_ms, "end_ms": end_ms}
+        rows = self._connection.execute(_CHANGES, between)
         in_force = [(first.effective_at_ms, first.nano_usd_per_hour)] if first else []
         return in_force + [(row.effective_at_ms, row.nano_usd_per_hour) for row in rows]
 
@@ -139,10 +150,12 @@ class MarketRows(Transaction):
 
     def polls(self, provider: str | None = None, limit: int = 20) -> list[Poll]:
         """The newest first."""
-        query = select(*(poll.c[field.name] for field in fields(Poll))).order_by(poll.c.seq.desc()).limit(limit)
-        if provider is not None:
-            query = query.where(poll.c.provider == provider)
-        return [Poll(**row._mapping) for row in self._connection.execute(query)]
+        query = _POLLS if provider is None else _POLLS_OF_PROVIDER
+        return [Poll(*row) for row in self._connection.execute(query, {"name": provider, "limit": limit})]
+
+    def last_good_poll_ms(self, provider: str) -> int | None:
+        """When the newest poll of `provider` that succeeded was begun: up to then all its price changes are known."""
+        return self._connection.execute(_LAST_GOOD_POLL, {"name": provider}).scalar_one_or_none()
 
     def add_availability(
         self, offer_id: str, at_ms: int, kind: str, run_id: str | None = None, detail: str = ""
@@ -153,40 +166,36 @@ class MarketRows(Transaction):
 
     def availability(self, since_ms: int, until_ms: int) -> list[AvailabilityPoint]:
         """What was learned from `since_ms` to `until_ms`, both included, in that order."""
-        rows = self._connection.execute(
-            select(offer.c.id, availability_point.c.at_ms, availability_point.c.kind)
-            .join(offer, offer.c.key == availability_point.c.offer_key)
-            .where(availability_point.c.at_ms.between(since_ms, until_ms))
-            .order_by(availability_point.c.at_ms, availability_point.c.seq)
-        )
+        rows = self._connection.execute(_AVAILABILITY, {"since_ms": since_ms, "until_ms": until_ms})
         return [AvailabilityPoint(*row) for row in rows]
 
     def _offer_keys(self, ids: set[str]) -> dict[str, int]:
         keys: dict[str, int] = {}
         for batch in _batches(ids):
-            rows = self._connection.execute(select(offer.c.id, offer.c.key).where(offer.c.id.in_(batch)))
-            keys.update((row.id, row.key) for row in rows)
+            keys.update((row.id, row.key) for row in self._connection.execute(_KEYS, {"ids": batch}))
         if unknown := ids - keys.keys():
             raise NotFoundError(f"the store knows no offer {min(unknown)}", hint="put_offers comes first")
         return keys
 
     def _source_keys(self, names: set[str]) -> dict[str, int]:
-        query = select(price_source.c.name, price_source.c.key).where(price_source.c.name.in_(sorted(names)))
-        known = {row.name for row in self._connection.execute(query)}
-        for name in sorted(names - known):
+        wanted = {"names": sorted(names)}
+        known = {row.name: row.key for row in self._connection.execute(_SOURCES, wanted)}
+        if known.keys() == names:
+            return known
+        for name in sorted(names - known.keys()):
             self._insert(price_source, name=name)
-        return {row.name: row.key for row in self._connection.execute(query)}
+        return {row.name: row.key for row in self._connection.execute(_SOURCES, wanted)}
 
     def _newest(self, offer_ids: Iterable[str]) -> Iterable[PricePoint]:
         for batch in _batches(offer_ids):
-            yield from self._points(_newest_point().where(offer.c.id.in_(batch)))
+            yield from self._points(_NEWEST, {"ids": batch})
 
     def _in_force(self, offer_id: str, at_ms: int) -> PricePoint | None:
-        found = self._points(_newest_point(_Point.effective_at_ms <= at_ms).where(offer.c.id == offer_id))
+        found = self._points(_IN_FORCE, {"offer_id": offer_id, "at_ms": at_ms})
         return found[0] if found else None
 
-    def _points(self, query: Select[Any]) -> list[PricePoint]:
-        return [PricePoint(**row._mapping) for row in self._connection.execute(query.order_by(offer.c.id))]
+    def _points(self, query: Select[Any], values: dict[str, Any]) -> list[PricePoint]:
+        return [PricePoint(*row) for row in self._connection.execute(query, values)]
 
 
 _Point = price_point.alias("candidate").c
@@ -213,7 +222,27 @@ def _newest_point(*bounds: ColumnElement[bool]) -> Select[Any]:
         .select_from(offer)
         .join(price_point, (price_point.c.offer_key == offer.c.key) & (price_point.c.effective_at_ms == newest))
         .join(price_source, price_source.c.key == price_point.c.source_key)
+        .order_by(offer.c.id)
     )
+
+
+_AT: BindParameter[int] = bindparam("at_ms")
+_KNOWN_AT = _newest_point(_Point.effective_at_ms <= _AT, _Point.observed_at_ms <= _AT)
+_NEWEST = _newest_point().where(offer.c.id.in_(bindparam("ids", expanding=True)))
+_IN_FORCE = _newest_point(_Point.effective_at_ms <= _AT).where(offer.c.id == bindparam("offer_id"))
+_CHANGES = (
+    select(price_point.c.effective_at_ms, price_point.c.nano_usd_per_hour)
+    .join(offer, offer.c.key == price_point.c.offer_key)
+    .where(offer.c.id == bindparam("offer_id"))
+    .where(price_point.c.effective_at_ms > bindparam("start_ms"), price_point.c.effective_at_ms < bindparam("end_ms"))
+    .order_by(price_point.c.effective_at_ms)
+)
+_AVAILABILITY = (
+    select(offer.c.id, availability_point.c.at_ms, availability_point.c.kind)
+    .join(offer, offer.c.key == availability_point.c.offer_key)
+    .where(availability_point.c.at_ms.between(bindparam("since_ms"), bindparam("until_ms")))
+    .order_by(availability_point.c.at_ms, availability_point.c.seq)
+)
 
 
 def _adds_nothing(before: PricePoint, point: PricePoint) -> bool:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, fields
 
-from sqlalchemy import insert, select
+from sqlalchemy import bindparam, select
 
 from orchestrator.errors import NotFoundError
 from orchestrator.model import Plan
 from orchestrator.store.codec import Codec
 from orchestrator.store.schema import perf_point, plan, plan_job
-from orchestrator.store.transaction import Transaction
+from orchestrator.store.transaction import Transaction, insert_into
 
 _PLAN = Codec(Plan, "plan", 1)
 
@@ -28,23 +28,26 @@ class PerfPoint:
     at_ms: int
 
 
-_PERF = [perf_point.c[field.name] for field in fields(PerfPoint)]
+_PERF = select(*(perf_point.c[field.name] for field in fields(PerfPoint))).order_by(perf_point.c.seq)
+_PERF_OF_JOBS = _PERF.where(perf_point.c.job_id.in_(bindparam("job_ids", expanding=True)))
+_SEQ = select(plan.c.seq).where(plan.c.id == bindparam("plan_id"))
+_DOCUMENT = select(plan.c.document).where(plan.c.id == bindparam("plan_id"))
 
 
 class PlanRows(Transaction):
     def add_plan(self, new: Plan) -> None:
         """A plan that is there already is left alone: its id is a digest of everything in it."""
-        if self._connection.execute(select(plan.c.seq).where(plan.c.id == new.id)).one_or_none() is not None:
+        if self._connection.execute(_SEQ, {"plan_id": new.id}).one_or_none() is not None:
             return
         self._insert(plan, id=new.id, at_ms=new.at_ms, document=_PLAN.dumps(new))
-        seq = self._connection.execute(select(plan.c.seq).where(plan.c.id == new.id)).scalar_one()
+        seq = self._connection.execute(_SEQ, {"plan_id": new.id}).scalar_one()
         rows = [{"job_id": job_id, "plan_seq": seq} for job_id in {each.job_id for each in new.placements}]
         if rows:
-            self._connection.execute(insert(plan_job), rows)
+            self._connection.execute(insert_into(plan_job), rows)
 
     def plan(self, plan_id: str) -> Plan:
         """Raises NotFoundError."""
-        text = self._connection.execute(select(plan.c.document).where(plan.c.id == plan_id)).scalar_one_or_none()
+        text = self._connection.execute(_DOCUMENT, {"plan_id": plan_id}).scalar_one_or_none()
         if text is None:
             raise NotFoundError(f"there is no plan {plan_id}")
         return _PLAN.loads(text)
@@ -73,7 +76,8 @@ class PlanRows(Transaction):
 
     def perf(self, job_ids: Collection[str] | None = None) -> list[PerfPoint]:
         """All measurements in the order of writing, of all jobs or of these."""
-        query = select(*_PERF).order_by(perf_point.c.seq)
-        if job_ids is not None:
-            query = query.where(perf_point.c.job_id.in_(sorted(job_ids)))
-        return [PerfPoint(**row._mapping) for row in self._connection.execute(query)]
+        if job_ids is None:
+            rows = self._connection.execute(_PERF)
+        else:
+            rows = self._connection.execute(_PERF_OF_JOBS, {"job_ids": sorted(job_ids)})
+        return [PerfPoint(*row) for row in rows]

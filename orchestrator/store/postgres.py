@@ -6,20 +6,34 @@ in the order of their sequence numbers, and what a transaction has read does not
 
 from __future__ import annotations
 
+import select
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL
+from sqlalchemy.exc import InvalidatePoolError
 
 from orchestrator.errors import MissingExtraError, StoreError
+from orchestrator.store.files import unused
+from orchestrator.store.sqlite import seconds
 
-LOCK_TIMEOUT_S = 10
-"""How long a writer waits for its turn."""
+LOCK_TIMEOUT_S = 10.0
+"""How long a writer waits for its turn, unless the address says otherwise (`?timeout=2`)."""
 
-IDLE_TIMEOUT_S = 30
-"""After this long without a statement the server ends a transaction: a stopped process cannot block the others."""
+WRITER_IDLE_S = 4
+"""After this long without a statement the server ends a write: a stopped process cannot block the others."""
 
+READER_IDLE_S = 60
+
+_PATIENCE = {  # a server that is cut off would else be waited for, for a quarter of an hour
+    "connect_timeout": 10,
+    "tcp_user_timeout": 10_000,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+}
 _WRITER = 0x7472_6164_6577  # "tradew": the advisory lock of writers, one per database
 
 
@@ -29,23 +43,25 @@ class PostgresBackend:
     Raises MissingExtraError without psycopg.
     """
 
-    def __init__(self, url: URL) -> None:
+    incarnation = 0
+
+    def __init__(self, url: URL, *, backups: Path | None) -> None:
         if find_spec("psycopg") is None:
             raise MissingExtraError("psycopg", "postgres")
         self.place = url.set(drivername="postgresql").render_as_string(hide_password=True)
-        engine = create_engine(
-            url.set(drivername="postgresql+psycopg"),
-            pool_pre_ping=True,  # the server may have been restarted since
-            max_overflow=-1,
-            connect_args={
-                "connect_timeout": LOCK_TIMEOUT_S,
-                "options": f"-c lock_timeout={LOCK_TIMEOUT_S}s"
-                f" -c idle_in_transaction_session_timeout={IDLE_TIMEOUT_S}s",
-            },
+        self._backups = backups
+        patience_ms = round(seconds(url, LOCK_TIMEOUT_S) * 1000)
+        url = url.difference_update_query(["timeout"])
+        self.reading: Engine = _engine(
+            url,
+            default_transaction_isolation="repeatable read",
+            default_transaction_read_only="on",
+            idle_in_transaction_session_timeout=f"{READER_IDLE_S}s",
         )
-        event.listen(engine, "begin", _begin)
-        self.reading: Engine = engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
-        self.writing: Engine = engine.execution_options(writes=True)
+        self.writing: Engine = _engine(
+            url, lock_timeout=f"{patience_ms}ms", idle_in_transaction_session_timeout=f"{WRITER_IDLE_S}s"
+        )
+        event.listen(self.writing, "begin", _take_turn)
 
     def settle(self) -> None:
         """Nothing to turn on."""
@@ -53,16 +69,48 @@ class PostgresBackend:
     def check(self) -> None:
         """A lost database shows at the next statement."""
 
-    def backup(self, path: Path) -> None:
-        raise StoreError("a Postgres store is backed up by Postgres", hint=f"pg_dump -Fc -f {path} {self.place}")
-
-    def backup_before(self, revision: str) -> None:
-        """Left to the backups of the database."""
-
-    def close(self) -> None:
+    def discard(self) -> None:
+        self.reading.dispose()
         self.writing.dispose()
 
+    def backup(self, path: Path) -> None:
+        from orchestrator.store.copy import copy_to_file
 
-def _begin(connection: Connection) -> None:
-    if connection.get_execution_options().get("writes", False):
-        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_WRITER})")
+        copy_to_file(self.reading, path, self.place)
+
+    def backup_before(self, revision: str) -> None:
+        """Keep a copy in the folder for backups."""
+        if self._backups is None:
+            raise StoreError(
+                f"{self.place} needs an upgrade, and no folder for the backup before it was named",
+                hint="open it with backups=FOLDER, or through the command line, which uses state_dir",
+            )
+        self.backup(unused(self._backups / f"store.before-upgrade-from-{revision}"))
+
+    def close(self) -> None:
+        self.discard()
+
+
+def _engine(url: URL, **settings: str) -> Engine:
+    """A pool of connections on which the server applies `settings`."""
+    options = " ".join("-c " + f"{name}={value}".replace(" ", r"\ ") for name, value in settings.items())
+    engine = create_engine(
+        url.set(drivername="postgresql+psycopg"),
+        max_overflow=-1,
+        connect_args=_PATIENCE | {"options": options},
+    )
+    event.listen(engine, "checkout", _require_alive)
+    return engine
+
+
+def _require_alive(connection: Any, _record: object, _proxy: object) -> None:
+    """A connection in the pool says nothing, unless its server has ended it: a look without asking the server."""
+    poller = select.poll()
+    if not connection.closed:
+        poller.register(connection.fileno(), select.POLLIN)
+    if connection.closed or poller.poll(0):
+        raise InvalidatePoolError  # restarted since: the others in the pool have ended, too
+
+
+def _take_turn(connection: Connection) -> None:
+    connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_WRITER})")

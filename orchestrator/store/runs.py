@@ -2,21 +2,56 @@
 
 from __future__ import annotations
 
+from dataclasses import fields as fields_of
+from functools import cache
 from typing import Any, TypedDict, Unpack
 
-from sqlalchemy import Row, select, update
+from sqlalchemy import Row, Select, bindparam, select, update
 
 from orchestrator.errors import NotFoundError
 from orchestrator.model import Migration, Run, RunEnd, RunState, Step
-from orchestrator.store.schema import migration, run
+from orchestrator.store.schema import MIGRATION_OPEN, UNSETTLED, migration, run
 from orchestrator.store.transaction import Transaction, columns
 
-_CLOSED = (Step.DONE.value, Step.ABORTED.value)
+_RUN = select(*(run.c[field.name] for field in fields_of(Run)))
+_RUNS = _RUN.order_by(run.c.created_at_ms, run.c.generation, run.c.id)
+_ONE_RUN = _RUN.where(run.c.id == bindparam("run_id"))
+_UNSETTLED = _RUNS.where(UNSETTLED)
+_UPDATE_RUN = update(run).where(run.c.id == bindparam("run_id"))
+
+_MIGRATION = select(*(migration.c[field.name] for field in fields_of(Migration)))
+_MIGRATIONS = _MIGRATION.order_by(migration.c.created_at_ms, migration.c.generation, migration.c.id)
+_ONE_MIGRATION = _MIGRATION.where(migration.c.id == bindparam("migration_id"))
+_ADVANCE = update(migration).where(
+    migration.c.id == bindparam("migration_id"), migration.c.step == bindparam("expected")
+)
+
+
+@cache
+def _runs(of_job: bool, live: bool | None) -> Select[Any]:
+    query = _RUNS
+    if of_job:
+        query = query.where(run.c.job_id == bindparam("job_id"))
+    if live is not None:
+        query = query.where(run.c.state != "ended" if live else run.c.state == "ended")
+    return query.where(UNSETTLED) if live else query  # says nothing new, but what the index holds
+
+
+@cache
+def _migrations(of_job: bool, open: bool | None) -> Select[Any]:
+    query = _MIGRATIONS
+    if of_job:
+        query = query.where(migration.c.job_id == bindparam("job_id"))
+    if open is not None:
+        query = query.where(MIGRATION_OPEN if open else migration.c.step.in_((Step.DONE, Step.ABORTED)))
+    return query
 
 
 class RunFields(TypedDict, total=False):
-    """What may change about a run."""
+    """What may change about a run; its generation only before it trains."""
 
+    generation: int
+    created_at_ms: int
     instance_id: str | None
     state: RunState
     billed_from_ms: int | None
@@ -50,32 +85,22 @@ class RunRows(Transaction):
 
     def run(self, run_id: str) -> Run:
         """Raises NotFoundError."""
-        row = self._connection.execute(select(run).where(run.c.id == run_id)).one_or_none()
+        row = self._connection.execute(_ONE_RUN, {"run_id": run_id}).one_or_none()
         if row is None:
             raise NotFoundError(f"there is no run {run_id}")
-        return Run(**row._mapping)
+        return Run(*row)
 
     def runs(self, job_id: str | None = None, live: bool | None = None) -> list[Run]:
         """In the order of their creation; `live` picks those that have not ended, or those that have."""
-        query = select(run).order_by(run.c.created_at_ms, run.c.generation, run.c.id)
-        if job_id is not None:
-            query = query.where(run.c.job_id == job_id)
-        if live is not None:
-            query = query.where(run.c.state != "ended" if live else run.c.state == "ended")
-        return [Run(**row._mapping) for row in self._connection.execute(query)]
+        return [Run(*row) for row in self._connection.execute(_runs(job_id is not None, live), {"job_id": job_id})]
 
     def unsettled_runs(self) -> list[Run]:
         """Those that have not ended, and those whose rented machine is not booked to its end."""
-        query = (
-            select(run)
-            .where((run.c.state != "ended") | (run.c.instance_id.is_not(None) & run.c.billed_to_ms.is_(None)))
-            .order_by(run.c.created_at_ms, run.c.generation, run.c.id)
-        )
-        return [Run(**row._mapping) for row in self._connection.execute(query)]
+        return [Run(*row) for row in self._connection.execute(_UNSETTLED)]
 
     def update_run(self, run_id: str, **fields: Unpack[RunFields]) -> None:
         """Raises NotFoundError."""
-        if not self._connection.execute(update(run).where(run.c.id == run_id).values(**fields)).rowcount:
+        if not self._connection.execute(_UPDATE_RUN, {"run_id": run_id, **fields}).rowcount:
             raise NotFoundError(f"there is no run {run_id}")
 
     def add_migration(self, new: Migration) -> None:
@@ -84,28 +109,20 @@ class RunRows(Transaction):
 
     def migration(self, migration_id: str) -> Migration:
         """Raises NotFoundError."""
-        row = self._connection.execute(select(migration).where(migration.c.id == migration_id)).one_or_none()
+        row = self._connection.execute(_ONE_MIGRATION, {"migration_id": migration_id}).one_or_none()
         if row is None:
             raise NotFoundError(f"there is no migration {migration_id}")
         return _migration(row)
 
     def migrations(self, job_id: str | None = None, open: bool | None = None) -> list[Migration]:
         """In the order of their creation; `open` picks those that are under way, or those that are not."""
-        query = select(migration).order_by(migration.c.created_at_ms, migration.c.generation, migration.c.id)
-        if job_id is not None:
-            query = query.where(migration.c.job_id == job_id)
-        if open is not None:
-            closed = migration.c.step.in_(_CLOSED)
-            query = query.where(~closed if open else closed)
-        return [_migration(row) for row in self._connection.execute(query)]
+        query = _migrations(job_id is not None, open)
+        return [_migration(row) for row in self._connection.execute(query, {"job_id": job_id})]
 
     def advance(self, migration_id: str, expected: Step, to: Step, **fields: Unpack[MigrationFields]) -> bool:
         """Go from step `expected` to `to`; False, and no change, when it is at another step. Raises NotFoundError."""
-        done = self._connection.execute(
-            update(migration)
-            .where(migration.c.id == migration_id, migration.c.step == expected.value)
-            .values(step=to.value, step_at_ms=self._clock.now_ms(), **fields)
-        )
+        change = {"step": to.value, "step_at_ms": self._clock.now_ms(), **fields}
+        done = self._connection.execute(_ADVANCE, {"migration_id": migration_id, "expected": expected.value, **change})
         if done.rowcount:
             return True
         self.migration(migration_id)
@@ -113,5 +130,4 @@ class RunRows(Transaction):
 
 
 def _migration(row: Row[Any]) -> Migration:
-    values = dict(row._mapping)
-    return Migration(**{**values, "step": Step(values["step"])})
+    return Migration(**{**row._mapping, "step": Step(row.step)})

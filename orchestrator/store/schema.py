@@ -19,11 +19,17 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    text,
 )
 
 from orchestrator.store.types import Measure, Number, Prose, Sequence, Word
 
 metadata = MetaData()
+
+# What is not done yet, word for word as in its index: only so does a database see that the index answers the question.
+UNSETTLED = text("(state <> 'ended' OR (instance_id IS NOT NULL AND billed_to_ms IS NULL))")
+MIGRATION_OPEN = text("(step NOT IN ('done', 'aborted'))")
+COMMAND_OPEN = text("(closed_at_ms IS NULL)")
 
 meta = Table("meta", metadata, Column("key", Word, primary_key=True), Column("value", Word, nullable=False))
 
@@ -88,7 +94,7 @@ run = Table(
     Column("useful_s", Measure, nullable=False),
     Column("checkpoint_s", Measure, nullable=False),
     UniqueConstraint("job_id", "generation", name="run_generation"),
-    Index("run_state", "state"),
+    Index("run_unsettled", "id", sqlite_where=UNSETTLED, postgresql_where=UNSETTLED),
 )
 
 migration = Table(
@@ -112,7 +118,7 @@ migration = Table(
     Column("error", Prose),
     UniqueConstraint("token", name="migration_token"),
     Index("migration_job", "job_id"),
-    Index("migration_step", "step"),
+    Index("migration_open", "job_id", sqlite_where=MIGRATION_OPEN, postgresql_where=MIGRATION_OPEN),
 )
 
 offer = Table(
@@ -267,7 +273,7 @@ command = Table(
     Column("closed_at_ms", Number),
     Column("result", Prose),
     UniqueConstraint("id", name="command_id"),
-    Index("command_closed", "closed_at_ms"),
+    Index("command_open", "seq", sqlite_where=COMMAND_OPEN, postgresql_where=COMMAND_OPEN),
 )
 
 duty = Table("duty", metadata, Column("name", Word, primary_key=True), Column("last_ok_ms", Number, nullable=False))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 from urllib.parse import quote
@@ -18,6 +19,7 @@ from sqlalchemy.pool import QueuePool
 
 from orchestrator.errors import StoreError
 from orchestrator.store.faults import explain
+from orchestrator.store.files import beside, file_to_be, identity, unused
 
 BUSY_TIMEOUT_S = 10.0
 """How long a writer waits for its turn, unless the address says otherwise (`?timeout=2`)."""
@@ -32,86 +34,119 @@ class SqliteBackend:
     def __init__(self, url: URL, *, create: bool) -> None:
         if not url.database or url.database == ":memory:":
             raise StoreError("a store in memory cannot be shared", hint="name a file: sqlite:////path/tradewind.db")
-        self._path = Path(url.database).absolute()
-        self.place = str(self._path)
-        self._timeout_s = _seconds(url)
-        _require_file(self._path, create=create)
-        self._identity = _identity(self._path)
-        engine = create_engine(
-            "sqlite+pysqlite://", creator=self._connect, poolclass=QueuePool, max_overflow=-1, pool_timeout=None
-        )
-        event.listen(engine, "begin", _begin)
-        self.reading: Engine = engine
-        self.writing: Engine = engine.execution_options(writes=True)
+        self.path = Path(url.database).absolute()
+        self.place = str(self.path)
+        self.incarnation = 0
+        self._timeout_s = seconds(url, BUSY_TIMEOUT_S)
+        _require_file(self.path, create=create)
+        self._identity = identity(self.path)
+        self._anchor: sqlite3.Connection | None = None  # to the file that was opened, whatever is in its place now
+        self.reading: Engine = _engine(self._connect_to_read, _begin)
+        self.writing: Engine = _engine(self.connect, _begin_immediate)
 
-    def _connect(self) -> sqlite3.Connection:
+    def connect(self) -> sqlite3.Connection:
+        """A connection outside the pools, in autocommit. Raises sqlite3.Error."""
         connection = sqlite3.connect(
             f"file:{quote(self.place)}?mode=rw",  # rw: never make an empty file where the store has been deleted
             uri=True,
             timeout=self._timeout_s,
             isolation_level=None,  # transactions begin in _begin and nowhere else
             check_same_thread=False,
+            cached_statements=256,
         )
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("PRAGMA synchronous = NORMAL")
         return connection
 
+    def _connect_to_read(self) -> sqlite3.Connection:
+        connection = self.connect()
+        connection.execute("PRAGMA query_only = ON")
+        return connection
+
     def settle(self) -> None:
         """Turn on WAL (kept in the file). Called once the file is known to be ours. Raises StoreError."""
         try:
-            with closing(self._connect()) as connection:
-                (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+            anchor = self.connect()
+            (mode,) = anchor.execute("PRAGMA journal_mode = WAL").fetchone()
         except sqlite3.Error as error:
             raise explain(error, self.place) from error
         if mode != "wal":
+            anchor.close()
             raise StoreError(
                 f"the store {self.place} lies on a file system without shared memory",
                 hint="put state_dir on a local disk",
             )
+        self._anchor = anchor
 
     def check(self) -> None:
-        """Raises StoreError when the file was deleted or replaced since it was opened."""
-        if _identity(self._path) != self._identity:
+        """Raises StoreError when the file is gone; turns to the one that has taken its place."""
+        found = identity(self.path)
+        if found == self._identity:
+            return
+        self._empty_journal()
+        if found is None:
             raise StoreError(
-                f"the store {self.place} was deleted or replaced while it was in use",
-                hint="put the file or a backup back, then restart what uses it; the last change may be lost",
+                f"the store {self.place} was deleted while it was in use",
+                hint="put the file back, or a backup of it: tradewind store restore BACKUP",
             )
+        self.close()
+        self._identity = found
+        self.incarnation += 1
+
+    def _empty_journal(self) -> None:
+        """Into the file that it belongs to, wherever that is now: else it is taken for the journal of the next one."""
+        if self._anchor is not None:
+            with suppress(sqlite3.Error):
+                self._anchor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def discard(self) -> None:
+        self.reading.dispose()
+        self.writing.dispose()
 
     def backup(self, path: Path) -> None:
         """Write a consistent copy to `path`, which must not exist. Raises StoreError."""
-        if path.exists():
-            raise StoreError(f"{path} exists", hint="name a new file for the backup")
-        unfinished = path.with_name(f"{path.name}.{os.getpid()}.part")
         try:
-            with closing(self._connect()) as connection:
+            with file_to_be(path) as unfinished, closing(self.connect()) as connection:
                 connection.execute("VACUUM INTO ?", (str(unfinished),))
-            os.replace(unfinished, path)
         except sqlite3.Error as error:
             raise explain(error, f"backup {path}") from error
-        except OSError as error:
-            raise StoreError(f"the backup {path} cannot be written: {error.strerror}") from error
-        finally:
-            unfinished.unlink(missing_ok=True)
 
     def backup_before(self, revision: str) -> None:
-        """Keep a copy beside the file as it was at `revision`; one that is there already is as good."""
-        path = self._path.with_name(f"{self._path.name}.before-upgrade-from-{revision}")
-        if not path.exists():
-            self.backup(path)
+        """Keep a copy beside the file as it is at `revision`, whatever copies there are already."""
+        self.backup(unused(beside(self.path, f".before-upgrade-from-{revision}")))
 
     def close(self) -> None:
-        self.reading.dispose()
+        self.discard()
+        if self._anchor is not None:
+            self._anchor.close()
+            self._anchor = None
+
+
+def _engine(connect: Callable[[], sqlite3.Connection], begin: Callable[[Connection], None]) -> Engine:
+    engine = create_engine("sqlite+pysqlite://", creator=connect, poolclass=QueuePool, max_overflow=-1)
+    event.listen(engine, "begin", begin)
+    return engine
 
 
 def _begin(connection: Connection) -> None:
-    writes = connection.get_execution_options().get("writes", False)
-    connection.exec_driver_sql(f"PRAGMA query_only = {'OFF' if writes else 'ON'}")
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+    _execute(connection, "BEGIN")
 
 
-def _seconds(url: URL) -> float:
+def _begin_immediate(connection: Connection) -> None:
+    _execute(connection, "BEGIN IMMEDIATE")
+
+
+def _execute(connection: Connection, statement: str) -> None:
+    """Past SQLAlchemy, which takes ten times as long for a statement that has nothing to say to it."""
+    raw = connection.connection.driver_connection
+    assert isinstance(raw, sqlite3.Connection)
+    raw.execute(statement)
+
+
+def seconds(url: URL, default: float) -> float:
+    """How patient the address `url` asks a writer to be. Raises StoreError."""
     try:
-        return float(str(url.query.get("timeout", BUSY_TIMEOUT_S)))
+        return float(str(url.query.get("timeout", default)))
     except ValueError as error:
         raise StoreError(f"the timeout in {url} is no number of seconds", hint="for example ?timeout=10") from error
 
@@ -137,11 +172,3 @@ def _require_file(path: Path, *, create: bool) -> None:
         raise StoreError(
             f"the store {path} is read-only", hint="give this user write permission on it and on its folder"
         )
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino

@@ -7,22 +7,27 @@ from contextlib import contextmanager
 from pathlib import Path
 from random import SystemRandom
 
-from sqlalchemy import select
+from sqlalchemy import Connection, select
 
+from orchestrator.errors import StoreError
 from orchestrator.model.ids import RandomBits
 from orchestrator.store import leader
 from orchestrator.store.backend import Backend, backend_of, transaction
 from orchestrator.store.leader import Campaign, LeaderInfo, Leadership
+from orchestrator.store.pulse import Pulse
 from orchestrator.store.schema import meta
 from orchestrator.store.tx import Tx
 from orchestrator.store.upgrade import prepare, require_current
 from providers.clock import Clock
 
+_INSTALL_ID = select(meta.c.value).where(meta.c.key == "install_id")
+
 
 class Store:
     """The state of an installation. Open it with `Store.open`; use it from any thread, one transaction at a time each.
 
-    Everything that goes wrong in the database is a StoreError with the remedy.
+    Everything that goes wrong in the database is a StoreError with the remedy. Once its cause is gone (the server is
+    up again, the disk has space, the file or a backup of it is back), the same object works on.
     """
 
     def __init__(self, backend: Backend, clock: Clock, random: RandomBits) -> None:
@@ -30,20 +35,29 @@ class Store:
         self._clock = clock
         self._random = random
         self._campaign = Campaign()
+        self._admitted = backend.incarnation
+        self._pulse: Pulse | None = None
         with transaction(backend, writes=False) as connection:
-            self._install_id: str = connection.execute(
-                select(meta.c.value).where(meta.c.key == "install_id")
-            ).scalar_one()
+            self._install_id: str = connection.execute(_INSTALL_ID).scalar_one()
 
     @classmethod
-    def open(cls, url: str, clock: Clock, *, create: bool = True, random: RandomBits | None = None) -> Store:
+    def open(
+        cls,
+        url: str,
+        clock: Clock,
+        *,
+        create: bool = True,
+        random: RandomBits | None = None,
+        backups: Path | None = None,
+    ) -> Store:
         """The store at `url` (sqlite:////path/file.db or postgresql://...), made if there is none, upgraded if older.
 
-        An upgrade keeps a copy of an SQLite file beside it. `random` makes the install id and the ids of commands.
-        Raises StoreVersionError (written by a newer version, untouched), StoreError, MissingExtraError.
+        An upgrade keeps a backup first: beside an SQLite file, else in the folder `backups`. `random` makes the install
+        id and the ids of commands. Raises StoreVersionError (written by a newer version, untouched), StoreError,
+        MissingExtraError.
         """
         source = random or SystemRandom()
-        backend = backend_of(url, create=create)
+        backend = backend_of(url, create=create, backups=backups)
         try:
             prepare(backend, create=create, install_id=f"tw-{source.getrandbits(64):016x}")
             return cls(backend, clock, source)
@@ -59,7 +73,7 @@ class Store:
     @contextmanager
     def read(self) -> Iterator[Tx]:
         """One consistent snapshot."""
-        with transaction(self._backend, writes=False) as connection:
+        with self._transaction(writes=False) as connection:
             yield Tx(connection, self._clock, self._random)
 
     @contextmanager
@@ -69,7 +83,7 @@ class Store:
         Raises NotLeaderError, before the block, unless `leadership` (when given) is the present one. Keep it short:
         no call to a provider or a node belongs inside.
         """
-        with transaction(self._backend, writes=True) as connection:
+        with self._transaction(writes=True) as connection:
             if leadership is not None:
                 leader.fence(connection, leadership)
             yield Tx(connection, self._clock, self._random)
@@ -80,33 +94,78 @@ class Store:
         `holder` names one control plane; one that campaigns again under its old name succeeds itself at once, with a
         new epoch. Raises StoreVersionError when the store has been upgraded by a newer version since it was opened.
         """
-        with transaction(self._backend, writes=False) as connection:
-            require_current(connection, self._backend.place)
-            row = leader.current(connection)
+        try:
+            with self._transaction(writes=False) as connection:
+                require_current(connection, self._backend.place)
+                row = leader.current(connection)
+        except StoreError:
+            self._campaign = Campaign()  # while the store is silent, nobody's beat can be heard
+            raise
         if not leader.may_take(row, holder, self._campaign, self._clock.monotonic_s()):
             return None
-        with transaction(self._backend, writes=True) as connection:
+        with self._transaction(writes=True) as connection:
             return leader.take(connection, row, holder, self._clock.now_ms())
 
     def beat(self, leadership: Leadership) -> None:
         """Show life: more often than every leader.TAKEOVER_S / 3. Raises NotLeaderError when it was lost."""
-        with transaction(self._backend, writes=True) as connection:
-            leader.beat(connection, leadership)
+        if self._pulse is not None:
+            self._pulse.lives()
+        self._beat(leadership)
+
+    @contextmanager
+    def pulse(self, leadership: Leadership) -> Iterator[None]:
+        """Beat from a thread, too, for the time of the block: its own beats may then be pulse.HANG_S apart."""
+        self._pulse = Pulse(lambda: self._beat(leadership))
+        self._pulse.start()
+        try:
+            yield
+        finally:
+            self._pulse.stop()
+            self._pulse = None
 
     def resign(self, leadership: Leadership) -> None:
         """Let a standby take over at once."""
-        with transaction(self._backend, writes=True) as connection:
+        with self._transaction(writes=True) as connection:
             leader.resign(connection, leadership)
 
     def leader(self) -> LeaderInfo | None:
         """Who leads now."""
-        with transaction(self._backend, writes=False) as connection:
+        with self._transaction(writes=False) as connection:
             return leader.info_of(leader.current(connection))
 
     def backup(self, path: Path) -> None:
-        """Write a consistent copy to `path`, which must not exist, while others go on working. Raises StoreError."""
+        """Write a consistent copy to the file `path`, which must not exist, while others go on working.
+
+        It is an SQLite store, wherever this one lives. Raises StoreError.
+        """
         self._backend.backup(path)
 
     def close(self) -> None:
         """Close all connections. Leadership is not resigned."""
         self._backend.close()
+
+    def _beat(self, leadership: Leadership) -> None:
+        with self._transaction(writes=True) as connection:
+            leader.beat(connection, leadership)
+
+    @contextmanager
+    def _transaction(self, *, writes: bool) -> Iterator[Connection]:
+        self._backend.check()
+        if self._backend.incarnation != self._admitted:
+            self._admit()
+        with transaction(self._backend, writes=writes) as connection:
+            yield connection
+
+    def _admit(self) -> None:
+        """Another database has taken the place of the one before: a backup of it, or a stranger?"""
+        incarnation = self._backend.incarnation
+        with transaction(self._backend, writes=False) as connection:
+            require_current(connection, self._backend.place)
+            found = connection.execute(_INSTALL_ID).scalar_one()
+        if found != self._install_id:
+            raise StoreError(
+                f"another installation's store ({found}) has taken the place of {self._backend.place}",
+                hint=f"put the store of {self._install_id} or a backup of it back, or restart what uses it",
+            )
+        self._backend.settle()
+        self._admitted = incarnation

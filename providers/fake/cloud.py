@@ -219,6 +219,10 @@ class FakeCloud:
         self._launches[spec.token] = (spec, ids)
         return ids
 
+    def accepted(self, token: str) -> bool:
+        """Whether a request with that token was accepted, even if it is still on its way."""
+        return token in self._launches
+
     def terminate(self, instance_id: str, at_ms: int) -> None:
         """End an instance from `at_ms` on; it stops being billed then and is gone `stop_s` later."""
         life = self._lives.get(instance_id)

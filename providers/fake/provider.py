@@ -45,7 +45,8 @@ class FakeProvider:
         return self._call("prices", effect)
 
     def launch(self, spec: LaunchSpec) -> tuple[str, ...]:
-        return self._call("launch", lambda at_ms: self.cloud.launch(spec, at_ms))
+        accepted = self.cloud.accepted(spec.token)
+        return self._call("launch", lambda at_ms: self.cloud.launch(spec, at_ms), accepted=accepted)
 
     def describe(self, instance_ids: Sequence[str]) -> Sequence[Instance]:
         def effect(_: int) -> list[Instance]:
@@ -84,11 +85,11 @@ class FakeProvider:
         path = self.cloud.price_path(offer_id, now_ms, since_ms)
         return [PricePoint(offer_id, price, at_ms, now_ms, SOURCE) for at_ms, price in path]
 
-    def _call(self, call: str, effect: Callable[[int], _T]) -> _T:
-        """Carry out `effect(when)`, as the schedule of faults has it."""
+    def _call(self, call: str, effect: Callable[[int], _T], *, accepted: bool = False) -> _T:
+        """Carry out `effect(when)`, as the schedule of faults has it; what was `accepted` before is not refused."""
         now_ms = self._clock.now_ms()
         fault = self.faults.next(call)
-        if fault is None:
+        if fault is None or (accepted and fault is Fault.CAPACITY):
             return effect(now_ms)
         if fault is Fault.CAPACITY:
             raise CapacityError(f"no capacity ({call})", hint="try another zone")

@@ -1,102 +1,89 @@
-"""A whole installation in virtual time: real store, real engine, the fake cloud and a simulated site."""
+"""An installation in virtual time (orchestrator.sim) as tests want it: three offers, a brisk cloud, one-second steps."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from orchestrator.config import load_config
-from orchestrator.engine.context import Context
-from orchestrator.engine.control import ControlPlane
-from orchestrator.engine.world import World
-from orchestrator.model import TERMINAL, Job, JobSpec, Run, TrainSpec, new_id
-from orchestrator.sim import Pace, SimCatalog, SimSite
-from orchestrator.store import Store
-from providers.base import Provider
-from providers.clock import VirtualClock
-from providers.fake import Behaviour, FakeCloud, FakeProvider, Faults
+from orchestrator import sim
+from orchestrator.model import Job, JobSpec, Run, TrainSpec
+from orchestrator.sim import Pace, Scythe, Slate, SqliteSlate, findings, lost_at_most
+from providers.fake import Behaviour
+from providers.hardware import GIB
+from providers.money import usd
+from providers.offer import CapacityType, Offer
+
+__all__ = ["Scythe", "Slate", "SqliteSlate", "check_truth", "lost_at_most"]
+
+CHEAP, DEAR, RESERVE = (
+    Offer("fake", region, f"{region}-1", "v100.1", "V100", 1, 8, 64 * GIB, kind, simulated=True)
+    for region, kind in (
+        ("alpha", CapacityType.SPOT),
+        ("beta", CapacityType.SPOT),
+        ("beta", CapacityType.ON_DEMAND),
+    )
+)
+CATALOG = ((CHEAP, usd("1.00")), (DEAR, usd("1.60")), (RESERVE, usd("3.00")))
+BRISK = Behaviour(boot_s=2.0, listing_lag_s=3.0, stop_s=1.0, late_s=4.0)
+PACE = Pace(step_s=1.0, prepare_s=1.0, restore_s=1.0, checkpoint_every_s=5.0)
+STRIDE_S = 1.0
 
 
-def train_spec(steps: int = 300) -> TrainSpec:
+def train_spec(steps: int = 20) -> TrainSpec:
     return TrainSpec(
         entry="train:main", script=None, args={}, workdir="/", env={}, secrets=(), steps=steps, epochs=None
     )
 
 
-@dataclass
-class Installation:
-    """`cloud` and `site` outlive control planes; `plane` is the present one. Wall and market seconds are the same."""
+class Installation(sim.Installation):
+    def __init__(
+        self,
+        folder: Path,
+        slate: Slate,
+        *,
+        seed: int = 1,
+        behaviour: Behaviour = BRISK,
+        overrides: dict[str, object] | None = None,
+        catalog: Any = CATALOG,
+    ) -> None:
+        settings = {"policy.min_dwell_s": 10.0, **(overrides or {})}
+        super().__init__(folder, slate, catalog=catalog, seed=seed, behaviour=behaviour, pace=PACE, overrides=settings)
 
-    folder: Path
-    seed: int = 1
-    behaviour: Behaviour = field(default_factory=Behaviour)
-    pace: Pace = field(default_factory=Pace)
-    overrides: dict[str, object] = field(default_factory=dict)
+    def submit(self, name: str = "job", steps: int = 20, **fields: Any) -> Job:
+        return self.submit_job(JobSpec(name, train_spec(steps), **fields))
 
-    def __post_init__(self) -> None:
-        self.clock = VirtualClock()
-        self.random = random.Random(self.seed)
-        self.cloud = FakeCloud(self.clock, seed=self.seed, behaviour=self.behaviour)
-        self.catalog = SimCatalog()
-        self.site = SimSite(self.cloud, self.clock, self.catalog, self.pace)
-        self.faults = Faults(self.seed)
-        self.url = f"sqlite:///{self.folder}/tradewind.db"
-        self.start()
+    def tick(self, seconds: float = STRIDE_S, down_s: float = 0.0) -> bool:
+        return super().tick(seconds, down_s)
 
-    def start(self, wrap: Callable[[Provider], Provider] = lambda provider: provider) -> None:
-        """A new control plane, with nothing in its memory."""
-        config = load_config(
-            {"state_dir": str(self.folder), "providers.enabled": "fake", "store_url": self.url, **self.overrides},
-            environ={},
-            cwd=self.folder,
-        )
-        self.store = Store.open(self.url, self.clock, random=self.random)
-        provider = wrap(FakeProvider(self.clock, cloud=self.cloud, faults=self.faults))
-        self.world = World(config, self.clock, self.store, {"fake": provider})
-        leadership = self.store.campaign("test")
-        assert leadership is not None
-        self.ctx = Context(
-            self.world, self.site, self.catalog, self.random, environment={}, leadership=leadership
-        )
-        self.plane = ControlPlane(self.ctx)
-
-    def submit(self, spec: JobSpec) -> Job:
-        job = Job(new_id("job", self.clock.now_ms(), self.random), spec, "me", self.clock.now_ms(), "queued")
-        with self.store.write() as tx:
-            tx.add_job(job)
-        return job
-
-    def job(self, job: Job) -> Job:
-        with self.store.read() as tx:
-            return tx.job(job.id)
-
-    def runs(self, job: Job) -> list[Run]:
-        with self.store.read() as tx:
-            return tx.runs(job_id=job.id)
-
-    def until(self, condition: Callable[[], bool], limit_s: float = 7200.0) -> None:
+    def until(self, condition: Callable[[], bool], limit_s: float = 600.0, stride_s: float = STRIDE_S) -> None:
         """Tick until it holds; AssertionError after `limit_s` virtual seconds."""
         deadline = self.clock.monotonic_s() + limit_s
         while not condition():
-            assert self.clock.monotonic_s() < deadline, "the condition did not come to hold"
-            self.plane.tick()
-            self.clock.advance(0.25)
+            assert self.clock.monotonic_s() < deadline, "\n".join(["it did not come to hold", *self.story()])
+            self.tick(stride_s)
 
-    def settle(self, limit_s: float = 7200.0) -> None:
-        """Until every job is in a terminal state or paused and every machine is booked."""
+    def run_for(self, seconds: float) -> None:
+        end = self.clock.monotonic_s() + seconds
+        self.until(lambda: self.clock.monotonic_s() >= end, limit_s=seconds + STRIDE_S)
 
-        def settled() -> bool:
-            with self.store.read() as tx:
-                done = all(job.state in TERMINAL | {"paused"} for job in tx.jobs())
-                booked = all(run.billed_to_ms is not None for run in tx.runs() if run.instance_id is not None)
-            return done and booked and not any(instance.alive for instance in self.cloud.instances())
+    def until_state(self, job: Job, state: str) -> None:
+        self.until(lambda: self.job(job).state == state)
 
-        self.until(settled, limit_s)
+    def until_step(self, job: Job, step: int) -> Run:
+        """Until the job's present run has reported `step`; returns it."""
+        self.until(lambda: (run := self.current(job)) is not None and run.last_step >= step)
+        found = self.current(job)
+        assert found is not None
+        return found
 
-    def books(self) -> tuple[int, int]:
-        """(what the ledger says, what the cloud billed), nano-USD."""
-        with self.store.read() as tx:
-            ledger = tx.total_nano_usd()
-        return ledger, sum(bill.amount_nano_usd for bill in self.cloud.bills())
+    def settle(self, limit_s: float = 600.0, stride_s: float = STRIDE_S) -> None:
+        """Until every job is in a terminal state or paused and every machine is gone and booked."""
+        self.until(lambda: self.settled, limit_s, stride_s)
+
+
+def check_truth(home: sim.Installation) -> None:
+    """What must hold after every history, seen from outside; and what the store tells of repeated steps."""
+    assert not (found := findings(home)), "\n".join(found)
+    for run in home.read(lambda tx: tx.runs()):
+        assert run.repeated_steps <= lost_at_most(home), f"{run.repeated_steps} steps repeated"

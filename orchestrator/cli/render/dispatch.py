@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from orchestrator.cli.render import jobs, plans, reports, system
+from orchestrator.cli.render import jobs, plans, reports, store, system
 from orchestrator.cli.render.text import Paint
-from orchestrator.services import views
+from orchestrator.services import store_views, views
 
 RENDERERS = {
+    store_views.StoreBackup: store.backup,
+    store_views.StoreDiagnosis: system.diagnosis,
+    store_views.StoreRestored: store.restored,
     views.Accepted: system.accepted,
     views.ControlPlaneView: system.control_plane,
     views.Diagnosis: system.diagnosis,

@@ -46,6 +46,10 @@ def decision(view: Decision, paint: Paint) -> str:
     if view.saving_nano_usd > 0:
         instead = "staying" if view.action == "move" else "on-demand"
         expected.append(f"{money(view.saving_nano_usd, 4)} less than {instead}")
+    spare = ""
+    if view.spare is not None:
+        kept = f"{money(view.spare.cost_nano_usd, 4)} more for a warm one on {view.spare.offer_id}"
+        spare = f"spare  {kept} ({rate(view.spare.nano_usd_per_hour)})"
     speed = ""
     if view.steps_per_s is not None:
         speed = f"speed  {number(view.steps_per_s)} steps/s ({view.throughput_source})"
@@ -57,6 +61,7 @@ def decision(view: Decision, paint: Paint) -> str:
         _choices(view, paint),
         f"why    {clean(view.reason)}",
         f"cost   {', '.join(expected)}" if expected else "",
+        spare,
         speed,
         threshold,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.cli.render.text import Paint, blocks, clean, instant, note_simulated, rate, span, table
+from orchestrator.services.store_views import StoreDiagnosis
 from orchestrator.services.views import (
     Accepted,
     ControlPlaneView,
@@ -48,7 +49,7 @@ def settings(view: SettingList, paint: Paint) -> str:
     return table(("setting", "value", "from"), rows, paint)
 
 
-def diagnosis(view: Diagnosis, paint: Paint) -> str:
+def diagnosis(view: Diagnosis | StoreDiagnosis, paint: Paint) -> str:
     rows = [(check.state, check.name, check.found) for check in view.checks]
     lines = table(("", "", ""), rows, paint, state=0).splitlines()
     shown = []

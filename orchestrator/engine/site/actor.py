@@ -38,11 +38,15 @@ class RunActor:
 
     def prepare(self) -> None:
         """Load what every trainer needs, so that `train` begins at once: most of a cold start is imports."""
-        import torch
+        try:
+            import torch
 
-        # the first optimizer imports torch._dynamo and sympy: seconds
-        torch.optim.AdamW([torch.zeros(1, requires_grad=True)])
-        self._state = "prepared"
+            # the first optimizer imports torch._dynamo and sympy: seconds
+            torch.optim.AdamW([torch.zeros(1, requires_grad=True)])
+        except Exception:
+            self._state, self._error = "failed", traceback.format_exc()
+        else:
+            self._state = "prepared"
 
     def train(self, spec: Mapping[str, object], secrets: Mapping[str, str]) -> str:
         """Execute the run to its end, once: asked again (by an engine that crashed in between) it does nothing.
@@ -53,7 +57,6 @@ class RunActor:
             return self._state
         self._begun = True
         from trainers.runner import execute
-
         from trainers.spec import TrainerSpec
 
         self._state = "training"

@@ -10,9 +10,11 @@ actors are detached and go on. Must not know: jobs, prices, the store.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import selectors
+import signal
 import socket
 import sys
 import time
@@ -33,7 +35,7 @@ class Watched:
         self.run_id = run_id
         self.handle: Any = None
         self.pending: Any = None
-        self.report: dict[str, object] = {"state": "absent"}
+        self.report: dict[str, object] | None = None  # None: nothing was heard yet, which is not absence
         self.heard_at = time.monotonic()
         self.asked_at = 0.0
 
@@ -46,7 +48,8 @@ class Bridge:
         import ray.exceptions
 
         self._ray = ray
-        self._dead = (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError)
+        self._dead = ray.exceptions.ActorDiedError
+        self._unheard = ray.exceptions.RayError
         self._runs: dict[str, Watched] = {}
         self._nodes: dict[str, str] = {}
         self._nodes_at = 0.0
@@ -93,7 +96,9 @@ class Bridge:
         for run_id in set(self._runs) - set(run_ids):
             del self._runs[run_id]  # nobody asks for it any more
         return {
-            run_id: {**self._watch(run_id).report, "silent_s": now - self._watch(run_id).heard_at} for run_id in run_ids
+            run_id: {**watched.report, "silent_s": now - watched.heard_at}
+            for run_id in run_ids
+            if (watched := self._watch(run_id)).report is not None
         }
 
     def nodes(self) -> dict[str, str]:
@@ -136,7 +141,9 @@ class Bridge:
             watched.report = self._ray.get(pending)
         except self._dead:
             watched.handle = None
-            watched.report = {**watched.report, "state": "absent"}
+            watched.report = {**(watched.report or {}), "state": "absent"}
+        except self._unheard:
+            return  # out of reach for the moment: it is silent, not gone
         watched.heard_at = now
 
     def _watch(self, run_id: str) -> Watched:
@@ -187,7 +194,14 @@ def _answer(operations: dict[str, Any], line: bytes) -> bytes:
         return json.dumps({"error": f"{type(error).__name__}: {error}"}).encode()
 
 
+def die_with_parent() -> None:
+    """SIGKILL to this process when the control plane is gone: a call into a dead Ray may never notice that."""
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL)
+
+
 def main(folder: str, temp_dir: str, socket_fd: str) -> int:
+    die_with_parent()
     files = SiteFiles(Path(folder), Path(temp_dir))
     os.environ.update(ray_environment(files))
     head = files.read_head()

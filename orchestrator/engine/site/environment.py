@@ -1,14 +1,19 @@
 """The environment and the files of this host's site: what head, nodes and bridge must agree on.
 
-A site is one Ray cluster. Its folder holds `token` (0600; every process of the site authenticates with it) and
-`head.json` (address and process of the head). Must not know: jobs, the store, providers.
+A site is one Ray cluster. Its folder holds `token` (0600; every process of the site authenticates with it),
+`head.json` (address and process of the head) and `head.lock` (held by the head for as long as it lives). Head and nodes
+are sessions, and are ended as such. Must not know: jobs, the store, providers.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import secrets
+import signal
+import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -41,15 +46,27 @@ class SiteFiles:
         return self.folder / "head.json"
 
     def prepare(self) -> None:
-        """Make the folder and the token, once."""
+        """Make the folders and the token, once; whoever sees the token sees all of it."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.temp_dir.mkdir(parents=True, exist_ok=True)
-        try:
-            fd = os.open(self.token_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
+        self.temp_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self.token_path.exists():
             return
-        with os.fdopen(fd, "w") as file:
+        partial = self.token_path.with_suffix(f".{os.getpid()}.tmp")
+        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             file.write(secrets.token_hex(32))
+        with suppress(FileExistsError):  # another process was faster
+            os.link(partial, self.token_path)
+        partial.unlink()
+
+    def claim_head(self) -> int | None:
+        """Become the only head of this site, until this process ends. None if another process is it."""
+        lock = os.open(self.folder / "head.lock", os.O_WRONLY | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            return None
+        return lock
 
     def write_head(self, head: Head) -> None:
         partial = self.head_path.with_suffix(f".{os.getpid()}.tmp")
@@ -102,3 +119,28 @@ def process_start(pid: int) -> int | None:
 def alive(head: Head) -> bool:
     """Whether this very head process still runs."""
     return process_start(head.pid) == head.pid_start
+
+
+def end_session(session: int) -> None:
+    """SIGKILL every process of a session but this one, whatever process group it is in, until none is left."""
+    for _ in range(100):
+        found = False
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit() or int(entry.name) == os.getpid():
+                continue
+            try:
+                if os.getsid(int(entry.name)) == session and process_start(int(entry.name)) is not None:
+                    os.kill(int(entry.name), signal.SIGKILL)
+                    found = True
+            except (ProcessLookupError, PermissionError):
+                continue
+        if not found:
+            return
+        time.sleep(0.02)
+
+
+def end_head(head: Head) -> None:
+    """End a head and what it started, also when it died itself and left that behind. Idempotent."""
+    # the kernel reuses no number of a session that has members: a pid of another start has taken over an empty one
+    if process_start(head.pid) in (None, head.pid_start):
+        end_session(head.pid)

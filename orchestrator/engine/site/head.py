@@ -3,7 +3,8 @@
     python -m orchestrator.engine.site.head FOLDER TEMP_DIR
 
 Starts Ray's control store and a raylet without CPUs (no run is ever placed on the head), writes head.json and waits
-until SIGTERM or until one of the two dies. Must not know: jobs, the store, providers.
+until SIGTERM or until one of the two dies. A site has one head: whoever is started while one lives leaves at once, with
+exit code TAKEN. Must not know: jobs, the store, providers.
 """
 
 from __future__ import annotations
@@ -17,10 +18,14 @@ from types import FrameType
 
 from orchestrator.engine.site.environment import Head, SiteFiles, process_start, ray_environment
 
+TAKEN = 3
+
 
 def main(folder: str, temp_dir: str) -> int:
     files = SiteFiles(Path(folder), Path(temp_dir))
     files.prepare()
+    if files.claim_head() is None:
+        return TAKEN
     os.environ.update(ray_environment(files))
 
     import ray._private.node
@@ -40,7 +45,12 @@ def main(folder: str, temp_dir: str) -> int:
         node_ip_address="127.0.0.1",
         dashboard_agent_listen_port=0,
     )
-    node = ray._private.node.Node(params, head=True, shutdown_at_exit=False, spawn_reaper=False)
+
+    class Node(ray._private.node.Node):  # type: ignore[misc]
+        def start_api_server(self, *, include_dashboard: bool | None, raise_on_failure: bool) -> None:
+            """None: without a dashboard it would only report usage, and cost a second and 90 MB for that."""
+
+    node = Node(params, head=True, shutdown_at_exit=False, spawn_reaper=False)
 
     ended = False
 

@@ -1,11 +1,12 @@
 """A node of a site, and its agent: what an instance's user data starts.
 
-    python -m orchestrator.engine.site.node SITE_FOLDER TEMP_DIR TOKEN LEASE_S
+    python -m orchestrator.engine.site.node SITE_FOLDER TEMP_DIR TOKEN LEASE_S [ATTEMPT]
 
 Starts a raylet in this process's session, labelled with the launch token, and then stays as the node's agent: it
 carries preemption notices from the provider's metadata to the control directories of the runs on this node, renews
-their lease while the raylet lives and the head answers, and asks them to stop on SIGTERM. When the raylet dies, the
-agent ends the whole session, so that no actor outlives its node unseen.
+their lease while the raylet lives and its head answers, and asks them to stop on SIGTERM. When the raylet dies, the
+agent ends the whole session, so that no actor outlives its node unseen. A head that was started after this node's own
+is none of its business: its raylet cannot join it, so the leases lapse.
 
 The run actor registers its control directory as a file below $TRADEWIND_INSTANCE_DIR/runs.
 Must not know: jobs, prices, the store.
@@ -21,8 +22,17 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
+from typing import Any, NoReturn
 
-from orchestrator.engine.site.environment import NODE_RESOURCE, SiteFiles, alive, ray_environment
+from orchestrator.engine.site.environment import (
+    NODE_RESOURCE,
+    Head,
+    SiteFiles,
+    alive,
+    end_session,
+    process_start,
+    ray_environment,
+)
 from providers.errors import ProviderError
 from providers.local.metadata import read_notice
 from trainers.control import ControlDirectory, Notice
@@ -30,13 +40,14 @@ from trainers.control import ControlDirectory, Notice
 POLL_S = 0.1
 LEASE_RENEWAL_S = 1.0
 START_ATTEMPTS = 3  # a raylet that misses one of Ray's fixed start limits is tried again
+START_PAUSE_S = 0.5
 
 
 class Agent:
-    """The loop beside a raylet. `runs` lists the control directories registered on this node."""
+    """The loop beside a raylet that belongs to `head`. Files in `instance_dir`/runs name its control directories."""
 
-    def __init__(self, files: SiteFiles, instance_dir: Path, lease_s: float) -> None:
-        self._files = files
+    def __init__(self, head: Head, instance_dir: Path, lease_s: float) -> None:
+        self._head = head
         self._runs_dir = instance_dir / "runs"
         self._metadata = os.environ.get("TRADEWIND_METADATA")
         self._lease_s = lease_s
@@ -68,16 +79,13 @@ class Agent:
         """Ask the head whether it is there; runs in a thread of its own, since the answer may hang."""
         from ray._raylet import GcsClient  # type: ignore[attr-defined]
 
-        address: str | None = None
         client = None
-        while True:
-            head = self._files.read_head()
+        while alive(self._head):
             try:
-                if head is not None and alive(head):
-                    if client is None or address != head.gcs_address:
-                        address, client = head.gcs_address, GcsClient(address=head.gcs_address)
-                    client.internal_kv_exists(b"tradewind-lease", namespace=b"tradewind", timeout=2)
-                    self._head_seen_at = time.monotonic()
+                if client is None:
+                    client = GcsClient(address=self._head.gcs_address)
+                client.internal_kv_exists(b"tradewind-lease", namespace=b"tradewind", timeout=2)
+                self._head_seen_at = time.monotonic()
             except Exception:
                 client = None  # any RPC failure means the same: not seen
             time.sleep(LEASE_RENEWAL_S)
@@ -95,18 +103,46 @@ class Agent:
             ControlDirectory(control).request_stop()
 
 
-def main(folder: str, temp_dir: str, token: str, lease_s: str) -> int:
+def main(folder: str, temp_dir: str, token: str, lease_s: str, attempt: str = "1") -> int:
     files = SiteFiles(Path(folder), Path(temp_dir))
     os.environ.update(ray_environment(files))
     instance_dir = Path(os.environ["TRADEWIND_INSTANCE_DIR"])
+    head = files.read_head()
+    if head is None:
+        _say("the site has no head")
+        return 1
+    started = threading.Event()
+    threading.Thread(target=_watch_start, args=(started, int(attempt)), daemon=True).start()
+    try:
+        node = _start_node(files, head, token)
+    except Exception as error:
+        _start_again(int(attempt), str(error))
+    started.set()
 
+    agent = Agent(head, instance_dir, float(lease_s))
+
+    def terminated(_signal: int, _frame: FrameType | None) -> None:
+        agent.stop_runs()
+
+    signal.signal(signal.SIGTERM, terminated)
+    threading.Thread(target=agent.watch_head, daemon=True).start()
+    while not node.dead_processes():
+        agent.carry_notice()
+        agent.renew_leases()
+        time.sleep(POLL_S)
+    end_session(os.getsid(0))
+    return 1
+
+
+def _start_node(files: SiteFiles, head: Head, token: str) -> Any:
+    """A raylet that has joined the head. Ray waits half a minute for that, also for one that died."""
     import ray._private.node
     import ray._private.parameter
 
-    head = files.read_head()
-    if head is None:
-        print("the site has no head", file=sys.stderr)  # noqa: T201 - a node's console
-        return 1
+    # names of its own: those that Ray chooses collide when two nodes of a host start at the same time
+    sockets = {name: files.temp_dir / f"{name}-{os.getpid()}" for name in ("raylet", "plasma")}
+    for socket in sockets.values():
+        socket.unlink(missing_ok=True)
     params = ray._private.parameter.RayParams(
         gcs_address=head.gcs_address,
         num_cpus=1,
@@ -120,41 +156,35 @@ def main(folder: str, temp_dir: str, token: str, lease_s: str) -> int:
         node_ip_address="127.0.0.1",
         dashboard_agent_listen_port=0,
         temp_dir=str(files.temp_dir),
+        raylet_socket_name=str(sockets["raylet"]),
+        plasma_store_socket_name=str(sockets["plasma"]),
     )
-    for attempt in range(1, START_ATTEMPTS + 1):
-        try:
-            node = ray._private.node.Node(params, head=False, shutdown_at_exit=False, spawn_reaper=False)
-            break
-        except Exception as error:
-            print(f"raylet start {attempt} of {START_ATTEMPTS} failed: {error}", file=sys.stderr)  # noqa: T201
-            if attempt == START_ATTEMPTS:
-                return 1
-
-    agent = Agent(files, instance_dir, float(lease_s))
-
-    def terminated(_signal: int, _frame: FrameType | None) -> None:
-        agent.stop_runs()
-
-    signal.signal(signal.SIGTERM, terminated)
-    threading.Thread(target=agent.watch_head, daemon=True).start()
-    while not node.dead_processes():
-        agent.carry_notice()
-        agent.renew_leases()
-        time.sleep(POLL_S)
-    end_session()
-    return 1
+    return ray._private.node.Node(params, head=False, shutdown_at_exit=False, spawn_reaper=False)
 
 
-def end_session() -> None:
-    """SIGKILL to every process of this session but this one (Ray's workers have process groups of their own)."""
-    session = os.getsid(0)
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            try:
-                if os.getsid(int(entry.name)) == session:
-                    os.kill(int(entry.name), signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                continue
+def _watch_start(started: threading.Event, attempt: int) -> None:
+    """Try again as soon as the raylet, this process's only child, is dead."""
+    while not started.wait(POLL_S):
+        children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+        if any(process_start(int(pid)) is None for pid in children) and not started.is_set():
+            _start_again(attempt, "it died")
+
+
+def _start_again(attempt: int, why: str) -> NoReturn:
+    """This process anew, as the same session; or its end, when it was tried often enough."""
+    _say(f"raylet start {attempt} of {START_ATTEMPTS} failed: {why}")
+    end_session(os.getsid(0))  # what the attempt left behind
+    if attempt >= START_ATTEMPTS:
+        os._exit(1)  # the main thread may wait for the raylet still
+    time.sleep(START_PAUSE_S)
+    module = "orchestrator.engine.site.node"
+    os.execv(sys.executable, [sys.executable, "-m", module, *sys.argv[1:5], str(attempt + 1)])
+
+
+def _say(message: str) -> None:
+    """To the machine's console."""
+    sys.stderr.write(f"{message}\n")
+    sys.stderr.flush()
 
 
 if __name__ == "__main__":

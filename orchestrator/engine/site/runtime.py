@@ -1,35 +1,37 @@
 """RayRuntime: this host's site as the engine sees it.
 
-Starts the head and the bridge when they are needed, starts the bridge again when it died or hangs, and both when the
-head died; translates requests. Everything that Ray holds outlives this object. Must not know: policies, the store.
+Head and bridge are started in the background when they are needed, the bridge again when it died or hangs, and both
+when the head died; until they are up, every question is answered by a SiteError, so that the engine's loop never waits
+for them. Everything that Ray holds outlives this object. Must not know: policies, the store.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import select
 import shlex
-import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from orchestrator.config import Config
 from orchestrator.engine.runtime import RunReport, RunSpec
-from orchestrator.engine.site.environment import Head, SiteFiles, alive, ray_environment
+from orchestrator.engine.site.environment import Head, SiteFiles, ray_environment
+from orchestrator.engine.site.keeper import HeadKeeper
 from orchestrator.engine.world import World
 from orchestrator.errors import MissingExtraError, SiteError
 
-HEAD_START_S = 60.0
 BRIDGE_START_S = 30.0
-ANSWER_S = 5.0
+ANSWER_S = 3.0  # a bridge answers at once, unless a call of its own into Ray hangs
 HOLD_S = 30.0
-START_ATTEMPTS = 3
+UNREACHED_S = 60.0  # a head that lives but lets no bridge attach for so long, and for a lease, is replaced
 _REPORT_FIELDS = {field.name for field in fields(RunReport)}
 
 
@@ -50,10 +52,14 @@ class RayRuntime:
         self._files = files
         self._runs_dir = runs_dir
         self._lease_s = lease_s
+        self._keeper = HeadKeeper(files)
         self._bridge: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
         self._buffer = b""
         self._bridged_head: Head | None = None
+        self._bridge_ready = False
+        self._bridge_deadline = 0.0
+        self._reached_at = time.monotonic()
 
     # -- Runtime ----------------------------------------------------------------------------------------------------
     def bootstrap(self, *, token: str) -> str:
@@ -114,106 +120,88 @@ class RayRuntime:
 
     # -- head -------------------------------------------------------------------------------------------------------
     def ensure_head(self) -> Head:
-        """The living head of this site, started if there is none. Raises SiteError, MissingExtraError."""
-        head = self._files.read_head()
-        if head is not None and alive(head):
-            return head
-        self._files.prepare()
-        log_path = self._files.folder / "head.log"
-        for _ in range(START_ATTEMPTS):
-            with log_path.open("ab") as log:
-                process = subprocess.Popen(
-                    [
-                        sys.executable,
-                        "-m",
-                        "orchestrator.engine.site.head",
-                        str(self._files.folder),
-                        str(self._files.temp_dir),
-                    ],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,
-                    env=os.environ | ray_environment(self._files),
-                )
-            started = time.monotonic()
-            while process.poll() is None and time.monotonic() - started < HEAD_START_S:
-                head = self._files.read_head()
-                if head is not None and head.pid == process.pid and alive(head):
-                    return head
-                time.sleep(0.05)
-            end_session(process.pid)
-            process.wait()
-        raise SiteError(f"Ray's head did not start in {START_ATTEMPTS} attempts", hint=f"the reason is in {log_path}")
+        """The living head of this site, started if there is none; waits for it. Raises SiteError, MissingExtraError."""
+        _require_ray()
+        return self._keeper.wait()
 
     def stop_head(self) -> None:
         """End the head and every process of its session. Idempotent."""
         self.close()
-        head = self._files.read_head()
-        if head is not None and alive(head):
-            end_session(head.pid)
-        self._files.head_path.unlink(missing_ok=True)
+        self._keeper.end()
 
     # -- bridge -----------------------------------------------------------------------------------------------------
     def _ask(self, op: str, **arguments: object) -> Any:
-        """One request, one answer. A bridge that died, hangs or belongs to a dead head is replaced, once."""
-        for last in (False, True):
-            connection = self._connect()
-            try:
-                connection.sendall(json.dumps({"op": op, **arguments}).encode() + b"\n")
-                answer = self._line(ANSWER_S)
-            except OSError as error:
-                self._drop_bridge()
-                if last:
-                    raise SiteError(f"the site's bridge does not answer ({error})", hint="tradewind doctor") from error
-                continue
-            if "error" in answer:
-                raise SiteError(f"the site refused {op}: {answer['error']}")
-            return answer["ok"]
-        raise AssertionError("unreachable")
+        """One request, one answer. Raises SiteError, also while head or bridge are being started."""
+        connection = self._connect()
+        try:
+            connection.sendall(json.dumps({"op": op, **arguments}).encode() + b"\n")
+            answer = self._receive(ANSWER_S)
+        except OSError as error:
+            self._drop_bridge()
+            raise SiteError(f"the bridge to Ray is gone ({error}); starting another one") from error
+        if answer is None:
+            self._drop_bridge()
+            raise SiteError(f"the bridge to Ray did not answer within {ANSWER_S:g} s; starting another one")
+        self._reached_at = time.monotonic()
+        if "error" in answer:
+            raise SiteError(f"the site refused {op}: {answer['error']}")
+        return answer["ok"]
 
     def _connect(self) -> socket.socket:
-        head = self.ensure_head()
-        if self._socket is not None and self._bridged_head == head:
-            return self._socket
-        self._drop_bridge()
-        try:
-            import ray  # noqa: F401 - only whether it is there
-        except ImportError as error:
-            raise MissingExtraError("ray", "ray") from error
+        """The line to a bridge that is attached to the living head. Raises SiteError until there is one."""
+        head = self._keeper.head()
+        if head is None:
+            self._reached_at = time.monotonic()
+            raise SiteError("this host's site is being started")
+        if self._bridged_head != head:
+            self._drop_bridge()
+        connection = self._socket if self._socket is not None else self._start_bridge(head)
+        if not self._bridge_ready:
+            self._await_bridge()
+        return connection
+
+    def _start_bridge(self, head: Head) -> socket.socket:
+        _require_ray()
         ours, theirs = socket.socketpair()
+        folder, temp_dir = str(self._files.folder), str(self._files.temp_dir)
         with theirs, (self._files.folder / "bridge.log").open("ab") as log:
             self._bridge = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "orchestrator.engine.site.bridge",
-                    str(self._files.folder),
-                    str(self._files.temp_dir),
-                    str(theirs.fileno()),
-                ],
+                [sys.executable, "-m", "orchestrator.engine.site.bridge", folder, temp_dir, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 pass_fds=[theirs.fileno()],
                 env=os.environ | ray_environment(self._files),
             )
-        self._socket, self._buffer, self._bridged_head = ours, b"", head
-        try:
-            self._line(BRIDGE_START_S)
-        except OSError as error:
-            self._drop_bridge()
-            raise SiteError(
-                "the bridge to Ray did not start",
-                hint=f"the reason is in {self._files.folder / 'bridge.log'}",
-            ) from error
+        self._socket, self._buffer, self._bridged_head, self._bridge_ready = ours, b"", head, False
+        self._bridge_deadline = time.monotonic() + BRIDGE_START_S
         return ours
 
-    def _line(self, timeout_s: float) -> dict[str, Any]:
+    def _await_bridge(self) -> None:
+        """Raises SiteError unless the bridge has said by now that it is attached."""
+        now = time.monotonic()
+        try:
+            self._bridge_ready = self._receive(0.0) is not None
+            failed = now > self._bridge_deadline
+        except OSError:
+            failed = True
+        if failed:
+            self._drop_bridge()
+            if now - self._reached_at > max(UNREACHED_S, self._lease_s):
+                self._keeper.end()  # all of its runs have fenced themselves by now
+            raise SiteError(
+                "the bridge to Ray did not start", hint=f"the reason is in {self._files.folder / 'bridge.log'}"
+            )
+        if not self._bridge_ready:
+            raise SiteError("the bridge to Ray is being started")
+
+    def _receive(self, timeout_s: float) -> dict[str, Any] | None:
+        """The next line of the bridge, None if there is none in time. Raises OSError when it is gone."""
         assert self._socket is not None
         deadline = time.monotonic() + timeout_s
         while b"\n" not in self._buffer:
-            self._socket.settimeout(max(0.001, deadline - time.monotonic()))
+            if not select.select([self._socket], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                return None
             received = self._socket.recv(1 << 20)
             if not received:
                 raise ConnectionError("it closed the connection")
@@ -228,21 +216,6 @@ class RayRuntime:
         self.close()
 
 
-def end_session(session: int) -> None:
-    """SIGKILL every process whose session is `session`, until none is left."""
-    for _ in range(100):
-        found = False
-        for entry in Path("/proc").iterdir():
-            if not entry.name.isdigit():
-                continue
-            try:
-                if os.getsid(int(entry.name)) == session:
-                    if (entry / "stat").read_text().rpartition(")")[2].split()[0] in "ZX":
-                        continue
-                    os.kill(int(entry.name), signal.SIGKILL)
-                    found = True
-            except (ProcessLookupError, PermissionError, OSError):
-                continue
-        if not found:
-            return
-        time.sleep(0.02)
+def _require_ray() -> None:
+    if find_spec("ray") is None:
+        raise MissingExtraError("ray", "ray")

@@ -52,8 +52,6 @@ def not_yet(spec: JobSpec) -> tuple[NotYet, ...]:
     if spec.checkpoint.to is not None and scheme(spec.checkpoint.to):
         hint = "use a folder of this machine, or leave the field out"
         add(("checkpoint", "to"), "checkpoints are not kept in object stores", hint)
-    if spec.standby == "warm":
-        add(("standby",), "no spare node is kept", "use standby: none")
     return tuple(found)
 
 

@@ -135,7 +135,10 @@ def loss(row: JobReport, number: int) -> Html | None:
             marks.append(
                 path([(x, 8.0), (x, 150.0)], PALETTE[5], f"run {cost.number} begins at step {cost.run.start_step}")
             )
-            marks.append(label(x + 3, 18.0, f"run {cost.number}"))
+            inside = x + 3 + NAME_LETTERS * LETTER < WIDTH
+            marks.append(
+                label(x + (3 if inside else -3), 18.0, f"run {cost.number}", anchor="start" if inside else "end")
+            )
     title = f"{row.job.name}: loss by step"
     words = f"from {values[0]:.6g} at step {row.losses[0][0]} to {values[-1]:.6g} at step {row.losses[-1][0]}"
     return figure(title, words, 150.0 + AXIS, *marks, number=f"loss-{number}")

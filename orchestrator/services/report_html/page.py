@@ -38,16 +38,19 @@ def page(view: ReportView) -> str:
 
 def _header(view: ReportView) -> Iterable[Html]:
     yield element("h1", "Tradewind report")
-    yield element("p", f"{len(view.jobs)} job(s), as of {_instant(view.at_ms)}", class_="muted")
+    jobs = "1 job" if len(view.jobs) == 1 else f"{len(view.jobs)} jobs"
+    yield element("p", f"{jobs}, as of {_instant(view.at_ms)}", class_="muted")
     if view.simulated:
         factor = f" Its clock runs {view.clock_factor:g} times as fast as ours." if view.clock_factor != 1 else ""
         words = "Simulated: prices, costs and times are those of a market on this machine. No real money was spent."
         yield element("p", words + factor, class_="simulated", role="note")
     baseline = view.baseline_nano_usd
+    compared = sum(row.baseline_nano_usd is not None for row in view.jobs)
+    of = "" if compared == len(view.jobs) else f" ({compared} of {jobs} compared)"
     figures = [
         ("paid", format_usd(view.paid_nano_usd, 4)),
-        ("on-demand would have cost", "not known yet" if baseline is None else format_usd(baseline, 4)),
-        ("saved", _saved(view)),
+        (f"on-demand would have cost{of}", "not known yet" if baseline is None else format_usd(baseline, 4)),
+        (f"saved{of}", _saved(view)),
         ("moves", sum(row.job.moves for row in view.jobs)),
         ("steps repeated", sum(row.job.steps_repeated for row in view.jobs)),
     ]
@@ -102,7 +105,7 @@ def _jobs(view: ReportView) -> Html:
             row.job.moves,
             row.job.steps_repeated,
             f"{row.duration_s / 3600:.2f}",
-            format_usd(row.paid_nano_usd, 6),
+            _exact(row.paid_nano_usd),
             _money(row.baseline_nano_usd),
             _money(row.saving_nano_usd),
             "-" if row.job.loss is None else f"{row.job.loss:.6g}",
@@ -142,7 +145,7 @@ def _runs(view: ReportView) -> Html:
             cost.run.end or cost.run.state,
             f"{cost.run.start_step} to {cost.run.last_step}",
             cost.run.repeated_steps,
-            format_usd(cost.cost_nano_usd, 6),
+            _exact(cost.cost_nano_usd),
         )
         for row in view.jobs
         for cost in row.runs
@@ -203,10 +206,11 @@ def _saved(view: ReportView) -> str:
 
 
 def _money(nano_usd: int | None) -> str:
-    return "-" if nano_usd is None else format_usd(nano_usd, 6)
+    return "-" if nano_usd is None else _exact(nano_usd)
 
 
 def _exact(nano_usd: int) -> str:
+    """Not rounded, so that the rows of a table sum to its total as they are shown."""
     return format_usd(nano_usd, 9)
 
 

@@ -13,12 +13,13 @@ p{margin:6px 0}.muted,figcaption,caption{color:var(--muted)}
 code{font:13px ui-monospace,monospace}
 code{background:var(--card);border:1px solid var(--line);border-radius:5px;padding:1px 6px}
 dl{display:grid;grid-template-columns:repeat(auto-fit,minmax(180px,1fr));gap:12px;margin:18px 0}
-dl div{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:12px 14px}
+dl div{display:flex;flex-direction:column;justify-content:space-between;
+background:var(--card);border:1px solid var(--line);border-radius:8px;padding:12px 14px}
 dt{color:var(--muted);font-size:13px}dd{margin:0;font-size:22px;font-variant-numeric:tabular-nums}
 .scroll{overflow-x:auto;border:1px solid var(--line);border-radius:8px;margin:10px 0}
 table{border-collapse:collapse;width:100%;font-size:13.5px;font-variant-numeric:tabular-nums}
-caption{text-align:left;padding:8px 12px;font-size:13px}
-th,td{padding:6px 12px;border-top:1px solid var(--line);text-align:left;vertical-align:top;font-weight:400}
+caption{text-align:left;padding:8px 9px;font-size:13px}
+th,td{padding:6px 9px;border-top:1px solid var(--line);text-align:left;vertical-align:top;font-weight:400}
 thead th{color:var(--muted);font-size:12.5px;white-space:nowrap}tfoot{font-weight:600}tfoot th{font-weight:600}
 .n{text-align:right;white-space:nowrap}
 figure{margin:14px 0;border:1px solid var(--line);border-radius:8px;padding:10px 12px}

@@ -16,7 +16,6 @@ BASE = "name: x\ntrain: {script: train.py}\n"
     ("lines", "field"),
     [
         ("resources: {nodes: 2}", "resources.nodes"),
-        ("standby: warm", "standby"),
         ("checkpoint: {to: 's3://bucket/x'}", "checkpoint.to"),
         ("data: [{source: 'gs://bucket/x', mount: /x}]", "data[0].source"),
         ("data: [{source: ., mount: /data}]", "data[0].mount"),
@@ -45,7 +44,7 @@ def test_everything_else_goes_ahead(folder: Path) -> None:
         f"data: [{{source: {folder}, mount: {folder}}}]\n"
         "outputs: [{path: a, keep: last}]\n"
         "checkpoint: {to: ck, keep: 2}\n"
-        "resources: {gpu: ['H100:8', SIM-S]}\nprobe: true\ndeadline: 3h\nbudget: 3 USD\n"
+        "resources: {gpu: ['H100:8', SIM-S]}\nprobe: true\nstandby: warm\ndeadline: 3h\nbudget: 3 USD\n"
     )
     spec = parse_job(BASE + lines, folder / "job.yaml", submitting=True)
     assert not_yet(spec) == ()

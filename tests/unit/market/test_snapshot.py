@@ -92,7 +92,7 @@ def test_a_market_cannot_be_made_by_hand_or_changed():
     with pytest.raises(ValueError, match="read-only"):
         market().price[0] = 1
     with pytest.raises(dataclasses.FrozenInstanceError):
-        market().at = 0
+        market().at = 0  # type: ignore[misc]
 
 
 def test_an_empty_market_is_a_market():

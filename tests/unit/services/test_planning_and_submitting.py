@@ -83,9 +83,21 @@ def test_secrets_must_be_in_the_environment_and_unbuilt_fields_are_refused(
     monkeypatch.setenv("TW_TEST_SECRET", "hush")
     assert "hush" not in repr(plan.preview(world, [spec(train=train)]))
     with pytest.raises(SpecError, match="not yet"):
-        plan.preview(world, [spec(standby="warm")])
+        plan.preview(world, [spec(resources=Resources(nodes=2))])
     with pytest.raises(UsageError, match="nothing to plan"):
         plan.preview(world, [])
+
+
+def test_a_plan_shows_the_price_of_a_spare_in_another_zone(world: World) -> None:
+    (decided,) = plan.preview(world, [spec(standby="warm")]).decisions
+    assert decided.spare is not None
+    assert decided.offer_id is not None
+    assert decided.spare.offer_id.split("/")[:3] != decided.offer_id.split("/")[:3]
+    chosen = next(choice for choice in decided.choices if choice.role == "choose")
+    assert chosen.duration_s is not None
+    expected = decided.spare.nano_usd_per_hour * chosen.duration_s / 3600
+    assert decided.spare.cost_nano_usd == pytest.approx(expected, rel=1e-6)
+    assert plan.preview(world, [spec()]).decisions[0].spare is None
 
 
 def test_a_saved_plan_is_applied_exactly_with_the_same_job_id(world: World, tmp_path: Path) -> None:

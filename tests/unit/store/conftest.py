@@ -1,4 +1,7 @@
-"""A store in a real file, a clock that stands still, and things to put into it."""
+"""A store in a real file and in a real Postgres, a clock that stands still, and things to put into it.
+
+Whatever asks for `url` or `store` runs on both; `only_sqlite` keeps those that are about a file to one.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +19,7 @@ from orchestrator.model import Entry, Event, Job, JobSpec, Migration, Run, Step,
 from orchestrator.store import Store
 from providers.clock import VirtualClock
 from providers.offer import CapacityType, Offer
+from tests.postgres import Server
 
 T0 = 1_700_000_000_000
 
@@ -24,22 +29,47 @@ def clock() -> VirtualClock:
     return VirtualClock(T0)
 
 
+@pytest.fixture(params=["sqlite", "postgres"])
+def database(request: pytest.FixtureRequest) -> str:
+    """The kind of database; overridden by `only_sqlite` and its like."""
+    return str(request.param)
+
+
+_NUMBERS = count(1)
+
+
 @pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/tradewind.db"
+def url(database: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+    """Where there is no store yet; where the test asks for `store` too, it lies there."""
+    made = "store" in request.fixturenames
+    if database == "sqlite":
+        if made:
+            shutil.copy(request.getfixturevalue("sqlite_template"), tmp_path / "tradewind.db")
+        yield f"sqlite:///{tmp_path}/tradewind.db"
+        return
+    server: Server = request.getfixturevalue("postgres")
+    name = f"store_{next(_NUMBERS)}"
+    yield server.create(name, template=request.getfixturevalue("postgres_template") if made else "template1")
+    server.drop(name)
 
 
 @pytest.fixture(scope="session")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An empty store, made once: copying it is ten times faster than making one for each test."""
     path = tmp_path_factory.mktemp("template") / "tradewind.db"
     Store.open(f"sqlite:///{path}", VirtualClock(T0)).close()
     return path
 
 
+@pytest.fixture(scope="session")
+def postgres_template(postgres: Server) -> str:
+    """The same as a database of the server."""
+    Store.open(postgres.create("store_template"), VirtualClock(T0)).close()
+    return "store_template"
+
+
 @pytest.fixture
-def store(url: str, template: Path, clock: VirtualClock) -> Iterator[Store]:
-    shutil.copy(template, url.removeprefix("sqlite:///"))
+def store(url: str, clock: VirtualClock) -> Iterator[Store]:
     opened = Store.open(url, clock)
     yield opened
     opened.close()

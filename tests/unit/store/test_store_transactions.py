@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import sqlite3
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sqlalchemy import event as sqlalchemy_event
-from sqlalchemy.pool import Pool
 
 from orchestrator.errors import StoreError
-from orchestrator.model import Job
 from orchestrator.store import Store
 from providers.clock import VirtualClock
 
@@ -108,7 +101,7 @@ def test_a_kill_in_the_middle_of_a_write_leaves_no_trace_no_lock_and_what_was_co
 
 
 def test_a_writer_that_never_gets_its_turn_says_so(url: str, clock: VirtualClock) -> None:
-    patient, hasty = Store.open(url, clock), Store.open(f"{url}?timeout=0.05", clock)
+    patient, hasty = Store.open(url, clock), Store.open(f"{url}{'&' if '?' in url else '?'}timeout=0.05", clock)
     with patient.write(), pytest.raises(StoreError, match="locked") as caught, hasty.write():
         pass
     assert caught.value.hint
@@ -116,84 +109,3 @@ def test_a_writer_that_never_gets_its_turn_says_so(url: str, clock: VirtualClock
         tx.set_duty("collect", 1)
     patient.close()
     hasty.close()
-
-
-@contextmanager
-def every_new_connection(pragma: str) -> Iterator[None]:
-    def run(connection: sqlite3.Connection, _record: object) -> None:
-        connection.execute(pragma)
-
-    sqlalchemy_event.listen(Pool, "connect", run)
-    try:
-        yield
-    finally:
-        sqlalchemy_event.remove(Pool, "connect", run)
-
-
-def test_a_full_disk_undoes_the_change_and_says_so(url: str, clock: VirtualClock) -> None:
-    Store.open(url, clock).close()
-    with every_new_connection("PRAGMA max_page_count = 1"):  # SQLite raises what it raises on a full disk
-        store = Store.open(url, clock)
-        with pytest.raises(StoreError, match="disk is full") as caught, store.write() as tx:
-            tx.set_duty("x" * 1_000_000, 1)
-        assert "free some space" in caught.value.hint
-        with store.read() as tx:
-            assert tx.duty("x" * 1_000_000) is None
-        store.close()
-
-
-def test_a_store_deleted_while_in_use_is_noticed(store: Store, url: str) -> None:
-    Path(url.removeprefix("sqlite:///")).unlink()
-    for open_transaction in (store.read, store.write):
-        with pytest.raises(StoreError, match="deleted or replaced") as caught, open_transaction():
-            pass
-        assert caught.value.hint
-
-
-def test_a_store_replaced_in_the_middle_of_a_write_is_noticed(store: Store, url: str, tmp_path: Path) -> None:
-    store.backup(tmp_path / "backup.db")
-    with pytest.raises(StoreError, match="deleted or replaced"), store.write():
-        os.replace(tmp_path / "backup.db", url.removeprefix("sqlite:///"))
-
-
-def test_a_page_damaged_on_disk_is_called_damaged(store: Store, url: str, clock: VirtualClock, job: Make) -> None:
-    with store.write() as tx:
-        for number in range(200):
-            tx.add_job(job(f"job_{number:03}"))
-    store.close()
-    path = Path(url.removeprefix("sqlite:///"))
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-40_960] + b"\xff" * 40_960)
-    damaged = Store.open(url, clock)
-    with pytest.raises(StoreError, match="damaged") as caught, damaged.read() as tx:
-        tx.jobs()
-    assert "backup" in caught.value.hint
-    damaged.close()
-
-
-def test_a_backup_is_a_store_with_everything_in_it(
-    store: Store, tmp_path: Path, clock: VirtualClock, job: Callable[..., Job]
-) -> None:
-    with store.write() as tx:
-        tx.add_job(job())
-    path = tmp_path / "copy.db"
-    store.backup(path)
-    copy = Store.open(f"sqlite:///{path}", clock, create=False)
-    with copy.read() as tx:
-        assert tx.jobs() == [job()]
-    assert copy.install_id == store.install_id
-    copy.close()
-
-
-def test_a_backup_overwrites_nothing(store: Store, tmp_path: Path) -> None:
-    path = tmp_path / "precious"
-    path.write_text("precious")
-    with pytest.raises(StoreError, match="exists"):
-        store.backup(path)
-    assert path.read_text() == "precious"
-
-
-def test_a_backup_into_a_missing_folder_is_explained(store: Store, tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="cannot be opened") as caught:
-        store.backup(tmp_path / "missing" / "copy.db")
-    assert caught.value.hint

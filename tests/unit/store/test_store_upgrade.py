@@ -16,8 +16,9 @@ from alembic.migration import MigrationContext
 from orchestrator.errors import NotLeaderError, StoreError, StoreVersionError
 from orchestrator.store import Store
 from orchestrator.store.backend import backend_of, transaction
+from orchestrator.store.revise import HEAD, SHIPPED, Revisions
 from orchestrator.store.schema import APPEND_ONLY, metadata
-from orchestrator.store.upgrade import HEAD, SHIPPED, Revisions, prepare
+from orchestrator.store.upgrade import prepare
 from providers.clock import VirtualClock
 
 NEXT = "20270101_0000_aaaaaa"

@@ -153,7 +153,7 @@ def test_unchanged_tensors_cost_nothing_in_the_next_checkpoint(tmp_path):
 def test_versions_of_modules_survive():
     state = torch.nn.BatchNorm1d(2).state_dict()
     back = round_trip(state)
-    assert back._metadata == state._metadata
+    assert back._metadata == state._metadata  # type: ignore[attr-defined]
     torch.nn.BatchNorm1d(2).load_state_dict(back)
 
 

@@ -1,0 +1,203 @@
+"""The second half of a migration: checkpoint > transfer > restore > verify > cutover > release.
+
+The source holds at a checkpoint while the target restores it; cutover raises the job's generation with a fence, from
+which on there is only forward. Without a living source the target starts from what the last run left.
+Must not know: how the target's machine came up, or why it was chosen.
+"""
+
+from __future__ import annotations
+
+from orchestrator.engine import trainer_spec
+from orchestrator.engine.bring_up import abandoned
+from orchestrator.engine.context import Context
+from orchestrator.engine.move import MOVING, Move, abort, step, waits
+from orchestrator.engine.runtime import RunReport
+from orchestrator.model import Run, Step
+
+HOLD_TIMEOUT_S = 60.0  # wall: a source that does not reach a step boundary by then keeps running
+RESTORE_TIMEOUT_S = 300.0  # wall
+HOLD_REFRESH_S = 5.0
+START_EVERY_S = 15.0
+_OVER = ("absent", "failed", "yielded", "fenced", "finished")
+
+
+def checkpoint(ctx: Context, move: Move) -> bool:
+    """Fix the checkpoint that the target starts from: the source's last word, or what it left."""
+    if abandoned(ctx, move):
+        return True
+    migration, source = move.migration, move.living_source
+    if waits(migration):
+        report = ctx.reports.get(move.target.id)
+        return _target_over(ctx, move, report) if report is not None and report.state in _OVER else False
+    if source is None:
+        if move.source is not None and not (move.source.billed_to_ms is not None or ctx.gone(move.source)):
+            return False  # not confirmed gone yet: it could still commit
+        newest = ctx.checkpoints.newest(ctx.checkpoint_root(move.job), move.job.id, migration.generation)
+        message = f"starts from step {newest.step}" if newest else "starts from scratch"
+        return step(ctx, move, Step.TRANSFER, message, manifest=newest.name if newest else None)
+    report = ctx.reports.get(source.id)
+    if report is not None and report.state == "holding" and report.manifest is not None:
+        with ctx.write() as tx:
+            tx.update_run(source.id, state="holding", last_step=report.step)
+        message = f"the source holds at step {report.step}"
+        return step(ctx, move, Step.TRANSFER, message, manifest=report.manifest)
+    if ctx.waited_s(f"hold/{migration.id}") > HOLD_TIMEOUT_S:
+        return abort(ctx, move, f"the source reached no step within {HOLD_TIMEOUT_S:.0f} s")
+    if report is not None and report.state == "training":
+        _hold(ctx, source)
+    return False
+
+
+def transfer(ctx: Context, move: Move) -> bool:
+    """The checkpoint must be readable where the target runs. On one host both read the same folder."""
+    migration = move.migration
+    _keep_holding(ctx, move)
+    if migration.manifest is not None:
+        found = ctx.checkpoints.find(ctx.checkpoint_root(move.job), move.job.id, migration.manifest)
+        if found is None:
+            return abort(ctx, move, f"checkpoint {migration.manifest} cannot be read")
+        with ctx.write() as tx:
+            tx.set_job_facts(move.job.id, checkpoint_bytes=found.size_bytes)
+    return step(ctx, move, Step.RESTORE, "the checkpoint is in place")
+
+
+def restore(ctx: Context, move: Move) -> bool:
+    """The target loads the checkpoint."""
+    if abandoned(ctx, move):
+        return True
+    migration, target = move.migration, move.target
+    _keep_holding(ctx, move)
+    report = ctx.reports.get(target.id)
+    if ctx.waited_s(f"restore/{migration.id}") > RESTORE_TIMEOUT_S:
+        return abort(ctx, move, f"not restored within {RESTORE_TIMEOUT_S:.0f} s")
+    if report is None:
+        return False
+    if report.state in ("prepared", "starting"):
+        if ctx.due(f"start/{target.id}", START_EVERY_S):
+            try:
+                spec = trainer_spec.run_spec(ctx, migration, move.job)
+            except trainer_spec.MissingSecret as error:
+                return abort(ctx, move, str(error), failed=True)
+            ctx.runtime.start(spec)
+        return False
+    if report.state in _OVER:
+        return _target_over(ctx, move, report)
+    if report.state != "restored":
+        return False
+    return step(ctx, move, Step.VERIFY, f"restored at step {report.start_step}")
+
+
+def verify(ctx: Context, move: Move) -> bool:
+    """The target must hold exactly the checkpoint that was fixed."""
+    if abandoned(ctx, move):
+        return True
+    _keep_holding(ctx, move)
+    report = ctx.reports.get(move.target.id)
+    if report is not None and report.state in _OVER:
+        return _target_over(ctx, move, report)
+    if report is None or report.state != "restored":
+        return _overdue(ctx, move)
+    if report.manifest != move.migration.manifest:
+        return abort(ctx, move, f"the target restored {report.manifest}, not {move.migration.manifest}")
+    with ctx.write() as tx:
+        tx.update_run(move.target.id, start_step=report.start_step)
+    return step(ctx, move, Step.CUTOVER, f"step {report.start_step} verified")
+
+
+def cutover(ctx: Context, move: Move) -> bool:
+    """Raise the job's generation. Once the fence exists there is no way back; before it there is."""
+    migration, job, target = move.migration, move.job, move.target
+    root = ctx.checkpoint_root(job)
+    if ctx.checkpoints.fenced(root, job.id) < migration.generation:
+        if job.state not in MOVING:
+            return abort(ctx, move, f"the job is {job.state}")
+        if abandoned(ctx, move):
+            return True
+        report = ctx.reports.get(target.id)
+        if report is not None and report.state in _OVER:
+            return _target_over(ctx, move, report)
+        if report is None or report.state != "restored":
+            return _overdue(ctx, move)
+        if (why := _outdated(ctx, move)) is not None:
+            return abort(ctx, move, why, at_once=True)
+        ctx.checkpoints.fence(root, job.id, migration.generation, migration.manifest)
+    elif job.state not in (*MOVING, "cancelling", "pausing"):
+        return abort(ctx, move, f"the job is {job.state}")  # its source ended it just before the fence
+    now = ctx.now_ms
+    with ctx.write() as tx:
+        if not tx.advance(migration.id, Step.CUTOVER, Step.RELEASE):
+            return False
+        before = [run for run in tx.runs(job_id=job.id) if run.training_from_ms is not None and run.id != target.id]
+        reached = max(before, key=lambda run: run.generation).last_step if before else 0  # what came before is counted
+        tx.update_run(
+            target.id,
+            state="training",
+            training_from_ms=now,
+            last_step=target.start_step,
+            repeated_steps=max(0, reached - target.start_step),
+        )
+        if move.living_source is not None:
+            tx.update_run(move.living_source.id, state="ended", end="moved", training_to_ms=now)
+        if job.state in MOVING:
+            tx.set_job_state(job.id, "running")
+        message = f"generation {migration.generation} trains on {migration.offer_id} from step {target.start_step}"
+        ctx.event(tx, "migration.cutover", message, job, run=target, migration=migration, step=target.start_step)
+    return True
+
+
+def release(ctx: Context, move: Move) -> bool:
+    """The source's instance is ended by engine.reap; done when its provider confirms that."""
+    migration, source = move.migration, move.source
+    if source is not None and source.instance_id is not None and source.billed_to_ms is None:
+        return False
+    with ctx.write() as tx:
+        if tx.advance(migration.id, Step.RELEASE, Step.DONE):
+            ctx.event(
+                tx,
+                "migration.done",
+                f"{migration.reason}: now on {migration.offer_id}",
+                move.job,
+                run=move.target,
+                migration=migration,
+                market_s=(ctx.now_ms - migration.created_at_ms) / 1000,
+            )
+    return True
+
+
+def _outdated(ctx: Context, move: Move) -> str | None:
+    """Why the checkpoint that the target holds is not the source's last word; None if it is."""
+    if move.living_source is not None:
+        report = ctx.reports.get(move.living_source.id)
+        if report is None or report.state != "holding" or report.manifest != move.migration.manifest:
+            return "the source did not wait at its checkpoint"
+    elif move.source is not None:
+        if not (move.source.billed_to_ms is not None or ctx.gone(move.source)):
+            return "the source ended while it was being replaced"
+        newest = ctx.checkpoints.newest(ctx.checkpoint_root(move.job), move.job.id, move.migration.generation)
+        if newest is not None and newest.name != move.migration.manifest:
+            return f"the source left step {newest.step} behind, which the target does not have"
+    return None
+
+
+def _target_over(ctx: Context, move: Move, report: RunReport) -> bool:
+    if report.state == "failed":
+        return abort(ctx, move, report.error or "the target failed", failed=True)
+    state = "gone" if report.state == "absent" else report.state
+    return abort(ctx, move, f"the target's trainer is {state}")
+
+
+def _overdue(ctx: Context, move: Move) -> bool:
+    """The target restored but does not answer: its provider may still confirm that it is gone."""
+    if ctx.waited_s(f"answer/{move.migration.id}") > ctx.world.config.lease_s:
+        return abort(ctx, move, "the target does not answer")
+    return False
+
+
+def _hold(ctx: Context, source: Run) -> None:
+    if ctx.due(f"hold-call/{source.id}", HOLD_REFRESH_S):
+        ctx.runtime.hold(source.id)
+
+
+def _keep_holding(ctx: Context, move: Move) -> None:
+    if move.living_source is not None:
+        _hold(ctx, move.living_source)

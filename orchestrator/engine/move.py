@@ -1,0 +1,162 @@
+"""Move: one migration with what it moves, as its steps see it; and how one is given up.
+
+Until its fence exists a migration can be given up at any step: the source trains on, the target's machine is released
+by engine.reap. Must not know: the steps themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from orchestrator.engine.context import Context
+from orchestrator.errors import SiteError
+from orchestrator.model import Job, JobState, Migration, Run, RunState, Step
+from orchestrator.store import Tx
+
+MOVING: tuple[JobState, ...] = ("starting", "migrating")
+SPARED: tuple[JobState, ...] = ("queued", "starting", "running", "migrating")  # may have a spare
+MAX_PAUSE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A migration, its job, and the runs between which it goes; `source` is None for a first placement."""
+
+    migration: Migration
+    job: Job
+    source: Run | None
+    target: Run
+
+    @property
+    def living_source(self) -> Run | None:
+        """The source, unless it has ended."""
+        return self.source if self.source is not None and self.source.end is None else None
+
+
+def load(tx: Tx, migration: Migration) -> Move:
+    """The present state of everything that a migration touches."""
+    source = tx.run(migration.source_run_id) if migration.source_run_id else None
+    return Move(migration, tx.job(migration.job_id), source, tx.run(migration.target_run_id))
+
+
+def under_way(tx: Tx, job_id: str) -> bool:
+    """Whether a migration of this job may still change where it runs.
+
+    One that only releases its source may not, nor one that brings up a spare.
+    """
+    return any(
+        migration.step is not Step.RELEASE and migration.reason != "standby"
+        for migration in tx.migrations(job_id=job_id, open=True)
+    )
+
+
+def waits(migration: Migration) -> bool:
+    """Whether it has brought up a spare and has nothing left to do until that is taken."""
+    return migration.reason == "standby" and migration.step is Step.CHECKPOINT
+
+
+def step(
+    ctx: Context,
+    move: Move,
+    to: Step,
+    message: str,
+    *,
+    manifest: str | None = None,
+    state: RunState | None = None,
+) -> bool:
+    """Record that the present step is done."""
+    migration = move.migration
+    with ctx.write() as tx:
+        if tx.advance(migration.id, migration.step, to, manifest=manifest or migration.manifest):
+            if state is not None:
+                tx.update_run(move.target.id, state=state)
+            kind = f"migration.{migration.step.value}"
+            ctx.event(tx, kind, message, move.job, run=move.target, migration=migration)
+    return True
+
+
+def abort(
+    ctx: Context, move: Move, why: str, *, failed: bool = False, at_once: bool = False, refused: bool = False
+) -> bool:
+    """Give a migration up.
+
+    `failed`: the job's own code is to blame, which counts against its retries unless its source trains on. `at_once`:
+    the job may be placed elsewhere right away; otherwise it waits, the longer the more often it was in vain. Unless its
+    launch was `refused`, one that was ever asked for may have made a machine: its run ends, but stays in the state
+    `provisioning` until engine.reap has found out.
+    """
+    migration, job, source, target = move.migration, move.job, move.living_source, move.target
+    last_line = why.strip().splitlines()[-1] if why.strip() else "unknown"
+    with ctx.write() as tx:
+        if not tx.advance(migration.id, migration.step, Step.ABORTED, error=why):
+            return False
+        unknown = migration.step is Step.PROVISION and migration.attempt > 0 and not refused
+        tx.update_run(
+            target.id,
+            state="provisioning" if unknown else "ended",
+            end="failed" if failed else "aborted",
+            training_to_ms=ctx.now_ms,
+        )
+        if source is not None:
+            tx.update_run(source.id, state="training")
+        ctx.event(tx, "migration.aborted", f"gave up: {last_line}", job, run=target, migration=migration)
+        if migration.reason == "standby":
+            pass  # the job is where it was
+        elif job.state in MOVING and source is not None:
+            tx.set_job_state(job.id, "running")
+        elif job.state in MOVING and failed:
+            count_failure(ctx, tx, job, target, why)
+        elif job.state in MOVING:
+            pause_s = 0.0 if at_once else min(MAX_PAUSE_S, 0.25 * 2.0 ** given_up_in_a_row(tx, job))
+            tx.set_job_state(job.id, "queued")
+            tx.set_job_facts(job.id, next_decision_ms=_later(ctx, pause_s))
+    if source is not None:
+        _quietly(lambda: ctx.runtime.unhold(source.id))
+    _quietly(lambda: ctx.runtime.kill(target.id))
+    return True
+
+
+def count_failure(ctx: Context, tx: Tx, job: Job, run: Run, error: str) -> None:
+    """The job's own code raised: queue it again after a growing pause, or fail it when its retries are used up.
+
+    A job that is being cancelled or paused is not tried again.
+    """
+    failures = tx.job_facts(job.id).failures + 1
+    tx.set_job_facts(job.id, failures=failures, error=error)
+    last_line = error.strip().splitlines()[-1] if error.strip() else "unknown error"
+    if failures > job.spec.retries:
+        if job.state != "cancelling":
+            tx.set_job_state(job.id, "failed")
+            tx.set_job_facts(job.id, finished_at_ms=ctx.now_ms)
+        message = f"failed after {failures} attempts: {last_line}"
+        ctx.event(tx, "job.failed", message, job, run=run, failures=failures)
+        return
+    if job.state not in ("cancelling", "pausing"):
+        tx.set_job_state(job.id, "queued")
+    tx.set_job_facts(job.id, next_decision_ms=_later(ctx, min(MAX_PAUSE_S, 2.0**failures)))
+    message = f"the job's code raised ({failures} of {job.spec.retries} retries used): {last_line}"
+    ctx.event(tx, "run.failed", message, job, run=run, failures=failures)
+
+
+def given_up_in_a_row(tx: Tx, job: Job, *, standby: bool = False) -> int:
+    """How many of the job's latest migrations, or of those of its spares, were given up in a row."""
+    count = 0
+    for migration in reversed(tx.migrations(job_id=job.id, open=False)):
+        if (migration.reason == "standby") is standby:
+            if migration.step is not Step.ABORTED:
+                break
+            count += 1
+    return count
+
+
+def _later(ctx: Context, wall_s: float) -> int:
+    return ctx.now_ms + int(wall_s * ctx.world.clock.factor * 1000)
+
+
+def _quietly(call: Callable[[], None]) -> None:
+    """A courtesy to a run that may be gone: its failure changes nothing, since holds expire and instances end."""
+    try:
+        call()
+    except SiteError:
+        return

@@ -1,0 +1,95 @@
+"""HeadKeeper: sees to it that this host's site has one living head. Must not know: the bridge, runs, the store."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+from orchestrator.engine.site.environment import Head, SiteFiles, alive, end_head, end_session, ray_environment
+from orchestrator.engine.site.head import TAKEN
+from orchestrator.errors import SiteError
+
+START_S = 60.0
+START_ATTEMPTS = 3
+RETRY_S = 10.0  # after so many attempts in vain, a pause
+TAKEN_PAUSE_S = 0.5
+POLL_S = 0.05
+
+
+class HeadKeeper:
+    """Starts the head in the background, again after it died; several keepers of a site make one head."""
+
+    def __init__(self, files: SiteFiles) -> None:
+        self._files = files
+        self._child: subprocess.Popen[bytes] | None = None
+        self._deadline = 0.0
+        self._failures = 0
+        self._not_before = 0.0
+
+    def head(self) -> Head | None:
+        """The living head; None while one starts, which this call may have begun. Raises SiteError if none will."""
+        head = self._files.read_head()
+        if head is not None and alive(head):
+            self._failures = 0
+            return head
+        now = time.monotonic()
+        if self._child is not None:
+            if self._child.poll() is None and now < self._deadline:
+                return None
+            self._collect(self._child, head, now)
+        if now < self._not_before:
+            if self._failures == 0:
+                return None
+            raise SiteError(
+                f"Ray's head did not start in {START_ATTEMPTS} attempts",
+                hint=f"the reason is in {self._files.folder / 'head.log'}",
+            )
+        self._failures %= START_ATTEMPTS
+        self._start(head, now)
+        return None
+
+    def wait(self) -> Head:
+        """The living head, once there is one. Raises SiteError."""
+        while (head := self.head()) is None:
+            time.sleep(POLL_S)
+        return head
+
+    def end(self) -> None:
+        """End the head and every process of its session. Idempotent."""
+        if self._child is not None:
+            end_session(self._child.pid)
+            self._child.wait()
+            self._child = None
+        if (head := self._files.read_head()) is not None:
+            end_head(head)
+        self._files.head_path.unlink(missing_ok=True)
+
+    def _collect(self, child: subprocess.Popen[bytes], head: Head | None, now: float) -> None:
+        """A child that did not become the head, or was it until now."""
+        self._child = None
+        end_session(child.pid)
+        code = child.wait()
+        if code == TAKEN:
+            self._not_before = now + TAKEN_PAUSE_S  # another keeper's head is about to come up
+        elif head is None or head.pid != child.pid:
+            self._failures += 1
+            if self._failures == START_ATTEMPTS:
+                self._not_before = now + RETRY_S
+
+    def _start(self, dead: Head | None, now: float) -> None:
+        if dead is not None:
+            end_head(dead)
+        self._files.prepare()
+        folder, temp_dir = str(self._files.folder), str(self._files.temp_dir)
+        with (self._files.folder / "head.log").open("ab") as log:
+            self._child = subprocess.Popen(
+                [sys.executable, "-m", "orchestrator.engine.site.head", folder, temp_dir],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env=os.environ | ray_environment(self._files),
+            )
+        self._deadline = now + START_S

@@ -1,0 +1,148 @@
+"""Is the store sound? The database first, then what its rows say of each other. Changes nothing, upgrades nothing.
+
+A check that breaks is a line that fails. Must not know: how the database is looked into.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+
+from orchestrator import ledger
+from orchestrator.config import Config
+from orchestrator.errors import StoreError
+from orchestrator.model import Entry, Run
+from orchestrator.services.store_views import StoreDiagnosis
+from orchestrator.services.views import Check
+from orchestrator.store import LeaderInfo, Store, Tx
+from orchestrator.store.examine import Examination, examine
+from providers.clock import SystemClock
+from providers.money import format_usd
+
+RESTORE = "tradewind store restore BACKUP"
+REPORT = "please report this; until then: tradewind store restore BACKUP"
+MOST = 3  # examples of what is wrong in one line
+
+
+def check(config: Config) -> StoreDiagnosis:
+    """Every check, each ok, warn or fail."""
+    return StoreDiagnosis(tuple(_checks(config.store_url)))
+
+
+def _checks(url: str) -> Iterator[Check]:
+    try:
+        with examine(url) as found:
+            yield Check("database", "ok", found.place)
+            if found.age != "current":
+                yield _schema(found)
+                return
+            checks = [*_database(found)]
+            leader = found.leader()
+        yield from checks
+        if all(each.state == "ok" for each in checks):
+            store = Store.open(url, SystemClock(), create=False)
+            try:
+                with store.read() as tx:
+                    yield from _content(tx, leader)
+            finally:
+                store.close()
+    except StoreError as error:
+        yield Check("store", "fail", str(error), error.hint)
+
+
+def _schema(found: Examination) -> Check:
+    if found.revision is None:
+        return Check("schema", "fail", "there is no store in it", RESTORE)
+    if found.age == "newer":
+        fix = "pip install --upgrade tradewind"
+        return Check("schema", "fail", f"revision {found.revision} of a newer version", fix)
+    return Check("schema", "warn", f"older revision {found.revision}: not looked at any further", "tradewind up")
+
+
+def _database(found: Examination) -> Iterator[Check]:
+    yield _judged("integrity", "no damage", found.damage(), RESTORE)
+    yield _judged("schema", f"revision {found.revision}, complete", found.differences(), RESTORE)
+    yield _judged("append-only", "history cannot be changed", found.lost_protection(), RESTORE)
+    yield _judged("references", "none dangles", found.dangling(), RESTORE)
+
+
+def _content(tx: Tx, leader: LeaderInfo | None) -> Iterator[Check]:
+    runs = tx.runs()
+    entries = tx.entries()
+    total = format_usd(tx.total_nano_usd(), 4)
+    well = f"{len(entries)} entries add up to {total}, each run's to its price times its time"
+    yield _judged("ledger", well, _wrong_entries(tx, runs, entries), REPORT)
+    yield _judged("work", *_work(tx, runs), "tradewind events, then please report this")
+    yield _leader(tx, leader)
+
+
+def _wrong_entries(tx: Tx, runs: Sequence[Run], entries: Sequence[Entry]) -> Iterator[str]:
+    """Entries that contradict their run, each other, or the prices that were in force."""
+    if tx.total_nano_usd() != ledger.total_nano_usd(entries):
+        yield "the sum of the entries is not their total"
+    of_run: dict[str, list[Entry]] = defaultdict(list)
+    for entry in entries:
+        of_run[entry.run_id].append(entry)
+    for run in runs:
+        booked = of_run[run.id]
+        known = {entry.id for entry in booked}
+        for entry in booked:
+            if entry.job_id != run.job_id:
+                yield f"{entry.id} names another job than its run {run.id}"
+            if entry.reverses is not None and entry.reverses not in known:
+                yield f"{entry.id} corrects {entry.reverses}, which is no entry of {run.id}"
+        yield from _wrong_periods(run, [entry for entry in booked if entry.kind == "compute"])
+        if run.billed_from_ms is not None and run.billed_to_ms is not None and booked:
+            changes = tx.price_changes(run.offer_id, run.billed_from_ms, run.billed_to_ms)
+            if ledger.restate(run, booked, changes, run.billed_to_ms):
+                yield f"{run.id} is not booked at its prices"
+
+
+def _wrong_periods(run: Run, compute: Sequence[Entry]) -> Iterator[str]:
+    """Every second that a machine was billed is in exactly one entry."""
+    upto = run.billed_from_ms
+    for entry in sorted(compute, key=lambda entry: entry.period_start_ms):
+        if entry.period_start_ms != upto:
+            yield f"{run.id} is booked {'twice' if upto and entry.period_start_ms < upto else 'with a gap'} at {upto}"
+        upto = entry.period_end_ms
+    if run.billed_to_ms is not None and upto is not None and upto < run.billed_to_ms:
+        yield f"{run.id} is booked up to {upto} only, and ended at {run.billed_to_ms}"
+
+
+def _work(tx: Tx, runs: Sequence[Run]) -> tuple[str, list[str]]:
+    """What is well, and what nobody would ever take further."""
+    moves = tx.migrations(open=True)
+    coming = {move.target_run_id for move in moves}
+    live = [run for run in runs if run.end is None]
+    wrong = [
+        f"{run.id} is {run.state} without a machine and without a move that brings it one"
+        for run in live
+        if run.instance_id is None and run.id not in coming
+    ]
+    served = {run.job_id for run in live} | {move.job_id for move in moves}
+    wrong += [
+        f"{job.id} is {job.state}, and nothing runs or is under way for it"
+        for job in tx.jobs(states=("starting", "running", "migrating"))
+        if job.id not in served
+    ]
+    moving = Counter(move.job_id for move in moves)
+    wrong += [f"{job_id} has {count} moves at once" for job_id, count in moving.items() if count > 1]
+    return f"{len(live)} run(s) that live, {len(moves)} move(s) under way", wrong
+
+
+def _leader(tx: Tx, leader: LeaderInfo | None) -> Check:
+    if leader is not None and leader.alive is not False:
+        where = "" if leader.alive else ", as far as can be told from here"
+        return Check("leader", "ok", f"{leader.holder} (process {leader.pid} on {leader.host}){where}")
+    waiting = len(tx.unsettled_runs()) + len(tx.migrations(open=True))
+    if waiting:
+        return Check("leader", "warn", "nobody leads, and there is work under way", "tradewind up")
+    return Check("leader", "ok", "nobody leads, and nothing is under way")
+
+
+def _judged(name: str, well: str, wrong: Iterator[str] | Sequence[str], fix: str) -> Check:
+    found = list(wrong)
+    if not found:
+        return Check(name, "ok", well)
+    more = f" (and {len(found) - MOST} more)" if len(found) > MOST else ""
+    return Check(name, "fail", "; ".join(found[:MOST]) + more, fix)

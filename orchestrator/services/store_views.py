@@ -1,0 +1,43 @@
+"""What the services of the store answer. Must not know: how it is shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from orchestrator.services.views import Check
+
+
+@dataclass(frozen=True, slots=True)
+class StoreBackup:
+    """A copy of the store, at its schema revision."""
+
+    kind: ClassVar[str] = "store-backup"
+
+    path: str
+    size_bytes: int
+    install_id: str
+    revision: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoreRestored:
+    """`kept` is where that is now which the backup replaced: a file or a schema; None when there was nothing."""
+
+    kind: ClassVar[str] = "store-restored"
+
+    path: str
+    install_id: str
+    revision: str
+    kept: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoreDiagnosis:
+    kind: ClassVar[str] = "store-check"
+
+    checks: tuple[Check, ...]
+
+    @property
+    def failed(self) -> bool:
+        return any(check.state == "fail" for check in self.checks)

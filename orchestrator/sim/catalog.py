@@ -1,0 +1,92 @@
+"""SimCatalog: checkpoints in memory that obey the rules of checkpoint format v1.
+
+A run may commit only while its generation's fence is the newest; one that slips through that check all the same
+(`slip`) is never restored. Must not know: trainers, machines, the engine's steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from orchestrator.engine.checkpoints import ManifestInfo
+from providers.clock import Clock
+
+
+@dataclass
+class SimCatalog:
+    """(generation, step) of each manifest by job, and the fences. Implements CheckpointCatalog.
+
+    `fenced_s` is the wall instant of each fence; `slipped` are the manifests that no rule let in. `look` lets the
+    trainers write what they have written by now: they are simulated only when they are looked at.
+    """
+
+    clock: Clock
+    manifests: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    fences: dict[str, dict[int, str | None]] = field(default_factory=dict)
+    fenced_s: dict[tuple[str, int], float] = field(default_factory=dict)
+    slipped: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    look: Callable[[], object] = lambda: None
+
+    def newest(self, root: Path, job_id: str, generation: int) -> ManifestInfo | None:
+        """The newest of the newest fenced generation, else the one that its fence names."""
+        del root
+        self.look()
+        fences = {g: name for g, name in self.fences.get(job_id, {}).items() if g < generation}
+        if not fences:
+            return None
+        newest = max(fences)
+        steps = [step for g, step in self._written(job_id) if g == newest]
+        if steps:
+            return ManifestInfo(name_of(newest, max(steps)), max(steps), 1)
+        named = fences[newest]
+        return None if named is None else ManifestInfo(named, step_of(named), 1)
+
+    def find(self, root: Path, job_id: str, name: str) -> ManifestInfo | None:
+        del root
+        known = {name_of(*entry) for entry in self._written(job_id)}
+        return ManifestInfo(name, step_of(name), 1) if name in known else None
+
+    def fence(self, root: Path, job_id: str, generation: int, manifest: str | None) -> None:
+        del root
+        self.look()
+        existing = self.fences.setdefault(job_id, {}).setdefault(generation, manifest)
+        self.fenced_s.setdefault((job_id, generation), self.clock.monotonic_s())
+        if existing != manifest:
+            raise ValueError(f"generation {generation} of {job_id} was fenced at {existing}, not {manifest}")
+
+    def fenced(self, root: Path, job_id: str) -> int:
+        del root
+        return max(self.fences.get(job_id, {}), default=0)
+
+    def shut_out_s(self, job_id: str, generation: int) -> float | None:
+        """When a newer generation first shut this one out; None while it has not."""
+        newer = (at for (job, g), at in self.fenced_s.items() if job == job_id and g > generation)
+        return min(newer, default=None)
+
+    def commit(self, job_id: str, generation: int, step: int) -> bool:
+        """What a trainer does: refused (False) once a newer generation is fenced."""
+        if self.fenced(Path(), job_id) != generation:
+            return False
+        entries = self.manifests.setdefault(job_id, [])
+        if (generation, step) not in entries:
+            entries.append((generation, step))
+        return True
+
+    def slip(self, job_id: str, generation: int, step: int) -> None:
+        """A writer that was shut out between its look at the fences and its commit."""
+        self.slipped.setdefault(job_id, []).append((generation, step))
+
+    def _written(self, job_id: str) -> list[tuple[int, int]]:
+        return self.manifests.get(job_id, []) + self.slipped.get(job_id, [])
+
+
+def name_of(generation: int, step: int) -> str:
+    """A manifest's name, as checkpoint format v1 has it."""
+    return f"{generation}-{step}-1"
+
+
+def step_of(name: str) -> int:
+    """The inverse, as far as the step goes."""
+    return int(name.split("-")[1])

@@ -1,0 +1,340 @@
+"""History: from one seed, what users, clouds and fate do to an installation while its control planes die.
+
+Jobs come, are moved, paused, resumed and cancelled; prices jump, pools run dry, machines go with notice and without,
+trainers fall silent, calls fail in every way that the fake cloud knows. A control plane dies at edges of a kind that is
+drawn (each seed leans to one of them), at any other edge, and for a while. Must not know: how anything is survived.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from orchestrator.model import CHEAPEST, FASTEST, TERMINAL, Job, JobSpec, Objective, Step, TrainSpec
+from orchestrator.sim.installation import Installation
+from orchestrator.sim.mortality import EDGES
+from orchestrator.sim.site import Pace
+from orchestrator.sim.slate import Slate
+from orchestrator.sim.truth import findings
+from orchestrator.store import Store
+from providers.fake import Behaviour, Fault, Faults
+from providers.hardware import GIB
+from providers.instance import Instance, InstanceState
+from providers.money import usd
+from providers.offer import CapacityType, Offer
+
+CATALOG = tuple(
+    (Offer("fake", region, f"{region}-1", "v100.1", "V100", 1, 8, 64 * GIB, kind, simulated=True), usd(price))
+    for region, kind, price in (
+        ("alpha", CapacityType.SPOT, "1.00"),
+        ("beta", CapacityType.SPOT, "1.30"),
+        ("alpha", CapacityType.ON_DEMAND, "3.00"),
+        ("beta", CapacityType.ON_DEMAND, "3.10"),
+    )
+)
+CHAOS_S = 180.0
+SETTLE_S = 3000.0
+PATIENCE_S = 20.0  # a death that finds no edge of its kind by then is drawn anew
+DEATHS = 16
+CALLS = ("launch", "terminate", "describe", "list_owned", "offers", "price_history")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one history. `deaths` by edge; `digest` is of everything that the store tells of it."""
+
+    seed: int
+    findings: tuple[str, ...]
+    deaths: Mapping[str, int]
+    migrations: int
+    completed: int
+    jobs: Mapping[str, int]
+    machines: int
+    events: int
+    virtual_s: float
+    digest: str
+    story: tuple[str, ...] = field(repr=False, default=())
+
+
+def play(seed: int, folder: Path, slate: Slate, *, story: bool = False) -> Outcome:
+    """Play the history of `seed` and look at what came of it; with what the audit trail tells if `story`."""
+    return History(seed, folder, slate).play(story=story)
+
+
+def leaning(seed: int) -> str:
+    """The edge at which the control planes of this seed die most."""
+    return EDGES[seed % len(EDGES)]
+
+
+class History:
+    """One seed's. `home` may be looked at when `play` is through."""
+
+    def __init__(self, seed: int, folder: Path, slate: Slate) -> None:
+        self.seed = seed
+        self._random = rng = random.Random(f"history {seed}")
+        self._edge = leaning(seed)
+        faults = {
+            Fault.CAPACITY: rng.choice((0.0, 0.05, 0.15)),
+            Fault.THROTTLED: rng.choice((0.0, 0.03)),
+            Fault.NO_ANSWER: rng.choice((0.0, 0.03, 0.1)),
+            Fault.LOST_REPLY: rng.choice((0.0, 0.05, 0.15)),
+            Fault.LATE: rng.choice((0.0, 0.05, 0.1)),
+        }
+        behaviour = Behaviour(
+            boot_s=rng.choice((0.5, 1.0, 3.0)),
+            listing_lag_s=rng.choice((0.0, 3.0, 10.0)),
+            stop_s=rng.choice((0.0, 1.0, 12.0)),
+            late_s=rng.choice((1.0, 4.0, 15.0)),
+            drift_s=rng.choice((None, 20.0)),
+            preemptions_per_hour=rng.choice((0.0, 0.0, 40.0)),
+            notice_s=rng.choice((None, 12.0)),
+            max_instances=rng.choice((None, None, 6)),
+        )
+        self.home = Installation(
+            folder,
+            slate,
+            catalog=CATALOG,
+            seed=seed,
+            behaviour=behaviour,
+            pace=Pace(step_s=1.0, prepare_s=0.5, restore_s=0.5, checkpoint_every_s=5.0),
+            faults=Faults(seed, faults),
+            overrides={"policy.min_dwell_s": 5.0, "policy.decide_every_s": 60.0, "lease_s": 20.0},
+        )
+        self._deaths_left = DEATHS
+        self._armed_s = 0.0
+        self._armed_at = ""
+        self._jobs: list[Job] = []
+        self._resumed: set[str] = set()
+        self._later: list[tuple[float, Callable[[], None]]] = []
+
+    def play(self, *, story: bool = False) -> Outcome:
+        """From the first job to the last machine's end."""
+        home, rng = self.home, self._random
+        for number in range(rng.randint(2, 4)):
+            self._at(rng.uniform(0, 30) * number, self._submit)
+        self._next_s = 4.0
+        while self._now_s < CHAOS_S:
+            self._pass()
+            if self._now_s >= self._next_s:
+                self._next_s = self._now_s + rng.expovariate(1 / 4.0)
+                self._something()
+        self._make_peace()
+        end_s = self._now_s + SETTLE_S
+        while not (home.settled and not self._later and not home.read(lambda tx: tx.open_commands())):
+            if self._now_s > end_s:
+                break
+            self._pass()
+            self._let_go()
+        return self._outcome(story)
+
+    # -- time ---------------------------------------------------------------------------------------------------------
+    @property
+    def _now_s(self) -> float:
+        return self.home.clock.monotonic_s()
+
+    def _at(self, in_s: float, what: Callable[[], None]) -> None:
+        self._later.append((self._now_s + in_s, what))
+
+    def _pass(self) -> None:
+        """One pass of the control plane and what is due; then a short time if something changed, else a longer one."""
+        rng, scythe = self._random, self.home.scythe
+        due = [each for each in self._later if each[0] <= self._now_s]
+        for each in due:
+            self._later.remove(each)
+            each[1]()
+        if self._deaths_left > 0 and (scythe.at is None and scythe.when is None or self._now_s > self._armed_s):
+            self._arm()
+        before = scythe.deaths.total()
+        down_s = rng.choice((0.0, 0.0, 0.0, 1.0, 5.0, 45.0))
+        stride_s = rng.uniform(0.05, 0.8)
+        if not self.home.tick(0.0, down_s):
+            stride_s = rng.uniform(0.3, 2.5)
+            if self._now_s > CHAOS_S and not self.home.read(lambda tx: tx.unsettled_runs()):
+                stride_s += 30.0  # jobs wait for their back-offs
+        self.home.clock.advance(round(stride_s, 3))
+        self._deaths_left -= scythe.deaths.total() - before
+
+    def _arm(self) -> None:
+        """Choose the next death: at the edge that the seed leans to, at any other, or simply some calls from now."""
+        rng, scythe = self._random, self.home.scythe
+        scythe.at = scythe.when = None
+        scythe.count = 0
+        draw = rng.random()
+        if draw < 0.2:
+            scythe.at = int(rng.expovariate(1 / 25)) + 1
+        else:
+            edge = self._edge if draw < 0.65 else rng.choice(EDGES)
+            scythe.when = lambda name: name == edge
+        self._armed_s = self._now_s + PATIENCE_S
+
+    # -- what happens -------------------------------------------------------------------------------------------------
+    def _something(self) -> None:
+        rng = self._random
+        (what,) = rng.choices(
+            (
+                self._migrate, self._reprice, self._preempt, self._crash, self._pause, self._cancel, self._dry,
+                self._mute, self._lose_a_launch, self._slip, self._deafen,
+            ),
+            (30, 14, 14, 5, 6, 1, 6, 2, 8, 5, 5),
+        )  # fmt: skip
+        what()
+
+    def _submit(self) -> None:
+        """By a process of its own, which may die, too: its user looks whether the job is there and asks again if not."""
+        rng, home = self._random, self.home
+        train = TrainSpec(
+            entry="train:main",
+            script=None,
+            args={},
+            workdir="/",
+            env={},
+            secrets=(),
+            steps=rng.choice((40, 90, 150)),
+            epochs=None,
+        )
+        spec = JobSpec(
+            f"job-{len(self._jobs)}",
+            train,
+            objective=rng.choice((CHEAPEST, CHEAPEST, FASTEST, Objective(0.5, 0.5))),
+            deadline_s=rng.choice((None, None, 120.0, 900.0)),
+            budget_nano_usd=rng.choice((None, None, None, usd("0.12"))),
+            capacity=rng.choice(((CapacityType.SPOT, CapacityType.ON_DEMAND), (CapacityType.SPOT,))),
+            retries=2,
+        )
+        job = home.new_job(spec)
+        with Store.write(home.store) as tx:
+            tx.add_job(job)
+        self._jobs.append(job)
+        if rng.random() < 0.15:
+            home.site.raise_at(job.id, *sorted(rng.sample(range(5, 90), rng.choice((1, 1, 3)))))
+
+    def _a_job(self, *states: str) -> Job | None:
+        jobs = [job for job in self.home.read(lambda tx: tx.jobs()) if job.state in states]
+        return self._random.choice(jobs) if jobs else None
+
+    def _a_machine(self) -> Instance | None:
+        running = [each for each in self.home.cloud.instances() if each.state is InstanceState.RUNNING]
+        return self._random.choice(running) if running else None
+
+    def _an_offer(self) -> str:
+        return self._random.choice(CATALOG)[0].id
+
+    def _migrate(self) -> None:
+        if (job := self._a_job("running")) is not None:
+            if self._random.random() < 0.8:
+                self.home.ask("migrate", job, offer_id=self._an_offer())
+            else:
+                self.home.ask("migrate", job)
+
+    def _reprice(self) -> None:
+        self.home.cloud.set_price(self._an_offer(), usd(f"{self._random.uniform(0.2, 4.0):.3f}"))
+
+    def _preempt(self) -> None:
+        if (machine := self._a_machine()) is not None:
+            self.home.cloud.preempt(machine.id, notice_s=self._random.choice((None, 1.0, 8.0, 30.0)))
+
+    def _crash(self) -> None:
+        if (machine := self._a_machine()) is not None:
+            self.home.cloud.crash(machine.id)
+
+    def _pause(self) -> None:
+        if (job := self._a_job("running", "starting", "migrating", "queued")) is not None:
+            self.home.ask("pause", job)
+            self._at(self._random.uniform(1, 25), lambda: self._ask_again("resume", job))
+
+    def _cancel(self) -> None:
+        if (job := self._a_job("running", "starting", "migrating", "queued", "paused")) is not None:
+            self.home.ask("cancel", job)
+
+    def _ask_again(self, kind: str, job: Job) -> None:
+        self.home.ask(kind, job)
+
+    def _dry(self) -> None:
+        offer = self._an_offer()
+        self.home.cloud.set_capacity(offer, self._random.choice((0, 1)))
+        self._at(self._random.uniform(2, 40), lambda: self.home.cloud.set_capacity(offer, None))
+
+    def _mute(self) -> None:
+        if training := self.home.site.training():
+            self.home.site.mute(self._random.choice(training))
+
+    def _lose_a_launch(self) -> None:
+        """The answers to the next launches are lost; perhaps their job is stopped, and the machines go by themselves."""
+        rng, home = self._random, self.home
+        home.faults.inject("launch", *[rng.choice((Fault.LOST_REPLY, Fault.LATE))] * rng.randint(1, 6))
+        job = self._a_job("running", "queued")
+        if job is None:
+            return
+        if job.state == "running":
+            home.ask("migrate", job, offer_id=self._an_offer())
+        if rng.random() < 0.6:
+            self._at(rng.uniform(0.5, 3), lambda: self._ask_again("pause", job))
+            self._at(rng.uniform(4, 20), lambda: self._ask_again("resume", job))
+        if rng.random() < 0.5:
+            self._at(rng.uniform(1, 5), self._break_what_is_unknown)
+
+    def _break_what_is_unknown(self) -> None:
+        known = {run.instance_id for run in self.home.read(lambda tx: tx.runs())}
+        for machine in self.home.cloud.instances():
+            if machine.alive and machine.id not in known:
+                self.home.cloud.crash(machine.id)
+
+    def _slip(self) -> None:
+        """A trainer of an older generation commits although it is shut out, later steps than anybody made."""
+        fences = {job_id: sorted(found) for job_id, found in self.home.checkpoints.fences.items() if len(found) > 1}
+        if fences:
+            job_id = self._random.choice(sorted(fences))
+            older = self._random.choice(fences[job_id][:-1])
+            if self.home.checkpoints.commit(job_id, older, 1_000_000):
+                raise AssertionError("a manifest of an older generation was let in")
+            self.home.checkpoints.slip(job_id, older, 1_000_000 + len(self.home.checkpoints.slipped.get(job_id, [])))
+
+    def _deafen(self) -> None:
+        rng = self._random
+        fault = rng.choice((Fault.NO_ANSWER, Fault.THROTTLED, Fault.LOST_REPLY))
+        self.home.faults.inject(rng.choice(CALLS), *[fault] * rng.randint(2, 12))
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+    def _make_peace(self) -> None:
+        """From now on fate is kind; control planes go on dying."""
+        for offer, _ in CATALOG:
+            self.home.cloud.set_capacity(offer.id, None)
+
+    def _let_go(self) -> None:
+        """Users resume what they paused, and cancel what cannot go on: without budget, or for want of patience."""
+        if self._later or self.home.read(lambda tx: tx.open_commands()):
+            return
+        for job in self.home.read(lambda tx: tx.jobs(states=("paused", "queued"))):
+            if job.state == "paused" and job.id not in self._resumed:
+                self._resumed.add(job.id)
+                self.home.ask("resume", job)
+            elif job.state == "paused" or self._now_s > CHAOS_S + SETTLE_S / 2:
+                self.home.ask("cancel", job)
+
+    def _outcome(self, story: bool) -> Outcome:
+        home = self.home
+        with home.store.read() as tx:
+            migrations, jobs = tx.migrations(), tx.jobs()
+            events = tx.events()
+            told = [f"{each.at_ms} {each.id} {each.kind} {each.job_id}: {each.message}" for each in events]
+            booked = [f"{each.id} {each.amount_nano_usd}" for each in tx.entries()]
+        start_ms = home.clock.start_ms
+        return Outcome(
+            self.seed,
+            tuple(findings(home)),
+            dict(home.scythe.deaths),
+            len(migrations),
+            sum(migration.step is Step.DONE for migration in migrations),
+            dict(Counter(job.state for job in jobs)),
+            len(home.cloud.bills()),
+            len(events),
+            self._now_s,
+            hashlib.blake2b("\n".join([*told, *booked]).encode(), digest_size=8).hexdigest(),
+            tuple(f"{(each.at_ms - start_ms) / 1000:8.3f} {each.kind}: {each.message}" for each in events)
+            if story
+            else (),
+        )

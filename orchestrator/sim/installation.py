@@ -1,0 +1,176 @@
+"""Installation: a whole Tradewind in virtual time. Real store, real engine, the fake cloud and a simulated site.
+
+Cloud, site and checkpoints outlive control planes; any of these can be killed at any edge (orchestrator.sim.mortality)
+and is followed by another one with empty memory. Must not know: what happens to it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from orchestrator.config import load_config
+from orchestrator.engine.context import Context
+from orchestrator.engine.control import ControlPlane
+from orchestrator.engine.world import World
+from orchestrator.model import TERMINAL, Event, Job, JobSpec, Migration, Run, new_id
+from orchestrator.sim.catalog import SimCatalog
+from orchestrator.sim.mortality import Killed, MortalProvider, MortalStore, Scythe, mortal_catalog, mortal_runtime
+from orchestrator.sim.site import Pace, SimSite
+from orchestrator.sim.slate import Slate
+from orchestrator.store import Leadership, Store, Tx
+from providers.clock import VirtualClock
+from providers.fake import Behaviour, FakeCloud, Faults
+from providers.instance import Instance
+from providers.offer import Offer
+
+_T = TypeVar("_T")
+HOLDER = "simulated"
+
+
+class Installation:
+    """`plane` is the present control plane. Wall and market seconds are the same. Deterministic in its arguments and
+    in what is called."""
+
+    def __init__(
+        self,
+        folder: Path,
+        slate: Slate,
+        *,
+        catalog: Sequence[tuple[Offer, int]],
+        seed: int = 1,
+        behaviour: Behaviour | None = None,
+        pace: Pace | None = None,
+        faults: Faults | None = None,
+        overrides: Mapping[str, object] | None = None,
+    ) -> None:
+        self.clock = VirtualClock()
+        self.random = random.Random(seed)
+        self.pace = pace or Pace()
+        self.cloud = FakeCloud(self.clock, seed=seed, behaviour=behaviour, catalog=catalog)
+        self.checkpoints = SimCatalog(self.clock)
+        self.faults = faults or Faults(seed)
+        self.scythe = Scythe()
+        self.slate = slate
+        slate.wipe()
+        settings: dict[str, object] = {
+            "state_dir": str(folder),
+            "providers.enabled": "fake",
+            "store_url": slate.url,
+            **(overrides or {}),
+        }
+        self.config = load_config(settings, environ={}, cwd=folder)
+        self.site = SimSite(self.cloud, self.clock, self.checkpoints, self.pace, lease_s=self.config.lease_s)
+        self.store = self.open_store()
+        self.start()
+
+    def open_store(self) -> MortalStore:
+        """What one control plane sees of the store."""
+        store = MortalStore(self.slate.backend, self.clock, self.random)
+        store.scythe = self.scythe
+        return store
+
+    def control_plane(self, store: Store, leadership: Leadership | None) -> ControlPlane:
+        """One with nothing in its memory."""
+        provider = MortalProvider(self.clock, cloud=self.cloud, faults=self.faults)
+        provider.scythe = self.scythe
+        ctx = Context(
+            World(self.config, self.clock, store, {provider.name: provider}),
+            mortal_runtime(self.site, self.scythe),
+            mortal_catalog(self.checkpoints, self.scythe),
+            self.random,
+            environment={"TOKEN": "x"},
+            leadership=leadership,
+        )
+        return ControlPlane(ctx)
+
+    def start(self) -> None:
+        """A new control plane takes over from the one before, however often it is killed at that."""
+        leadership = None
+        while leadership is None:
+            try:
+                leadership = self.store.campaign(HOLDER)
+            except Killed:
+                continue
+        self.plane = self.control_plane(self.store, leadership)
+
+    # -- users --------------------------------------------------------------------------------------------------------
+    def new_job(self, spec: JobSpec) -> Job:
+        """A job that is not submitted yet."""
+        now_ms = self.clock.now_ms()
+        return Job(new_id("job", now_ms, self.random), spec, "me", now_ms, "queued")
+
+    def submit_job(self, spec: JobSpec) -> Job:
+        """Another process's transaction: no edge of the control plane's."""
+        job = self.new_job(spec)
+        with Store.write(self.store) as tx:
+            tx.add_job(job)
+        return job
+
+    def ask(self, kind: str, job: Job, **args: str) -> str:
+        """A user's command; returns its id."""
+        with Store.write(self.store) as tx:
+            return tx.add_command(kind, job.id, args, "user:me")
+
+    def answer(self, command_id: str) -> str | None:
+        return self.read(lambda tx: tx.command_result(command_id))
+
+    # -- time ---------------------------------------------------------------------------------------------------------
+    def tick(self, seconds: float, down_s: float = 0.0) -> bool:
+        """One pass of the control plane, and the time until the next. One that is killed is started again `down_s`
+        later. Returns whether anything changed."""
+        changed = True
+        try:
+            changed = self.plane.tick()
+        except Killed:
+            self.clock.advance(down_s)
+            self.start()
+        self.clock.advance(seconds)
+        return changed
+
+    @property
+    def settled(self) -> bool:
+        """Whether every job is in a terminal state or paused, and every machine gone and booked."""
+        if any(instance.alive for instance in self.cloud.instances()):
+            return False
+        with self.store.read() as tx:
+            done = all(job.state in TERMINAL | {"paused"} for job in tx.jobs())
+            return done and not tx.unsettled_runs() and not tx.migrations(open=True)
+
+    # -- what came of it ----------------------------------------------------------------------------------------------
+    def read(self, query: Callable[[Tx], _T]) -> _T:
+        with self.store.read() as tx:
+            return query(tx)
+
+    def job(self, job: Job) -> Job:
+        return self.read(lambda tx: tx.job(job.id))
+
+    def runs(self, job: Job) -> list[Run]:
+        return self.read(lambda tx: tx.runs(job_id=job.id))
+
+    def current(self, job: Job) -> Run | None:
+        """The run that trains for this job, as far as the store knows."""
+        living = [run for run in self.runs(job) if run.end is None and run.state in ("training", "holding")]
+        return living[-1] if living else None
+
+    def migrations(self, job: Job) -> list[Migration]:
+        return self.read(lambda tx: tx.migrations(job_id=job.id))
+
+    def events(self, job: Job, *kinds: str) -> list[Event]:
+        return self.read(lambda tx: tx.events(job_id=job.id, kinds=kinds or None))
+
+    def story(self) -> list[str]:
+        """What the audit trail tells, for people and for comparing two histories."""
+        return [f"{event.at_ms} {event.kind}: {event.message}" for event in self.read(lambda tx: tx.events())]
+
+    def machine(self, run: Run) -> Instance:
+        assert run.instance_id is not None
+        found = self.cloud.instance(run.instance_id)
+        assert found is not None
+        return found
+
+    def books(self) -> tuple[int, int]:
+        """(what the ledger says, what the cloud billed), nano-USD."""
+        return self.read(lambda tx: tx.total_nano_usd()), sum(bill.amount_nano_usd for bill in self.cloud.bills())

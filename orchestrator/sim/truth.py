@@ -1,0 +1,116 @@
+"""Truth: what must hold after every history, seen from outside.
+
+It is read from the cloud's own books (every instance that ever lived, its seconds, its bill), from what trainers really
+did and from the checkpoints; the store is only what is compared with them. Must not know: what happened.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+
+from orchestrator.model import TERMINAL, Job, Run
+from orchestrator.sim.catalog import name_of
+from orchestrator.sim.installation import Installation
+from orchestrator.sim.site import Trained
+from providers.fake import Bill
+
+MOST_BILLED = 2  # machines of one job at the same time: the two of a move; and its spare, if it wants one
+
+
+def findings(home: Installation, *, paused: bool = False) -> list[str]:
+    """Everything that is not as it must be, in a sentence each. `paused` jobs may be left at the end."""
+    with home.store.read() as tx:
+        jobs, runs = tx.jobs(), tx.runs()
+        booked: Counter[str] = Counter()
+        for entry in tx.entries():
+            booked[entry.run_id] += entry.amount_nano_usd
+        unfinished = [*tx.migrations(open=True), *tx.open_commands(), *tx.unsettled_runs()]
+    bills = home.cloud.bills()
+    book = home.site.book()
+    return [
+        *_leaked(home),
+        *_doubled(bills, jobs, runs),
+        *_money(bills, booked),
+        *(f"unfinished: {each}" for each in unfinished),
+        *(line for job in jobs for line in _state(job, book, paused)),
+        *(line for job in jobs for line in _generations(home, job, [run for run in runs if run.job_id == job.id])),
+        *_lost_work(home, book),
+    ]
+
+
+def lost_at_most(home: Installation) -> int:
+    """Steps between two checkpoints, and the one that was under way."""
+    return int(home.pace.checkpoint_every_s / home.pace.step_s) + 1
+
+
+def _leaked(home: Installation) -> Iterator[str]:
+    for instance in home.cloud.instances():
+        if instance.alive:
+            yield f"leaked: {instance.id} of {instance.offer_id} is {instance.state}"
+
+
+def _doubled(bills: tuple[Bill, ...], jobs: list[Job], runs: list[Run]) -> Iterator[str]:
+    for what, counted in (
+        ("token", Counter(bill.token for bill in bills)),
+        ("run", Counter(bill.tags["tradewind-run"] for bill in bills)),
+    ):
+        for name, count in counted.items():
+            if count > 1:
+                yield f"doubled: {count} machines of {what} {name}"
+    spared = {job.id for job in jobs if job.spec.standby == "warm"}
+    ended_ms = {run.id: run.training_to_ms for run in runs}
+    intervals: dict[str, list[tuple[int, int]]] = {}
+    for bill in bills:
+        if bill.from_ms is not None and bill.to_ms is not None:
+            given_up_ms = ended_ms.get(bill.tags["tradewind-run"])  # from then on its end is being asked for
+            to_ms = bill.to_ms if given_up_ms is None else min(bill.to_ms, given_up_ms)
+            intervals.setdefault(bill.tags["tradewind-job"], []).append((bill.from_ms, to_ms))
+    for job_id, spans in intervals.items():
+        most = max(sum(begin <= at < end for begin, end in spans) for at, _ in spans)
+        if most > MOST_BILLED + (job_id in spared):
+            yield f"doubled: {most} machines of {job_id} at the same time"
+
+
+def _money(bills: tuple[Bill, ...], booked: Counter[str]) -> Iterator[str]:
+    billed: Counter[str] = Counter()
+    for bill in bills:
+        billed[bill.tags["tradewind-run"]] += bill.amount_nano_usd
+    for run_id in sorted(billed.keys() | booked.keys()):
+        if billed[run_id] != booked[run_id]:
+            yield f"money: {run_id} cost {billed[run_id]} nano-USD, the ledger says {booked[run_id]}"
+
+
+def _state(job: Job, book: list[Trained], paused: bool) -> Iterator[str]:
+    if job.state not in TERMINAL and not (paused and job.state == "paused"):
+        yield f"lost: {job.id} ended as {job.state}"
+    done = any(trained.job_id == job.id and trained.step == job.spec.train.steps for trained in book)
+    if job.state == "finished" and not done:
+        yield f"lost: {job.id} is finished, but no run of it made all its steps"
+
+
+def _generations(home: Installation, job: Job, runs: list[Run]) -> Iterator[str]:
+    numbers = [run.generation for run in sorted(runs, key=lambda run: (run.created_at_ms, run.id))]
+    if any(later <= earlier for earlier, later in pairwise(numbers)):
+        yield f"fence: the generations of {job.id} do not increase: {numbers}"
+    fences = home.checkpoints.fences.get(job.id, {})
+    if list(fences) != sorted(fences):
+        yield f"fence: the fences of {job.id} were made in the order {list(fences)}"
+    slipped = {name_of(*entry) for entry in home.checkpoints.slipped.get(job.id, [])}
+    for generation, manifest in fences.items():
+        if manifest in slipped:
+            yield f"fence: generation {generation} of {job.id} restored {manifest}, written by one shut out"
+
+
+def _lost_work(home: Installation, book: list[Trained]) -> Iterator[str]:
+    for before, after in pairwise(book):
+        if before.job_id != after.job_id:
+            continue
+        lost = before.step - after.start_step
+        most = 1 if before.noticed and before.state != "failed" else lost_at_most(home)
+        if lost > most:
+            yield (
+                f"lost work: {before.run_id} came to step {before.step} ({before.state}"
+                f"{', with notice' if before.noticed else ''}), {after.run_id} began at {after.start_step}"
+            )

@@ -1,0 +1,66 @@
+"""Copying a whole store from one database into another, of either kind, row by row at the same schema revision.
+
+Must not know what the tables are for.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from sqlalchemy import Connection, Engine, MetaData, Table, column, delete, func, insert, select, table
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import DBAPIError
+
+from orchestrator.store.faults import explain
+from orchestrator.store.files import file_to_be
+from orchestrator.store.revise import SHIPPED, VERSION_TABLE, Revisions, apply, current_revision
+from orchestrator.store.sqlite import SqliteBackend
+
+_ROWS = 2000
+
+
+def copy_into(source: Connection, target: Connection, place: str) -> None:
+    """Make in `target`, which is empty, what is in `source`, named `place`.
+
+    Raises StoreVersionError for a revision that this version does not know.
+    """
+    apply(target, None, Revisions(SHIPPED.folder, current_revision(source)), place)
+    made = _tables(target)
+    for each in _tables(source).values():
+        twin = made[each.name]
+        if target.execute(select(twin).limit(1)).first() is not None:
+            target.execute(delete(twin))  # rows that came with the table
+        rows = source.execute(select(each), execution_options={"yield_per": _ROWS})
+        for batch in rows.mappings().partitions():
+            target.execute(insert(twin), [dict(row) for row in batch])
+        if target.dialect.name == "postgresql":
+            _count_on(target, twin)
+
+
+def copy_to_file(source: Engine, path: Path, place: str) -> None:
+    """Write what the database `place` holds to `path`, which must not exist, as an SQLite store. Raises StoreError."""
+    with file_to_be(path) as unfinished:
+        file = SqliteBackend(URL.create("sqlite", database=str(unfinished)), create=True)
+        try:
+            with source.begin() as reading, file.writing.begin() as writing:
+                copy_into(reading, writing, place)
+        except DBAPIError as error:
+            raise explain(error, f"backup {path}" if isinstance(error.orig, sqlite3.Error) else place) from error
+        finally:
+            file.close()
+
+
+def _tables(connection: Connection) -> dict[str, Table]:
+    """What is there, in an order in which rows come after those that they refer to."""
+    found = MetaData()
+    found.reflect(connection)
+    return {each.name: each for each in found.sorted_tables if each.name != VERSION_TABLE}
+
+
+def _count_on(target: Connection, twin: Table) -> None:
+    """Let the numbers that Postgres gives begin after those that were copied."""
+    for key in twin.primary_key:
+        counter = target.execute(select(func.pg_get_serial_sequence(f'"{twin.name}"', key.name))).scalar_one()
+        if counter is not None:
+            target.execute(select(func.setval(counter, func.max(column(key.name)))).select_from(table(twin.name)))

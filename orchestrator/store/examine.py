@@ -1,0 +1,111 @@
+"""What is wrong with a database as a store: damage, lost protection, dangling references. Changes nothing.
+
+Each function returns lines for people; none when all is well. Must not know what the rows say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, inspect, text
+
+from orchestrator.errors import StoreVersionError
+from orchestrator.store import leader
+from orchestrator.store.backend import backend_of, transaction
+from orchestrator.store.leader import LeaderInfo
+from orchestrator.store.revise import HEAD, SHIPPED, revision_of
+from orchestrator.store.schema import APPEND_ONLY, metadata
+
+_MOST = 10  # lines of a kind
+_TRIGGERS_OF_POSTGRES = """
+SELECT tgname FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid
+WHERE tgenabled = 'O' AND relnamespace = current_schema()::regnamespace
+"""
+
+
+@dataclass(frozen=True)
+class Examination:
+    """A database under examination, inside one snapshot of it. `revision` is None where there is no store yet."""
+
+    connection: Connection
+    place: str
+    revision: str | None
+
+    @property
+    def age(self) -> str:
+        """`current`, `older` (it will be upgraded when it is next used) or `newer` (this version cannot use it)."""
+        if self.revision == HEAD:
+            return "current"
+        try:
+            SHIPPED.upwards(self.revision, self.place)
+        except StoreVersionError:
+            return "newer"
+        return "older"
+
+    def damage(self) -> list[str]:
+        """What the database itself finds wrong with its pages. Raises StoreError when it cannot even look."""
+        if self._sqlite:
+            found = self.connection.execute(text(f"PRAGMA integrity_check({_MOST})")).scalars().all()
+            return [] if found == ["ok"] else [str(line) for line in found]
+        for name in inspect(self.connection).get_table_names():
+            self.connection.execute(text(f'SELECT count(each::text) FROM "{name}" AS each'))  # reads every byte
+        return []
+
+    def lost_protection(self) -> list[str]:
+        """Append-only tables that could be changed."""
+        verbs = ["update", "delete"] if self._sqlite else ["change"]
+        query = "SELECT name FROM sqlite_master WHERE type = 'trigger'" if self._sqlite else _TRIGGERS_OF_POSTGRES
+        present = set(self.connection.execute(text(query)).scalars())
+        needed = {table: {f"{table}_refuses_{verb}" for verb in verbs} for table in APPEND_ONLY}
+        return [f"rows of {table} can be changed" for table, names in needed.items() if names - present]
+
+    def dangling(self) -> list[str]:
+        """Rows that refer to rows which are not there."""
+        if self._sqlite:
+            rows = self.connection.execute(text("PRAGMA foreign_key_check")).all()
+            return [f"row {row[1]} of {row[0]} refers to a missing {row[2]}" for row in rows[:_MOST]]
+        loose = text(
+            "SELECT conrelid::regclass || '.' || conname FROM pg_constraint "
+            "WHERE contype = 'f' AND NOT convalidated AND connamespace = current_schema()::regnamespace"
+        )
+        return [f"{name} is not enforced" for name in self.connection.execute(loose).scalars()]
+
+    def differences(self) -> list[str]:
+        """Tables, columns and indexes that the present revision has and this database has not."""
+        inspector = inspect(self.connection)
+        present = set(inspector.get_table_names())
+        lines = []
+        for table in metadata.sorted_tables:
+            if table.name not in present:
+                lines.append(f"there is no table {table.name}")
+                continue
+            columns = {each["name"] for each in inspector.get_columns(table.name)}
+            indexes = {each["name"] for each in inspector.get_indexes(table.name)}
+            lines += [f"{table.name} has no column {each.name}" for each in table.columns if each.name not in columns]
+            lines += [
+                f"{table.name} has no index {each.name}"
+                for each in sorted(table.indexes, key=lambda index: str(index.name))
+                if each.name not in indexes
+            ]
+        return lines
+
+    def leader(self) -> LeaderInfo | None:
+        """Who leads."""
+        return leader.info_of(leader.current(self.connection))
+
+    @property
+    def _sqlite(self) -> bool:
+        return self.connection.dialect.name == "sqlite"
+
+
+@contextmanager
+def examine(url: str) -> Iterator[Examination]:
+    """Look into the database at `url` without making, upgrading or changing anything. Raises StoreError."""
+    backend = backend_of(url, create=False)
+    try:
+        with transaction(backend, writes=False) as connection:
+            yield Examination(connection, backend.place, revision_of(connection, backend.place))
+    finally:
+        backend.close()

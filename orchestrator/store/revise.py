@@ -1,0 +1,91 @@
+"""Schema revisions on one connection: which one a database has, and the scripts that lead to another.
+
+Alembic takes a quarter of a second to import, so it is imported only when scripts are run; HEAD says which revision
+this version needs (a test compares it with the scripts). Must not know what the tables are for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Column, Connection, MetaData, Table, Text, column, insert, inspect, select, table, update
+
+from orchestrator.errors import StoreError, StoreVersionError
+
+if TYPE_CHECKING:
+    from alembic.script import Script
+
+VERSION_TABLE = "schema_revision"
+HEAD = "20261121_1130_c81f02"
+
+
+class ForeignDatabaseError(StoreError):
+    """It holds the tables of another program."""
+
+
+@dataclass(frozen=True, slots=True)
+class Revisions:
+    """A folder of Alembic scripts and the newest revision in it."""
+
+    folder: Path
+    head: str
+
+    def upwards(self, present: str | None, place: str) -> list[Script]:
+        """The scripts that lead from `present` (None: an empty database) to the head.
+
+        Raises StoreVersionError, which names `place`, when `present` is none of them.
+        """
+        from alembic.script import ScriptDirectory
+
+        scripts = ScriptDirectory(str(self.folder), version_locations=[str(self.folder)])
+        chain = list(scripts.iterate_revisions(self.head, "base"))[::-1]
+        known = [script.revision for script in chain]
+        if present is None:
+            return chain
+        if present not in known:
+            raise StoreVersionError(
+                f"the store {place} was written by a newer version (revision {present})",
+                hint="upgrade Tradewind: pip install --upgrade tradewind",
+            )
+        return chain[known.index(present) + 1 :]
+
+
+SHIPPED = Revisions(Path(__file__).parent / "revisions", HEAD)
+
+_VERSION = table(VERSION_TABLE, column("version_num"))
+_CURRENT = select(_VERSION.c.version_num)
+
+
+def revision_of(connection: Connection, place: str) -> str | None:
+    """The schema revision of a store, None where there is nothing yet. Raises ForeignDatabaseError."""
+    inspector = inspect(connection)
+    if inspector.has_table(VERSION_TABLE):
+        return current_revision(connection)
+    if inspector.get_table_names():
+        raise ForeignDatabaseError(
+            f"{place} holds the tables of another program", hint="give the store a file or a database of its own"
+        )
+    return None
+
+
+def current_revision(connection: Connection) -> str:
+    """The schema revision of what is known to be a store."""
+    return str(connection.execute(_CURRENT).scalar_one())
+
+
+def apply(connection: Connection, present: str | None, revisions: Revisions, place: str) -> None:
+    """Run the scripts above `present` inside the transaction of `connection`, and record the new revision."""
+    from alembic.migration import MigrationContext
+    from alembic.operations import Operations
+
+    context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
+    with Operations.context(context):
+        for script in revisions.upwards(present, place):
+            script.module.upgrade()
+    if present is None:
+        Table(VERSION_TABLE, MetaData(), Column("version_num", Text, primary_key=True)).create(connection)
+        connection.execute(insert(_VERSION).values(version_num=revisions.head))
+    else:
+        connection.execute(update(_VERSION).values(version_num=revisions.head))

@@ -1,0 +1,39 @@
+"""Install the programs that the tests need and pip cannot bring: `python -m scripts.packages`.
+
+As root on a Debian, those that are missing and that no variable names; else it says what to do, and fails.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+
+from scripts import browser, postgres
+
+NEEDED = {"the page tests need a browser": browser, "the store's tests need a Postgres server": postgres}
+
+
+def install(packages: list[str]) -> None:
+    """Debian's packages. Raises CalledProcessError."""
+    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    for arguments in (["update"], ["install", "-y", "--no-install-recommends", *packages]):
+        command = ["apt-get", "-qq", *arguments]
+        subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True)
+
+
+def main() -> int:
+    """Exit code 1 when something is still missing."""
+    absent = [each.PACKAGE for each in NEEDED.values() if each.find() is None and not os.environ.get(each.VARIABLE)]
+    if absent and os.geteuid() == 0 and shutil.which("apt-get"):
+        print(f"installing Debian's {' and '.join(absent)} for the tests", file=sys.stderr)
+        install(absent)
+    missing = {why: each.REMEDY for why, each in NEEDED.items() if each.find() is None}
+    for why, remedy in missing.items():
+        print(f"{why}: {remedy}", file=sys.stderr)
+    return 1 if missing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,41 @@
+"""A control plane that is killed in the middle of a migration: `doomed_control_plane.py STEP [fence]`.
+
+Like kill -9 right after the step STEP of a planned move was written down, or, with `fence`, right after its fence was
+made and before that was written down.
+"""
+
+import os
+import signal
+import sys
+
+from orchestrator import daemon
+from orchestrator.engine import control
+from orchestrator.engine.checkpoints import FileCatalog
+from orchestrator.engine.context import Context
+from orchestrator.engine.migrate import advance
+from orchestrator.model import Migration
+
+STEP, FENCED = sys.argv[1], sys.argv[2:] == ["fence"]
+
+
+def advance_and_die(ctx: Context, migration: Migration) -> bool:
+    """One step further; dead if that was the one."""
+    changed = advance(ctx, migration)
+    with ctx.world.store.read() as tx:
+        if migration.reason == "by hand" and not FENCED and tx.migration(migration.id).step.value == STEP:
+            os.kill(os.getpid(), signal.SIGKILL)
+    return changed
+
+
+class DoomedCatalog(FileCatalog):
+    """Dies when it has made a fence."""
+
+    def fence(self, *arguments: object) -> None:
+        super().fence(*arguments)  # type: ignore[arg-type]
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+control.advance = advance_and_die  # type: ignore[attr-defined]
+if FENCED:
+    daemon.FileCatalog = DoomedCatalog  # type: ignore[attr-defined]
+sys.exit(daemon.main())

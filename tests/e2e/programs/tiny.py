@@ -1,0 +1,46 @@
+"""Programs as users write them, tiny: a step takes a millisecond, and dawdles until the file `hurry` exists."""
+
+import hashlib
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+import trainers
+
+DAWDLE_S = 0.1
+
+
+def main(hurry: str, children: bool = False) -> None:
+    if children:  # as data loaders and loggers do: in a process group, and even in a session, of their own
+        subprocess.Popen(["sleep", "1000"], process_group=0)
+        subprocess.Popen(["sleep", "1000"], start_new_session=True)
+    generator = torch.Generator().manual_seed(7)
+    inputs = torch.randn(96, 8, generator=generator)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Dropout(0.1), torch.nn.Linear(16, 8))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    loader = DataLoader(TensorDataset(inputs), batch_size=16, shuffle=True)
+    run = trainers.attach(model=model, optimizer=optimizer, loader=loader)
+    for (batch,) in run.batches():
+        loss = (model(batch) - batch).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        run.step(loss)
+        if not Path(hurry).exists():
+            time.sleep(DAWDLE_S)
+    (run.output_dir / "model").mkdir(exist_ok=True)
+    torch.save(model.state_dict(), run.output_dir / "model" / "weights.pt")
+    (run.output_dir / "notes.txt").write_text("trained\n")
+
+
+def raises() -> None:
+    raise ZeroDivisionError("the loss is not a number")
+
+
+def knows_a_secret() -> None:
+    digest = hashlib.sha256(os.environ["E2E_SECRET"].encode()).hexdigest()
+    Path(os.environ["TRADEWIND_OUTPUT_DIR"], "digest").write_text(digest)

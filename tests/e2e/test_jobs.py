@@ -1,0 +1,170 @@
+"""What users hand over, on real processes: programs, scripts, secrets, outputs; and programs that fail."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from orchestrator.errors import SpecError
+from tests.e2e.living import SECRET, STEPS, Reference, Tradewind, until
+from trainers.checkpoint.store import job_folder
+
+pytestmark = pytest.mark.ray
+
+
+@pytest.fixture(scope="module")
+def small_disks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]]:
+    """One with room for a little, one that cannot be written."""
+    full, read_only = tmp_path_factory.mktemp("full"), tmp_path_factory.mktemp("read-only")
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a small disk")
+    mounted = []
+    try:
+        for folder, options in ((full, "size=24k"), (read_only, "ro")):
+            done = subprocess.run(
+                ["mount", "-t", "tmpfs", "-o", options, "none", str(folder)], check=False, capture_output=True
+            )
+            if done.returncode != 0:
+                pytest.skip("this root may not mount")
+            mounted.append(folder)
+        yield full, read_only
+    finally:
+        for folder in mounted:
+            subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.fixture(scope="module")
+def submitted(tradewind: Tradewind, small_disks: tuple[Path, Path]) -> Callable[[str], str]:
+    """The jobs of this module, each submitted a little before it is asked for, so that no test waits for a machine."""
+    full, read_only = small_disks
+
+    def train(**fields: object) -> dict[str, object]:
+        return {"train": {"steps": 1, **fields}, "retries": 0}
+
+    files: dict[str, dict[str, object]] = {
+        "paused": {},
+        "raising": train(entry="tiny:raises") | {"retries": 1},
+        "plain": train(script="plain_script.py", args={"lr": 0.5}) | {"outputs": [{"path": "result.txt"}]},
+        "attached": train(script="attached_script.py", steps=5),
+        "secret": train(entry="tiny:knows_a_secret", secrets=["E2E_SECRET"]),
+        "unset": train(entry="tiny:knows_a_secret", secrets=["E2E_UNSET"]),
+        "full": {"checkpoint": {"to": str(full)}, "retries": 0},
+        "read-only": {"checkpoint": {"to": str(read_only)}, "retries": 0},
+        "cancelled": {},
+    }
+    ids: dict[str, str] = {}
+    names = list(files)
+
+    def submitted(name: str) -> str:
+        for due in names[: names.index(name) + 3]:
+            if due not in ids:
+                ids[due] = tradewind.submit(due, **files[due])
+        return ids[name]
+
+    return submitted
+
+
+def test_a_paused_job_gives_its_machine_back_and_resumes_from_the_newest_checkpoint_that_is_whole(
+    tradewind: Tradewind, submitted: Callable[[str], str], reference: Reference
+) -> None:
+    job = submitted("paused")
+    first = tradewind.training(job)
+    tradewind.command("pause", job)
+    until("the job is paused", lambda: tradewind.job(job).state == "paused" and not tradewind.unsettled(job))
+    assert not tradewind.processes(first)
+    folder = job_folder(tradewind.state / "checkpoints", job)
+    *_, before, newest = sorted(path.stem for path in (folder / "manifests").iterdir())
+    (folder / "manifests" / f"{newest}.json").write_text("{}")
+
+    tradewind.client.resume(job)
+    second = tradewind.training(job, after=first)
+    assert second.start_step == int(before.split("-")[1])
+    assert newest in (tradewind.state / "control-plane.log").read_text(), "nobody was told of the damage"
+    tradewind.finish(job)
+    assert tradewind.losses(job) == reference.losses()
+    assert tradewind.weights_hash(job) == reference.weights_hash()
+
+
+def test_the_outputs_of_a_job_are_fetched(tradewind: Tradewind, submitted: Callable[[str], str]) -> None:
+    tradewind.command("fetch", submitted("paused"), "--to", "here")
+    assert (tradewind.work / "here" / "notes.txt").read_text() == "trained\n"
+    assert (tradewind.work / "here" / "model" / "weights.pt").stat().st_size > 0
+
+
+def test_a_function_that_raises_is_tried_again_then_failed_with_its_traceback_in_the_logs(
+    tradewind: Tradewind, submitted: Callable[[str], str]
+) -> None:
+    job = submitted("raising")
+    waited = tradewind.command("wait", job, code=8)
+    assert "raising failed" in waited.stderr
+    assert [run.end for run in tradewind.runs(job)] == ["failed", "failed"]
+    logs = tradewind.command("logs", job).stdout
+    assert logs.count("ZeroDivisionError: the loss is not a number") == 2
+    assert "in raises" in logs
+
+
+def test_an_unknown_function_is_refused_at_once_with_the_one_that_was_meant(tradewind: Tradewind) -> None:
+    with pytest.raises(SpecError, match=r'tiny.py defines no "mian" \(did you mean "main"\?\)'):
+        tradewind.submit("unknown", train={"entry": "tiny:mian", "steps": 1})
+
+
+def test_a_script_that_knows_nothing_of_tradewind_runs_with_its_arguments(
+    tradewind: Tradewind, submitted: Callable[[str], str]
+) -> None:
+    job = tradewind.ended(submitted("plain"), "finished")
+    assert "arguments: --lr 0.5" in tradewind.command("logs", job.id).stdout
+    tradewind.client.fetch(job.id, tradewind.work / "plain")
+    assert (tradewind.work / "plain" / "result.txt").read_text() == "done by a script\n"
+
+
+def test_a_script_that_attaches_is_trained_for_the_steps_of_the_job_file(
+    tradewind: Tradewind, submitted: Callable[[str], str]
+) -> None:
+    job = tradewind.ended(submitted("attached"), "finished")
+    assert list(tradewind.losses(job.id)) == [1, 2, 3, 4, 5]
+
+
+def test_a_secret_reaches_the_trainer_and_no_file(tradewind: Tradewind, submitted: Callable[[str], str]) -> None:
+    job = tradewind.ended(submitted("secret"), "finished")
+    digest = tradewind.world.output_dir(job.id) / "digest"
+    assert digest.read_text() == hashlib.sha256(SECRET.encode()).hexdigest()
+    # by another process: closing a file of an open SQLite store gives up this process's locks on it
+    folders = [str(tradewind.state), str(tradewind.config.site.temp_dir)]
+    found = subprocess.run(
+        ["grep", "--recursive", "--files-with-matches", "--devices=skip", "--fixed-strings", SECRET, *folders],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert (found.returncode, found.stdout) == (1, "")
+
+
+def test_a_secret_that_is_not_set_fails_the_job_with_the_remedy(
+    tradewind: Tradewind, submitted: Callable[[str], str]
+) -> None:
+    job = tradewind.ended(submitted("unset"), "failed")
+    assert "secret E2E_UNSET is not in the control plane's environment: export it" in tradewind.error(job.id)
+
+
+@pytest.mark.parametrize(("name", "reason"), [("full", "No space left"), ("read-only", "Read-only file system")])
+def test_a_checkpoint_folder_that_cannot_be_written_fails_the_job_and_is_named(
+    tradewind: Tradewind, submitted: Callable[[str], str], small_disks: tuple[Path, Path], name: str, reason: str
+) -> None:
+    job = tradewind.ended(submitted(name), "failed")
+    error = tradewind.error(job.id)
+    assert reason in error
+    assert str(small_disks[name == "read-only"]) in error
+
+
+def test_a_cancelled_job_lets_go_of_its_machine(tradewind: Tradewind, submitted: Callable[[str], str]) -> None:
+    job = submitted("cancelled")
+    run = tradewind.training(job)
+    tradewind.command("cancel", job, "--yes")
+    tradewind.ended(job, "cancelled")
+    assert not tradewind.processes(run)
+    assert tradewind.step(run) < STEPS

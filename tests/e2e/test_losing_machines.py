@@ -1,0 +1,111 @@
+"""Machines that are taken, killed, or lose a part of themselves, while real jobs train on them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pytest
+
+from orchestrator.model import Run
+from tests.e2e.living import STEPS, Reference, Tradewind, alive, named, until
+from trainers.checkpoint.store import require_ownership
+from trainers.errors import FencedError
+
+pytestmark = pytest.mark.ray
+
+NOTICE_MARKET_S = 1200.0  # two seconds at 600 market seconds each
+
+
+@dataclass(frozen=True)
+class Struck:
+    """A job, the run whose machine was struck, and the processes of that machine just before."""
+
+    job: str
+    run: Run
+    processes: Mapping[int, str]
+
+
+@pytest.fixture(scope="module")
+def struck(tradewind: Tradewind) -> dict[str, Struck]:
+    """Four jobs, and an incident each, all at once: they recover side by side."""
+    hurry = str(tradewind.hurry_file("killed"))
+    parents = {"entry": "tiny:main", "steps": STEPS, "args": {"hurry": hurry, "children": True}}
+    jobs = {
+        "killed": tradewind.submit("killed", train=parents),
+        **{name: tradewind.submit(name) for name in ("noticed", "no-raylet", "no-agent")},
+    }
+    runs = {name: tradewind.training(job, steps=15) for name, job in jobs.items()}
+    victims = {name: Struck(jobs[name], run, tradewind.processes(run)) for name, run in runs.items()}
+    os.kill(tradewind.agent(runs["no-agent"]), signal.SIGSTOP)
+    tradewind.cloud.preempt(runs["noticed"].instance_id or "", NOTICE_MARKET_S)
+    os.kill(named(victims["no-raylet"].processes, "raylet/raylet"), signal.SIGKILL)
+    tradewind.cloud.crash(runs["killed"].instance_id or "")
+    return victims
+
+
+def test_a_killed_machine_is_gone_with_every_process_whatever_its_group_or_session(
+    tradewind: Tradewind, struck: dict[str, Struck]
+) -> None:
+    victim = struck["killed"]
+    assert sum("sleep 1000" in command for command in victim.processes.values()) == 2
+    assert named(victim.processes, "ray::RunActor")
+    assert not [command for pid, command in victim.processes.items() if alive(pid)]
+
+
+def test_a_killed_machine_costs_no_checkpoint_that_was_committed(
+    tradewind: Tradewind, struck: dict[str, Struck], reference: Reference
+) -> None:
+    victim = struck["killed"]
+    successor = tradewind.training(victim.job, after=victim.run)
+    last_words = tradewind.progress(victim.run)
+    assert last_words is not None
+    assert last_words.manifest_step > 0
+    assert last_words.manifest_step <= successor.start_step <= last_words.step + 1
+    tradewind.finish(victim.job)
+    assert tradewind.losses(victim.job) == reference.losses()
+
+
+def test_a_preemption_with_notice_repeats_at_most_one_step(
+    tradewind: Tradewind, struck: dict[str, Struck], reference: Reference
+) -> None:
+    victim = struck["noticed"]
+    successor = tradewind.training(victim.job, after=victim.run)
+    assert (tradewind.world.run_dir(victim.run.id) / "control" / "notice.json").exists()
+    assert successor.start_step >= tradewind.step(victim.run) - 1
+    job = tradewind.finish(victim.job)
+    assert sum(run.repeated_steps for run in tradewind.runs(job.id)) <= 1
+    assert tradewind.losses(victim.job) == reference.losses()
+    assert tradewind.weights_hash(job.id) == reference.weights_hash()
+
+
+def test_an_actor_does_not_outlive_its_raylet_and_could_not_commit_if_it_did(
+    tradewind: Tradewind, struck: dict[str, Struck]
+) -> None:
+    victim = struck["no-raylet"]
+    actor = named(victim.processes, "ray::RunActor")
+    until("the agent has ended the actor", lambda: not alive(actor))
+    reached = tradewind.step(victim.run)
+    tradewind.training(victim.job, after=victim.run)
+    assert tradewind.step(victim.run) == reached
+    assert not tradewind.processes(victim.run)
+    with pytest.raises(FencedError):
+        require_ownership(tradewind.state / "checkpoints", victim.job, victim.run.generation)
+    tradewind.finish(victim.job)
+
+
+def test_a_trainer_whose_lease_lapses_stops_by_itself_and_is_replaced(
+    tradewind: Tradewind, struck: dict[str, Struck]
+) -> None:
+    victim = struck["no-agent"]
+    told = until(
+        "the trainer has fenced itself",
+        lambda: (said := tradewind.progress(victim.run)) is not None and said.state == "fenced" and said,
+    )
+    assert told.step < STEPS
+    tradewind.training(victim.job, after=victim.run)
+    assert not [command for pid, command in victim.processes.items() if alive(pid)]
+    tradewind.finish(victim.job)
+    assert tradewind.runs(victim.job)[0].end == "lost"

@@ -1,0 +1,104 @@
+"""The site itself: what it listens on, who may use it, starts that fail, its head killed, all of it shut down."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+from importlib.metadata import requires
+
+import pytest
+
+from orchestrator.engine.site.environment import NAMESPACE, ray_environment
+from tests.e2e.living import Reference, Tradewind, alive, listening, named, until
+
+pytestmark = pytest.mark.ray
+
+LOOPBACK = {"0100007F", "00000000000000000000000001000000", "0000000000000000FFFF00000100007F"}
+
+
+@pytest.fixture(scope="module")
+def job(tradewind: Tradewind) -> str:
+    """One job that goes through everything in this module."""
+    return tradewind.submit("steady")
+
+
+def test_a_raylet_that_does_not_start_is_started_again(tradewind: Tradewind, job: str) -> None:
+    def first_raylet() -> int:
+        runs = [run for run in tradewind.runs(job) if run.instance_id is not None]
+        found = [pid for run in runs for pid, name in tradewind.processes(run).items() if "raylet/raylet" in name]
+        return found[0] if found else 0
+
+    killed = until("the machine starts a raylet", first_raylet)
+    os.kill(killed, signal.SIGKILL)
+    run = tradewind.training(job)
+    assert named(tradewind.processes(run), "raylet/raylet") != killed
+
+
+def test_every_process_of_the_site_listens_on_the_loopback_interface_alone(tradewind: Tradewind, job: str) -> None:
+    run = tradewind.training(job)
+    head = tradewind.site.read_head()
+    assert head is not None
+    pids = {*tradewind.processes(run), *tradewind.session(head.pid), *tradewind.session(tradewind.leader_pid)}
+    found = listening(pids)
+    assert len(found) >= 4  # the head's control store, two raylets, the actor
+    assert {address for address, _ in found} <= LOOPBACK
+
+
+def test_a_driver_without_the_token_of_the_site_is_refused(tradewind: Tradewind, job: str) -> None:
+    head = tradewind.site.read_head()
+    assert head is not None
+    assert stat.S_IMODE(tradewind.site.token_path.stat().st_mode) == 0o600
+    attach = (
+        "import ray\n"
+        f"ray.init({head.gcs_address!r}, namespace={NAMESPACE!r}, log_to_driver=False, _node_ip_address='127.0.0.1')\n"
+        f"ray.get_actor({tradewind.training(job).id!r})"
+    )
+    ours = os.environ | ray_environment(tradewind.site)
+    theirs = {key: value for key, value in ours.items() if key != "RAY_AUTH_TOKEN_PATH"} | {"RAY_AUTH_TOKEN": "0" * 64}
+    processes = [
+        subprocess.Popen([sys.executable, "-c", attach], env=environment, stderr=subprocess.PIPE, text=True)
+        for environment in (ours, theirs)
+    ]
+    (_, _), (_, refusal) = [process.communicate(timeout=60) for process in processes]
+    assert processes[0].returncode == 0
+    assert processes[1].returncode != 0
+    assert "auth" in refusal.lower()
+
+
+def test_the_site_needs_only_the_lean_ray(tradewind: Tradewind) -> None:
+    assert not [name for name in requires("tradewind") or [] if name.startswith("ray[")]
+    head = tradewind.site.read_head()
+    assert head is not None
+    assert not [name for name in tradewind.session(head.pid).values() if "dashboard.py" in name]
+
+
+def test_a_killed_head_is_started_again_and_its_jobs_go_on_from_their_checkpoints(
+    tradewind: Tradewind, job: str
+) -> None:
+    before = tradewind.training(job)
+    head = tradewind.site.read_head()
+    assert head is not None
+    left = tradewind.session(head.pid)
+    os.kill(head.pid, signal.SIGKILL)
+    after = tradewind.training(job, after=before)
+    assert after.start_step > 0
+    assert not [name for pid, name in left.items() if alive(pid)], "the dead head's processes were left behind"
+    assert not tradewind.processes(before)
+
+
+def test_down_leaves_no_process_and_a_job_resumes_after_up(
+    tradewind: Tradewind, job: str, reference: Reference
+) -> None:
+    tradewind.command("down")
+    assert tradewind.job(job).state == "paused"
+    assert tradewind.left_behind() == []
+    assert not tradewind.unsettled(job)
+
+    tradewind.command("up")
+    tradewind.command("resume", job)
+    tradewind.finish(job)
+    assert tradewind.losses(job) == reference.losses()
+    assert tradewind.weights_hash(job) == reference.weights_hash()

@@ -1,0 +1,183 @@
+"""What users ask for, what their code does, and the ceilings that nothing passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from orchestrator.model import Job, Step, Where
+from providers.money import usd
+from tests.sim.harness import CHEAP, DEAR, RESERVE, Installation, check_truth, train_spec
+
+Install = Callable[..., Installation]
+NOT_OVER = [step for step in Step if step not in (Step.DONE, Step.ABORTED)]
+
+
+def at_step(home: Installation, step: Step) -> Job:
+    """A job in the middle of a planned move."""
+    job = home.submit(steps=25)
+    home.until_step(job, 5)
+    home.ask("migrate", job, offer_id=RESERVE.id)
+    home.until(lambda: len(found := home.migrations(job)) > 1 and found[-1].step is step)
+    return job
+
+
+@pytest.mark.parametrize("step", NOT_OVER[1:])
+def test_a_job_can_be_paused_and_resumed_at_every_step_of_a_move(home: Installation, step: Step) -> None:
+    job = at_step(home, step)
+    home.ask("pause", job)
+    home.settle()
+    assert home.job(job).state == "paused"
+    ledger, billed = home.books()
+    assert ledger == billed
+    home.ask("resume", job)
+    home.until_state(job, "finished")
+    home.settle()
+    assert home.job(job).state == "finished"
+    assert all(run.repeated_steps == 0 for run in home.runs(job))
+    check_truth(home)
+
+
+@pytest.mark.parametrize("step", NOT_OVER[1:])
+def test_a_job_can_be_cancelled_at_every_step_of_a_move(home: Installation, step: Step) -> None:
+    job = at_step(home, step)
+    asked = home.ask("cancel", job)
+    home.ask("pause", job)  # changes nothing any more
+    home.settle()
+    assert home.answer(asked) == "cancelling"
+    assert home.job(job).state == "cancelled"
+    check_truth(home)
+
+
+@pytest.mark.parametrize("step", [Step.PROVISION, Step.READY, Step.RESTORE, Step.CUTOVER])
+@pytest.mark.parametrize(("command", "state"), [("pause", "paused"), ("cancel", "cancelled")])
+def test_a_job_can_be_paused_and_cancelled_at_every_step_of_its_first_placement(
+    home: Installation, step: Step, command: str, state: str
+) -> None:
+    job = home.submit(steps=10)
+    if step is not Step.PROVISION:
+        home.until(lambda: bool(found := home.migrations(job)) and found[-1].step is step)
+    home.ask(command, job)
+    home.settle()
+    assert home.job(job).state == state
+    assert not any(instance.alive for instance in home.cloud.instances())
+
+
+def test_a_command_on_a_job_that_has_ended_says_so(home: Installation) -> None:
+    job = home.submit(steps=3)
+    home.settle()
+    for command in ("pause", "resume", "cancel", "migrate"):
+        asked = home.ask(command, job)
+        home.tick()
+        assert home.answer(asked) == "the job is finished"
+    missing = home.ask("apply", job, plan_id="plan_x")
+    home.tick()
+    assert home.answer(missing) == "there is no plan plan_x"
+
+
+def test_code_that_raises_is_tried_again_after_growing_pauses_and_then_failed_with_its_traceback(
+    home: Installation,
+) -> None:
+    job = home.submit(steps=30, retries=2)
+    home.site.raise_at(job.id, 4, 4, 4)
+    home.settle()
+    assert home.job(job).state == "failed"
+    ends = [run.training_to_ms or 0 for run in home.runs(job)]
+    starts = [run.created_at_ms for run in home.runs(job)]
+    pauses = [start - end for start, end in zip(starts[1:], ends, strict=False)]
+    assert pauses[0] >= 2_000
+    assert pauses[1] >= 4_000
+    facts = home.read(lambda tx: tx.job_facts(job.id))
+    assert facts.failures == 3
+    assert "ValueError: a bug at step 4" in (facts.error or "")
+    assert home.events(job, "job.failed")[0].message.endswith("ValueError: a bug at step 4")
+    check_truth(home)
+
+
+def test_code_that_raises_once_finishes_in_the_end(home: Installation) -> None:
+    job = home.submit(steps=20)
+    home.site.raise_at(job.id, 12)
+    home.settle()
+    assert home.job(job).state == "finished"
+    assert home.migrations(job)[1].reason == "retry"
+    check_truth(home)
+
+
+@pytest.mark.parametrize(("command", "state"), [("cancel", "cancelled"), ("pause", "paused")])
+def test_code_that_raises_while_its_job_is_being_ended_does_not_bring_it_back(
+    home: Installation, command: str, state: str
+) -> None:
+    job = home.submit(steps=20)
+    home.until_step(job, 4)
+    home.site.raise_at(job.id, 6)
+    home.clock.advance(5)
+    home.ask(command, job)
+    home.settle()
+    assert home.job(job).state == state
+
+
+def test_a_budget_pauses_the_job_before_it_is_passed(home: Installation) -> None:
+    budget = usd("0.08")  # 288 s of the cheapest machine
+    job = home.submit(steps=500, budget_nano_usd=budget)
+    home.until(lambda: home.books()[1] > 0.9 * budget, stride_s=3.0)
+    home.settle()
+    assert home.job(job).state == "paused"
+    ledger, billed = home.books()
+    assert ledger == billed
+    assert 0.9 * budget < ledger <= budget
+    assert "of its budget" in home.events(job, "job.pausing")[0].message
+
+
+def test_no_more_instances_than_the_rails_allow_and_the_reason_is_said_once(install: Install) -> None:
+    home = install(overrides={"rails.max_instances": 1})
+    first, second = home.submit("first", steps=15), home.submit("second", steps=10)
+    most = 0
+    for _ in range(60):
+        home.tick()
+        most = max(most, sum(instance.alive for instance in home.cloud.instances()))
+    home.settle()
+    assert most == 1
+    assert [home.job(job).state for job in (first, second)] == ["finished", "finished"]
+    said = home.events(second, "job.waits") + home.events(first, "job.waits")
+    assert [event.message.partition(":")[0] for event in said] == ["1 instances are up and rails.max_instances is 1"]
+    assert len(home.migrations(second)) == 1
+    check_truth(home)
+
+
+def test_no_more_money_per_hour_than_the_rails_allow(install: Install) -> None:
+    home = install(overrides={"rails.max_usd_per_hour": 0.5})
+    job = home.submit(steps=10)
+    home.run_for(30)
+    assert home.job(job).state == "queued"
+    assert not home.cloud.bills()
+    assert "rails.max_usd_per_hour is 0.5" in home.events(job, "job.waits")[0].message
+    home.cloud.set_price(CHEAP.id, usd("0.40"))
+    home.settle()
+    assert home.job(job).state == "finished"
+
+
+def test_a_job_that_fits_nowhere_waits_says_why_once_and_starts_when_an_offer_appears(home: Installation) -> None:
+    home.cloud.withdraw(DEAR.id)
+    job = home.submit(steps=10, where=Where(regions=("beta",)), capacity=(DEAR.capacity_type,))
+    home.run_for(60)
+    assert home.job(job).state == "queued"
+    assert len(home.events(job, "job.waits")) == 1
+    home.cloud._listings[DEAR.id].withdrawn = False
+    home.settle()
+    assert home.job(job).state == "finished"
+    check_truth(home)
+
+
+def test_a_missing_secret_is_a_failure_that_names_it(home: Installation) -> None:
+    job = home.submit(retries=0)
+    home.settle()
+    assert home.job(job).state == "finished"
+    spec = replace(job.spec, train=replace(train_spec(), secrets=("WANDB_API_KEY",)), name="secretive")
+    other = replace(job, id="job_secretive", spec=spec)
+    with home.store.write() as tx:
+        tx.add_job(other)
+    home.settle()
+    assert home.job(other).state == "failed"
+    assert "WANDB_API_KEY" in (home.read(lambda tx: tx.job_facts(other.id)).error or "")

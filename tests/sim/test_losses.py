@@ -1,0 +1,171 @@
+"""Machines that go: with notice, without, broken, silent; and clouds that refuse, mumble or forget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from orchestrator.model import Step
+from providers.base import LaunchSpec
+from providers.fake import Fault
+from tests.sim.harness import BRISK, CHEAP, DEAR, RESERVE, Installation, check_truth, lost_at_most
+
+Install = Callable[..., Installation]
+
+
+def test_a_preemption_with_notice_repeats_at_most_one_step(home: Installation) -> None:
+    job = home.submit(steps=40)
+    run = home.until_step(job, 12)
+    home.cloud.preempt(home.machine(run).id, notice_s=30.0)
+    home.settle()
+    first, second = home.runs(job)
+    assert first.end in ("moved", "preempted")
+    assert second.repeated_steps <= 1
+    assert home.migrations(job)[1].reason == "notice"
+    check_truth(home)
+
+
+@pytest.mark.parametrize("how", ["preempt", "crash"])
+def test_a_machine_lost_without_notice_repeats_at_most_one_checkpoint_interval(home: Installation, how: str) -> None:
+    job = home.submit(steps=40)
+    run = home.until_step(job, 13)
+    getattr(home.cloud, how)(home.machine(run).id)
+    home.settle()
+    first, second = home.runs(job)
+    assert first.end == ("preempted" if how == "preempt" else "lost")
+    assert 0 < second.repeated_steps <= lost_at_most(home)
+    assert home.migrations(job)[1].reason == "lost"
+    check_truth(home)
+
+
+def test_a_notice_without_any_other_offer_ends_in_waiting_and_the_job_goes_on_when_there_is_one(
+    home: Installation,
+) -> None:
+    job = home.submit(steps=40)
+    run = home.until_step(job, 12)
+    for offer in (CHEAP, DEAR, RESERVE):
+        home.cloud.set_capacity(offer.id, 0)
+    home.cloud.preempt(home.machine(run).id, notice_s=15.0)
+    home.until_state(job, "queued")
+    home.run_for(60)
+    assert home.job(job).state == "queued"
+    waits = [event.message for event in home.events(job, "job.waits")]
+    assert len(waits) == len({message.partition(";")[0] for message in waits}) <= 2
+    home.cloud.set_capacity(RESERVE.id, None)
+    home.clock.advance(4 * 3600)  # longer than any back-off
+    home.settle()
+    assert home.job(job).state == "finished"
+    assert all(run.repeated_steps <= 1 for run in home.runs(job))
+    check_truth(home)
+
+
+def test_a_refused_launch_goes_to_another_offer_and_is_remembered(home: Installation) -> None:
+    home.cloud.set_capacity(CHEAP.id, 0)
+    job = home.submit()
+    home.settle()
+    assert [(run.offer_id, run.end) for run in home.runs(job)] == [(CHEAP.id, "aborted"), (DEAR.id, "finished")]
+    points = home.read(lambda tx: tx.availability(0, home.clock.now_ms()))
+    assert (CHEAP.id, "refused") in [(point.offer_id, point.kind) for point in points]
+    check_truth(home)
+
+
+@pytest.mark.parametrize("fault", [Fault.LOST_REPLY, Fault.NO_ANSWER, Fault.LATE, Fault.THROTTLED])
+def test_a_launch_without_a_clear_answer_still_makes_exactly_one_machine(home: Installation, fault: Fault) -> None:
+    home.faults.inject("launch", fault, fault)
+    job = home.submit()
+    home.settle()
+    assert home.job(job).state == "finished"
+    assert len(home.cloud.bills()) == 1
+    check_truth(home)
+
+
+def test_a_launch_whose_reply_is_lost_for_ever_is_found_and_ended(home: Installation) -> None:
+    home.faults.inject("launch", *[Fault.LOST_REPLY] * 3)
+    job = home.submit()
+    home.until(lambda: bool(home.cloud.bills()))
+    home.ask("cancel", job)
+    home.until(lambda: bool(home.events(job, "instance.adopted")))
+    home.settle()
+    assert home.job(job).state == "cancelled"
+    check_truth(home)
+
+
+def test_a_provider_that_never_answers_a_launch_is_left_for_another_offer(home: Installation) -> None:
+    home.faults.inject("launch", *[Fault.NO_ANSWER] * 31)
+    job = home.submit()
+    home.settle()
+    assert [run.offer_id for run in home.runs(job)] == [CHEAP.id, DEAR.id]
+    check_truth(home)
+
+
+def test_a_machine_that_belongs_to_no_run_is_ended(home: Installation) -> None:
+    stray = LaunchSpec("stray", CHEAP.id, "", {"tradewind-install": home.store.install_id, "tradewind-run": "run_x"})
+    home.cloud.launch(stray, home.clock.now_ms())
+    foreign = LaunchSpec("foreign", CHEAP.id, "", {"tradewind-install": "somebody else's"})
+    home.cloud.launch(foreign, home.clock.now_ms())
+    home.faults.inject("terminate", Fault.THROTTLED)
+    home.run_for(20)
+    assert [instance.alive for instance in home.cloud.instances()] == [False, True]
+
+
+def test_a_provider_that_does_not_answer_after_a_restart_costs_no_running_job(home: Installation) -> None:
+    job = home.submit(steps=30)
+    home.until_step(job, 5)
+    home.faults.inject("describe", *[Fault.NO_ANSWER] * 10)
+    home.start()
+    home.settle()
+    assert len(home.runs(job)) == 1
+    check_truth(home)
+
+
+def test_a_silent_trainer_is_suspected_and_replaced_only_when_its_lease_is_over(install: Install) -> None:
+    home = install(overrides={"lease_s": 20.0, "suspect_after_s": 5.0})
+    job = home.submit(steps=60)
+    run = home.until_step(job, 7)
+    home.site.mute(run.id)
+    home.until(lambda: bool(home.events(job, "run.suspected")))
+    home.run_for(10)
+    assert home.current(job) is not None
+    home.until(lambda: len(home.runs(job)) == 2)
+    home.settle()
+    assert home.runs(job)[0].end == "lost"
+    assert home.job(job).state == "finished"
+    ledger, billed = home.books()
+    assert ledger == billed
+
+
+def test_a_forgotten_machine_is_gone(install: Install) -> None:
+    home = install(behaviour=replace(BRISK, forget_s=0.0))
+    job = home.submit(steps=30)
+    run = home.until_step(job, 7)
+    home.cloud.crash(home.machine(run).id)
+    home.settle()
+    assert home.job(job).state == "finished"
+    assert not any(instance.alive for instance in home.cloud.instances())
+
+
+def test_a_recovery_does_not_wait_for_the_price_feed(home: Installation) -> None:
+    job = home.submit(steps=60)
+    run = home.until_step(job, 7)
+    home.faults.inject("offers", *[Fault.NO_ANSWER] * 200)
+    home.cloud.crash(home.machine(run).id)
+    home.until(lambda: len(home.runs(job)) == 2 and home.current(job) is not None, limit_s=60)
+    assert home.migrations(job)[-1].step in (Step.RELEASE, Step.DONE)
+
+
+def test_a_second_loss_during_a_price_outage_is_recovered_from_too(home: Installation) -> None:
+    job = home.submit(steps=60)
+    run = home.until_step(job, 7)
+    home.faults.inject("offers", *[Fault.NO_ANSWER] * 120)
+    home.cloud.crash(home.machine(run).id)
+    home.until(lambda: (now := home.current(job)) is not None and now.id != run.id, limit_s=60)
+    second = home.current(job)
+    assert second is not None
+    home.cloud.crash(home.machine(second).id)
+    home.until(lambda: (now := home.current(job)) is not None and now.id != second.id, limit_s=60)
+    home.faults._script.clear()
+    home.settle()
+    assert home.job(job).state == "finished"
+    check_truth(home)

@@ -1,0 +1,201 @@
+"""Planned moves: for a better price, by hand, and everything that can come between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from orchestrator.model import Step
+from providers.fake import Fault
+from providers.money import usd
+from tests.sim.harness import CATALOG, CHEAP, DEAR, RESERVE, Installation, check_truth
+
+Install = Callable[..., Installation]
+STEPS = [step for step in Step if step not in (Step.PROVISION, Step.DONE, Step.ABORTED)]
+
+
+def make_cheaper(home: Installation, offer: str = DEAR.id) -> None:
+    home.cloud.set_price(offer, usd("0.01"))
+
+
+def test_a_cheaper_offer_moves_the_job_once_and_repeats_no_step(home: Installation) -> None:
+    job = home.submit(steps=120)
+    home.until_step(job, 12)
+    make_cheaper(home)
+    home.settle()
+    first, second = home.runs(job)
+    assert (first.offer_id, first.end) == (CHEAP.id, "moved")
+    assert (second.offer_id, second.end) == (DEAR.id, "finished")
+    assert second.repeated_steps == 0
+    assert second.start_step == first.last_step
+    assert [each.reason for each in home.migrations(job)] == ["first placement", "cheaper offer"]
+    check_truth(home)
+
+
+def test_prices_that_swing_do_not_make_a_job_swing_with_them(install: Install) -> None:
+    home = install(overrides={"policy.min_dwell_s": 3600.0})
+    job = home.submit(steps=90)
+    home.until_step(job, 5)
+    for turn in range(4):
+        home.cloud.set_price(DEAR.id, usd("0.10" if turn % 2 else "1.60"))
+        home.run_for(20)
+    home.settle()
+    assert len(home.runs(job)) == 1
+    check_truth(home)
+
+
+def test_a_move_by_hand_goes_where_it_is_told(home: Installation) -> None:
+    job = home.submit(steps=40)
+    home.until_step(job, 5)
+    asked = home.ask("migrate", job, offer_id=RESERVE.id)
+    home.settle()
+    assert home.answer(asked) == f"moving to {RESERVE.id}"
+    assert [(run.offer_id, run.repeated_steps) for run in home.runs(job)] == [(CHEAP.id, 0), (RESERVE.id, 0)]
+    check_truth(home)
+
+
+def test_a_move_by_hand_without_a_name_takes_the_best_other_offer(home: Installation) -> None:
+    job = home.submit(steps=40)
+    home.until_step(job, 5)
+    home.ask("migrate", job)
+    home.settle()
+    assert [run.offer_id for run in home.runs(job)] == [CHEAP.id, DEAR.id]
+
+
+@pytest.mark.parametrize(
+    ("offer", "answer"),
+    [("fake/nowhere", "there is no offer fake/nowhere"), (CHEAP.id, f"it runs on {CHEAP.id} already")],
+)
+def test_a_move_by_hand_to_a_senseless_offer_is_refused(home: Installation, offer: str, answer: str) -> None:
+    job = home.submit(steps=20)
+    home.until_step(job, 3)
+    asked = home.ask("migrate", job, offer_id=offer)
+    home.tick()
+    assert home.answer(asked) == answer
+    assert len(home.runs(job)) == 1
+
+
+def test_a_move_whose_target_is_refused_leaves_the_source_training_and_tries_another(home: Installation) -> None:
+    job = home.submit(steps=150)
+    home.until_step(job, 15)
+    home.cloud.set_capacity(DEAR.id, 0)
+    make_cheaper(home)
+    home.until(lambda: len(home.migrations(job)) == 2 and home.migrations(job)[1].step is Step.ABORTED)
+    assert home.job(job).state == "running"
+    home.cloud.set_price(RESERVE.id, usd("0.02"))
+    home.settle()
+    assert [run.offer_id for run in home.runs(job) if run.end != "aborted"] == [CHEAP.id, RESERVE.id]
+    check_truth(home)
+
+
+@pytest.mark.parametrize(("step", "notice_s"), [*((step, None) for step in STEPS[:-1]), (Step.RESTORE, 30.0)])
+def test_a_target_lost_before_cutover_leaves_the_source_training(
+    home: Installation, step: Step, notice_s: float | None
+) -> None:
+    job = home.submit(steps=40)
+    home.until_step(job, 5)
+    home.ask("migrate", job, offer_id=RESERVE.id)
+    home.until(lambda: home.migrations(job)[-1].step is step)
+    target = home.runs(job)[-1]
+    home.cloud.preempt(home.machine(target).id, notice_s=notice_s)
+    home.until(lambda: home.migrations(job)[-1].step in (Step.ABORTED, Step.DONE))
+    assert home.migrations(job)[1].step is Step.ABORTED
+    assert home.job(job).state == "running"
+    home.settle()
+    assert home.runs(job)[0].end == "finished"
+    check_truth(home)
+
+
+@pytest.mark.parametrize(
+    ("step", "notice_s"),
+    [
+        *((step, None) for step in (Step.PROVISION, *STEPS)),
+        *((step, 10.0) for step in (Step.READY, Step.RESTORE, Step.CUTOVER)),
+    ],
+)
+def test_a_source_lost_during_a_move_makes_it_a_recovery(
+    home: Installation, step: Step, notice_s: float | None
+) -> None:
+    job = home.submit(steps=40)
+    source = home.until_step(job, 5)
+    home.faults.inject("launch", Fault.NO_ANSWER, Fault.NO_ANSWER)
+    home.ask("migrate", job, offer_id=RESERVE.id)
+    home.until(lambda: home.migrations(job)[-1].step is step)
+    home.cloud.preempt(home.machine(source).id, notice_s=notice_s)
+    home.settle()
+    assert home.job(job).state == "finished"
+    assert home.runs(job)[-1].end == "finished"
+    if notice_s is not None:
+        assert all(run.repeated_steps <= 1 for run in home.runs(job))
+    check_truth(home)
+
+
+@pytest.mark.parametrize("step", STEPS[:-1])
+def test_a_job_that_finishes_during_its_move_stays_finished(home: Installation, step: Step) -> None:
+    job = home.submit(steps=12)
+    source = home.until_step(job, 5)
+    home.ask("migrate", job, offer_id=RESERVE.id)
+    home.until(lambda: home.migrations(job)[-1].step is step)
+    home.site.unhold(source.id)
+    home.clock.advance(10)
+    home.settle()
+    assert home.job(job).state == "finished"
+    assert len(home.events(job, "job.finished")) == 1
+    check_truth(home)
+
+
+def test_a_hold_that_expires_lets_the_source_train_on(install: Install) -> None:
+    home = install()
+    job = home.submit(steps=100)
+    source = home.until_step(job, 5)
+    home.ask("migrate", job, offer_id=RESERVE.id)
+    home.until(lambda: home.migrations(job)[-1].step is Step.RESTORE)
+    home.clock.advance(40)  # the control plane is asleep for longer than a hold lasts
+    home.settle()
+    assert home.job(job).state == "finished"
+    assert home.runs(job)[0].last_step > 20
+    assert all(run.repeated_steps == 0 for run in home.runs(job))
+    assert source.id == home.runs(job)[0].id
+    check_truth(home)
+
+
+def test_code_that_fails_on_the_target_only_costs_the_target(home: Installation) -> None:
+    job = home.submit(steps=60, retries=0)
+    home.until_step(job, 5)
+    home.ask("migrate", job, offer_id=RESERVE.id)
+    home.until(lambda: home.migrations(job)[-1].step is Step.VERIFY)
+    trainer = home.site._trainers[home.runs(job)[-1].id]
+    trainer.state, trainer.error = "failed", "Traceback ...\nImportError: not on this machine"
+    home.until(lambda: home.migrations(job)[-1].step is Step.ABORTED)
+    assert home.job(job).state == "running"
+    home.settle()
+    assert home.job(job).state == "finished"
+    check_truth(home)
+
+
+def test_the_daily_decision_is_made_on_the_market_clock(install: Install) -> None:
+    home = install(overrides={"policy.decide_every_s": 100.0})
+    home.submit(steps=30)
+    home.run_for(40)
+    first = home.read(lambda tx: tx.duty("decide"))
+    assert first is not None
+    home.submit(steps=90)
+    home.run_for(70)
+    again = home.read(lambda tx: tx.duty("decide"))
+    assert again is not None
+    assert 100_000 <= again - first < 105_000
+
+
+def test_a_job_with_a_deadline_leaves_spot_when_the_slack_is_used_up(install: Install) -> None:
+    home = install()
+    job = home.submit(steps=60, deadline_s=900.0)
+    home.settle()
+    assert home.job(job).state == "finished"
+    finished = home.events(job, "job.finished")[0]
+    assert "after its deadline" not in finished.message
+    check_truth(home)
+
+
+def test_the_catalog_is_what_these_tests_think(home: Installation) -> None:
+    assert [offer.id for offer in home.cloud.offers()] == [offer.id for offer, _ in CATALOG]

@@ -1,0 +1,207 @@
+"""`standby: warm`: a spare that waits, takes over, is replaced, and is ended with its job; and deaths around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from orchestrator.engine.snapshot import inputs
+from orchestrator.ledger import duty
+from orchestrator.model import Job, Migration, Run, Step
+from tests.sim.harness import DEAR, RESERVE, Installation, check_truth
+
+Install = Callable[..., Installation]
+
+
+def spares(home: Installation, job: Job) -> list[Migration]:
+    return [migration for migration in home.migrations(job) if migration.reason == "standby"]
+
+
+def waiting(home: Installation, job: Job, after: Run | None = None) -> Run:
+    """The spare of a running job (and not the one `after` which it is), once it waits with its libraries loaded."""
+
+    def found() -> list[Migration]:
+        return [
+            spare
+            for spare in spares(home, job)
+            if spare.step is Step.CHECKPOINT and (after is None or spare.target_run_id != after.id)
+        ]
+
+    home.until(lambda: bool(found()))
+    return next(run for run in home.runs(job) if run.id == found()[0].target_run_id)
+
+
+def test_a_spare_waits_in_another_zone_and_is_ended_with_its_job(home: Installation) -> None:
+    job = home.submit(steps=40, standby="warm")
+    spare = waiting(home, job)
+    assert (spare.offer_id, spare.state) == (DEAR.id, "starting")
+    assert home.site.training() == [home.runs(job)[0].id]
+    home.settle()
+    assert [(run.end, run.last_step) for run in home.runs(job)] == [("finished", 40), ("aborted", 0)]
+    assert home.read(lambda tx: sum(entry.amount_nano_usd for entry in tx.entries(run_id=spare.id))) > 0
+    check_truth(home)
+
+
+def test_without_the_wish_there_is_no_spare(home: Installation) -> None:
+    job = home.submit(steps=20)
+    home.settle()
+    assert spares(home, job) == []
+
+
+@pytest.mark.parametrize("how", ["preempt", "crash"])
+def test_a_lost_machine_is_followed_by_the_spare_at_once_and_there_is_another_spare(
+    home: Installation, how: str
+) -> None:
+    job = home.submit(steps=60, standby="warm")
+    spare = waiting(home, job)
+    first = home.until_step(job, 13)
+    launched = len(home.cloud.bills())
+    getattr(home.cloud, how)(home.machine(first).id)
+    home.until(lambda: (run := home.current(job)) is not None and run.id == spare.id, limit_s=12)
+    taken = home.current(job)
+    assert taken is not None
+    assert taken.generation > max(first.generation, spare.generation)
+    recovery = next(each for each in home.migrations(job) if each.reason == "lost")
+    assert (recovery.source_run_id, recovery.target_run_id) == (first.id, spare.id)
+    assert len(home.cloud.bills()) == launched
+    waiting(home, job, after=spare)
+    home.settle()
+    assert home.job(job).state == "finished"
+    check_truth(home)
+
+
+def test_a_notice_moves_the_job_to_the_spare_without_a_repeated_step(home: Installation) -> None:
+    job = home.submit(steps=60, standby="warm")
+    spare = waiting(home, job)
+    first = home.until_step(job, 12)
+    home.cloud.preempt(home.machine(first).id, notice_s=30.0)
+    home.until(lambda: (run := home.current(job)) is not None and run.id == spare.id, limit_s=15)
+    home.settle()
+    run = next(run for run in home.runs(job) if run.id == spare.id)
+    assert run.repeated_steps == 0
+    assert "notice" in [migration.reason for migration in home.migrations(job)]
+    check_truth(home)
+
+
+def test_a_planned_move_goes_past_the_spare_which_then_serves_the_new_run(home: Installation) -> None:
+    job = home.submit(steps=80, standby="warm")
+    spare = waiting(home, job)
+    first = home.until_step(job, 10)
+    asked = home.ask("migrate", job, offer_id=RESERVE.id)
+    home.until(lambda: (run := home.current(job)) is not None and run.id != first.id)
+    assert home.answer(asked) == f"moving to {RESERVE.id}"
+    moved = home.until_step(job, 25)
+    assert (moved.offer_id, waiting(home, job).id) == (RESERVE.id, spare.id)
+    home.cloud.crash(home.machine(moved).id)
+    home.until(lambda: (run := home.current(job)) is not None and run.id == spare.id, limit_s=12)
+    home.settle()
+    assert home.job(job).state == "finished"
+    check_truth(home)
+
+
+def test_a_lost_spare_is_replaced_and_costs_the_run_nothing(home: Installation) -> None:
+    job = home.submit(steps=60, standby="warm")
+    spare = waiting(home, job)
+    home.cloud.crash(home.machine(spare).id)
+    waiting(home, job, after=spare)
+    home.settle()
+    assert home.job(job).state == "finished"
+    assert [run.end for run in home.runs(job)].count("aborted") == len(home.runs(job)) - 1
+    check_truth(home)
+
+
+def test_run_and_spare_lost_together_are_followed_by_a_cold_start(home: Installation) -> None:
+    job = home.submit(steps=60, standby="warm")
+    spare, first = waiting(home, job), home.until_step(job, 12)
+    for lost in (first, spare):
+        home.cloud.crash(home.machine(lost).id)
+    home.settle()
+    assert home.job(job).state == "finished"
+    assert next(run for run in home.runs(job) if run.id == spare.id).training_from_ms is None
+    check_truth(home)
+
+
+def test_a_failure_of_the_jobs_own_code_is_tried_again_on_the_spare(home: Installation) -> None:
+    job = home.submit(steps=60, standby="warm")
+    spare = waiting(home, job)
+    home.site.raise_at(job.id, 20)
+    home.until(lambda: (run := home.current(job)) is not None and run.id == spare.id)
+    assert "retry" in [migration.reason for migration in home.migrations(job)]
+    home.settle()
+    assert home.job(job).state == "finished"
+    check_truth(home)
+
+
+def test_a_paused_job_keeps_no_spare_and_gets_one_again(home: Installation) -> None:
+    job = home.submit(steps=60, standby="warm")
+    spare = waiting(home, job)
+    home.ask("pause", job)
+    home.until_state(job, "paused")
+    home.settle()
+    assert not home.machine(spare).alive
+    home.ask("resume", job)
+    waiting(home, job, after=spare)
+    home.settle()
+    assert home.job(job).state == "finished"
+    check_truth(home)
+
+
+def test_a_cancelled_job_leaves_no_spare(home: Installation) -> None:
+    job = home.submit(steps=60, standby="warm")
+    waiting(home, job)
+    home.ask("cancel", job)
+    home.settle()
+    assert home.job(job).state == "cancelled"
+    check_truth(home)
+
+
+def test_no_room_for_a_spare_is_told_once_and_the_job_trains_on(install: Install) -> None:
+    home = install(overrides={"rails.max_instances": 1})
+    job = home.submit(steps=40, standby="warm")
+    home.settle()
+    assert home.job(job).state == "finished"
+    (told,) = home.events(job, "standby.waits")
+    assert "rails.max_instances" in told.message
+    check_truth(home)
+
+
+def test_a_refused_spare_is_tried_elsewhere_and_ever_more_rarely(home: Installation) -> None:
+    for offer in (DEAR, RESERVE):
+        home.cloud.set_capacity(offer.id, 0)
+    job = home.submit(steps=200, standby="warm")
+    home.settle()
+    assert home.job(job).state == "finished"
+    assert {spare.offer_id for spare in spares(home, job)} >= {DEAR.id, RESERVE.id}
+    assert len(spares(home, job)) < 15
+    check_truth(home)
+
+
+def test_the_time_that_a_spare_waited_is_idle_and_no_start_up(home: Installation) -> None:
+    job = home.submit(steps=90, standby="warm")
+    spare, first = waiting(home, job), home.until_step(job, 50)
+    home.cloud.crash(home.machine(first).id)
+    home.settle()
+    run = next(run for run in home.runs(job) if run.id == spare.id)
+    split = duty(run, home.clock.now_ms())
+    assert run.billed_from_ms is not None
+    assert run.billed_to_ms is not None
+    assert split.total_ms == run.billed_to_ms - run.billed_from_ms
+    assert split.idle_ms > 30_000 > split.provisioning_ms
+    startup = home.read(lambda tx: inputs(tx, home.clock.now_ms(), home.config).market).startup_s
+    assert max(startup) < 15
+
+
+@pytest.mark.parametrize("edge", range(0, 60, 6))
+def test_a_control_plane_that_dies_around_a_spare_leaks_and_loses_nothing(home: Installation, edge: int) -> None:
+    job = home.submit(steps=40, standby="warm")
+    first = home.until_step(job, 3)  # the spare is on its way
+    home.scythe.at = home.scythe.count + 1 + edge // 2
+    spare = waiting(home, job)
+    home.until_step(job, 12)
+    home.cloud.crash(home.machine(first).id)
+    home.scythe.at = home.scythe.count + 1 + edge
+    home.settle()
+    assert home.job(job).state == "finished"
+    assert next(run for run in home.runs(job) if run.id == spare.id).end in ("finished", "aborted", "lost")
+    check_truth(home)

@@ -1,0 +1,84 @@
+"""A report page of recorded history, open in a real browser, in light and dark; what it asked for and said is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Dialog, Page, sync_playwright
+
+from orchestrator.config import load_config
+from orchestrator.engine.world import World
+from orchestrator.services.report import report
+from orchestrator.services.report_html import page
+from orchestrator.services.views import ReportView
+from orchestrator.store import Store
+from providers.clock import VirtualClock
+from providers.fake import FakeCloud, FakeProvider
+from scripts.browser import REMEDY, find
+from tests.unit.services.recorded_history import HOUR_MS, record, submit_job
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+@dataclass
+class Opened:
+    """A page, and what it did while it was open."""
+
+    page: Page
+    view: ReportView
+    asked: list[str] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+
+    def refuse(self, dialog: Dialog) -> None:
+        self.complaints.append(dialog.message)
+        dialog.dismiss()
+
+    def cells(self, caption: str, selector: str) -> list[list[str]]:
+        """The rows of the table of that caption."""
+        table = self.page.locator("table", has=self.page.locator("caption", has_text=caption))
+        return [row.locator("th,td").all_text_contents() for row in table.locator(selector).all()]
+
+
+@pytest.fixture(scope="session")
+def view(tmp_path_factory: pytest.TempPathFactory) -> ReportView:
+    folder = tmp_path_factory.mktemp("web")
+    settings = {"state_dir": str(folder), "providers.enabled": "fake"}
+    config = load_config(settings, environ={}, cwd=folder)
+    clock = VirtualClock(1_700_000_000_000)
+    provider = FakeProvider(clock, cloud=FakeCloud(clock, seed=1))
+    world = World(config, clock, Store.open(config.store_url, clock), {"fake": provider})
+    record(world)
+    submit_job(world, HOSTILE, project=HOSTILE)
+    clock.advance(3 * HOUR_MS / 1000)
+    made = report(world)
+    world.close()
+    return made
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    executable = find()
+    assert executable is not None, f"the page tests need a browser: {REMEDY}"
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+        yield launched
+        launched.close()
+
+
+@pytest.fixture(params=["light", "dark"])
+def opened(request: pytest.FixtureRequest, browser: Browser, view: ReportView, tmp_path: Path) -> Iterator[Opened]:
+    file = tmp_path / "report.html"
+    file.write_text(page(view), encoding="utf-8")
+    context = browser.new_context(color_scheme=request.param, viewport={"width": 1180, "height": 900})
+    context.set_default_timeout(10_000)
+    shown = Opened(context.new_page(), view)
+    shown.page.on("request", lambda asked: shown.asked.append(asked.url))
+    shown.page.on("dialog", shown.refuse)
+    shown.page.on("console", lambda message: shown.complaints.append(message.text))
+    shown.page.on("pageerror", lambda error: shown.complaints.append(str(error)))
+    shown.page.goto(file.as_uri())
+    yield shown
+    context.close()
