@@ -16,7 +16,7 @@ from types import FrameType
 
 from orchestrator.config import Config, load_config
 from orchestrator.engine.checkpoints import FileCatalog
-from orchestrator.engine.context import Context
+from orchestrator.engine.context import Context, Work
 from orchestrator.engine.control import ControlPlane
 from orchestrator.engine.move import waits
 from orchestrator.engine.site.runtime import RayRuntime, site_runtime
@@ -25,7 +25,8 @@ from orchestrator.errors import NotLeaderError, SiteError, StoreError, StoreVers
 from orchestrator.store import Leadership
 
 IDLE_S = 0.25
-BUSY_S = 0.05  # while a migration is under way: its steps wait for nothing but us
+WATCH_S = 0.1  # while machines are up: the loss of one is seen so soon
+BUSY_S = 0.02  # while a migration is under way: its steps wait for nothing but us
 STANDBY_S = 0.3
 RETRY_S = 1.0
 ONCE_LIMIT_S = 600.0
@@ -98,7 +99,7 @@ class Daemon:
                 if idle or time.monotonic() - started > ONCE_LIMIT_S:
                     break
             if not changed:
-                time.sleep(IDLE_S if all(map(waits, ctx.work.migrations)) else BUSY_S)
+                time.sleep(_pause_s(ctx.work))
         self._world.store.resign(leadership)
         self._runtime.close()
         return 0
@@ -120,6 +121,13 @@ class Daemon:
         if message != self._said:
             self._said = message
             _log(message)
+
+
+def _pause_s(work: Work) -> float:
+    """Until the next look at a world in which nothing changed."""
+    if not all(map(waits, work.migrations)):
+        return BUSY_S
+    return WATCH_S if work.runs else IDLE_S
 
 
 def _log(message: str) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from orchestrator.engine import trainer_spec
 from orchestrator.engine.context import Context
 from orchestrator.engine.move import Move, abort, step
 from orchestrator.errors import RailError
@@ -35,6 +36,10 @@ def provision(ctx: Context, move: Move) -> bool:
     provider = ctx.world.providers.get(migration.offer_id.partition("/")[0])
     if provider is None:
         return abort(ctx, move, f"the provider of {migration.offer_id} is no longer enabled")
+    try:
+        trainer_spec.secrets(ctx, job)  # before money is spent on a machine that could not train
+    except trainer_spec.MissingSecret as error:
+        return abort(ctx, move, str(error), failed=True)
     spec = launch_spec(ctx, migration, job)
     try:
         with ctx.write() as tx:  # a writer's view: whoever was deposed in the meantime launches nothing

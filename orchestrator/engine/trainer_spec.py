@@ -14,14 +14,21 @@ class MissingSecret(TradewindError):
     """A secret that the job names is not in the control plane's environment."""
 
 
-def run_spec(ctx: Context, migration: Migration, job: Job) -> RunSpec:
-    """The run that this migration brings up. Raises MissingSecret."""
-    missing = [name for name in job.spec.train.secrets if name not in ctx.environment]
+def secrets(ctx: Context, job: Job) -> dict[str, str]:
+    """The values of the job's secrets. Raises MissingSecret."""
+    names = job.spec.train.secrets
+    missing = [name for name in names if name not in ctx.environment]
     if missing:
         raise MissingSecret(
             f"secret {', '.join(missing)} is not in the control plane's environment: "
             "export it, then `tradewind down --keep-jobs` and `tradewind up`"
         )
+    return {name: ctx.environment[name] for name in names}
+
+
+def run_spec(ctx: Context, migration: Migration, job: Job) -> RunSpec:
+    """The run that this migration brings up. Raises MissingSecret."""
+    values = secrets(ctx, job)
     run_dir = ctx.world.run_dir(migration.target_run_id)
     train = job.spec.train
     spec = TrainerSpec(
@@ -52,7 +59,7 @@ def run_spec(ctx: Context, migration: Migration, job: Job) -> RunSpec:
         job_id=job.id,
         generation=migration.generation,
         trainer=spec.to_json(),
-        secrets={name: ctx.environment[name] for name in train.secrets},
+        secrets=values,
     )
 
 

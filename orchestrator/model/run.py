@@ -28,8 +28,8 @@ RunEnd = Literal[
 class Run:
     """One execution. `start_step` is where it restored, `last_step` the last that it reported.
 
-    All instants are market time. `created_at_ms` is when it was decided that the job goes there; of a spare, when it was
-    taken. `repeated_steps` were done by an earlier run already and lost with it.
+    All instants are market time. `created_at_ms` is when it was decided that the job goes there; of a spare, when it
+    was taken. `repeated_steps` were done by an earlier run already and lost with it.
     """
 
     id: str

@@ -11,16 +11,17 @@ import hashlib
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from orchestrator.model import CHEAPEST, FASTEST, TERMINAL, Job, JobSpec, Objective, Step, TrainSpec
+from orchestrator.model import CHEAPEST, FASTEST, Job, JobSpec, Objective, Step, TrainSpec
 from orchestrator.sim.installation import Installation
-from orchestrator.sim.mortality import EDGES
+from orchestrator.sim.mortality import EDGES, Killed
 from orchestrator.sim.site import Pace
 from orchestrator.sim.slate import Slate
 from orchestrator.sim.truth import findings
-from orchestrator.store import Store
+from orchestrator.store import Tx
 from providers.fake import Behaviour, Fault, Faults
 from providers.hardware import GIB
 from providers.instance import Instance, InstanceState
@@ -36,10 +37,11 @@ CATALOG = tuple(
         ("beta", CapacityType.ON_DEMAND, "3.10"),
     )
 )
-CHAOS_S = 180.0
+CHAOS_S = 120.0
 SETTLE_S = 3000.0
-PATIENCE_S = 20.0  # a death that finds no edge of its kind by then is drawn anew
-DEATHS = 16
+PATIENCE_S = 12.0  # a death that finds no edge of the kind that the seed leans to by then is drawn anew,
+SHORT_PATIENCE_S = 4.0  # one of any other kind sooner
+DEATHS = 20
 CALLS = ("launch", "terminate", "describe", "list_owned", "offers", "price_history")
 
 
@@ -106,7 +108,6 @@ class History:
         )
         self._deaths_left = DEATHS
         self._armed_s = 0.0
-        self._armed_at = ""
         self._jobs: list[Job] = []
         self._resumed: set[str] = set()
         self._later: list[tuple[float, Callable[[], None]]] = []
@@ -114,17 +115,17 @@ class History:
     def play(self, *, story: bool = False) -> Outcome:
         """From the first job to the last machine's end."""
         home, rng = self.home, self._random
-        for number in range(rng.randint(2, 4)):
-            self._at(rng.uniform(0, 30) * number, self._submit)
+        for number in range(rng.randint(3, 6)):
+            self._at(rng.uniform(0, 15) * number, self._submit)
         self._next_s = 4.0
         while self._now_s < CHAOS_S:
             self._pass()
             if self._now_s >= self._next_s:
-                self._next_s = self._now_s + rng.expovariate(1 / 4.0)
+                self._next_s = self._now_s + rng.expovariate(1 / 2.5)
                 self._something()
         self._make_peace()
         end_s = self._now_s + SETTLE_S
-        while not (home.settled and not self._later and not home.read(lambda tx: tx.open_commands())):
+        while self._later or self._asked or not home.settled or self._unfinished:
             if self._now_s > end_s:
                 break
             self._pass()
@@ -136,6 +137,14 @@ class History:
     def _now_s(self) -> float:
         return self.home.clock.monotonic_s()
 
+    @property
+    def _asked(self) -> bool:
+        return bool(self.home.read(lambda tx: len(tx.open_commands())))
+
+    @property
+    def _unfinished(self) -> bool:
+        return any(job.state == "paused" for job in self.home.read(lambda tx: tx.jobs()))
+
     def _at(self, in_s: float, what: Callable[[], None]) -> None:
         self._later.append((self._now_s + in_s, what))
 
@@ -146,9 +155,9 @@ class History:
         for each in due:
             self._later.remove(each)
             each[1]()
-        if self._deaths_left > 0 and (scythe.at is None and scythe.when is None or self._now_s > self._armed_s):
-            self._arm()
         before = scythe.deaths.total()
+        if self._deaths_left > 0 and ((scythe.at is None and scythe.when is None) or self._now_s > self._armed_s):
+            self._arm()
         down_s = rng.choice((0.0, 0.0, 0.0, 1.0, 5.0, 45.0))
         stride_s = rng.uniform(0.05, 0.8)
         if not self.home.tick(0.0, down_s):
@@ -167,24 +176,38 @@ class History:
         if draw < 0.2:
             scythe.at = int(rng.expovariate(1 / 25)) + 1
         else:
-            edge = self._edge if draw < 0.65 else rng.choice(EDGES)
+            edge = self._edge if draw < 0.75 else rng.choice(EDGES)
             scythe.when = lambda name: name == edge
-        self._armed_s = self._now_s + PATIENCE_S
+            if edge.endswith("campaign"):
+                self.home.start()  # nobody campaigns but who is new
+        self._armed_s = self._now_s + (PATIENCE_S if 0.2 <= draw < 0.75 else SHORT_PATIENCE_S)
 
     # -- what happens -------------------------------------------------------------------------------------------------
     def _something(self) -> None:
         rng = self._random
+        wanted = {
+            "adopt": self._lose_a_launch,
+            "resolve": self._lose_a_launch,
+            "stop": self._pause,
+            "event": self._mute,
+            "sign": self._break_a_target,
+            "abort": self._break_a_target,
+            "unhold": self._break_a_target,
+        }.get(self._edge.split(" ", 1)[1])  # what leads to the edge that this seed leans to
+        if wanted is not None and rng.random() < 0.3:
+            wanted()
+            return
         (what,) = rng.choices(
             (
                 self._migrate, self._reprice, self._preempt, self._crash, self._pause, self._cancel, self._dry,
-                self._mute, self._lose_a_launch, self._slip, self._deafen,
+                self._mute, self._lose_a_launch, self._slip, self._deafen, self._break_a_target,
             ),
-            (30, 14, 14, 5, 6, 1, 6, 2, 8, 5, 5),
+            (30, 14, 14, 5, 6, 1, 6, 2, 8, 5, 5, 4),
         )  # fmt: skip
         what()
 
     def _submit(self) -> None:
-        """By a process of its own, which may die, too: its user looks whether the job is there and asks again if not."""
+        """What a user wants trained; perhaps its code raises."""
         rng, home = self._random, self.home
         train = TrainSpec(
             entry="train:main",
@@ -193,7 +216,7 @@ class History:
             workdir="/",
             env={},
             secrets=(),
-            steps=rng.choice((40, 90, 150)),
+            steps=rng.choice((30, 60, 100)),
             epochs=None,
         )
         spec = JobSpec(
@@ -201,16 +224,27 @@ class History:
             train,
             objective=rng.choice((CHEAPEST, CHEAPEST, FASTEST, Objective(0.5, 0.5))),
             deadline_s=rng.choice((None, None, 120.0, 900.0)),
-            budget_nano_usd=rng.choice((None, None, None, usd("0.12"))),
+            budget_nano_usd=rng.choice((None, None, None, usd("0.08"))),
             capacity=rng.choice(((CapacityType.SPOT, CapacityType.ON_DEMAND), (CapacityType.SPOT,))),
             retries=2,
         )
         job = home.new_job(spec)
-        with Store.write(home.store) as tx:
-            tx.add_job(job)
+        self._by_a_user(lambda tx: tx.add_job(job), lambda tx: any(each.id == job.id for each in tx.jobs()))
         self._jobs.append(job)
         if rng.random() < 0.15:
             home.site.raise_at(job.id, *sorted(rng.sample(range(5, 90), rng.choice((1, 1, 3)))))
+
+    def _ask(self, kind: str, job: Job, **args: str) -> None:
+        asked = self.home.read(lambda tx: len(tx.open_commands()))
+        self._by_a_user(
+            lambda tx: tx.add_command(kind, job.id, args, "user:me"), lambda tx: len(tx.open_commands()) > asked
+        )
+
+    def _by_a_user(self, change: Callable[[Tx], object], made: Callable[[Tx], bool]) -> None:
+        """By a process of its own, which may die, too: then its user looks what is there, and asks again if need be."""
+        while not self.home.read(made):
+            with suppress(Killed), self.home.store.write() as tx:
+                change(tx)
 
     def _a_job(self, *states: str) -> Job | None:
         jobs = [job for job in self.home.read(lambda tx: tx.jobs()) if job.state in states]
@@ -226,9 +260,9 @@ class History:
     def _migrate(self) -> None:
         if (job := self._a_job("running")) is not None:
             if self._random.random() < 0.8:
-                self.home.ask("migrate", job, offer_id=self._an_offer())
+                self._ask("migrate", job, offer_id=self._an_offer())
             else:
-                self.home.ask("migrate", job)
+                self._ask("migrate", job)
 
     def _reprice(self) -> None:
         self.home.cloud.set_price(self._an_offer(), usd(f"{self._random.uniform(0.2, 4.0):.3f}"))
@@ -243,15 +277,12 @@ class History:
 
     def _pause(self) -> None:
         if (job := self._a_job("running", "starting", "migrating", "queued")) is not None:
-            self.home.ask("pause", job)
-            self._at(self._random.uniform(1, 25), lambda: self._ask_again("resume", job))
+            self._ask("pause", job)
+            self._at(self._random.uniform(1, 25), lambda: self._ask("resume", job))
 
     def _cancel(self) -> None:
         if (job := self._a_job("running", "starting", "migrating", "queued", "paused")) is not None:
-            self.home.ask("cancel", job)
-
-    def _ask_again(self, kind: str, job: Job) -> None:
-        self.home.ask(kind, job)
+            self._ask("cancel", job)
 
     def _dry(self) -> None:
         offer = self._an_offer()
@@ -263,19 +294,31 @@ class History:
             self.home.site.mute(self._random.choice(training))
 
     def _lose_a_launch(self) -> None:
-        """The answers to the next launches are lost; perhaps their job is stopped, and the machines go by themselves."""
+        """The answers to the next launches are lost; perhaps their job is stopped, and their machines break."""
         rng, home = self._random, self.home
-        home.faults.inject("launch", *[rng.choice((Fault.LOST_REPLY, Fault.LATE))] * rng.randint(1, 6))
+        leans = self._edge.endswith("resolve")
+        fault = Fault.NO_ANSWER if leans else rng.choice((Fault.LOST_REPLY, Fault.LATE, Fault.NO_ANSWER))
+        home.faults.inject("launch", *[fault] * rng.randint(1, 6))
         job = self._a_job("running", "queued")
         if job is None:
             return
+        offer = self._an_offer()
         if job.state == "running":
-            home.ask("migrate", job, offer_id=self._an_offer())
-        if rng.random() < 0.6:
-            self._at(rng.uniform(0.5, 3), lambda: self._ask_again("pause", job))
-            self._at(rng.uniform(4, 20), lambda: self._ask_again("resume", job))
+            self._ask("migrate", job, offer_id=offer)
+        if fault is Fault.NO_ANSWER:
+            home.cloud.set_capacity(offer, 0)
+            self._at(rng.uniform(8, 20), lambda: home.cloud.set_capacity(offer, None))
+        if leans or rng.random() < 0.6:
+            self._at(rng.uniform(0.5, 3), lambda: self._ask("pause", job))
+            self._at(rng.uniform(4, 20), lambda: self._ask("resume", job))
         if rng.random() < 0.5:
             self._at(rng.uniform(1, 5), self._break_what_is_unknown)
+
+    def _break_a_target(self) -> None:
+        """A machine that was rented, and on which nothing trains yet."""
+        new = [run for run in self.home.read(lambda tx: tx.runs(live=True)) if run.training_from_ms is None]
+        if rented := [run.instance_id for run in new if run.instance_id is not None]:
+            self.home.cloud.crash(self._random.choice(rented))
 
     def _break_what_is_unknown(self) -> None:
         known = {run.instance_id for run in self.home.read(lambda tx: tx.runs())}
@@ -306,14 +349,14 @@ class History:
 
     def _let_go(self) -> None:
         """Users resume what they paused, and cancel what cannot go on: without budget, or for want of patience."""
-        if self._later or self.home.read(lambda tx: tx.open_commands()):
+        if self._later or self._asked:
             return
         for job in self.home.read(lambda tx: tx.jobs(states=("paused", "queued"))):
             if job.state == "paused" and job.id not in self._resumed:
                 self._resumed.add(job.id)
-                self.home.ask("resume", job)
+                self._ask("resume", job)
             elif job.state == "paused" or self._now_s > CHAOS_S + SETTLE_S / 2:
-                self.home.ask("cancel", job)
+                self._ask("cancel", job)
 
     def _outcome(self, story: bool) -> Outcome:
         home = self.home

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any, Unpack
 
 from orchestrator.engine.checkpoints import CheckpointCatalog
@@ -19,10 +20,10 @@ from orchestrator.store import JobFactFields, Leadership, MigrationFields, RunFi
 from providers.base import LaunchSpec
 from providers.fake import FakeProvider
 
-STEPS = tuple(f"step {a}>{b}" for a, b in zip(STEP_ORDER, STEP_ORDER[1:], strict=False))
+STEPS = tuple(f"step {a}>{b}" for a, b in pairwise(STEP_ORDER))
 WRITES = (  # what a transaction is called: the first of these that it does
     *STEPS, "abort", "attempt", "command", "intent", "settle", "adopt", "resolve", "end of run", "accrue", "collect",
-    "duty", "progress", "submit", "job", "sign", "event",
+    "duty", "progress", "submit", "ask", "job", "sign", "event",
 )  # fmt: skip
 CALLS = ("launch", "terminate", "prepare", "start", "hold", "unhold", "stop", "kill", "fence")
 KINDS = (*WRITES, "beat", "campaign", *CALLS)
@@ -109,6 +110,10 @@ class _Witness(Tx):
     def add_job(self, new: Job) -> None:
         super().add_job(new)
         self.done.add("submit")
+
+    def add_command(self, *args: Any, **fields: Any) -> str:
+        self.done.add("ask")
+        return super().add_command(*args, **fields)
 
     def set_job_state(self, job_id: str, state: JobState, **fields: Any) -> bool:
         self.done.add("job")

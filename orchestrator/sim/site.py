@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from orchestrator.engine.runtime import RunReport, RunSpec, TrainerState
 from orchestrator.sim.catalog import SimCatalog, name_of, step_of

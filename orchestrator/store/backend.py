@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -80,13 +79,13 @@ def transaction(backend: Backend, *, writes: bool) -> Iterator[Connection]:
     """
     incarnation = backend.incarnation
     committing = False
+    engine = backend.writing if writes else backend.reading
     try:
-        engine = backend.writing if writes else backend.reading
         with engine.connect() as connection, connection.begin() as begun:
             yield connection
             committing = writes
             begun.commit()
-    except (DBAPIError, sqlite3.Error) as error:
+    except (DBAPIError, engine.dialect.loaded_dbapi.Error) as error:
         if spoils(error):
             backend.discard()
         raise explain(error, backend.place, committing=committing) from error

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
+from typing import Any
 
-from sqlalchemy import Connection, Engine, MetaData, Table, column, delete, func, insert, select, table
+from sqlalchemy import Connection, Engine, MetaData, Result, Table, column, delete, func, insert, select, table, text
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 
@@ -32,10 +33,14 @@ def copy_into(source: Connection, target: Connection, place: str) -> None:
         if target.execute(select(twin).limit(1)).first() is not None:
             target.execute(delete(twin))  # rows that came with the table
         rows = source.execute(select(each), execution_options={"yield_per": _ROWS})
-        for batch in rows.mappings().partitions():
-            target.execute(insert(twin), [dict(row) for row in batch])
         if target.dialect.name == "postgresql":
+            _stream(rows, target, twin)
             _count_on(target, twin)
+        else:
+            for batch in rows.mappings().partitions():
+                target.execute(insert(twin), [dict(row) for row in batch])
+    if target.dialect.name == "postgresql":
+        target.execute(text("ANALYZE"))
 
 
 def copy_to_file(source: Engine, path: Path, place: str) -> None:
@@ -56,6 +61,15 @@ def _tables(connection: Connection) -> dict[str, Table]:
     found = MetaData()
     found.reflect(connection)
     return {each.name: each for each in found.sorted_tables if each.name != VERSION_TABLE}
+
+
+def _stream(rows: Result[Any], target: Connection, twin: Table) -> None:
+    """Postgres takes a stream of rows ten times as fast as rows one by one."""
+    names = ", ".join(f'"{name}"' for name in rows.keys())  # noqa: SIM118 - a Result is no mapping
+    raw: Any = target.connection.driver_connection
+    with raw.cursor() as cursor, cursor.copy(f'COPY "{twin.name}" ({names}) FROM STDIN') as stream:
+        for row in rows:
+            stream.write_row(row)
 
 
 def _count_on(target: Connection, twin: Table) -> None:

@@ -75,8 +75,8 @@ _POSTGRES: dict[str, _Fault] = {  # SQLSTATE, or its class
 }
 
 
-def explain(error: DBAPIError | sqlite3.Error, place: str, *, committing: bool = False) -> StoreError:
-    """The error of a driver in our words; `place` names the store without its password.
+def explain(error: Exception, place: str, *, committing: bool = False) -> StoreError:
+    """The error of a driver, or SQLAlchemy's around it, in our words; `place` names the store without its password.
 
     A connection that is lost while `committing` leaves open whether the server still heard of it.
     """
@@ -86,12 +86,12 @@ def explain(error: DBAPIError | sqlite3.Error, place: str, *, committing: bool =
     return StoreError(f"the store {place} {fault.what}: {str(_cause(error)).strip()}", hint=fault.remedy)
 
 
-def spoils(error: DBAPIError | sqlite3.Error) -> bool:
+def spoils(error: Exception) -> bool:
     """Whether open connections may have to do with the error (one opened on a read-only file stays read-only)."""
     return not _fault(error).sound
 
 
-def _fault(error: DBAPIError | sqlite3.Error) -> _Fault:
+def _fault(error: Exception) -> _Fault:
     cause = _cause(error)
     code = getattr(cause, "sqlite_errorcode", None)
     if code is not None:
@@ -102,5 +102,5 @@ def _fault(error: DBAPIError | sqlite3.Error) -> _Fault:
     return _POSTGRES.get(state) or _POSTGRES.get(state[:2]) or _UNKNOWN
 
 
-def _cause(error: DBAPIError | sqlite3.Error) -> BaseException | None:
+def _cause(error: Exception) -> BaseException | None:
     return error.orig if isinstance(error, DBAPIError) else error

@@ -41,6 +41,8 @@ def file_to_be(path: Path) -> Iterator[Path]:
     """A name to write to, which becomes `path` when the block is done. Raises StoreError, also when `path` exists."""
     if path.exists():
         raise StoreError(f"{path} exists", hint="name a new file for the backup")
+    if not path.parent.is_dir():
+        raise StoreError(f"the backup {path} cannot be written: no such folder", hint="name a file in another folder")
     unfinished = beside(path, f".{os.getpid()}.part")
     try:
         yield unfinished

@@ -23,12 +23,21 @@ HANG_S = 45.0
 
 
 class Pulse:
-    """Calls `beat` every PULSE_S between `start` and `stop`, unless `lives` has not been called for HANG_S."""
+    """Calls `beat` every `every_s` between `start` and `stop`, unless `lives` has not been called for `hang_s`."""
 
-    def __init__(self, beat: Callable[[], None], *, hang_s: float = HANG_S) -> None:
+    def __init__(
+        self,
+        beat: Callable[[], None],
+        *,
+        every_s: float = PULSE_S,
+        hang_s: float = HANG_S,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._beat = beat
+        self._every_s = every_s
         self._hang_s = hang_s
-        self._lived_s = time.monotonic()
+        self._monotonic = monotonic
+        self._lived_s = monotonic()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tradewind-pulse", daemon=True)
 
@@ -37,7 +46,7 @@ class Pulse:
 
     def lives(self) -> None:
         """The leader's own thread gets on."""
-        self._lived_s = time.monotonic()
+        self._lived_s = self._monotonic()
 
     def stop(self) -> None:
         """Returns when the thread has ended."""
@@ -45,8 +54,8 @@ class Pulse:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._stopped.wait(PULSE_S):
-            if time.monotonic() - self._lived_s > self._hang_s:
+        while not self._stopped.wait(self._every_s):
+            if self._monotonic() - self._lived_s > self._hang_s:
                 continue  # it may come back to life, if nobody has taken its place by then
             try:
                 self._beat()

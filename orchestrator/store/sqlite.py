@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 from urllib.parse import quote
@@ -41,8 +40,10 @@ class SqliteBackend:
         _require_file(self.path, create=create)
         self._identity = identity(self.path)
         self._anchor: sqlite3.Connection | None = None  # to the file that was opened, whatever is in its place now
-        self.reading: Engine = _engine(self._connect_to_read, _begin)
-        self.writing: Engine = _engine(self.connect, _begin_immediate)
+        engine = create_engine("sqlite+pysqlite://", creator=self.connect, poolclass=QueuePool, max_overflow=-1)
+        event.listen(engine, "begin", _begin)
+        self.reading: Engine = engine
+        self.writing: Engine = engine.execution_options(writes=True)
 
     def connect(self) -> sqlite3.Connection:
         """A connection outside the pools, in autocommit. Raises sqlite3.Error."""
@@ -54,20 +55,23 @@ class SqliteBackend:
             check_same_thread=False,
             cached_statements=256,
         )
-        connection.execute("PRAGMA foreign_keys = ON")
-        connection.execute("PRAGMA synchronous = NORMAL")
-        return connection
-
-    def _connect_to_read(self) -> sqlite3.Connection:
-        connection = self.connect()
-        connection.execute("PRAGMA query_only = ON")
+        try:
+            connection.execute("PRAGMA foreign_keys = ON")
+            connection.execute("PRAGMA synchronous = NORMAL")
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     def settle(self) -> None:
         """Turn on WAL (kept in the file). Called once the file is known to be ours. Raises StoreError."""
         try:
             anchor = self.connect()
-            (mode,) = anchor.execute("PRAGMA journal_mode = WAL").fetchone()
+            try:
+                (mode,) = anchor.execute("PRAGMA journal_mode = WAL").fetchone()
+            except BaseException:
+                anchor.close()
+                raise
         except sqlite3.Error as error:
             raise explain(error, self.place) from error
         if mode != "wal":
@@ -100,8 +104,7 @@ class SqliteBackend:
                 self._anchor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def discard(self) -> None:
-        self.reading.dispose()
-        self.writing.dispose()
+        self.reading.dispose()  # the pool is that of `writing`, too
 
     def backup(self, path: Path) -> None:
         """Write a consistent copy to `path`, which must not exist. Raises StoreError."""
@@ -122,25 +125,13 @@ class SqliteBackend:
             self._anchor = None
 
 
-def _engine(connect: Callable[[], sqlite3.Connection], begin: Callable[[Connection], None]) -> Engine:
-    engine = create_engine("sqlite+pysqlite://", creator=connect, poolclass=QueuePool, max_overflow=-1)
-    event.listen(engine, "begin", begin)
-    return engine
-
-
 def _begin(connection: Connection) -> None:
-    _execute(connection, "BEGIN")
-
-
-def _begin_immediate(connection: Connection) -> None:
-    _execute(connection, "BEGIN IMMEDIATE")
-
-
-def _execute(connection: Connection, statement: str) -> None:
-    """Past SQLAlchemy, which takes ten times as long for a statement that has nothing to say to it."""
+    """Past SQLAlchemy, which takes ten times as long for statements that have nothing to say to it."""
+    writes = connection.get_execution_options().get("writes", False)
     raw = connection.connection.driver_connection
     assert isinstance(raw, sqlite3.Connection)
-    raw.execute(statement)
+    raw.execute(f"PRAGMA query_only = {'OFF' if writes else 'ON'}")
+    raw.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
 def seconds(url: URL, default: float) -> float:

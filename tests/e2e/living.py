@@ -29,8 +29,8 @@ from trainers.spec import TrainerSpec
 
 PROGRAMS = Path(__file__).parent / "programs"
 MAIN = (sys.executable, "-c", "from orchestrator.cli import main; main()")
-STEPS = 600
-PATIENCE_S = 60.0
+STEPS = 400
+PATIENCE_S = 100.0
 POLL_S = 0.1
 SECRET = "correct-horse-battery-staple-4711"
 

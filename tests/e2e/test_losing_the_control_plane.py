@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from orchestrator.model import Step
-from tests.e2e.living import PROGRAMS, Reference, Tradewind, alive, until
+from tests.e2e.living import PATIENCE_S, PROGRAMS, Reference, Tradewind, alive, until
 
 pytestmark = pytest.mark.ray
 
@@ -77,7 +77,7 @@ def test_a_planned_move_survives_kill_9_of_the_control_plane(
     tradewind.end_control_plane()
     doomed = tradewind.start_control_plane(str(PROGRAMS / "doomed_control_plane.py"), *doom)
     tradewind.client.migrate(job, tradewind.other_offer(source))
-    assert doomed.wait(timeout=60) == -signal.SIGKILL, f"it was not killed at {doom}"
+    assert doomed.wait(timeout=PATIENCE_S) == -signal.SIGKILL, f"it was not killed at {doom}"
 
     tradewind.command("up")
     target = tradewind.training(job, after=source)

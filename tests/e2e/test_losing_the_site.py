@@ -11,7 +11,7 @@ from importlib.metadata import requires
 
 import pytest
 
-from orchestrator.engine.site.environment import NAMESPACE, ray_environment
+from orchestrator.engine.site.environment import ray_environment
 from tests.e2e.living import Reference, Tradewind, alive, listening, named, until
 
 pytestmark = pytest.mark.ray
@@ -35,6 +35,7 @@ def test_a_raylet_that_does_not_start_is_started_again(tradewind: Tradewind, job
     os.kill(killed, signal.SIGKILL)
     run = tradewind.training(job)
     assert named(tradewind.processes(run), "raylet/raylet") != killed
+    assert [each.id for each in tradewind.runs(job)] == [run.id], "another machine had to be rented"
 
 
 def test_every_process_of_the_site_listens_on_the_loopback_interface_alone(tradewind: Tradewind, job: str) -> None:
@@ -47,14 +48,13 @@ def test_every_process_of_the_site_listens_on_the_loopback_interface_alone(trade
     assert {address for address, _ in found} <= LOOPBACK
 
 
-def test_a_driver_without_the_token_of_the_site_is_refused(tradewind: Tradewind, job: str) -> None:
+def test_a_driver_without_the_token_of_the_site_is_refused(tradewind: Tradewind) -> None:
     head = tradewind.site.read_head()
     assert head is not None
     assert stat.S_IMODE(tradewind.site.token_path.stat().st_mode) == 0o600
-    attach = (
-        "import ray\n"
-        f"ray.init({head.gcs_address!r}, namespace={NAMESPACE!r}, log_to_driver=False, _node_ip_address='127.0.0.1')\n"
-        f"ray.get_actor({tradewind.training(job).id!r})"
+    attach = (  # the first that a driver does; `ray.init` would go on trying for 20 s
+        "from ray._raylet import GcsClient\n"
+        f"GcsClient(address={head.gcs_address!r}).internal_kv_exists(b'key', namespace=b'tradewind', timeout=20)"
     )
     ours = os.environ | ray_environment(tradewind.site)
     theirs = {key: value for key, value in ours.items() if key != "RAY_AUTH_TOKEN_PATH"} | {"RAY_AUTH_TOKEN": "0" * 64}
@@ -87,6 +87,7 @@ def test_a_killed_head_is_started_again_and_its_jobs_go_on_from_their_checkpoint
     assert after.start_step > 0
     assert not [name for pid, name in left.items() if alive(pid)], "the dead head's processes were left behind"
     assert not tradewind.processes(before)
+    assert len(tradewind.events(job, "site.unavailable")) <= 1, "an outage is told of once"
 
 
 def test_down_leaves_no_process_and_a_job_resumes_after_up(

@@ -1,4 +1,4 @@
-"""An installation in virtual time (orchestrator.sim) as tests want it: three offers, a brisk cloud, one-second steps."""
+"""An installation in virtual time (orchestrator.sim) as tests want it: three offers, a brisk cloud."""
 
 from __future__ import annotations
 

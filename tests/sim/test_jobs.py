@@ -118,6 +118,14 @@ def test_code_that_raises_while_its_job_is_being_ended_does_not_bring_it_back(
     assert home.job(job).state == state
 
 
+def test_the_control_plane_forgets_what_it_need_not_remember(home: Installation) -> None:
+    for _ in range(4):
+        home.submit(steps=8)
+        home.settle()
+    home.run_for(70)
+    assert [key for key in home.plane._ctx.pacing if "/" in key] == []
+
+
 def test_a_budget_pauses_the_job_before_it_is_passed(home: Installation) -> None:
     budget = usd("0.08")  # 288 s of the cheapest machine
     job = home.submit(steps=500, budget_nano_usd=budget)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -92,6 +93,55 @@ def test_a_launch_whose_reply_is_lost_for_ever_is_found_and_ended(home: Installa
     check_truth(home)
 
 
+@pytest.mark.parametrize("dies", [True, False])
+def test_a_machine_of_an_unanswered_launch_is_booked_even_if_no_list_ever_mentioned_it(
+    install: Install, dies: bool
+) -> None:
+    home = install(behaviour=replace(BRISK, listing_lag_s=60.0))
+    home.faults.inject("launch", *[Fault.LOST_REPLY] * 6)
+    job = home.submit()
+    home.until(lambda: bool(home.cloud.bills()))
+    home.ask("cancel", job)
+    home.run_for(4)
+    (machine,) = home.cloud.instances()
+    if dies:
+        home.cloud.crash(machine.id)
+    home.settle()
+    assert home.job(job).state == "cancelled"
+    assert home.books()[0] > 0
+    assert [(run.end, run.state, run.instance_id) for run in home.runs(job)] == [("aborted", "ended", machine.id)]
+    check_truth(home)
+
+
+def test_a_launch_that_is_given_up_and_then_refused_leaves_nothing_to_find_out(home: Installation) -> None:
+    home.faults.inject("launch", *[Fault.NO_ANSWER] * 2)
+    job = home.submit()
+    home.until(lambda: bool(home.migrations(job)))
+    home.ask("cancel", job)
+    for offer in (CHEAP, DEAR, RESERVE):
+        home.cloud.set_capacity(offer.id, 0)
+    home.settle()
+    assert [(run.end, run.state, run.instance_id) for run in home.runs(job)] == [("aborted", "ended", None)]
+    assert not home.cloud.bills()
+    check_truth(home)
+
+
+def test_a_step_that_is_lost_twice_is_counted_twice_and_not_three_times(home: Installation) -> None:
+    job = home.submit(steps=60)
+    run = home.until_step(job, 13)
+    home.cloud.crash(home.machine(run).id)
+    home.until(lambda: (now := home.current(job)) is not None and now.id != run.id)
+    second = home.current(job)
+    assert second is not None
+    home.cloud.crash(home.machine(second).id)
+    home.settle()
+    made = home.site.book()
+    wasted = sum(max(0, one.step - next_.start_step) for one, next_ in pairwise(made))
+    assert sum(run.repeated_steps for run in home.runs(job)) <= wasted
+    assert home.runs(job)[1].repeated_steps > 0
+    check_truth(home)
+
+
 def test_a_provider_that_never_answers_a_launch_is_left_for_another_offer(home: Installation) -> None:
     home.faults.inject("launch", *[Fault.NO_ANSWER] * 31)
     job = home.submit()
@@ -132,8 +182,10 @@ def test_a_silent_trainer_is_suspected_and_replaced_only_when_its_lease_is_over(
     home.settle()
     assert home.runs(job)[0].end == "lost"
     assert home.job(job).state == "finished"
-    ledger, billed = home.books()
-    assert ledger == billed
+    silent = home.site.book()[0]
+    assert silent.state == "fenced"
+    assert silent.step < 7 + 20 + 3  # it stopped by itself when its lease was over
+    check_truth(home)
 
 
 def test_a_forgotten_machine_is_gone(install: Install) -> None:

@@ -25,6 +25,8 @@ from orchestrator.engine.site.actor import ACTOR_THREADS, RunActor
 from orchestrator.engine.site.environment import NAMESPACE, NODE_RESOURCE, SiteFiles, ray_environment
 
 REPORT_EVERY_S = 0.1
+EAGER_EVERY_S = 0.02
+EAGER_S = 5.0  # after it was asked for something: somebody waits for its answer
 NODES_EVERY_S = 0.2
 
 
@@ -38,6 +40,10 @@ class Watched:
         self.report: dict[str, object] | None = None  # None: nothing was heard yet, which is not absence
         self.heard_at = time.monotonic()
         self.asked_at = 0.0
+        self.eager_until = 0.0
+
+    def every_s(self, now: float) -> float:
+        return EAGER_EVERY_S if now < self.eager_until else REPORT_EVERY_S
 
 
 class Bridge:
@@ -76,7 +82,6 @@ class Bridge:
             watched.handle = actor
             watched.heard_at = time.monotonic()
             watched.report = {"state": "starting"}
-            self._fire(actor.prepare.remote())
 
     def start(self, run_id: str, spec: dict[str, object], secrets: dict[str, str]) -> None:
         self._fire(self._handle(run_id).train.remote(spec, secrets))
@@ -104,6 +109,11 @@ class Bridge:
     def nodes(self) -> dict[str, str]:
         return self._nodes
 
+    def pause_s(self) -> float:
+        """How long to wait for a request before the next poll."""
+        now = time.monotonic()
+        return min((watched.every_s(now) for watched in self._runs.values()), default=REPORT_EVERY_S) / 2
+
     # -- keeping answers fresh --------------------------------------------------------------------------------------
     def poll(self) -> None:
         now = time.monotonic()
@@ -118,7 +128,7 @@ class Bridge:
             }
         for watched in self._runs.values():
             if watched.pending is None:
-                if now - watched.asked_at >= REPORT_EVERY_S:
+                if now - watched.asked_at >= watched.every_s(now):
                     self._ask(watched, now)
             elif self._ray.wait([watched.pending], timeout=0)[0]:
                 self._hear(watched, now)
@@ -157,6 +167,7 @@ class Bridge:
 
     def _handle(self, run_id: str) -> Any:
         watched = self._watch(run_id)
+        watched.eager_until = time.monotonic() + EAGER_S
         if watched.handle is None:
             watched.handle = self._find(run_id)
         if watched.handle is None:
@@ -174,7 +185,7 @@ def serve(bridge: Bridge, connection: socket.socket) -> None:
     selector.register(connection, selectors.EVENT_READ)
     buffer = b""
     while True:
-        if selector.select(timeout=0.05):
+        if selector.select(timeout=bridge.pause_s()):
             received = connection.recv(1 << 20)
             if not received:
                 return

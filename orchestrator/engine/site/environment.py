@@ -98,6 +98,7 @@ def ray_environment(files: SiteFiles) -> dict[str, str]:
         "RAY_health_check_failure_threshold": "4",
         # everything of this site listens on the loopback interface only; without this Ray looks for an outer address
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+        "RAY_worker_niceness": "0",  # Ray's own, 15, would let an actor wait for everything else on a busy host
         "RAY_DEDUP_LOGS": "0",
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_DISABLE_IMPORT_WARNING": "1",

@@ -2,11 +2,12 @@
 
     python -m orchestrator.engine.site.node SITE_FOLDER TEMP_DIR TOKEN LEASE_S [ATTEMPT]
 
-Starts a raylet in this process's session, labelled with the launch token, and then stays as the node's agent: it
-carries preemption notices from the provider's metadata to the control directories of the runs on this node, renews
-their lease while the raylet lives and its head answers, and asks them to stop on SIGTERM. When the raylet dies, the
-agent ends the whole session, so that no actor outlives its node unseen. A head that was started after this node's own
-is none of its business: its raylet cannot join it, so the leases lapse.
+Starts, in this process's session, the trainer's process, which loads its libraries meanwhile, and a raylet that is
+labelled with the launch token, and then stays as the node's agent: it carries preemption notices from the provider's
+metadata to the control directories of the runs on this node, renews their lease while the raylet lives and its head
+answers, and asks them to stop on SIGTERM. When the raylet dies, the agent ends the whole session, so that no actor
+outlives its node unseen. A head that was started after this node's own is none of its business: its raylet cannot join
+it, so the leases lapse.
 
 The run actor registers its control directory as a file below $TRADEWIND_INSTANCE_DIR/runs.
 Must not know: jobs, prices, the store.
@@ -16,10 +17,12 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -36,11 +39,13 @@ from orchestrator.engine.site.environment import (
 from providers.errors import ProviderError
 from providers.local.metadata import read_notice
 from trainers.control import ControlDirectory, Notice
+from trainers.waiting import SOCKET
 
 POLL_S = 0.1
 LEASE_RENEWAL_S = 1.0
 START_ATTEMPTS = 3  # a raylet that misses one of Ray's fixed start limits is tried again
 START_PAUSE_S = 0.5
+HEAD_WAIT_S = 60.0  # one that died is started again
 
 
 class Agent:
@@ -107,9 +112,11 @@ def main(folder: str, temp_dir: str, token: str, lease_s: str, attempt: str = "1
     files = SiteFiles(Path(folder), Path(temp_dir))
     os.environ.update(ray_environment(files))
     instance_dir = Path(os.environ["TRADEWIND_INSTANCE_DIR"])
-    head = files.read_head()
+    trainer = _start_trainer(instance_dir)
+    head = _await_head(files)
     if head is None:
-        _say("the site has no head")
+        _say(f"the site had no head for {HEAD_WAIT_S:.0f} s")
+        end_session(os.getsid(0))
         return 1
     started = threading.Event()
     threading.Thread(target=_watch_start, args=(started, int(attempt)), daemon=True).start()
@@ -127,11 +134,29 @@ def main(folder: str, temp_dir: str, token: str, lease_s: str, attempt: str = "1
     signal.signal(signal.SIGTERM, terminated)
     threading.Thread(target=agent.watch_head, daemon=True).start()
     while not node.dead_processes():
+        trainer.poll()
         agent.carry_notice()
         agent.renew_leases()
         time.sleep(POLL_S)
     end_session(os.getsid(0))
     return 1
+
+
+def _start_trainer(instance_dir: Path) -> subprocess.Popen[bytes]:
+    """The process of the run to come, which loads its libraries while the raylet starts; it is of this session."""
+    (instance_dir / SOCKET).unlink(missing_ok=True)
+    return subprocess.Popen([sys.executable, "-m", "trainers.waiting", str(instance_dir)], stdin=subprocess.DEVNULL)
+
+
+def _await_head(files: SiteFiles) -> Head | None:
+    """The living head of the site; a machine may be up before it."""
+    give_up_s = time.monotonic() + HEAD_WAIT_S
+    while time.monotonic() < give_up_s:
+        head = files.read_head()
+        if head is not None and alive(head):
+            return head
+        time.sleep(POLL_S)
+    return None
 
 
 def _start_node(files: SiteFiles, head: Head, token: str) -> Any:
@@ -163,17 +188,20 @@ def _start_node(files: SiteFiles, head: Head, token: str) -> Any:
 
 
 def _watch_start(started: threading.Event, attempt: int) -> None:
-    """Try again as soon as the raylet, this process's only child, is dead."""
+    """Try again as soon as the raylet or the trainer, this process's children, is dead."""
     while not started.wait(POLL_S):
         children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
         if any(process_start(int(pid)) is None for pid in children) and not started.is_set():
-            _start_again(attempt, "it died")
+            _start_again(attempt, "a process of it died")
 
 
 def _start_again(attempt: int, why: str) -> NoReturn:
     """This process anew, as the same session; or its end, when it was tried often enough."""
-    _say(f"raylet start {attempt} of {START_ATTEMPTS} failed: {why}")
+    _say(f"start {attempt} of {START_ATTEMPTS} failed: {why}")
     end_session(os.getsid(0))  # what the attempt left behind
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, 0):  # the next attempt must not take these dead for its own
+            pass
     if attempt >= START_ATTEMPTS:
         os._exit(1)  # the main thread may wait for the raylet still
     time.sleep(START_PAUSE_S)

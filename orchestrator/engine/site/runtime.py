@@ -29,7 +29,7 @@ from orchestrator.engine.world import World
 from orchestrator.errors import MissingExtraError, SiteError
 
 BRIDGE_START_S = 30.0
-ANSWER_S = 3.0  # a bridge answers at once, unless a call of its own into Ray hangs
+ANSWER_S = 5.0  # a bridge answers at once, unless a call of its own into Ray hangs
 HOLD_S = 30.0
 UNREACHED_S = 60.0  # a head that lives but lets no bridge attach for so long, and for a lease, is replaced
 _REPORT_FIELDS = {field.name for field in fields(RunReport)}

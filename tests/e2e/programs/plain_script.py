@@ -1,8 +1,11 @@
-"""A script that knows nothing of Tradewind: it trains, keeps what it needs in the folder that it is given, and ends."""
+"""A script that knows nothing of Tradewind but the folder for its outputs; and a secret."""
 
+import hashlib
 import os
 import sys
 from pathlib import Path
 
+outputs = Path(os.environ["TRADEWIND_OUTPUT_DIR"])
 sys.stdout.write(f"arguments: {' '.join(sys.argv[1:])}\n")
-Path(os.environ["TRADEWIND_OUTPUT_DIR"], "result.txt").write_text("done by a script\n")
+(outputs / "result.txt").write_text("done by a script\n")
+(outputs / "digest").write_text(hashlib.sha256(os.environ["E2E_SECRET"].encode()).hexdigest())

@@ -1,7 +1,5 @@
 """Programs as users write them, tiny: a step takes a millisecond, and dawdles until the file `hurry` exists."""
 
-import hashlib
-import os
 import subprocess
 import time
 from pathlib import Path
@@ -12,6 +10,8 @@ from torch.utils.data import DataLoader, TensorDataset
 import trainers
 
 DAWDLE_S = 0.1
+LINGERS_AFTER = 250  # steps, so that no job ends before its test is through with it, however busy the machine
+LINGER_S = 1.0
 
 
 def main(hurry: str, children: bool = False) -> None:
@@ -31,7 +31,7 @@ def main(hurry: str, children: bool = False) -> None:
         optimizer.step()
         run.step(loss)
         if not Path(hurry).exists():
-            time.sleep(DAWDLE_S)
+            time.sleep(DAWDLE_S if run.steps_done < LINGERS_AFTER else LINGER_S)
     (run.output_dir / "model").mkdir(exist_ok=True)
     torch.save(model.state_dict(), run.output_dir / "model" / "weights.pt")
     (run.output_dir / "notes.txt").write_text("trained\n")
@@ -39,8 +39,3 @@ def main(hurry: str, children: bool = False) -> None:
 
 def raises() -> None:
     raise ZeroDivisionError("the loss is not a number")
-
-
-def knows_a_secret() -> None:
-    digest = hashlib.sha256(os.environ["E2E_SECRET"].encode()).hexdigest()
-    Path(os.environ["TRADEWIND_OUTPUT_DIR"], "digest").write_text(digest)

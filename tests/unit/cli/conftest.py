@@ -30,6 +30,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Past]:
     world = open_world(load_config({"state_dir": str(folder), "providers.enabled": "fake"}, environ={}))
     try:
         past = record(world)
+        world.store.backup(folder / "saved.db")
     finally:
         world.close()
     return folder, past

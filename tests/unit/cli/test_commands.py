@@ -40,6 +40,9 @@ READING: dict[str, tuple[str, ...]] = {
     "cancel": ("cancel", "conv", "--yes"),
     "doctor": ("doctor",),
     "config-show": ("config", "show"),
+    "store-check": ("store", "check"),
+    "store-backup": ("store", "backup", "copy.db"),
+    "store-restore": ("store", "restore", "state/saved.db", "--yes"),
     "version": ("version",),
 }
 
@@ -54,10 +57,10 @@ def test_the_json_of_a_command_keeps_its_shape(tradewind: Run, name: str) -> Non
     assert documents[0]["schema"].startswith("tradewind/")
     shape = _shape(documents)
     shapes = json.loads(SNAPSHOT.read_text()) if SNAPSHOT.exists() else {}
-    if os.environ.get("TRADEWIND_WRITE_SNAPSHOTS"):
+    if os.environ.get("WRITE_SNAPSHOTS"):
         SNAPSHOT.write_text(json.dumps({**shapes, name: shape}, indent=1, sort_keys=True) + "\n")
         return
-    assert shape == shapes[name], "a schema changed: raise its version, or TRADEWIND_WRITE_SNAPSHOTS=1 for an addition"
+    assert shape == shapes[name], "a schema changed: raise its version, or WRITE_SNAPSHOTS=1 for an addition"
 
 
 def _shape(value: Any) -> Any:
@@ -252,9 +255,9 @@ def _program_that_raises(error: BaseException) -> Result:
 def test_every_command_has_help_an_example_and_a_panel() -> None:
     root: Any = get_command(app)
     leaves = {name: each for name, each in root.commands.items() if not hasattr(each, "commands")}
-    for group in ("daemon", "config"):
+    for group in ("daemon", "config", "store"):
         leaves |= root.commands[group].commands
-    assert len(leaves) == 22
+    assert len(leaves) == 25
     for name, command in leaves.items():
         assert command.help, name
         assert command.epilog.startswith("Example: tradewind "), name

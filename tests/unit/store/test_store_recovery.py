@@ -89,6 +89,7 @@ def every_new_connection(pragma: str) -> Iterator[None]:
 @only_sqlite
 def test_a_full_disk_undoes_the_change_and_says_so(store: Store) -> None:
     with every_new_connection("PRAGMA max_page_count = 1"):  # SQLite raises what it raises on a full disk
+        store._backend.discard()
         with pytest.raises(StoreError, match="disk is full") as caught, store.write() as tx:
             tx.set_duty("x" * 1_000_000, 1)
         assert "free some space" in caught.value.hint
@@ -249,7 +250,7 @@ def test_a_server_that_is_down_is_named_and_used_again_when_it_is_up(store: Stor
 
 
 def throw_out(postgres: Server, url: str) -> None:
-    postgres.sql(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{database_of(url)}'")
+    postgres.sql(f"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = '{database_of(url)}'")
 
 
 @only_postgres
@@ -360,5 +361,4 @@ def test_threads_recover_each_on_its_own(store: Store, url: str, database: str, 
     gone.set()
     for thread in threads:
         thread.join()
-    assert outcomes in ([True, True], [])  # a read that had asked nothing yet may also end well
-    assert works(store)
+    assert outcomes == [True, True]

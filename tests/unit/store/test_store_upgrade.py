@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import os
+import random
 import shutil
-import sqlite3
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from sqlalchemy import event, text
 
 from orchestrator.errors import NotLeaderError, StoreError, StoreVersionError
-from orchestrator.store import Store
-from orchestrator.store.backend import backend_of, transaction
-from orchestrator.store.revise import HEAD, SHIPPED, Revisions
-from orchestrator.store.schema import APPEND_ONLY, metadata
+from orchestrator.model import Step
+from orchestrator.store import Store, Tx
+from orchestrator.store.backend import Backend, backend_of, transaction
+from orchestrator.store.backups import restore
+from orchestrator.store.examine import examine
+from orchestrator.store.revise import HEAD, SHIPPED, Revisions, current_revision
+from orchestrator.store.schema import metadata
 from orchestrator.store.upgrade import prepare
 from providers.clock import VirtualClock
+from tests.postgres import only_sqlite
 
+FIRST = "20261121_1015_6c4e9a"
 NEXT = "20270101_0000_aaaaaa"
 SCRIPT = f"""
 import sqlalchemy as sa
@@ -44,12 +51,25 @@ def newer(tmp_path: Path) -> Revisions:
     return Revisions(folder, NEXT)
 
 
-def upgrade(url: str, revisions: Revisions) -> None:
-    backend = backend_of(url, create=False)
-    try:
-        prepare(backend, create=False, install_id="unused", revisions=revisions)
-    finally:
-        backend.close()
+@contextmanager
+def opened(url: str, tmp_path: Path) -> Iterator[Backend]:
+    backend = backend_of(url, create=True, backups=tmp_path)
+    yield backend
+    backend.close()
+
+
+def upgrade(url: str, revisions: Revisions, tmp_path: Path) -> None:
+    with opened(url, tmp_path) as backend:
+        prepare(backend, create=True, install_id="tw-0000000000000001", revisions=revisions)
+
+
+def asked(url: str, tmp_path: Path, query: str) -> list[tuple[Any, ...]]:
+    with opened(url, tmp_path) as backend, transaction(backend, writes=False) as connection:
+        return [tuple(row) for row in connection.execute(text(query))]
+
+
+def backups(tmp_path: Path) -> list[Path]:
+    return sorted(tmp_path.glob("*.before-upgrade-from-*"))
 
 
 def test_the_constant_names_the_newest_script() -> None:
@@ -59,65 +79,143 @@ def test_the_constant_names_the_newest_script() -> None:
     assert scripts.get_heads() == [HEAD]
 
 
-def test_the_scripts_make_the_tables_that_queries_use(store: Store) -> None:
+def test_the_scripts_make_the_tables_that_queries_use(store: Store, url: str) -> None:
     with store.read() as tx:
         context = MigrationContext.configure(tx._connection, opts={"version_table": "schema_revision"})
         assert compare_metadata(context, metadata) == []
-        triggers = tx._connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'trigger'").scalars()
-        assert set(triggers) == {f"{table}_refuses_{verb}" for table in APPEND_ONLY for verb in ("update", "delete")}
+    with examine(url) as found:
+        assert [found.differences(), found.lost_protection(), found.dangling(), found.damage()] == [[], [], [], []]
+
+
+@pytest.mark.parametrize(
+    ("query", "index"),
+    [
+        (lambda tx: tx.unsettled_runs(), "run_unsettled"),
+        (lambda tx: tx.runs(live=True), "run_unsettled"),
+        (lambda tx: tx.migrations(open=True), "migration_open"),
+        (lambda tx: tx.open_commands(), "command_open"),
+        (lambda tx: tx.jobs(states=("running",)), "job_state"),
+        (lambda tx: tx.entries(run_id="run_A"), "SEARCH ledger_entry USING INDEX"),
+        (lambda tx: tx.events(job_id="job_A"), "event_job"),
+    ],
+)
+@only_sqlite
+def test_what_a_tick_asks_is_answered_by_an_index(store: Store, query: Callable[[Tx], object], index: str) -> None:
+    asked: list[tuple[str, Any]] = []
+
+    def listen(_connection: Any, _cursor: Any, statement: str, values: Any, *_rest: Any) -> None:
+        asked.append((statement, values))
+
+    event.listen(store._backend.reading, "before_cursor_execute", listen)
+    with store.read() as tx:
+        query(tx)
+        event.remove(store._backend.reading, "before_cursor_execute", listen)
+        ((statement, values),) = asked
+        plan = tx._connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values).all()
+    assert index in str(plan)
 
 
 def test_an_upgrade_keeps_rows_and_makes_a_backup_before(
-    url: str, clock: VirtualClock, newer: Revisions, job: Callable[..., Any]
+    store: Store, url: str, clock: VirtualClock, newer: Revisions, job: Callable[..., Any], tmp_path: Path
 ) -> None:
-    store = Store.open(url, clock)
     with store.write() as tx:
         tx.add_job(job())
         tx.set_duty("collect", 5)
     store.close()
-    upgrade(url, newer)
-    path = Path(url.removeprefix("sqlite:///"))
-    with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("SELECT version_num FROM schema_revision").fetchall() == [(NEXT,)]
-        assert connection.execute("SELECT name, last_ok_ms, note FROM duty").fetchall() == [("collect", 5, "none")]
-        assert connection.execute("SELECT id FROM job").fetchall() == [("job_A",)]
-    backup = Store.open(f"{url}.before-upgrade-from-{HEAD}", clock)
+    upgrade(url, newer, tmp_path)
+    assert asked(url, tmp_path, "SELECT version_num FROM schema_revision") == [(NEXT,)]
+    assert asked(url, tmp_path, "SELECT name, last_ok_ms, note FROM duty") == [("collect", 5, "none")]
+    assert asked(url, tmp_path, "SELECT id FROM job") == [("job_A",)]
+    (path,) = backups(tmp_path)
+    assert path.name.endswith(f"before-upgrade-from-{HEAD}")
+    assert path.stat().st_mode & 0o077 == 0
+    backup = Store.open(f"sqlite:///{path}", clock)
     assert backup.install_id == store.install_id
     with backup.read() as tx:
         assert tx.duty("collect") == 5
     backup.close()
 
 
-def test_an_upgrade_that_fails_changes_nothing(url: str, clock: VirtualClock, newer: Revisions) -> None:
-    Store.open(url, clock).close()
+def test_an_upgrade_from_the_first_revision_with_work_under_way_and_back(
+    url: str,
+    clock: VirtualClock,
+    tmp_path: Path,
+    job: Callable[..., Any],
+    run: Callable[..., Any],
+    migration: Callable[..., Any],
+) -> None:
+    with opened(url, tmp_path) as backend:
+        first = Revisions(SHIPPED.folder, FIRST)
+        prepare(backend, create=True, install_id="tw-0000000000000001", revisions=first)
+        old = Store(backend, clock, random.Random(0))
+        with old.write() as tx:
+            tx.add_job(job())
+            tx.set_job_state("job_A", "starting")
+            tx.add_run(run())
+            tx.add_migration(migration())
+            tx.add_command("pause", "job_A", {}, "user:ann")
+        with transaction(backend, writes=False) as connection:
+            assert current_revision(connection) == FIRST
+    store = Store.open(url, clock, backups=tmp_path)
+    assert store.install_id == "tw-0000000000000001"
+    lead = store.campaign("new version")
+    assert lead is not None
+    with store.write(lead) as tx:
+        assert tx.unsettled_runs() == [run()]
+        assert tx.migrations(open=True) == [migration()]
+        assert [each.kind for each in tx.open_commands()] == ["pause"]
+        assert tx.advance("mig_A", Step.PROVISION, Step.READY)
+    store.resign(lead)
+    store.close()
+    (path,) = backups(tmp_path)
+    restored = restore(url, path, clock.now_ms())
+    assert restored.backup.revision == FIRST
+    assert asked(url, tmp_path, "SELECT step FROM migration") == [("provision",)]
+    assert asked(url, tmp_path, "SELECT version_num FROM schema_revision") == [(FIRST,)]
+    again = Store.open(url, clock, backups=tmp_path)
+    with again.read() as tx:
+        assert tx.migrations(open=True) == [migration()]
+    again.close()
+    assert len(backups(tmp_path)) == 2  # another upgrade, another backup
+
+
+def test_an_upgrade_that_fails_changes_nothing(store: Store, url: str, newer: Revisions, tmp_path: Path) -> None:
     (newer.folder / "r20270101_next.py").write_text(SCRIPT + '    op.execute("SELECT * FROM missing")\n')
     with pytest.raises(StoreError, match="missing"):
-        upgrade(url, newer)
-    store = Store.open(url, clock)
+        upgrade(url, newer, tmp_path)
     with store.read() as tx:
         assert tx.duty("collect") is None
-    store.close()
+    assert asked(url, tmp_path, "SELECT version_num FROM schema_revision") == [(HEAD,)]
 
 
-def test_an_upgrade_under_a_running_control_plane_deposes_it(url: str, clock: VirtualClock, newer: Revisions) -> None:
-    store = Store.open(url, clock)
+def test_an_upgrade_without_room_for_its_backup_changes_nothing(
+    store: Store, url: str, newer: Revisions, database: str, tmp_path: Path
+) -> None:
+    if database == "postgres":
+        wrong, message = None, "no folder for the backup"
+    else:
+        wrong, message = tmp_path, "cannot be"
+        part = tmp_path / f"tradewind.db.before-upgrade-from-{HEAD}.{os.getpid()}.part"
+        part.symlink_to(tmp_path / "missing" / "disk")
+    backend = backend_of(url, create=False, backups=wrong)
+    with pytest.raises(StoreError, match=message) as caught:
+        prepare(backend, create=False, install_id="unused", revisions=newer)
+    assert caught.value.hint
+    backend.close()
+    assert asked(url, tmp_path, "SELECT version_num FROM schema_revision") == [(HEAD,)]
+
+
+def test_an_upgrade_under_a_running_control_plane_deposes_it_and_a_second_one_does_nothing(
+    store: Store, url: str, newer: Revisions, tmp_path: Path
+) -> None:
     lead = store.campaign("old version")
     assert lead is not None
-    upgrade(url, newer)
+    upgrade(url, newer, tmp_path)
     with pytest.raises(NotLeaderError), store.write(lead):
         pass
     with pytest.raises(StoreVersionError, match="while it was in use"):
         store.campaign("old version")
-    store.close()
-
-
-def test_an_upgrade_of_an_upgraded_store_does_nothing(url: str, clock: VirtualClock, newer: Revisions) -> None:
-    Store.open(url, clock).close()
-    upgrade(url, newer)
-    backend = backend_of(url, create=False)
-    with transaction(backend, writes=False) as connection:
-        before = connection.exec_driver_sql("SELECT epoch FROM leader").scalar()
-    upgrade(url, newer)
-    with transaction(backend, writes=False) as connection:
-        assert connection.exec_driver_sql("SELECT epoch FROM leader").scalar() == before
-    backend.close()
+    before = asked(url, tmp_path, "SELECT epoch FROM leader")
+    upgrade(url, newer, tmp_path)
+    assert asked(url, tmp_path, "SELECT epoch FROM leader") == before
+    assert len(backups(tmp_path)) == 1

@@ -1,0 +1,236 @@
+"""Real jobs on real processes while everything around them is killed and stopped, at random.
+
+    python benchmarks/chaos.py [--quick] [--json] [--seed N] [--minutes M]
+
+Twenty jobs on the `local` provider, a few at a time, on a store in Postgres. Every few seconds one of these is killed
+(SIGKILL) or stopped for some seconds (SIGSTOP, SIGCONT): a machine, a run's actor, its trainer, Ray's head, the control
+plane, a connection to the database. A dead control plane is started again, as a supervisor would. Then the jobs are let
+through, and what is left is compared: every loss and the weights with a run without interruption, bit for bit; the
+ledger with the cloud's bill; the processes of this machine with none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks._claims import Claim, show
+from orchestrator.engine.site.environment import end_session
+from orchestrator.engine.snapshot import current_run
+from orchestrator.model import TERMINAL, Run
+from tests.e2e.living import Reference, Tradewind, alive
+from tests.postgres import Server, server
+
+AT_ONCE = 4  # machines: each is six processes, on two cores
+LEASE_S = 12.0
+BETWEEN_S = (3.0, 8.0)  # from one blow to the next
+STOPPED_S = (0.5, 6.0)
+LATE_S = 300.0  # for the jobs to end, once nothing disturbs them any more
+RARE = {"head": 0.15}  # it takes all runs with it
+
+
+class Chaos:
+    """What is done to one installation, at random."""
+
+    def __init__(self, home: Tradewind, database: Server, jobs: list[str], seed: int) -> None:
+        self._home = home
+        self._database = database
+        self._jobs = jobs
+        self._random = random.Random(seed)
+        self._stopped: list[tuple[float, int]] = []  # until when, which process
+        self._plane: subprocess.Popen[bytes] | None = None
+        self.blows: Counter[str] = Counter()
+
+    def strike(self) -> None:
+        """One blow at one part, if there is such a part now."""
+        targets: dict[str, Callable[[], int]] = {
+            "machine": lambda: self._of_a_run(self._home.agent),
+            "actor": lambda: self._of_a_run(lambda run: self._named(run, "ray::RunActor")),
+            "trainer": lambda: self._of_a_run(lambda run: self._named(run, "trainers.waiting")),
+            "head": self._head,
+            "control plane": self._control_plane,
+            "database connection": self._backend,
+        }
+        weights = [RARE.get(name, 1.0) for name in targets]
+        (name,) = self._random.choices(list(targets), weights)
+        try:
+            pid = targets[name]()
+        except (StopIteration, ValueError, AssertionError, OSError):
+            return  # it is just coming or going
+        if not pid:
+            return
+        if self._random.random() < 0.4:
+            self._stop(pid)
+            self.blows[f"{name} stopped"] += 1
+        else:
+            self._kill(name, pid)
+            self.blows[f"{name} killed"] += 1
+
+    def tend(self) -> None:
+        """Wake what slept long enough, and start the control plane again when it is dead."""
+        now = time.monotonic()
+        for until_s, pid in [each for each in self._stopped if each[0] <= now]:
+            self._stopped.remove((until_s, pid))
+            self._signal(pid, signal.SIGCONT)
+        if self._plane is None or self._plane.poll() is not None:
+            self._plane = self._home.start_control_plane()
+
+    def calm(self) -> None:
+        """Nothing sleeps any more."""
+        for _, pid in self._stopped:
+            self._signal(pid, signal.SIGCONT)
+        self._stopped.clear()
+
+    def end(self) -> None:
+        """The control plane is the installation's to end; this waits for it."""
+        if self._plane is not None:
+            self._plane.wait(timeout=30)
+
+    def _of_a_run(self, find: Callable[[Run], int]) -> int:
+        runs = [run for job in self._jobs if (run := current_run(self._home.runs(job))) is not None]
+        return find(self._random.choice(runs)) if runs else 0
+
+    def _named(self, run: Run, name: str) -> int:
+        return next(pid for pid, command in self._home.processes(run).items() if name in command)
+
+    def _head(self) -> int:
+        head = self._home.site.read_head()
+        return head.pid if head is not None and alive(head.pid) else 0
+
+    def _control_plane(self) -> int:
+        return self._plane.pid if self._plane is not None and alive(self._plane.pid) else 0
+
+    def _backend(self) -> int:
+        found = self._database.sql("SELECT pid FROM pg_stat_activity WHERE datname = 'chaos'")
+        return int(self._random.choice(found)[0]) if found else 0
+
+    def _kill(self, name: str, pid: int) -> None:
+        if name == "machine":
+            end_session(pid)
+        elif name == "database connection":
+            self._database.sql(f"SELECT pg_terminate_backend({pid})")  # SIGKILL would take the whole server down
+        else:
+            self._signal(pid, signal.SIGKILL)
+
+    def _stop(self, pid: int) -> None:
+        self._signal(pid, signal.SIGSTOP)
+        self._stopped.append((time.monotonic() + self._random.uniform(*STOPPED_S), pid))
+
+    def _signal(self, pid: int, number: signal.Signals) -> None:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            return
+
+
+def play(home: Tradewind, chaos: Chaos, jobs: list[str], seconds: float, seed: int) -> float:
+    """Disturb for so long, then let the jobs through. Returns the wall seconds that all of it took."""
+    rng = random.Random(seed + 1)
+    started_s = time.monotonic()
+    while not any(current_run(home.runs(job)) for job in jobs) and time.monotonic() < started_s + LATE_S:
+        chaos.tend()
+        time.sleep(0.1)
+    began_s = next_s = time.monotonic()
+    while time.monotonic() < began_s + seconds and _open(home, jobs):
+        chaos.tend()
+        if time.monotonic() >= next_s:
+            chaos.strike()
+            next_s = time.monotonic() + rng.uniform(*BETWEEN_S)
+        time.sleep(0.1)
+    chaos.calm()
+    for job in jobs:
+        home.hurry_file(home.job(job).name).touch()
+    give_up_s = time.monotonic() + LATE_S
+    while _open(home, jobs) and time.monotonic() < give_up_s:
+        chaos.tend()
+        time.sleep(0.2)
+    return time.monotonic() - started_s
+
+
+def _open(home: Tradewind, jobs: list[str]) -> bool:
+    with home.world.store.read() as tx:
+        return any(tx.job(job).state not in TERMINAL for job in jobs) or bool(tx.unsettled_runs())
+
+
+def _unequal(home: Tradewind, job: str, reference: Reference) -> str | None:
+    """What is not as in a run without interruption."""
+    try:
+        found = home.losses(job)
+    except AssertionError as error:
+        return str(error)
+    if found != reference.losses():
+        return "its losses differ"
+    return None if home.weights_hash(job) == reference.weights_hash() else "its weights differ"
+
+
+def _last_line(error: str) -> str:
+    return error.strip().splitlines()[-1]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="2 jobs and 12 seconds of it, under 50 seconds")
+    parser.add_argument("--json", action="store_true", help="only a list of claims")
+    parser.add_argument("--seed", type=int, default=1, help="of what is struck, and how")
+    parser.add_argument("--minutes", type=float, default=5.0, help="of being disturbed")
+    options = parser.parse_args()
+    count, seconds = (2, 12.0) if options.quick else (20, 60.0 * options.minutes)
+    with server() as database, tempfile.TemporaryDirectory(prefix="tw-chaos-") as name:
+        folder = Path(name)
+        settings = {"STORE_URL": database.create("chaos"), "RAILS_MAX_INSTANCES": str(AT_ONCE), "LEASE_S": str(LEASE_S)}
+        home = Tradewind(folder, **{f"TRADEWIND_{key}": value for key, value in settings.items()})
+        (folder / "reference").mkdir()
+        reference = Reference(folder / "reference")
+        try:
+            jobs = [home.submit(f"job-{number}") for number in range(1, count + 1)]
+            home.end_control_plane()  # this one is ours to kill and to start
+            chaos = Chaos(home, database, jobs, options.seed)
+            took_s = play(home, chaos, jobs, seconds, options.seed)
+            states = Counter(home.job(job).state for job in jobs)
+            runs = [run for job in jobs for run in home.runs(job)]
+            unequal = {home.job(job).name: why for job in jobs if (why := _unequal(home, job, reference)) is not None}
+            given_up = Counter(_last_line(move.error) for job in jobs for move in home.migrations(job) if move.error)
+            stories = [home.story(job) for job in jobs if home.job(job).state != "finished"]
+            with home.world.store.read() as tx:
+                ledger = tx.total_nano_usd()
+            bill = sum(home.cloud.bill_nano_usd(run.instance_id) for run in runs if run.instance_id is not None)
+            rented = {machine for job in jobs for machine in home.rented(job)}
+            leaked = len(rented - {run.instance_id for run in runs})
+            home.client.down(force=True)
+            chaos.end()
+            left = home.left_behind()
+        finally:
+            reference.close()
+            home.close()
+    claims = [
+        Claim(f"of {count} jobs, not finished", count - states["finished"], "jobs", 0),
+        Claim("finished with another loss or other weights", len(unequal), "jobs", 0),
+        Claim("ledger against the cloud's bill", abs(ledger - bill), "nano-USD", 0),
+        Claim("machines that no run accounts for", leaked, "machines", 0),
+        Claim("processes left behind", len(left), "processes", 0),
+        Claim("blows", chaos.blows.total(), "blows"),
+        Claim("runs", len(runs), "runs"),
+        Claim("from the first to the last of it", took_s, "s"),
+    ]
+    notes = [
+        ", ".join(f"{what} {times}" for what, times in sorted(chaos.blows.items())),
+        f"job states: {dict(states)}; runs ended: {dict(Counter(run.end for run in runs))}",
+        *(f"{times} x {why}" for why, times in given_up.most_common(12)),
+        *(f"{job}: {why}" for job, why in unequal.items()),
+        *stories,
+        *left,
+    ]
+    return show("Chaos", claims, as_json=options.json, notes=notes)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,194 @@
+"""How long training stands still: when a job is moved, when its machine is killed with a warm spare, and without one.
+
+    python benchmarks/failover.py [--quick] [--json]
+
+Real processes and real Ray nodes on the `local` provider; a job with a checkpoint of 10 MB and steps of 20 ms. Killed
+means SIGKILL to every process of the machine at once, of which nobody is told. The time is read from the steps
+themselves: for a move from the source's last step to the target's first, for a kill from the signal to the first step
+that was made after it. Phases are of the engine's own events. Everything counts on how busy the machine is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from benchmarks._claims import Claim, show
+from orchestrator.engine.site.environment import end_session
+from orchestrator.model import Event, Run, Step
+from tests.e2e.living import Tradewind, until
+
+STEPS = 1_000_000
+REST_S = 1.5  # of plain training before each incident
+MOVE = ("ready", "checkpoint", "transfer", "restore", "verify", "cutover")
+GOALS = {"planned move": 0.5, "hard kill, warm spare": 2.0, "hard kill, cold": 4.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Wall seconds of one incident: how long training stood still, and what was waited for, in order."""
+
+    total_s: float
+    phases: dict[str, float]
+
+
+class Bench:
+    """One job at a time, hit again and again."""
+
+    def __init__(self, home: Tradewind) -> None:
+        self._home = home
+        self._file_times = _file_times()
+
+    def submit(self, name: str, **fields: object) -> str:
+        train = {"entry": "_steady:main", "steps": STEPS, "workdir": str(Path(__file__).parent)}
+        return self._home.submit(name, train=train, **fields)
+
+    def cancel(self, job: str) -> None:
+        self._home.client.cancel(job)
+        self._home.ended(job, "cancelled")
+
+    def planned(self, job: str) -> Gap:
+        """The engine prepares the target while the source trains on."""
+        source = self._rested(job)
+        self._home.client.migrate(job, self._home.other_offer(source))
+        target = self._home.training(job, after=source, steps=1)
+        last_s, first_s = self._steps(source)[-1], self._steps(target)[0]
+        held_s = self._at(job, target, "migration.checkpoint")
+        return Gap(first_s - last_s, self._phases(job, target, first_s, [("held", held_s)], last_s))
+
+    def cold(self, job: str) -> Gap:
+        source = self._rested(job)
+        killed_s = self._kill(source)
+        target = self._home.training(job, after=source, steps=1)
+        first_s = self._steps(target)[0]
+        assert target.instance_id is not None
+        registered = self._home.state / "local" / "instances" / target.instance_id / "runs" / target.id
+        steps = [
+            ("detected", self._at(job, source, "run.lost")),
+            ("rented", self._at(job, target, "migration.provision")),
+            ("node and actor up", registered.stat().st_mtime - self._file_times),
+            ("libraries", self._at(job, target, "migration.ready")),
+        ]
+        return Gap(first_s - killed_s, self._phases(job, target, first_s, steps, killed_s))
+
+    def warm(self, job: str) -> Gap:
+        until("the spare waits", lambda: self._spare(job))
+        source = self._rested(job)
+        killed_s = self._kill(source)
+        target = self._home.training(job, after=source, steps=1)
+        first_s = self._steps(target)[0]
+        steps = [("detected", self._at(job, source, "run.lost"))]
+        return Gap(first_s - killed_s, self._phases(job, target, first_s, steps, killed_s))
+
+    def _rested(self, job: str) -> Run:
+        """The current run, after a while in which nothing else happened."""
+        run = self._home.training(job)
+        until("nothing is under way", lambda: not self._moving(job))
+        time.sleep(REST_S)
+        return run
+
+    def _moving(self, job: str) -> bool:
+        open_ones = [move for move in self._home.migrations(job) if move.step not in (Step.DONE, Step.ABORTED)]
+        return any(move.reason != "standby" or move.step is not Step.CHECKPOINT for move in open_ones)
+
+    def _spare(self, job: str) -> bool:
+        spares = [move for move in self._home.migrations(job) if move.reason == "standby"]
+        return bool(spares) and spares[-1].step is Step.CHECKPOINT
+
+    def _kill(self, run: Run) -> float:
+        leader = self._home.agent(run)
+        now_s = time.monotonic()
+        for pid in self._home.session(leader):
+            os.kill(pid, signal.SIGKILL)
+        end_session(leader)  # whatever was born meanwhile
+        return now_s
+
+    def _steps(self, run: Run) -> list[float]:
+        """The instants of its steps, monotonic seconds."""
+        path = self._home.world.run_dir(run.id) / "metrics.jsonl"
+        return [json.loads(line)["t"] for line in path.read_text().splitlines() if line.endswith("}")]
+
+    def _at(self, job: str, run: Run, kind: str) -> float:
+        with self._home.world.store.read() as tx:
+            found: Sequence[Event] = [e for e in tx.events(job_id=job, kinds=(kind,)) if e.run_id == run.id]
+        clock = self._home.world.clock
+        return clock.monotonic_s() - (clock.now_ms() - found[-1].at_ms) / 1000 / clock.factor
+
+    def _phases(
+        self, job: str, target: Run, first_s: float, before: list[tuple[str, float]], begin_s: float
+    ) -> dict[str, float]:
+        after = [
+            ("restored", self._at(job, target, "migration.restore")),
+            ("handed over", self._at(job, target, "migration.cutover")),
+            ("first step", first_s),
+        ]
+        phases = {}
+        for name, at_s in [*before, *after]:
+            phases[name] = at_s - begin_s
+            begin_s = at_s
+        return phases
+
+
+def _file_times() -> float:
+    """What file times are ahead of the monotonic clock, seconds."""
+    with tempfile.NamedTemporaryFile() as file:
+        return os.fstat(file.fileno()).st_mtime - time.monotonic()
+
+
+def measure(home: Tradewind, times: dict[str, int]) -> dict[str, list[Gap]]:
+    """Every kind of incident as often as asked for, one after the other."""
+    bench = Bench(home)
+    found: dict[str, list[Gap]] = {name: [] for name in times}
+
+    def repeat(name: str, job: str, incident: Callable[[str], Gap]) -> None:
+        for _ in range(times[name]):
+            found[name].append(incident(job))
+
+    job = bench.submit("alone")
+    repeat("planned move", job, bench.planned)
+    repeat("hard kill, cold", job, bench.cold)
+    bench.cancel(job)
+    job = bench.submit("spared", standby="warm")
+    repeat("hard kill, warm spare", job, bench.warm)
+    bench.cancel(job)
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="2 repetitions of each instead of 10, under 50 seconds")
+    parser.add_argument("--json", action="store_true", help="only a list of claims")
+    options = parser.parse_args()
+    times = dict.fromkeys(GOALS, 2 if options.quick else 10)
+    load = os.getloadavg()[0]
+    with tempfile.TemporaryDirectory(prefix="tw-failover-") as folder:
+        home = Tradewind(Path(folder))
+        try:
+            home.command("up")
+            found = measure(home, times)
+        finally:
+            home.close()
+    claims = [
+        Claim(f"{name}, median of {len(gaps)}", median(gap.total_s for gap in gaps), "s", GOALS[name])
+        for name, gaps in found.items()
+    ]
+    notes = []
+    for name, gaps in found.items():
+        totals = sorted(gap.total_s for gap in gaps)
+        split = ", ".join(f"{phase} {median(gap.phases[phase] for gap in gaps):.2f}" for phase in gaps[0].phases)
+        notes.append(f"{name}: {totals[0]:.2f} to {totals[-1]:.2f} s; medians of its phases: {split}")
+    notes.append(f"Load of the machine when it began: {load:.1f} on {os.cpu_count()} cores.")
+    return show("Failover", claims, as_json=options.json, notes=notes)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

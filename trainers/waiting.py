@@ -1,0 +1,118 @@
+"""A trainer's process before it has an order: it loads what every trainer needs, then waits for a spec to execute.
+
+    python -m trainers.waiting FOLDER
+
+A node starts one while its site's own software comes up, because loading torch is most of a cold start. Whoever drives
+it connects to `trainer.sock` in FOLDER and stays connected; lines of JSON:
+
+    from it:  {"state": "prepared" | "failed", "error"}, and when the order has been carried out {"state", "error"}
+    to it:    {"spec", "secrets"}, once
+
+When the driver is gone, it ends at once: a run that nobody can stop must not go on. Must not know: Ray, jobs beyond the
+spec, why it waits.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+SOCKET = "trainer.sock"
+
+
+class Trainer:
+    """The driver's end of the line. Raises OSError while there is no such process in `folder`, or no longer."""
+
+    def __init__(self, folder: Path) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        directory = os.open(folder, os.O_PATH)
+        try:  # the name of a socket must fit in 107 bytes: that of the folder may not
+            self._socket.connect(f"/proc/self/fd/{directory}/{SOCKET}")
+        except OSError:
+            self._socket.close()
+            raise
+        finally:
+            os.close(directory)
+
+    def words(self) -> Generator[Mapping[str, Any], None, None]:
+        """What it says, until it is gone."""
+        with closing(self._socket), self._socket.makefile() as lines:
+            yield from map(json.loads, lines)
+
+    def order(self, spec: Mapping[str, object], secrets: Mapping[str, str]) -> None:
+        """Let it begin; asked once."""
+        self._socket.sendall(json.dumps({"spec": dict(spec), "secrets": dict(secrets)}).encode() + b"\n")
+
+
+def main(folder: str) -> int:
+    os.chdir(folder)
+    with closing(socket.socket(socket.AF_UNIX)) as listener:
+        listener.bind(SOCKET)
+        listener.listen(1)
+        prepared = _attempt(_load)
+        connection, _ = listener.accept()
+    with closing(connection), connection.makefile("rw") as line:
+
+        def say(words: Mapping[str, object]) -> None:
+            line.write(json.dumps(words) + "\n")
+            line.flush()
+
+        say(prepared)
+        order = line.readline()
+        if order:
+            with _leaving_with(connection):
+                say(_attempt(lambda: _execute(json.loads(order))))
+    return 0
+
+
+def _attempt(work: Callable[[], str]) -> dict[str, object]:
+    try:
+        return {"state": work(), "error": None}
+    except BaseException:
+        return {"state": "failed", "error": traceback.format_exc()}
+
+
+def _load() -> str:
+    import torch
+
+    # the first optimizer imports torch._dynamo and sympy: half of all the time
+    torch.optim.AdamW([torch.zeros(1, requires_grad=True)])
+    import trainers.runner
+    import trainers.session  # noqa: F401 - loaded for the order to come
+
+    return "prepared"
+
+
+def _execute(order: Mapping[str, Any]) -> str:
+    from trainers.runner import execute
+    from trainers.spec import TrainerSpec
+
+    os.environ.update(order["secrets"])
+    return execute(TrainerSpec.from_json(order["spec"]))
+
+
+@contextmanager
+def _leaving_with(connection: socket.socket) -> Iterator[None]:
+    """End this process as soon as the driver is gone, whatever it is doing."""
+    done = threading.Event()
+
+    def watch() -> None:
+        connection.recv(1)
+        if not done.is_set():
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+    yield
+    done.set()
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
