@@ -156,7 +156,7 @@ def living(instances: Mapping[str, Leader | None]) -> list[Process]:
         leader.pid
         for leader in instances.values()
         if leader is not None and leader.boot_id == boot_id() and not _recycled(leader, table)
-    }
+    } - {0}  # in a container, the session of every process whose session began outside of it
     marks = {f"{ID_VARIABLE}={instance_id}".encode() for instance_id in instances}
     ours = {pid for pid, process in table.items() if process.session in sessions or _is_marked(pid, marks)}
     ours |= _descendants(ours, table)

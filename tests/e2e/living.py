@@ -31,7 +31,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 MAIN = (sys.executable, "-c", "from orchestrator.cli import main; main()")
 STEPS = 400
 PATIENCE_S = 100.0
-POLL_S = 0.1
+POLL_S = 0.2
 SECRET = "correct-horse-battery-staple-4711"
 
 T = TypeVar("T")

@@ -80,9 +80,10 @@ def test_a_recycled_pid_or_another_boot_is_not_the_machine():
     assert process.is_alive(Leader(me, ticks, boot_id()))
     assert not process.is_alive(Leader(me, ticks - 1, boot_id()))
     assert not process.is_alive(Leader(me, ticks, "another boot"))
-    session = os.getsid(0)
+    session = os.getsid(0)  # 0 in a container that was entered from outside
     assert process.living({"local-none": Leader(session, -1, boot_id())}) == []
     assert process.living({"local-none": Leader(session, ticks, "another boot")}) == []
+    assert process.living({"local-none": Leader(0, -1, boot_id())}) == []
 
 
 def test_a_zombie_is_dead(tmp_path):
