@@ -8,6 +8,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import shutil
+import signal
 import socket
 import sys
 import tempfile
@@ -32,6 +33,9 @@ class LeavesThisMachine(OSError):
 def pytest_configure(config: pytest.Config) -> None:
     """Before anything of the project is imported."""
     sys.addaudithook(_stay_on_this_machine)
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a shell's background job would hand down that it is ignored
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else every child compiles Ray anew
     for name in [name for name in os.environ if name.startswith("TRADEWIND_")]:
         del os.environ[name]

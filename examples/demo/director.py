@@ -1,8 +1,9 @@
 """The director: makes sure that each of three incidents happens to a job while it trains.
 
-A sale makes an offer much cheaper, so that the policy should move a job there; a spot machine is taken back with
-notice; every process of another machine is killed without any. What Tradewind does about them is its own affair: the
-director only acts as the (simulated) cloud and then watches the store.
+A spot machine is taken back with notice; every process of another machine is killed without any; then a sale makes an
+offer much cheaper, so that the policy should move a job there. What Tradewind does about them is its own affair: the
+director only acts as the (simulated) cloud and then watches the store. A machine takes seconds to start, or many where
+the cores are busy, and a job that is told to move trains on meanwhile: so the sale comes last, to whom has most to do.
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ from dataclasses import dataclass, field
 
 from orchestrator.engine.snapshot import current_run
 from orchestrator.engine.world import World
-from orchestrator.model import Job, Migration, Run
+from orchestrator.model import TERMINAL, Job, Migration, Run, Step
 from providers.hardware import GPUS
 from providers.local import LocalProvider
 
 NOTICE_S = 1800.0  # market seconds: 3 wall seconds at the demo's pace
 SALE_SHARE = (0.25, 0.10)  # of the price in force; deeper if nobody comes
 SALE_PATIENCE_S = 8.0
-INCIDENTS = ("sale", "notice", "crash")
+EARLY = 0.1  # of its steps, after which a job may be hit
+LATE = 0.7  # after which it could end before it has anything to survive
 
 
 @dataclass
@@ -30,7 +32,7 @@ class Director:
     say: Callable[[str], None]
     done: set[str] = field(default_factory=set)
     _victims: dict[str, str] = field(default_factory=dict)  # incident -> run id that it happened to
-    _sales: int = 0
+    _on_sale: list[str] = field(default_factory=list)  # offer ids
     _sale_at_s: float = 0.0
 
     @property
@@ -45,35 +47,44 @@ class Director:
             jobs = {job.name: job for job in tx.jobs()}
             runs = {name: tx.runs(job_id=job.id) for name, job in jobs.items()}
             moves = {name: tx.migrations(job_id=job.id) for name, job in jobs.items()}
-        self._note(runs, moves)
+        self._note(jobs, runs, moves)
         trains = {
             name: current
             for name, job in jobs.items()
-            if job.state == "running" and (current := current_run(runs[name])) is not None
+            if job.state == "running"
+            and (current := current_run(runs[name])) is not None
+            and EARLY <= _done(job, current) <= LATE
         }
-        self._sale(jobs, trains, moves)
-        self._take("notice", 0.3, ("convnet", "gpt", "lstm"), jobs, trains)
-        self._take("crash", 0.4, ("lstm", "convnet", "gpt"), jobs, trains)
+        self._take("notice", ("convnet", "gpt", "lstm"), trains)
+        self._take("crash", ("lstm", "gpt", "convnet"), trains)
+        if self.done >= {"notice", "crash"}:
+            self._sale(jobs, trains, moves)
 
-    def _note(self, runs: Mapping[str, list[Run]], moves: Mapping[str, list[Migration]]) -> None:
-        if any(move.reason == "cheaper offer" and move.step == "done" for each in moves.values() for move in each):
+    def _note(
+        self, jobs: Mapping[str, Job], runs: Mapping[str, list[Run]], moves: Mapping[str, list[Migration]]
+    ) -> None:
+        if any(move.step is Step.DONE for move in self._to_the_sale(moves)):
             self.done.add("sale")
-        for incident, victim in self._victims.items():
-            for each in runs.values():
+        for incident, victim in tuple(self._victims.items()):
+            for name, each in runs.items():
                 lost = next((run for run in each if run.id == victim), None)
-                if lost is not None and lost.end is not None:
-                    successors = [run for run in each if run.generation > lost.generation and run.training_from_ms]
-                    if successors:
-                        self.done.add(incident)
+                if lost is None or lost.end is None or incident in self.done:
+                    continue
+                if any(run.generation > lost.generation and run.training_from_ms for run in each):
+                    self.done.add(incident)
+                elif jobs[name].state in TERMINAL:
+                    del self._victims[incident]  # it was through before its machine was gone: another one's turn
 
     def _sale(self, jobs: Mapping[str, Job], trains: Mapping[str, Run], moves: Mapping[str, list[Migration]]) -> None:
         """A fast machine in another zone than the job's, far below its price, until the job comes."""
-        name = next(
-            (name for name in ("gpt", "convnet") if name in trains and _reached(jobs[name], trains[name], 0.15)), None
+        name = min(
+            (name for name in ("gpt", "convnet") if name in trains),
+            key=lambda name: _done(jobs[name], trains[name]),
+            default=None,
         )
-        coming = any(move.reason == "cheaper offer" for each in moves.values() for move in each)
+        coming = any(move.step is not Step.ABORTED for move in self._to_the_sale(moves))
         now_s = self.world.clock.monotonic_s()
-        if name is None or coming or self._sales == len(SALE_SHARE) or now_s - self._sale_at_s < SALE_PATIENCE_S:
+        if name is None or coming or len(self._on_sale) == len(SALE_SHARE) or now_s - self._sale_at_s < SALE_PATIENCE_S:
             return
         offers = {offer.id: offer for offer in self.cloud.offers()}
         prices = {point.offer_id: point.nano_usd_per_hour for point in self.cloud.prices()}
@@ -82,22 +93,30 @@ class Director:
             (offer for offer in offers.values() if offer.spot and offer.zone != here.zone),
             key=lambda offer: (GPUS[offer.gpu or ""].throttle, -prices[offer.id]),
         )
-        price = int(prices[best.id] * SALE_SHARE[self._sales])
+        price = int(prices[best.id] * SALE_SHARE[len(self._on_sale)])
         now_ms = self.world.clock.now_ms()
         self.cloud.set_capacity(best.id, 2, now_ms + 7 * 86_400_000)
         self.cloud.set_price(best.id, price, now_ms)
         self.say(f"a sale: {best.id} now costs ${price / 1e9:.3f}/h instead of ${prices[best.id] / 1e9:.3f}/h")
-        self._sales, self._sale_at_s = self._sales + 1, now_s
+        self._on_sale.append(best.id)
+        self._sale_at_s = now_s
 
-    def _take(
-        self, incident: str, share: float, names: tuple[str, ...], jobs: Mapping[str, Job], trains: Mapping[str, Run]
-    ) -> None:
-        """Take the machine of the first job that is far enough and was not hit yet; notices only hit spot machines."""
+    def _to_the_sale(self, moves: Mapping[str, list[Migration]]) -> list[Migration]:
+        """Jobs that came for the price (a machine that takes the place of a lost one is no move)."""
+        return [
+            move
+            for each in moves.values()
+            for move in each
+            if move.offer_id in self._on_sale and move.reason == "cheaper offer"
+        ]
+
+    def _take(self, incident: str, names: tuple[str, ...], trains: Mapping[str, Run]) -> None:
+        """Take the machine of the first job that was not hit yet; notices only hit spot machines."""
         if incident in self._victims:
             return
         for name in names:
             run = trains.get(name)
-            if run is None or run.id in self._victims.values() or not _reached(jobs[name], run, share):
+            if run is None or run.id in self._victims.values():
                 continue
             assert run.instance_id is not None
             if incident == "crash":
@@ -112,5 +131,6 @@ class Director:
             return
 
 
-def _reached(job: Job, run: Run, share: float) -> bool:
-    return job.spec.train.steps is not None and run.last_step >= share * job.spec.train.steps
+def _done(job: Job, run: Run) -> float:
+    """The share of its steps."""
+    return run.last_step / job.spec.train.steps if job.spec.train.steps is not None else 0.0
