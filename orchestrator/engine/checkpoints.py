@@ -28,11 +28,19 @@ class ManifestInfo:
     size_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class Newest:
+    """The checkpoint to start from (None: from scratch), and what is wrong with newer ones that were passed over."""
+
+    found: ManifestInfo | None
+    damaged: tuple[str, ...] = ()
+
+
 class CheckpointCatalog(Protocol):
     """The checkpoints of jobs below a root. Everything raises CheckpointUnusable."""
 
-    def newest(self, root: Path, job_id: str, generation: int) -> ManifestInfo | None:
-        """The checkpoint that a run of `generation` must start from; None: from scratch."""
+    def newest(self, root: Path, job_id: str, generation: int) -> Newest:
+        """The checkpoint that a run of `generation` must start from."""
         ...
 
     def find(self, root: Path, job_id: str, name: str) -> ManifestInfo | None:
@@ -51,12 +59,13 @@ class CheckpointCatalog(Protocol):
 class FileCatalog:
     """Checkpoint format v1 on a file system."""
 
-    def newest(self, root: Path, job_id: str, generation: int) -> ManifestInfo | None:
+    def newest(self, root: Path, job_id: str, generation: int) -> Newest:
+        damaged: list[str] = []
         try:
-            name = checkpoint_store.newest_counting(root, job_id, generation)
+            name = checkpoint_store.newest_counting(root, job_id, generation, lambda why: damaged.append(str(why)))
         except (OSError, CheckpointError) as error:
             raise CheckpointUnusable(str(error)) from error
-        return None if name is None else self.find(root, job_id, name)
+        return Newest(None if name is None else self.find(root, job_id, name), tuple(damaged))
 
     def find(self, root: Path, job_id: str, name: str) -> ManifestInfo | None:
         try:

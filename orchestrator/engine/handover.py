@@ -33,8 +33,10 @@ def checkpoint(ctx: Context, move: Move) -> bool:
         if move.source is not None and not (move.source.billed_to_ms is not None or ctx.gone(move.source)):
             return False  # not confirmed gone yet: it could still commit
         newest = ctx.checkpoints.newest(ctx.checkpoint_root(move.job), move.job.id, migration.generation)
-        message = f"starts from step {newest.step}" if newest else "starts from scratch"
-        return step(ctx, move, Step.TRANSFER, message, manifest=newest.name if newest else None)
+        found = newest.found
+        message = f"starts from step {found.step}" if found else "starts from scratch"
+        message += "".join(f"; passed over: {why}" for why in newest.damaged)
+        return step(ctx, move, Step.TRANSFER, message, manifest=found.name if found else None)
     report = ctx.reports.get(source.id)
     if report is not None and report.state == "holding" and report.manifest is not None:
         with ctx.write() as tx:
@@ -173,7 +175,7 @@ def _outdated(ctx: Context, move: Move) -> str | None:
     elif move.source is not None:
         if not (move.source.billed_to_ms is not None or ctx.gone(move.source)):
             return "the source ended while it was being replaced"
-        newest = ctx.checkpoints.newest(ctx.checkpoint_root(move.job), move.job.id, move.migration.generation)
+        newest = ctx.checkpoints.newest(ctx.checkpoint_root(move.job), move.job.id, move.migration.generation).found
         if newest is not None and newest.name != move.migration.manifest:
             return f"the source left step {newest.step} behind, which the target does not have"
     return None

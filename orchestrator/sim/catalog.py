@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from orchestrator.engine.checkpoints import ManifestInfo
+from orchestrator.engine.checkpoints import ManifestInfo, Newest
 from providers.clock import Clock
 
 
@@ -29,19 +29,19 @@ class SimCatalog:
     slipped: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     look: Callable[[], object] = lambda: None
 
-    def newest(self, root: Path, job_id: str, generation: int) -> ManifestInfo | None:
+    def newest(self, root: Path, job_id: str, generation: int) -> Newest:
         """The newest of the newest fenced generation, else the one that its fence names."""
         del root
         self.look()
         fences = {g: name for g, name in self.fences.get(job_id, {}).items() if g < generation}
         if not fences:
-            return None
+            return Newest(None)
         newest = max(fences)
         steps = [step for g, step in self._written(job_id) if g == newest]
         if steps:
-            return ManifestInfo(name_of(newest, max(steps)), max(steps), 1)
+            return Newest(ManifestInfo(name_of(newest, max(steps)), max(steps), 1))
         named = fences[newest]
-        return None if named is None else ManifestInfo(named, step_of(named), 1)
+        return Newest(None if named is None else ManifestInfo(named, step_of(named), 1))
 
     def find(self, root: Path, job_id: str, name: str) -> ManifestInfo | None:
         del root

@@ -83,7 +83,9 @@ def test_a_paused_job_gives_its_machine_back_and_resumes_from_the_newest_checkpo
     tradewind.client.resume(job)
     second = tradewind.training(job, after=first)
     assert second.start_step == int(before.split("-")[1])
-    assert newest in (tradewind.state / "control-plane.log").read_text(), "nobody was told of the damage"
+    told = tradewind.events(job, "migration.checkpoint")[-1]
+    assert "passed over" in told
+    assert newest in told, "nobody was told which checkpoint is damaged"
     tradewind.finish(job)
     assert tradewind.losses(job) == reference.losses()
     assert tradewind.weights_hash(job) == reference.weights_hash()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from orchestrator.model import Run
 from orchestrator.services.readable import iso
 from orchestrator.services.report_html.markup import Html
 from orchestrator.services.report_html.svg import (
@@ -54,6 +55,8 @@ def timeline(view: ReportView) -> Html:
         marks.append(label(LEFT - 8, y + 16, _short(row.job.name, NAME_LETTERS), anchor="end", class_="name"))
         for cost in row.runs:
             marks += _run_bars(cost, scale, y, zone_color[short_zone(cost.run.offer_id)], view.at_ms)
+        for cost in row.runs:  # above the bars of those that started while it trained
+            marks += _run_label(cost, scale, y, view.at_ms)
     title = "Where each job ran"
     words = "; ".join(
         f"{row.job.name}: " + (", then ".join(_where(cost) for cost in row.runs) or "no runs") for row in view.jobs
@@ -63,22 +66,30 @@ def timeline(view: ReportView) -> Html:
 
 def _run_bars(cost: RunCost, scale: Scale, y: float, color: str, now_ms: int) -> list[Html]:
     run = cost.run
+    begin, until, end = _instants(run, now_ms)
+    title = f"run {cost.number} on {run.offer_id}, {iso(begin)} to {iso(end)}: {run.end or run.state}, {cost.reason}"
+    kind = "demand" if run.offer_id.endswith("/on_demand") else None
+    marks = [bar(scale(begin), y, scale(until) - scale(begin), LANE - 12, color, title, "starting")]
+    if end > until:
+        marks.append(bar(scale(until), y, scale(end) - scale(until), LANE - 12, color, title, kind))
+    return marks
+
+
+def _run_label(cost: RunCost, scale: Scale, y: float, now_ms: int) -> list[Html]:
+    _, until, end = _instants(cost.run, now_ms)
+    words = f"{cost.number} {_where(cost)}"
+    room = int((scale(end) - scale(until) - 8) / LETTER)
+    if room < 1:
+        return []
+    return [label(scale(until) + 4, y + 15, words if room >= len(words) else str(cost.number), class_="in")]
+
+
+def _instants(run: Run, now_ms: int) -> tuple[int, int, int]:
+    """When it began, trained (or ended, if it never did) and ended."""
     begin = run.billed_from_ms or run.created_at_ms
     end = run.billed_to_ms or run.training_to_ms or now_ms
     trained = run.training_from_ms
-    title = f"run {cost.number} on {run.offer_id}, {iso(begin)} to {iso(end)}: {run.end or run.state}, {cost.reason}"
-    kind = "demand" if run.offer_id.endswith("/on_demand") else None
-    until = max(begin, min(trained, end)) if trained is not None else end
-    marks = [bar(scale(begin), y, scale(until) - scale(begin), LANE - 12, color, title, "starting")]
-    if trained is not None and end > until:
-        marks.append(bar(scale(until), y, scale(end) - scale(until), LANE - 12, color, title, kind))
-        words = f"{cost.number} {_where(cost)}"
-        room = int((scale(end) - scale(until) - 8) / LETTER)
-        if room >= 1:
-            marks.append(
-                label(scale(until) + 4, y + 15, words if room >= len(words) else str(cost.number), class_="in")
-            )
-    return marks
+    return begin, max(begin, min(trained, end)) if trained is not None else end, end
 
 
 def prices(row: JobReport, view: ReportView, number: int) -> Html | None:

@@ -24,8 +24,9 @@ thead th{color:var(--muted);font-size:12.5px;white-space:nowrap}tfoot{font-weigh
 .n{text-align:right;white-space:nowrap}
 figure{margin:14px 0;border:1px solid var(--line);border-radius:8px;padding:10px 12px}
 figcaption{font-size:13px}svg{display:block;width:100%;height:auto}
-svg text{fill:var(--muted);font:11.5px system-ui,sans-serif}svg .name{fill:var(--fg);font-size:13px}
-svg .in{fill:#fff;paint-order:stroke;stroke:#0009;stroke-width:2.5px}
+svg text{fill:var(--muted);font:11.5px system-ui,sans-serif;paint-order:stroke;stroke:var(--bg);stroke-width:3px;
+stroke-linejoin:round}svg .name{fill:var(--fg);font-size:13px}
+svg .in{fill:#fff;stroke:#000a;stroke-width:2px}
 .grid{stroke:var(--line)}.axis{stroke:var(--muted)}.line{fill:none;stroke-width:2}
 .starting{opacity:.35}.demand{stroke:var(--fg);stroke-width:1.5}
 details>summary{cursor:pointer;margin:8px 0}
