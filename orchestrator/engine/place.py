@@ -11,6 +11,7 @@ import hashlib
 
 from orchestrator.engine import snapshot
 from orchestrator.engine.bring_up import check_rails
+from orchestrator.engine.checkpoints import CheckpointUnusable
 from orchestrator.engine.context import Context
 from orchestrator.engine.move import under_way
 from orchestrator.errors import RailError
@@ -67,7 +68,7 @@ def open_migration(
     The run of a `spare` is up already: it becomes the newest, and the migration begins where that one waited.
     """
     now = ctx.now_ms
-    generation = 1 + max((run.generation for run in tx.runs(job_id=job.id)), default=0)
+    generation = 1 + max(_fenced(ctx, job), *(run.generation for run in tx.runs(job_id=job.id)), 0)
     run = Run(
         id=ctx.new_id("run") if spare is None else spare.target_run_id,
         job_id=job.id,
@@ -100,6 +101,14 @@ def open_migration(
         tx.update_run(run.id, generation=generation, created_at_ms=now)
     tx.add_migration(migration)
     return migration
+
+
+def _fenced(ctx: Context, job: Job) -> int:
+    """The generation that owns the job's checkpoints: newer than all runs when the store was restored from a backup."""
+    try:
+        return ctx.checkpoints.fenced(ctx.checkpoint_root(job), job.id)
+    except CheckpointUnusable:
+        return 0  # the migration will say so when it needs them
 
 
 def candidates(tx: Tx, now: int) -> list[str]:

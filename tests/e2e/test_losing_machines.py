@@ -11,6 +11,7 @@ import pytest
 
 from orchestrator.model import Run
 from tests.e2e.living import STEPS, Reference, Tradewind, alive, named, until
+from tests.e2e.zombies import STEPS_AFTER, let_one_rise
 from trainers.checkpoint.store import require_ownership
 from trainers.errors import FencedError
 
@@ -109,3 +110,15 @@ def test_a_trainer_whose_lease_lapses_stops_by_itself_and_is_replaced(
     assert not [command for pid, command in victim.processes.items() if alive(pid)]
     tradewind.finish(victim.job)
     assert tradewind.runs(victim.job)[0].end == "lost"
+
+
+def test_a_zombie_beside_a_dead_raylet_commits_nothing_once_another_generation_owns_the_job(
+    tradewind: Tradewind, reference: Reference
+) -> None:
+    zombie = let_one_rise(tradewind, tradewind.submit("haunted"), None)
+    assert zombie.end == "fenced"
+    assert zombie.steps >= STEPS_AFTER
+    assert not zombie.restored
+    job = tradewind.finish(zombie.run.job_id)
+    assert tradewind.losses(job.id) == reference.losses()
+    assert tradewind.weights_hash(job.id) == reference.weights_hash()

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from orchestrator.model import Step
+from orchestrator.sim.catalog import name_of, step_of
 from providers.base import LaunchSpec
 from providers.fake import Fault
 from tests.sim.harness import BRISK, CHEAP, DEAR, RESERVE, Installation, check_truth, lost_at_most
@@ -220,4 +222,19 @@ def test_a_second_loss_during_a_price_outage_is_recovered_from_too(home: Install
     home.faults._script.clear()
     home.settle()
     assert home.job(job).state == "finished"
+    check_truth(home)
+
+
+def test_fences_that_are_newer_than_the_store_are_followed(home: Installation) -> None:
+    """As after `tradewind store restore`: what was trained since the backup counts, its generation is not used again."""
+    job = home.submit(steps=40)
+    run = home.until_step(job, 12)
+    name = name_of(1, home.until_step(job, 15).last_step // 5 * 5)
+    home.checkpoints.fence(Path(), job.id, 4, name)  # made after the backup
+    home.settle()
+    assert home.job(job).state == "finished"
+    assert home.runs(job)[0].id == run.id
+    assert home.runs(job)[0].end == "lost"
+    assert home.runs(job)[1].generation == 5
+    assert home.runs(job)[1].start_step == step_of(name)
     check_truth(home)
