@@ -8,12 +8,12 @@ import signal
 
 import pytest
 
-from orchestrator.model import Step
+from orchestrator.model import STEP_ORDER, Step
 from tests.e2e.living import PATIENCE_S, PROGRAMS, Reference, Tradewind, alive, until
 
 pytestmark = pytest.mark.ray
 
-POINTS = (*[(step.value,) for step in Step if step not in (Step.PROVISION, Step.DONE)], ("cutover", "fence"))
+POINTS = (*[(step.value,) for step in STEP_ORDER if step not in (Step.PROVISION, Step.DONE)], ("cutover", "fence"))
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +63,25 @@ def test_a_second_control_plane_stands_by_and_takes_over_after_kill_9(tradewind:
     seen = tradewind.runs(job)[-1].last_step
     until("it hears of the run", lambda: tradewind.runs(job)[-1].last_step > seen)
     assert [run.id for run in tradewind.runs(job)] == [run.id]
+
+
+def test_a_store_that_is_gone_for_a_while_is_named_and_waited_for(tradewind: Tradewind, job: str) -> None:
+    run = tradewind.training(job)
+    leader = tradewind.leader_pid
+    log = tradewind.state / "control-plane.log"
+    written = len(log.read_text())
+    files = [tradewind.state / f"tradewind.db{ending}" for ending in ("", "-wal", "-shm")]
+    away = tradewind.state / "away"
+    away.mkdir()
+    for file in files:
+        file.rename(away / file.name)
+    until("the control plane says what is missing", lambda: "tradewind.db" in log.read_text()[written:])
+    reached = tradewind.step(run)
+    for file in files:
+        (away / file.name).rename(file)
+    until("it has caught up", lambda: tradewind.runs(job)[-1].last_step > reached)
+    assert tradewind.leader_pid == leader
+    assert [each.id for each in tradewind.runs(job)] == [run.id]
 
 
 def test_a_planned_move_survives_kill_9_of_the_control_plane_at_a_random_point(tradewind: Tradewind, job: str) -> None:

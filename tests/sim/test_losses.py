@@ -226,7 +226,7 @@ def test_a_second_loss_during_a_price_outage_is_recovered_from_too(home: Install
 
 
 def test_fences_that_are_newer_than_the_store_are_followed(home: Installation) -> None:
-    """As after `tradewind store restore`: what was trained since the backup counts, its generation is not used again."""
+    """As after `tradewind store restore`: what was trained since counts, its generation is not used again."""
     job = home.submit(steps=40)
     run = home.until_step(job, 12)
     name = name_of(1, home.until_step(job, 15).last_step // 5 * 5)
