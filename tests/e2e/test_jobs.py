@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import SpecError
+from tests.disks import mounted
 from tests.e2e.living import SECRET, STEPS, Reference, Tradewind, until
 from trainers.checkpoint.store import job_folder
 
@@ -20,22 +20,9 @@ pytestmark = pytest.mark.ray
 @pytest.fixture(scope="module")
 def small_disks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]]:
     """One with room for a little, one that cannot be written."""
-    full, read_only = tmp_path_factory.mktemp("full"), tmp_path_factory.mktemp("read-only")
-    if os.geteuid() != 0:
-        pytest.skip("only root can mount a small disk")
-    mounted = []
-    try:
-        for folder, options in ((full, "size=24k"), (read_only, "ro")):
-            done = subprocess.run(
-                ["mount", "-t", "tmpfs", "-o", options, "none", str(folder)], check=False, capture_output=True
-            )
-            if done.returncode != 0:
-                pytest.skip("this root may not mount")
-            mounted.append(folder)
+    make = tmp_path_factory.mktemp
+    with mounted(make("full"), "size=24k") as full, mounted(make("read-only"), "ro") as read_only:
         yield full, read_only
-    finally:
-        for folder in mounted:
-            subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 @pytest.fixture(scope="module")

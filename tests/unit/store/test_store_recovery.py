@@ -10,17 +10,16 @@ import sqlite3
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import event as sqlalchemy_event
-from sqlalchemy.pool import Pool
 
 from orchestrator.errors import StoreError
 from orchestrator.store import TAKEOVER_S, Store
 from providers.clock import VirtualClock
+from tests.disks import mounted
 from tests.postgres import Server, only_postgres, only_sqlite
 
 Make = Callable[..., Any]
@@ -74,28 +73,22 @@ def without_privilege(folder: Path) -> Iterator[None]:
         os.setresuid(0, 0, 0)
 
 
-@contextmanager
-def every_new_connection(pragma: str) -> Iterator[None]:
-    def run(connection: sqlite3.Connection, _record: object) -> None:
-        connection.execute(pragma)
-
-    sqlalchemy_event.listen(Pool, "connect", run)
-    try:
-        yield
-    finally:
-        sqlalchemy_event.remove(Pool, "connect", run)
-
-
-@only_sqlite
-def test_a_full_disk_undoes_the_change_and_says_so(store: Store) -> None:
-    with every_new_connection("PRAGMA max_page_count = 1"):  # SQLite raises what it raises on a full disk
-        store._backend.discard()
+def test_a_full_disk_undoes_the_change_and_says_so(tmp_path: Path, clock: VirtualClock) -> None:
+    with (
+        mounted(tmp_path, "size=2m") as disk,
+        closing(Store.open(f"sqlite:///{disk / 'tradewind.db'}", clock)) as store,
+    ):
+        filler = disk / "filler"
+        with suppress(OSError), filler.open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
         with pytest.raises(StoreError, match="disk is full") as caught, store.write() as tx:
             tx.set_duty("x" * 1_000_000, 1)
         assert "free some space" in caught.value.hint
+        filler.unlink()
         with store.read() as tx:
             assert tx.duty("x" * 1_000_000) is None
-    assert works(store)
+        assert works(store)
 
 
 @only_sqlite
