@@ -246,8 +246,8 @@ class Client:
         return settings.settings(self.config)
 
     def control_plane(self) -> ControlPlaneView:
-        """Whether a control plane acts on this store."""
-        return control_plane(self._opened)
+        """Whether a control plane acts on this store. One of another machine is watched for some seconds."""
+        return control_plane(self._opened, watch=True)
 
     def up(self, *, progress: Progress = _silent) -> ControlPlaneView:
         """Start this host's site and control plane in the background, unless they run. Raises SiteError."""
