@@ -32,6 +32,7 @@ from providers.catalog.rows import (
     PRICE_COLUMNS,
     TYPE_COLUMNS,
     Types,
+    family,
     read_known_regions,
     read_types,
 )
@@ -207,14 +208,14 @@ def _azure(folder: Path) -> Iterator[Price]:
 def _gcp(folder: Path) -> Iterator[Price]:
     known = _known_regions()
     for row in _snapshot(folder, lambda cloud: cloud == "gcp"):
-        family = row["instance_type"].rsplit("-", 1)[0]
-        offered = ("gcp", family, row["region"]) in known
-        if row["offered_known"] and (row["offered_known"] == "True") != offered:
-            raise SystemExit(f"known_regions.csv and the snapshot differ about {family} in {row['region']}")
+        series = family("gcp", row["instance_type"])
+        offered = ("gcp", series, row["region"]) in known
+        if offered and row["offered_known"] == "False":
+            raise SystemExit(f"known_regions.csv has {series} in {row['region']}, the snapshot says there is none")
         for price in _of_row(row, zone="", date=_GCP_DAY, source="cyclenerd-gcp"):
             if not offered:
                 yield replace(price, flag=Flag.PHANTOM.value)
-            elif price.capacity == "on_demand" and family == "a3-highgpu" and not row["instance_type"].endswith("-8g"):
+            elif price.capacity == "on_demand" and series == "a3-highgpu" and not row["instance_type"].endswith("-8g"):
                 yield replace(price, flag=Flag.SPOT_ONLY.value)
             else:
                 yield price

@@ -7,6 +7,7 @@ Facts only, one latest price per offer, no time series. Must not know: jobs, sto
 """
 
 from providers.catalog.catalog import Catalog, Flagged, age_days, load, read
+from providers.catalog.check import Verdict, verify, verify_own
 from providers.catalog.files import CatalogError, Finding
 from providers.catalog.flags import Flag
 from providers.catalog.hazard import Interruption, hazard
@@ -22,8 +23,11 @@ __all__ = [
     "Interruption",
     "PriceRow",
     "Source",
+    "Verdict",
     "age_days",
     "hazard",
     "load",
     "read",
+    "verify",
+    "verify_own",
 ]

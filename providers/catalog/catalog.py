@@ -146,7 +146,10 @@ class Catalog:
             rows += read_egress(path, self._sources, findings.append)
         continents = read_continents(findings.append, self._folder / "continents.csv")
         _refuse(findings)
-        return EgressTable(rows, continents)
+        try:
+            return EgressTable(rows, continents)
+        except ValueError as error:
+            raise CatalogError([Finding("egress*.csv", 0, "", str(error), "keep one of the lines")]) from error
 
     def extended(self, path: Path) -> Catalog:
         """This catalogue and the rows of a user's own file (docs/catalog.md), which win over equal ones here.
@@ -156,8 +159,8 @@ class Catalog:
         findings: list[Finding] = []
         own, brought = read_own(path, self.types, findings.append)
         _refuse(findings)
-        replaced = {_key(row) for row in own}
-        kept = [row for row in self.rows if _key(row) not in replaced]
+        replaced = {offer_key(row) for row in own}
+        kept = [row for row in self.rows if offer_key(row) not in replaced]
         return Catalog([*kept, *own], {**self.types, **brought}, self._sources, self._folder)
 
     def _says(self, source: str, day: str) -> str:
@@ -202,7 +205,8 @@ def _offer(row: PriceRow, kind: InstanceType, capacities: Mapping[str, CapacityT
     )
 
 
-def _key(row: PriceRow) -> tuple[str, ...]:
+def offer_key(row: PriceRow) -> tuple[str, ...]:
+    """What an offer's id is made of."""
     return (row.provider, row.region, row.zone, row.instance_type, row.capacity)
 
 

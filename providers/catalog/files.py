@@ -29,7 +29,8 @@ class Finding:
     remedy: str
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}: {self.field}: {self.message} ({self.remedy})"
+        where = f"{self.file}:{self.line}:" if self.line else f"{self.file}:"
+        return " ".join([where, *([f"{self.field}:"] if self.field else []), self.message, f"({self.remedy})"])
 
 
 class CatalogError(SetupError):
@@ -44,37 +45,45 @@ Report = Callable[[Finding], None]
 Line = tuple[int, dict[str, str]]
 
 
+def label(path: Path) -> str:
+    """What findings call a file: one of the catalogue's own by its name, another by its path."""
+    return path.name if path.parent.name == DATA.name else str(path)
+
+
 def lines(path: Path, columns: Sequence[str], report: Report, *, optional: Sequence[str] = ()) -> Iterator[Line]:
     """(line number, fields) of a CSV file whose header must have `columns`; others than `optional` are refused."""
+    name = label(path)
     try:
-        file = path.open(newline="", encoding="utf-8")
+        file = path.open(newline="", encoding="utf-8-sig")
     except OSError as error:
-        report(Finding(path.name, 0, "", f"cannot be read: {error.strerror}", "name a CSV file that exists"))
+        report(Finding(name, 0, "", f"cannot be read: {error.strerror}", "name a CSV file that exists"))
         return
     with file:
         reader = csv.reader(file)
         try:
             head = next(reader, [])
-            if not set(columns) <= set(head) or not set(head) <= {*columns, *optional}:
+            if not set(columns) <= set(head) <= {*columns, *optional} or len(set(head)) < len(head):
                 wanted = ",".join(columns)
-                report(Finding(path.name, 1, "header", f"is {','.join(head) or 'missing'}", f"write: {wanted}"))
+                report(Finding(name, 1, "header", f"is {','.join(head) or 'missing'}", f"write: {wanted}"))
                 return
             for cells in reader:
                 if len(cells) == len(head):
                     yield reader.line_num, dict(zip(head, cells, strict=True))
                 elif cells:
                     message = f"has {len(cells)} fields, not {len(head)}"
-                    report(Finding(path.name, reader.line_num, "", message, "quote fields that contain a comma"))
+                    report(Finding(name, reader.line_num, "", message, "quote fields that contain a comma"))
         except (csv.Error, UnicodeDecodeError) as error:
-            report(Finding(path.name, reader.line_num, "", f"is no CSV in UTF-8: {error}", "save it as CSV in UTF-8"))
+            report(Finding(name, reader.line_num, "", f"is no CSV in UTF-8: {error}", "save it as CSV in UTF-8"))
 
 
 @cache
 def day_ms(day: str) -> int | None:
-    """The start of an ISO day in UTC, in ms; None when it is none."""
+    """The start of a day, written YYYY-MM-DD, in UTC and ms; None when it is none."""
     try:
         found = date.fromisoformat(day)
     except ValueError:
+        return None
+    if found.isoformat() != day:
         return None
     return int(datetime(found.year, found.month, found.day, tzinfo=UTC).timestamp() * 1000)
 

@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from providers.catalog.files import DATA, Finding, Report, day_ms, lines, number
+from providers.catalog.files import DATA, Finding, Report, day_ms, label, lines, number
 from providers.catalog.flags import Flag
 from providers.egress import EgressRow
 from providers.hardware import GPUS, canonical_gpu
@@ -28,6 +28,7 @@ CONTINENT_COLUMNS = ("provider", "region", "continent")
 EGRESS_COLUMNS = ("provider", "source_place", "target_place", "usd_per_gb", "date", "source")
 INTERRUPTION_COLUMNS = ("provider", "region", "instance_type", "low_percent", "high_percent", "date", "source")
 CAPACITIES = ("spot", "on_demand")
+MOST_USD_PER_HOUR = 1e6
 
 
 class InstanceType(NamedTuple):
@@ -99,7 +100,9 @@ def read_sources(report: Report, path: Path = DATA / "sources.csv") -> dict[str,
     for line, fields in lines(path, SOURCE_COLUMNS, report):
         for name in SOURCE_COLUMNS:
             if not fields[name].strip():
-                report(Finding(path.name, line, name, "is empty", "every source needs its publisher, date and licence"))
+                report(
+                    Finding(label(path), line, name, "is empty", "every source needs its publisher, date and licence")
+                )
         if day_ms(fields["valid_on"]) is None:
             report(_bad_date(path, line, "valid_on", fields["valid_on"]))
         found[fields["id"]] = Source(**fields, line=line)
@@ -115,7 +118,7 @@ def read_types(report: Report, paths: Iterable[Path]) -> dict[tuple[str, str], I
             if kind is None:
                 continue
             if (kind.provider, kind.name) in found:
-                report(Finding(path.name, line, "instance_type", f"{kind.name} is there twice", "remove one line"))
+                report(Finding(label(path), line, "instance_type", f"{kind.name} is there twice", "remove one line"))
             found[kind.provider, kind.name] = kind
     return found
 
@@ -123,11 +126,13 @@ def read_types(report: Report, paths: Iterable[Path]) -> dict[tuple[str, str], I
 def _type(path: Path, line: int, fields: Fields, report: Report) -> InstanceType | None:
     gpu = canonical_gpu(fields["gpu"])
     if gpu is None:
-        report(Finding(path.name, line, "gpu", f'"{fields["gpu"]}" is no GPU that is known here', _near(fields["gpu"])))
+        report(
+            Finding(label(path), line, "gpu", f'"{fields["gpu"]}" is no GPU that is known here', _near(fields["gpu"]))
+        )
     numbers = {name: _amount(path, line, name, fields.get(name, ""), report) for name in TYPE_FACTS[1:5]}
     count = numbers["gpu_count"]
     if count is not None and (count < 1 or count != int(count)):
-        report(Finding(path.name, line, "gpu_count", f"is {fields['gpu_count']}", "write a whole number from 1 on"))
+        report(Finding(label(path), line, "gpu_count", f"is {fields['gpu_count']}", "write a whole number from 1 on"))
         count = None
     if gpu is None or count is None or None in numbers.values():
         return None
@@ -142,7 +147,7 @@ def _type(path: Path, line: int, fields: Fields, report: Report) -> InstanceType
         fields.get("interconnect", ""),
         fields.get("retired_on", ""),
         fields["source"],
-        path.name,
+        label(path),
         line,
     )
 
@@ -158,10 +163,10 @@ def read_prices(
             continue
         if (row.provider, row.instance_type) not in types:
             message = f"{row.provider} {row.instance_type} is not in instance_types.csv"
-            report(Finding(path.name, line, "instance_type", message, "add it there, or to excluded.csv"))
+            report(Finding(label(path), line, "instance_type", message, "add it there, or to excluded.csv"))
         elif row.source not in sources:
             message = f'"{row.source}" is not in sources.csv'
-            report(Finding(path.name, line, "source", message, "add its publisher, date and licence there"))
+            report(Finding(label(path), line, "source", message, "add its publisher, date and licence there"))
         else:
             found.append(row)
     return found
@@ -181,7 +186,7 @@ def read_own(path: Path, types: Types, report: Report) -> tuple[list[PriceRow], 
         if fields.get("gpu") or key not in types:
             if not fields.get("gpu"):
                 message = f"{row.provider} {row.instance_type} is not in the catalogue"
-                report(Finding(path.name, line, "gpu", message, "add columns gpu and gpu_count, and fill them in"))
+                report(Finding(label(path), line, "gpu", message, "add columns gpu and gpu_count, and fill them in"))
                 continue
             kind = _type(path, line, fields, report)
             if kind is None:
@@ -192,7 +197,7 @@ def read_own(path: Path, types: Types, report: Report) -> tuple[list[PriceRow], 
             if (known.gpu, known.gpu_count) != (kind.gpu, kind.gpu_count):
                 message = f"{row.instance_type} has {kind.gpu_count} x {kind.gpu} here, {known.gpu_count} x {known.gpu}"
                 remedy = f"correct it, or see {known.file}:{known.line}"
-                report(Finding(path.name, line, "gpu", f"{message} elsewhere", remedy))
+                report(Finding(label(path), line, "gpu", f"{message} elsewhere", remedy))
                 continue
         rows.append(row)
     return rows, brought
@@ -204,7 +209,7 @@ def _price(path: Path, line: int, fields: Fields, report: Report) -> PriceRow | 
     def wrong(field: str, message: str, remedy: str) -> None:
         nonlocal good
         good = False
-        report(Finding(path.name, line, field, message, remedy))
+        report(Finding(label(path), line, field, message, remedy))
 
     for name in ("provider", "region", "instance_type", "source"):
         if not fields[name].strip():
@@ -212,7 +217,8 @@ def _price(path: Path, line: int, fields: Fields, report: Report) -> PriceRow | 
     if fields["capacity"] not in CAPACITIES:
         wrong("capacity", f'is "{fields["capacity"]}"', f"write one of: {', '.join(CAPACITIES)}")
     price = number(fields["usd_per_hour"])
-    if price is None or price <= 0:
+    nano_usd = usd(fields["usd_per_hour"]) if price is not None and price <= MOST_USD_PER_HOUR else 0
+    if nano_usd <= 0:
         wrong("usd_per_hour", f'is "{fields["usd_per_hour"]}"', "write dollars per hour of the whole machine, above 0")
     at_ms = day_ms(fields["date"])
     if at_ms is None:
@@ -228,17 +234,22 @@ def _price(path: Path, line: int, fields: Fields, report: Report) -> PriceRow | 
         fields.get("zone", ""),
         fields["instance_type"],
         fields["capacity"],
-        usd(fields["usd_per_hour"]),
+        nano_usd,
         fields["date"],
         at_ms,
         fields["source"],
         flag,
-        path.name,
+        label(path),
         line,
     )
 
 
 _FLAGS = tuple(flag.value for flag in Flag)
+
+
+def family(provider: str, instance_type: str) -> str:
+    """What known_regions.csv names: of GCP the machine series (`a3-highgpu`), elsewhere the type itself."""
+    return instance_type.rsplit("-", 1)[0] if provider == "gcp" else instance_type
 
 
 def read_known_regions(report: Report, path: Path = DATA / "known_regions.csv") -> dict[tuple[str, str, str], str]:
@@ -272,7 +283,7 @@ def read_buckets(path: Path, sources: Container[str], report: Report) -> list[Bu
         if low is None or high is None:
             continue
         if not low < high <= 100:
-            report(Finding(path.name, line, "high_percent", f"{low} to {high}", "write low < high <= 100"))
+            report(Finding(label(path), line, "high_percent", f"{low} to {high}", "write low < high <= 100"))
             continue
         where = (fields["provider"], fields["region"], fields["instance_type"])
         found.append(
@@ -285,7 +296,7 @@ def _amount(path: Path, line: int, field: str, text: str, report: Report) -> flo
     """A number from 0 on; 0 for an empty field, None (and a finding) for anything else."""
     value = number(text) if text else 0.0
     if value is None or value < 0:
-        report(Finding(path.name, line, field, f'is "{text}"', "write a number from 0 on, or leave it empty"))
+        report(Finding(label(path), line, field, f'is "{text}"', "write a number from 0 on, or leave it empty"))
         return None
     return value
 
@@ -293,13 +304,13 @@ def _amount(path: Path, line: int, field: str, text: str, report: Report) -> flo
 def _sourced(path: Path, line: int, fields: Fields, sources: Container[str], report: Report) -> None:
     if fields["source"] not in sources:
         remedy = "add its publisher, date and licence there"
-        report(Finding(path.name, line, "source", f'"{fields["source"]}" is not in sources.csv', remedy))
+        report(Finding(label(path), line, "source", f'"{fields["source"]}" is not in sources.csv', remedy))
     if day_ms(fields["date"]) is None:
         report(_bad_date(path, line, "date", fields["date"]))
 
 
 def _bad_date(path: Path, line: int, field: str, text: str) -> Finding:
-    return Finding(path.name, line, field, f'is "{text}"', "write a day as YYYY-MM-DD")
+    return Finding(label(path), line, field, f'is "{text}"', "write a day as YYYY-MM-DD")
 
 
 def _near(name: str) -> str:
