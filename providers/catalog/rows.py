@@ -14,7 +14,7 @@ from providers.catalog.files import DATA, Finding, Report, day_ms, label, lines,
 from providers.catalog.flags import Flag
 from providers.egress import EgressRow
 from providers.hardware import GPUS, canonical_gpu
-from providers.money import usd
+from providers.money import NANO_USD, usd
 
 PRICE_COLUMNS = ("provider", "region", "zone", "instance_type", "capacity", "usd_per_hour", "date", "source")
 FLAGGED_COLUMNS = (*PRICE_COLUMNS, "flag")
@@ -29,6 +29,8 @@ EGRESS_COLUMNS = ("provider", "source_place", "target_place", "usd_per_gb", "dat
 INTERRUPTION_COLUMNS = ("provider", "region", "instance_type", "low_percent", "high_percent", "date", "source")
 CAPACITIES = ("spot", "on_demand")
 MOST_USD_PER_HOUR = 1e6
+LEAST_USD_PER_GPU = 0.01
+MOST_USD_PER_GPU = 100.0
 
 
 class InstanceType(NamedTuple):
@@ -167,7 +169,7 @@ def read_prices(
         elif row.source not in sources:
             message = f'"{row.source}" is not in sources.csv'
             report(Finding(label(path), line, "source", message, "add its publisher, date and licence there"))
-        else:
+        elif _plausible(row, types[row.provider, row.instance_type], report):
             found.append(row)
     return found
 
@@ -199,7 +201,8 @@ def read_own(path: Path, types: Types, report: Report) -> tuple[list[PriceRow], 
                 remedy = f"correct it, or see {known.file}:{known.line}"
                 report(Finding(label(path), line, "gpu", f"{message} elsewhere", remedy))
                 continue
-        rows.append(row)
+        if _plausible(row, types.get(key) or brought[key], report):
+            rows.append(row)
     return rows, brought
 
 
@@ -242,6 +245,15 @@ def _price(path: Path, line: int, fields: Fields, report: Report) -> PriceRow | 
         label(path),
         line,
     )
+
+
+def _plausible(row: PriceRow, kind: InstanceType, report: Report) -> bool:
+    per_gpu = row.nano_usd / NANO_USD / kind.gpu_count
+    if LEAST_USD_PER_GPU <= per_gpu <= MOST_USD_PER_GPU:
+        return True
+    message = f"${per_gpu:,.6g} per GPU-hour is absurd: {kind.gpu_count} x {kind.gpu}"
+    report(Finding(row.file, row.line, "usd_per_hour", message, "write dollars per hour of the whole machine"))
+    return False
 
 
 _FLAGS = tuple(flag.value for flag in Flag)
