@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 GB = 1_000_000_000
@@ -244,6 +245,7 @@ def _families() -> dict[str, list[tuple[Gpu, str | None]]]:
 _FAMILIES = _families()
 
 
+@lru_cache(maxsize=4096)
 def canonical_gpu(name: str) -> str | None:
     """The canonical name of a GPU from what any cloud calls it, or from an Azure size or family; None when unknown.
 

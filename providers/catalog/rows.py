@@ -6,7 +6,7 @@ other is the affair of providers.catalog.check. Must not know: offers, who reads
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -207,44 +207,41 @@ def read_own(path: Path, types: Types, report: Report) -> tuple[list[PriceRow], 
 
 
 def _price(path: Path, line: int, fields: Fields, report: Report) -> PriceRow | None:
-    good = True
-
-    def wrong(field: str, message: str, remedy: str) -> None:
-        nonlocal good
-        good = False
-        report(Finding(label(path), line, field, message, remedy))
-
-    for name in ("provider", "region", "instance_type", "source"):
-        if not fields[name].strip():
-            wrong(name, "is empty", "say where it is, what it is and where the price was read")
-    if fields["capacity"] not in CAPACITIES:
-        wrong("capacity", f'is "{fields["capacity"]}"', f"write one of: {', '.join(CAPACITIES)}")
     price = number(fields["usd_per_hour"])
-    nano_usd = usd(fields["usd_per_hour"]) if price is not None and price <= MOST_USD_PER_HOUR else 0
-    if nano_usd <= 0:
-        wrong("usd_per_hour", f'is "{fields["usd_per_hour"]}"', "write dollars per hour of the whole machine, above 0")
-    at_ms = day_ms(fields["date"])
-    if at_ms is None:
-        wrong("date", f'is "{fields["date"]}"', "write the day on which the price was true, as YYYY-MM-DD")
-    flag = fields.get("flag", "")
-    if "flag" in fields and flag not in _FLAGS:
-        wrong("flag", f'is "{flag}"', f"write one of: {', '.join(_FLAGS)}")
-    if not good or at_ms is None:
-        return None
-    return PriceRow(
+    row = PriceRow(
         fields["provider"],
         fields["region"],
         fields.get("zone", ""),
         fields["instance_type"],
         fields["capacity"],
-        nano_usd,
+        usd(fields["usd_per_hour"]) if price is not None and price <= MOST_USD_PER_HOUR else 0,
         fields["date"],
-        at_ms,
+        day_ms(fields["date"]) or 0,
         fields["source"],
-        flag,
+        fields.get("flag", ""),
         label(path),
         line,
     )
+    wrong = list(_wrong(row, fields))
+    for field, message, remedy in wrong:
+        report(Finding(row.file, line, field, message, remedy))
+    return None if wrong else row
+
+
+def _wrong(row: PriceRow, fields: Fields) -> Iterator[tuple[str, str, str]]:
+    """(field, message, remedy) of each field that makes no sense by itself."""
+    for name in ("provider", "region", "instance_type", "source"):
+        if not fields[name] or fields[name].isspace():
+            yield name, "is empty", "say where it is, what it is and where the price was read"
+    if row.capacity not in CAPACITIES:
+        yield "capacity", f'is "{row.capacity}"', f"write one of: {', '.join(CAPACITIES)}"
+    if row.nano_usd <= 0:
+        remedy = "write dollars per hour of the whole machine, above 0"
+        yield "usd_per_hour", f'is "{fields["usd_per_hour"]}"', remedy
+    if not row.at_ms:
+        yield "date", f'is "{row.date}"', "write the day on which the price was true, as YYYY-MM-DD"
+    if "flag" in fields and row.flag not in _FLAGS:
+        yield "flag", f'is "{row.flag}"', f"write one of: {', '.join(_FLAGS)}"
 
 
 def _plausible(row: PriceRow, kind: InstanceType, report: Report) -> bool:
