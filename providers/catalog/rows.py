@@ -158,9 +158,9 @@ def read_prices(
     path: Path, types: Types, sources: Container[str], report: Report, *, flagged: bool = False
 ) -> list[PriceRow]:
     """The rows of one of the catalogue's own price files; in `flagged` ones each says why it is no offer."""
-    found = []
+    found, where = [], label(path)
     for line, fields in lines(path, FLAGGED_COLUMNS if flagged else PRICE_COLUMNS, report):
-        row = _price(path, line, fields, report)
+        row = _price(where, line, fields, report)
         if row is None:
             continue
         if (row.provider, row.instance_type) not in types:
@@ -179,9 +179,9 @@ def read_own(path: Path, types: Types, report: Report) -> tuple[list[PriceRow], 
 
     `source` may be any text that says where the price was read.
     """
-    rows, brought = [], dict[tuple[str, str], InstanceType]()
+    rows, brought, where = [], dict[tuple[str, str], InstanceType](), label(path)
     for line, fields in lines(path, OWN_COLUMNS, report, optional=OWN_OPTIONAL):
-        row = _price(path, line, fields, report)
+        row = _price(where, line, fields, report)
         if row is None:
             continue
         key = (row.provider, row.instance_type)
@@ -206,7 +206,7 @@ def read_own(path: Path, types: Types, report: Report) -> tuple[list[PriceRow], 
     return rows, brought
 
 
-def _price(path: Path, line: int, fields: Fields, report: Report) -> PriceRow | None:
+def _price(where: str, line: int, fields: Fields, report: Report) -> PriceRow | None:
     price = number(fields["usd_per_hour"])
     row = PriceRow(
         fields["provider"],
@@ -219,19 +219,22 @@ def _price(path: Path, line: int, fields: Fields, report: Report) -> PriceRow | 
         day_ms(fields["date"]) or 0,
         fields["source"],
         fields.get("flag", ""),
-        label(path),
+        where,
         line,
     )
-    wrong = list(_wrong(row, fields))
-    for field, message, remedy in wrong:
+    named = row.provider.strip() and row.region.strip() and row.instance_type.strip() and row.source.strip()
+    known = row.capacity in CAPACITIES and ("flag" not in fields or row.flag in _FLAGS)
+    if named and known and row.nano_usd > 0 and row.at_ms:
+        return row
+    for field, message, remedy in _wrong(row, fields):
         report(Finding(row.file, line, field, message, remedy))
-    return None if wrong else row
+    return None
 
 
 def _wrong(row: PriceRow, fields: Fields) -> Iterator[tuple[str, str, str]]:
     """(field, message, remedy) of each field that makes no sense by itself."""
     for name in ("provider", "region", "instance_type", "source"):
-        if not fields[name] or fields[name].isspace():
+        if not fields[name].strip():
             yield name, "is empty", "say where it is, what it is and where the price was read"
     if row.capacity not in CAPACITIES:
         yield "capacity", f'is "{row.capacity}"', f"write one of: {', '.join(CAPACITIES)}"
