@@ -156,7 +156,7 @@ def edit(path: Path, change: Callable[[list[str]], object]) -> None:
 
 AT_HOME = "gcp,us-east1,,a2-highgpu-1g"
 SPOILT: dict[str, tuple[str, str, str, str, str]] = {
-    "no publisher": ("sources.csv", "verda-docs,Verda,", "verda-docs,,", "publisher", "is empty"),
+    "no publisher": ("sources.csv", "lambda-docs,Lambda,", "lambda-docs,,", "publisher", "is empty"),
     "no licence": ("sources.csv", ",2025-11-16,MIT,", ",2025-11-16,,", "licence", "is empty"),
     "no date": ("sources.csv", ",2025-11-16,MIT", ",,MIT", "valid_on", "is empty"),
     "source of tomorrow": ("sources.csv", ",2025-11-16,MIT", ",2027-11-16,MIT", "valid_on", "future"),

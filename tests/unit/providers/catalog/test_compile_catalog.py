@@ -17,6 +17,7 @@ HAND_WRITTEN = {
     "excluded.csv",
     "instance_types.csv",
     "known_regions.csv",
+    "prices_by_hand.csv",
     "sources.csv",
 }
 FROM_PARQUET = {"instance_types_marketplace.csv", "prices_marketplace.csv"}
