@@ -76,13 +76,17 @@ NAMES = {
     "NVIDIA RTX PRO 6000 Blackwell Server Edition": "RTX-PRO-6000",
     "NVIDIA GeForce RTX 4090": "RTX-4090",
     "Tesla V100-SXM2-32GB": "V100-32GB",
+    "NVIDIA B300 SXM6 AC": "B300",
     "AMD Instinct MI300X OAM": "MI300X",
     # Vast
     "RTX 6000Ada": "RTX-6000-ADA",
     "A100 SXM4": "A100-40GB",
     "H100 NVL": "H100-NVL",
     "RTX PRO 6000 WS": "RTX-PRO-6000",
+    "8xH100": "H100",
+    "8x RTX 4090": "RTX-4090",
     # Nobody's
+    "8x": None,
     "H900": None,
     "": None,
     "NVIDIA": None,
