@@ -117,10 +117,9 @@ def _book(tx: Tx, run: Run, upto_ms: int) -> None:
     if upto_ms <= run.billed_from_ms:
         return
     job = tx.job(run.job_id)
-    booked = tx.entries(run_id=run.id)
-    last = max((entry.period_end_ms for entry in booked if entry.reverses is None), default=None)
     changes = tx.price_changes(run.offer_id, run.billed_from_ms, upto_ms)
-    fresh = ledger.accrue(job, run, changes, upto_ms, last)
-    corrections = ledger.restate(run, booked, changes, upto_ms) if run.billed_to_ms is not None else []
-    if fresh or corrections:
-        tx.add_entries([*fresh, *corrections])
+    fresh = ledger.accrue(job, run, changes, upto_ms, tx.booked_until_ms(run.id))
+    if run.billed_to_ms is not None:  # once, at its end: all of its entries are read
+        fresh += ledger.restate(run, tx.entries(run_id=run.id), changes, upto_ms)
+    if fresh:
+        tx.add_entries(fresh)
