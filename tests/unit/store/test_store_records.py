@@ -191,7 +191,11 @@ def test_however_long_a_job_trains_few_measurements_are_kept_and_no_step_or_seco
 
 
 def test_measurements_of_other_jobs_and_kinds_are_not_merged(tx: Tx) -> None:
-    others = [PerfPoint(*of, 1.0, 10, 5) for of in (("job_B", "V100", 1), ("job_A", None, 0), ("job_A", "V100", 2))]
+    others = [
+        PerfPoint("job_B", "V100", 1, 1.0, 10, 5),
+        PerfPoint("job_A", None, 0, 1.0, 10, 5),
+        PerfPoint("job_A", "V100", 2, 1.0, 10, 5),
+    ]
     for at in range(200):
         tx.add_perf("job_A", "V100", 1, 1.0, 10, at)
         if at < len(others):
