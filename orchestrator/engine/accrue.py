@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orchestrator import ledger
+from orchestrator.engine.checkpoints import CheckpointUnusable, FileCatalog
 from orchestrator.engine.collect import collect
 from orchestrator.engine.context import Context
 from orchestrator.engine.world import World
-from orchestrator.model import TERMINAL, Run, Step
+from orchestrator.model import TERMINAL, Migration, Run, Step
 from orchestrator.store import Leadership, Tx
 from providers.errors import ProviderError
 from providers.money import MS_PER_HOUR, cost_nano_usd
@@ -55,12 +56,14 @@ def settle(
 def settle_all(world: World) -> None:
     """After a control plane was ended for good and all instances with it: end what the store still thinks alive."""
     now = world.clock.now_ms()
+    with world.store.read() as tx:
+        cut_over = [migration.id for migration in tx.migrations(open=True) if _handed_over(world, tx, migration)]
     with world.store.write() as tx:
         for migration in tx.migrations(open=True):
-            if migration.step not in (Step.CUTOVER, Step.RELEASE):
-                tx.advance(migration.id, migration.step, Step.ABORTED, error="the control plane was ended")
-            else:
+            if migration.id in cut_over:
                 tx.advance(migration.id, migration.step, Step.DONE)
+            else:
+                tx.advance(migration.id, migration.step, Step.ABORTED, error="the control plane was ended")
         for run in tx.runs(live=True):
             if run.end is None:
                 tx.update_run(run.id, state="ended", end="paused", training_to_ms=now)
@@ -110,6 +113,17 @@ def reserve_nano_usd(rate_per_hour: int, market_s: float) -> int:
 def prices_known_until_ms(tx: Tx, offer_id: str) -> int | None:
     """The instant up to which all price changes of an offer are in the store."""
     return tx.last_good_poll_ms(offer_id.partition("/")[0])
+
+
+def _handed_over(world: World, tx: Tx, migration: Migration) -> bool:
+    """Whether the job is the target's: its fence is what decides that, not what the store says of it."""
+    if migration.step is not Step.CUTOVER:
+        return migration.step is Step.RELEASE
+    root = world.checkpoint_root(tx.job(migration.job_id).spec.checkpoint.to)
+    try:
+        return FileCatalog().fenced(root, migration.job_id) >= migration.generation
+    except CheckpointUnusable:
+        return False
 
 
 def _book(tx: Tx, run: Run, upto_ms: int) -> None:
