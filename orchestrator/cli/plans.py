@@ -1,12 +1,15 @@
 """`submit`, `plan`, `apply`: look at what would be done, agree, have it done."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from orchestrator.cli.output import Format, Output
 from orchestrator.cli.session import PLANNING, OutputOption, session
+
+if TYPE_CHECKING:
+    from orchestrator.services.views import PlanView
 
 CHANGES = 10  # `plan --check`: exit code when applying it would start or move something
 
@@ -36,6 +39,7 @@ def submit(
         plan = client.plan(file)
         if dry_run:
             out.show(plan)
+            _refuse_infeasible(plan)
             return
         _review(out, plan)
         if not yes and not out.confirm("Submit this job?"):
@@ -82,6 +86,7 @@ def plan(
         if save is not None:
             client.save_plan(view, save)
             out.note(f"saved; act on it: tradewind apply {save}")
+        _refuse_infeasible(view)
         if check and view.changes:
             raise typer.Exit(CHANGES)
 
@@ -108,6 +113,13 @@ def apply(
         if not accepted.control_plane:
             out.note("no control plane runs here: starting one in the background (stop it: tradewind down)")
             client.up(progress=out.note)
+
+
+def _refuse_infeasible(view: "PlanView") -> None:
+    """What is shown as impossible ends as its submission would."""
+    from orchestrator.services.plan import require_feasible
+
+    require_feasible(view)
 
 
 def _review(out: Output, view: object) -> None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orchestrator import ledger
+from orchestrator.engine.checkpoints import CheckpointUnusable, FileCatalog
 from orchestrator.engine.collect import collect
 from orchestrator.engine.context import Context
 from orchestrator.engine.world import World
-from orchestrator.model import TERMINAL, Run, Step
+from orchestrator.model import TERMINAL, Migration, Run, Step
 from orchestrator.store import Leadership, Tx
 from providers.errors import ProviderError
 from providers.money import MS_PER_HOUR, cost_nano_usd
@@ -55,14 +56,16 @@ def settle(
 def settle_all(world: World) -> None:
     """After a control plane was ended for good and all instances with it: end what the store still thinks alive."""
     now = world.clock.now_ms()
+    with world.store.read() as tx:
+        cut_over = [migration.id for migration in tx.migrations(open=True) if _handed_over(world, tx, migration)]
     with world.store.write() as tx:
         open_ones = tx.migrations(open=True)
         tried = {migration.target_run_id for migration in open_ones if migration.attempt > 0}
         for migration in open_ones:
-            if migration.step not in (Step.CUTOVER, Step.RELEASE):
-                tx.advance(migration.id, migration.step, Step.ABORTED, error="the control plane was ended")
-            else:
+            if migration.id in cut_over:
                 tx.advance(migration.id, migration.step, Step.DONE)
+            else:
+                tx.advance(migration.id, migration.step, Step.ABORTED, error="the control plane was ended")
         for run in tx.runs(live=True):
             if run.instance_id is None and (run.end is not None or run.id in tried):
                 tx.update_run(run.id, end=run.end or "aborted")  # a machine may come yet: the next control plane asks
@@ -116,15 +119,25 @@ def prices_known_until_ms(tx: Tx, offer_id: str) -> int | None:
     return tx.last_good_poll_ms(offer_id.partition("/")[0])
 
 
+def _handed_over(world: World, tx: Tx, migration: Migration) -> bool:
+    """Whether the job is the target's: its fence is what decides that, not what the store says of it."""
+    if migration.step is not Step.CUTOVER:
+        return migration.step is Step.RELEASE
+    root = world.checkpoint_root(tx.job(migration.job_id).spec.checkpoint.to)
+    try:
+        return FileCatalog().fenced(root, migration.job_id) >= migration.generation
+    except CheckpointUnusable:
+        return False
+
+
 def _book(tx: Tx, run: Run, upto_ms: int) -> None:
     assert run.billed_from_ms is not None
     if upto_ms <= run.billed_from_ms:
         return
     job = tx.job(run.job_id)
-    booked = tx.entries(run_id=run.id)
-    last = max((entry.period_end_ms for entry in booked if entry.reverses is None), default=None)
     changes = tx.price_changes(run.offer_id, run.billed_from_ms, upto_ms)
-    fresh = ledger.accrue(job, run, changes, upto_ms, last)
-    corrections = ledger.restate(run, booked, changes, upto_ms) if run.billed_to_ms is not None else []
-    if fresh or corrections:
-        tx.add_entries([*fresh, *corrections])
+    fresh = ledger.accrue(job, run, changes, upto_ms, tx.booked_until_ms(run.id))
+    if run.billed_to_ms is not None:  # once, at its end: all of its entries are read
+        fresh += ledger.restate(run, tx.entries(run_id=run.id), changes, upto_ms)
+    if fresh:
+        tx.add_entries(fresh)

@@ -1,6 +1,8 @@
 """CheckpointCatalog: what the engine must know of a job's checkpoints, and the fence.
 
-The engine reads manifests and writes fences; it never reads tensors. Must not know: torch, runs, prices.
+The engine reads manifests, looks whether their chunks are there, and writes fences; it never reads tensors, because a
+checkpoint of gigabytes would keep the control plane from everything else. The run that restores one verifies every
+byte, and takes an older one when it must. Must not know: torch, runs, prices.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ class CheckpointCatalog(Protocol):
     """The checkpoints of jobs below a root. Everything raises CheckpointUnusable."""
 
     def newest(self, root: Path, job_id: str, generation: int) -> Newest:
-        """The checkpoint that a run of `generation` must start from."""
+        """The checkpoint that a run of `generation` must start from, as far as it can be told without reading it."""
         ...
 
     def find(self, root: Path, job_id: str, name: str) -> ManifestInfo | None:
@@ -62,19 +64,22 @@ class FileCatalog:
     def newest(self, root: Path, job_id: str, generation: int) -> Newest:
         damaged: list[str] = []
         try:
-            name = checkpoint_store.newest_counting(root, job_id, generation, lambda why: damaged.append(str(why)))
+            for name in checkpoint_store.counting(root, job_id, generation):
+                try:
+                    return Newest(_complete(root, job_id, name), tuple(damaged))
+                except DamagedCheckpoint as damage:
+                    damaged.append(str(damage))
         except (OSError, CheckpointError) as error:
             raise CheckpointUnusable(str(error)) from error
-        return Newest(None if name is None else self.find(root, job_id, name), tuple(damaged))
+        return Newest(None, tuple(damaged))
 
     def find(self, root: Path, job_id: str, name: str) -> ManifestInfo | None:
         try:
-            manifest = checkpoint_store.read_manifest(root, job_id, ManifestName.parse(name))
+            return _complete(root, job_id, ManifestName.parse(name))
         except DamagedCheckpoint:
             return None
         except (OSError, ValueError, CheckpointError) as error:
             raise CheckpointUnusable(str(error)) from error
-        return ManifestInfo(name, manifest.name.step, _size_bytes(manifest))
 
     def fence(self, root: Path, job_id: str, generation: int, manifest: str | None) -> None:
         try:
@@ -89,6 +94,24 @@ class FileCatalog:
         except (OSError, CheckpointError) as error:
             raise CheckpointUnusable(str(error)) from error
         return 0 if fence is None else fence.generation
+
+
+def _complete(root: Path, job_id: str, name: ManifestName) -> ManifestInfo:
+    """A checkpoint whose manifest is whole and whose chunks are there and long enough. Raises DamagedCheckpoint."""
+    manifest = checkpoint_store.read_manifest(root, job_id, name)
+    chunks = checkpoint_store.job_folder(root, job_id) / "chunks"
+    needed: dict[str, int] = {}
+    for tensor in manifest.tensors:
+        for piece in tensor.pieces:
+            needed[piece.chunk] = max(piece.end, needed.get(piece.chunk, 0))
+    for chunk, least_bytes in needed.items():
+        try:
+            present_bytes = (chunks / chunk).stat().st_size
+        except FileNotFoundError:
+            raise DamagedCheckpoint(f"checkpoint {name}: the chunk {chunks / chunk} is missing") from None
+        if present_bytes < least_bytes:
+            raise DamagedCheckpoint(f"checkpoint {name}: the chunk {chunks / chunk} is cut")
+    return ManifestInfo(str(name), name.step, _size_bytes(manifest))
 
 
 def _size_bytes(manifest: Manifest) -> int:

@@ -90,7 +90,10 @@ def restore(ctx: Context, move: Move) -> bool:
 
 
 def verify(ctx: Context, move: Move) -> bool:
-    """The target must hold exactly the checkpoint that was fixed."""
+    """The target must hold the checkpoint that was fixed, or an older one when it found that one damaged.
+
+    Only the target reads every byte. A source that lives trains on instead and writes a better one.
+    """
     if abandoned(ctx, move):
         return True
     _keep_holding(ctx, move)
@@ -99,11 +102,14 @@ def verify(ctx: Context, move: Move) -> bool:
         return _target_over(ctx, move, report)
     if report is None or report.state != "restored":
         return _overdue(ctx, move)
-    if report.manifest != move.migration.manifest:
-        return abort(ctx, move, f"the target restored {report.manifest}, not {move.migration.manifest}")
+    fixed, message, passed_over = move.migration.manifest, f"step {report.start_step} verified", None
+    if report.manifest != fixed:
+        if fixed is None or report.manifest is None or move.living_source is not None:
+            return abort(ctx, move, f"the target restored {report.manifest}, not {fixed}")
+        message, passed_over = f"{message}; passed over: {fixed}, which the target found damaged", fixed
     with ctx.write() as tx:
         tx.update_run(move.target.id, start_step=report.start_step)
-    return step(ctx, move, Step.CUTOVER, f"step {report.start_step} verified")
+    return step(ctx, move, Step.CUTOVER, message, manifest=report.manifest, passed_over=passed_over)
 
 
 def cutover(ctx: Context, move: Move) -> bool:
@@ -176,9 +182,16 @@ def _outdated(ctx: Context, move: Move) -> str | None:
         if not (move.source.billed_to_ms is not None or ctx.gone(move.source)):
             return "the source ended while it was being replaced"
         newest = ctx.checkpoints.newest(ctx.checkpoint_root(move.job), move.job.id, move.migration.generation).found
-        if newest is not None and newest.name != move.migration.manifest:
+        if newest is not None and newest.name not in (move.migration.manifest, _passed_over(ctx, move)):
             return f"the source left step {newest.step} behind, which the target does not have"
     return None
+
+
+def _passed_over(ctx: Context, move: Move) -> object:
+    """The checkpoint that the target found damaged, None if it found none."""
+    with ctx.world.store.read() as tx:
+        told = tx.events(job_id=move.job.id, kinds=("migration.verify",), limit=1, newest_first=True)
+    return told[0].data.get("passed_over") if told and told[0].migration_id == move.migration.id else None
 
 
 def _target_over(ctx: Context, move: Move, report: RunReport) -> bool:

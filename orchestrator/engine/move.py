@@ -64,15 +64,17 @@ def step(
     *,
     manifest: str | None = None,
     state: RunState | None = None,
+    passed_over: str | None = None,
 ) -> bool:
-    """Record that the present step is done."""
+    """Record that the present step is done. `passed_over`: a checkpoint that was found damaged at it."""
     migration = move.migration
     with ctx.write() as tx:
         if tx.advance(migration.id, migration.step, to, manifest=manifest or migration.manifest):
             if state is not None:
                 tx.update_run(move.target.id, state=state)
             kind = f"migration.{migration.step.value}"
-            ctx.event(tx, kind, message, move.job, run=move.target, migration=migration)
+            data = {} if passed_over is None else {"passed_over": passed_over}
+            ctx.event(tx, kind, message, move.job, run=move.target, migration=migration, **data)
     return True
 
 

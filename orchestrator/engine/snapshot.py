@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -16,6 +16,8 @@ from orchestrator.store import Tx
 
 DAY_MS = 86_400_000
 AVAILABILITY_WINDOW_MS = 30 * DAY_MS
+LIKE_JOBS = 50  # the jobs measured last, whose programs are looked at for what they tell of other jobs
+STARTUPS = 100  # the newest starts of a provider tell how long the next one takes
 STARTUP_PRIOR_WALL_S = {"local": 4.0}
 CHECKPOINT_PRIOR_WALL_S = 0.3  # one save of a small model; the trainer's own tuning keeps the share of time bounded
 STARTUP_PRIOR_S = 180.0  # a cloud's machine until it trains: market.md, SkyPilot's d = 3 min
@@ -62,7 +64,7 @@ def inputs(
         current = current_run(runs)
         if current is not None:
             running[job.id] = _running(tx, job, current, now_ms, job.id in doomed)
-    return Inputs(market(tx, now_ms, config), perf(tx, now_ms), tuple(demands), running)
+    return Inputs(market(tx, now_ms, config), perf(tx, now_ms, [job.id for job in jobs]), tuple(demands), running)
 
 
 def current_run(runs: Sequence[Run]) -> Run | None:
@@ -91,31 +93,37 @@ def market(tx: Tx, now_ms: int, config: Config) -> Market:
     )
 
 
-def perf(tx: Tx, now_ms: int) -> PerfBook:
-    """The throughputs that were measured up to `now_ms`."""
+def perf(tx: Tx, now_ms: int, job_ids: Collection[str] | None = None) -> PerfBook:
+    """The throughputs that were measured up to `now_ms`: of all jobs, or of these and the LIKE_JOBS measured last.
+
+    A decision names its jobs, so that it costs the same however many jobs there ever were.
+    """
+    points = tx.perf(None if job_ids is None else {*job_ids, *tx.measured_last(LIKE_JOBS)})
     return PerfBook.as_of(
         now_ms,
-        [Observation(row.job_id, row.gpu, row.gpu_count, row.steps_per_s, row.steps, row.at_ms) for row in tx.perf()],
+        [Observation(row.job_id, row.gpu, row.gpu_count, row.steps_per_s, row.steps, row.at_ms) for row in points],
     )
 
 
 def _startup_s(tx: Tx, config: Config) -> dict[str, float]:
-    """Market seconds from launch to training, per provider: the median of our own runs, else a prior."""
-    seen: dict[str, list[float]] = {}
-    for run in tx.runs():
-        if run.billed_from_ms is not None and run.training_from_ms is not None:
-            name = run.offer_id.partition("/")[0]
-            wanted_ms = max(run.billed_from_ms, run.created_at_ms)  # a spare was there before
-            seen.setdefault(name, []).append((run.training_from_ms - wanted_ms) / 1000)
-    startup = {
-        name: STARTUP_PRIOR_WALL_S[name] * config.providers.local.clock_factor
-        if name in STARTUP_PRIOR_WALL_S
-        else STARTUP_PRIOR_S
-        for name in config.providers.enabled
-    }
-    for name, durations in seen.items():
-        startup[name] = sorted(durations)[len(durations) // 2]
+    """Market seconds from launch to training, per provider: the median of our own newest runs, else a prior."""
+    startup = {}
+    for name in config.providers.enabled:
+        seen = sorted(map(_startup_of, tx.runs_started(name, STARTUPS)))
+        if seen:
+            startup[name] = seen[len(seen) // 2]
+        elif name in STARTUP_PRIOR_WALL_S:
+            startup[name] = STARTUP_PRIOR_WALL_S[name] * config.providers.local.clock_factor
+        else:
+            startup[name] = STARTUP_PRIOR_S
     return startup
+
+
+def _startup_of(run: Run) -> float:
+    assert run.billed_from_ms is not None
+    assert run.training_from_ms is not None
+    wanted_ms = max(run.billed_from_ms, run.created_at_ms)  # a spare was there before
+    return (run.training_from_ms - wanted_ms) / 1000
 
 
 def _demand(tx: Tx, job: Job, runs: Sequence[Run], known: bool, factor: float) -> Demand:

@@ -10,12 +10,12 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from orchestrator.config import Config
-from orchestrator.errors import ProviderFailure, StoreError
+from orchestrator.errors import Problem, ProviderFailure, SpecError, StoreError
 from orchestrator.store import Store
 from providers.base import Provider
 from providers.clock import AcceleratedClock, Clock, SystemClock, boot_id
@@ -54,8 +54,12 @@ class World:
         self.store.close()
 
 
-def open_world(config: Config) -> World:
-    """Open clock, store and the enabled providers. Raises StoreError, SpecError, ProviderFailure."""
+def open_world(config: Config, *, starts: bool = False) -> World:
+    """Open clock, store and the enabled providers. Raises StoreError, SpecError, ProviderFailure.
+
+    `starts`: this is what begins to act here (`up`, `daemon run`). Only so, and only while nothing else acts, another
+    `clock_factor` than before is taken over; anybody else gets a SpecError, and nothing is changed.
+    """
     try:
         config.state_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -63,9 +67,49 @@ def open_world(config: Config) -> World:
             f"the state folder {config.state_dir} cannot be made: {error.strerror}",
             hint="set state_dir in tradewind.toml or TRADEWIND_STATE_DIR to a folder that you may write",
         ) from error
-    clock = market_clock(config)
+    before = _other_factor(config)
+    if before is not None and not (starts and _at_rest(config, before)):
+        raise _refused(config, before)
+    return _open(config, market_clock(config))
+
+
+def _open(config: Config, clock: Clock) -> World:
     providers = {name: _provider(name, config, clock) for name in config.providers.enabled}
     return World(config, clock, Store.open(config.store_url, clock, backups=config.state_dir), providers)
+
+
+def _at_rest(config: Config, factor: float) -> bool:
+    """Whether no control plane leads and no machine lives, whose deadlines and bills go by the clock of `factor`."""
+    local = replace(config.providers.local, clock_factor=factor)
+    before = replace(config, providers=replace(config.providers, local=local))
+    world = _open(before, market_clock(before))
+    try:
+        leader = world.store.leader()
+        if leader is not None and leader.alive is not False:
+            return False
+        return not any(provider.list_owned(world.store.install_id) for provider in world.providers.values())
+    except ProviderError as error:
+        raise ProviderFailure(str(error), hint=error.hint) from error
+    finally:
+        world.close()
+
+
+def _refused(config: Config, before: float) -> SpecError:
+    name = "providers.local.clock_factor"
+    return SpecError(
+        [
+            Problem(
+                config.origins.get(name, "default"),
+                0,
+                0,
+                name,
+                f"is {config.providers.local.clock_factor:.12g}, but the market of {config.state_dir} runs at "
+                f"{before:.12g}: its deadlines and bills go by that clock",
+                f"set it back to {before:.12g}; or end what runs (TRADEWIND_PROVIDERS_LOCAL_CLOCK_FACTOR={before:.12g} "
+                "tradewind down), after which `tradewind up` takes the new one",
+            )
+        ]
+    )
 
 
 def _provider(name: str, config: Config, clock: Clock) -> Provider:
@@ -81,9 +125,25 @@ def _provider(name: str, config: Config, clock: Clock) -> Provider:
 
 def market_clock(config: Config) -> Clock:
     """Market time: the wall clock, or for the simulated market one that runs `clock_factor` times as fast."""
-    if tuple(config.providers.enabled) != ("local",):
+    if not _accelerated(config):
         return SystemClock()
-    return anchored_clock(config.state_dir / "clock.json", config.providers.local.clock_factor)
+    return anchored_clock(_anchor_path(config), config.providers.local.clock_factor)
+
+
+def _accelerated(config: Config) -> bool:
+    return tuple(config.providers.enabled) == ("local",)
+
+
+def _anchor_path(config: Config) -> Path:
+    return config.state_dir / "clock.json"
+
+
+def _other_factor(config: Config) -> float | None:
+    """The factor at which the market here has run so far, if it is not the one configured."""
+    saved = _read(_anchor_path(config)) if _accelerated(config) else None
+    if saved is None or saved["factor"] == config.providers.local.clock_factor:
+        return None
+    return float(saved["factor"])
 
 
 def anchored_clock(path: Path, factor: float) -> AcceleratedClock:

@@ -84,6 +84,9 @@ def restate(run: Run, entries: Sequence[Entry], price_changes: PriceChanges, at_
     if start is None:
         return []
     limit = run.billed_to_ms
+    corrected: dict[str | None, list[Entry]] = {}
+    for entry in entries:
+        corrected.setdefault(entry.reverses, []).append(entry)
     corrections = []
     for entry in entries:
         if entry.run_id != run.id or entry.kind != "compute":
@@ -92,7 +95,7 @@ def restate(run: Run, entries: Sequence[Entry], price_changes: PriceChanges, at_
         if limit is not None:
             begin, end = min(begin, limit), min(end, limit)
         right = _between(price_changes, start, begin, end)
-        change = correction(entry, right, at_ms, earlier=entries)
+        change = correction(entry, right, at_ms, earlier=corrected.get(entry.id, ()))
         if change is not None:
             corrections.append(change)
     return corrections

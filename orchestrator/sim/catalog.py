@@ -18,8 +18,9 @@ from providers.clock import Clock
 class SimCatalog:
     """(generation, step) of each manifest by job, and the fences. Implements CheckpointCatalog.
 
-    `fenced_s` is the wall instant of each fence; `slipped` are the manifests that no rule let in. `look` lets the
-    trainers write what they have written by now: they are simulated only when they are looked at.
+    `fenced_s` is the wall instant of each fence; `slipped` are the manifests that no rule let in, `rotten` the names of
+    those whose damage only a reader finds. `look` lets the trainers write what they have written by now: they are
+    simulated only when they are looked at.
     """
 
     clock: Clock
@@ -27,6 +28,7 @@ class SimCatalog:
     fences: dict[str, dict[int, str | None]] = field(default_factory=dict)
     fenced_s: dict[tuple[str, int], float] = field(default_factory=dict)
     slipped: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    rotten: set[str] = field(default_factory=set)
     look: Callable[[], object] = lambda: None
 
     def newest(self, root: Path, job_id: str, generation: int) -> Newest:
@@ -73,6 +75,18 @@ class SimCatalog:
         if (generation, step) not in entries:
             entries.append((generation, step))
         return True
+
+    def restored(self, job_id: str, name: str) -> str:
+        """What a trainer does that is told to start from `name`: the newest up to it that is not rotten."""
+        wanted = (int(name.split("-", maxsplit=1)[0]), step_of(name))
+        return next(
+            (
+                found
+                for entry in sorted(self._written(job_id), reverse=True)
+                if entry <= wanted and (found := name_of(*entry)) not in self.rotten
+            ),
+            name,
+        )
 
     def slip(self, job_id: str, generation: int, step: int) -> None:
         """A writer that was shut out between its look at the fences and its commit."""

@@ -220,7 +220,8 @@ class SimSite:
             trainer.state = "prepared" if spec is None else "restored"
             if spec is not None:
                 manifest = spec.trainer["manifest"]
-                trainer.manifest = manifest if isinstance(manifest, str) else None
+                named = manifest if isinstance(manifest, str) else None
+                trainer.manifest = None if named is None else self._catalog.restored(spec.job_id, named)
                 trainer.start_step = step_of(trainer.manifest) if trainer.manifest else 0
                 trainer.step, trainer.saved_step = float(trainer.start_step), trainer.start_step
         if spec is None:

@@ -22,6 +22,13 @@ _FILTERS = {
     "until_ms": ledger_entry.c.period_start_ms < bindparam("until_ms"),
 }
 
+_BOOKED_UNTIL = (  # periods of a run follow one another: the one that starts last ends last
+    select(ledger_entry.c.period_end_ms)
+    .where(ledger_entry.c.run_id == bindparam("run_id"), ledger_entry.c.reverses == "")
+    .order_by(ledger_entry.c.period_start_ms.desc(), ledger_entry.c.period_end_ms.desc())
+    .limit(1)
+)
+
 
 @cache
 def _entries(filters: tuple[str, ...]) -> Select[Any]:
@@ -59,6 +66,10 @@ class LedgerRows(Transaction):
             Entry(**{**row._mapping, "labels": to_mapping(row.labels), "reverses": row.reverses or None})
             for row in self._connection.execute(_entries(tuple(filters)), filters)
         ]
+
+    def booked_until_ms(self, run_id: str) -> int | None:
+        """The largest period end among the run's entries, None when it has none."""
+        return self._connection.execute(_BOOKED_UNTIL, {"run_id": run_id}).scalar_one_or_none()
 
     def total_nano_usd(self, job_id: str | None = None) -> int:
         """The exact sum of the entries, of one job or of all."""

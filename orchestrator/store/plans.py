@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, fields
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import bindparam, delete, func, select, update
 
 from orchestrator.errors import NotFoundError
 from orchestrator.model import Plan
 from orchestrator.store.codec import Codec
-from orchestrator.store.schema import perf_point, plan, plan_job
+from orchestrator.store.schema import job, perf_point, plan, plan_job
 from orchestrator.store.transaction import Transaction, insert_into
 
 _PLAN = Codec(Plan, "plan", 1)
+
+MAX_PERF_POINTS = 64
+"""So many measurements are kept of one job on one kind of hardware: enough to see a scatter, however long it trains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,18 @@ class PerfPoint:
 
 _PERF = select(*(perf_point.c[field.name] for field in fields(PerfPoint))).order_by(perf_point.c.seq)
 _PERF_OF_JOBS = _PERF.where(perf_point.c.job_id.in_(bindparam("job_ids", expanding=True)))
+_PERF_OF_KIND = (
+    select(perf_point.c.seq, perf_point.c.steps_per_s, perf_point.c.steps)
+    .where(perf_point.c.job_id == bindparam("of_job"), perf_point.c.gpu_count == bindparam("count"))
+    .where(perf_point.c.gpu.is_not_distinct_from(bindparam("kind")))
+    .order_by(perf_point.c.seq)
+)
+_PUT_PERF = update(perf_point).where(perf_point.c.seq == bindparam("of_seq"))
+_DROP_PERF = delete(perf_point).where(perf_point.c.seq == bindparam("of_seq"))
+_LAST_PERF = select(func.max(perf_point.c.seq)).where(perf_point.c.job_id == job.c.id).correlate(job).scalar_subquery()
+_MEASURED_LAST = (
+    select(job.c.id).where(func.coalesce(_LAST_PERF, 0) > 0).order_by(_LAST_PERF.desc()).limit(bindparam("limit"))
+)
 _SEQ = select(plan.c.seq).where(plan.c.id == bindparam("plan_id"))
 _DOCUMENT = select(plan.c.document).where(plan.c.id == bindparam("plan_id"))
 
@@ -63,7 +78,11 @@ class PlanRows(Transaction):
     def add_perf(
         self, job_id: str, gpu: str | None, gpu_count: int, steps_per_s: float, steps: int, at_ms: int
     ) -> None:
-        """Remember a measurement of a job's speed."""
+        """Remember a measurement of a job's speed.
+
+        Of more than MAX_PERF_POINTS on one kind of hardware, neighbours are made one: with the steps and the time of
+        both, known since the later. The first stays what it was, because it tells of the warm-up.
+        """
         self._insert(
             perf_point,
             job_id=job_id,
@@ -73,6 +92,28 @@ class PlanRows(Transaction):
             steps=steps,
             at_ms=at_ms,
         )
+        kept = list(self._connection.execute(_PERF_OF_KIND, {"of_job": job_id, "kind": gpu, "count": gpu_count}))
+        if len(kept) > MAX_PERF_POINTS:
+            self._coarsen([(row.seq, row.steps_per_s, row.steps) for row in kept])
+
+    def _coarsen(self, points: list[tuple[int, float, int]]) -> None:
+        """Merge neighbours until at most MAX_PERF_POINTS of `points` (seq, rate, steps) are left."""
+        gone: list[int] = []
+        while len(points) > MAX_PERF_POINTS:
+            first, rest = points[0], points[1:]
+            points = [first]
+            for (seq, rate, steps), (later_seq, later_rate, later_steps) in zip(rest[::2], rest[1::2], strict=False):
+                gone.append(seq)
+                both = steps + later_steps
+                points.append((later_seq, both / (steps / rate + later_steps / later_rate), both))
+            points += rest[len(rest) // 2 * 2 :]
+        self._connection.execute(_DROP_PERF, [{"of_seq": seq} for seq in gone])
+        merged = [{"of_seq": seq, "steps_per_s": rate, "steps": steps} for seq, rate, steps in points]
+        self._connection.execute(_PUT_PERF, merged)
+
+    def measured_last(self, limit: int) -> list[str]:
+        """The ids of the jobs whose speed was measured last, the newest first."""
+        return list(self._connection.execute(_MEASURED_LAST, {"limit": limit}).scalars())
 
     def perf(self, job_ids: Collection[str] | None = None) -> list[PerfPoint]:
         """All measurements in the order of writing, of all jobs or of these."""

@@ -17,6 +17,12 @@ _RUN = select(*(run.c[field.name] for field in fields_of(Run)))
 _RUNS = _RUN.order_by(run.c.created_at_ms, run.c.generation, run.c.id)
 _ONE_RUN = _RUN.where(run.c.id == bindparam("run_id"))
 _UNSETTLED = _RUNS.where(UNSETTLED)
+_STARTED = (
+    _RUN.where(run.c.offer_id.like(bindparam("of_provider")))
+    .where(run.c.billed_from_ms.is_not(None), run.c.training_from_ms.is_not(None))
+    .order_by(run.c.id.desc())
+    .limit(bindparam("limit"))
+)
 _UPDATE_RUN = update(run).where(run.c.id == bindparam("run_id"))
 
 _MIGRATION = select(*(migration.c[field.name] for field in fields_of(Migration)))
@@ -93,6 +99,11 @@ class RunRows(Transaction):
     def runs(self, job_id: str | None = None, live: bool | None = None) -> list[Run]:
         """In the order of their creation; `live` picks those that have not ended, or those that have."""
         return [Run(*row) for row in self._connection.execute(_runs(job_id is not None, live), {"job_id": job_id})]
+
+    def runs_started(self, provider: str, limit: int) -> list[Run]:
+        """Those on machines of `provider` that came to train, at most `limit`, the newest first."""
+        rows = self._connection.execute(_STARTED, {"of_provider": f"{provider}/%", "limit": limit})
+        return [Run(*row) for row in rows]
 
     def unsettled_runs(self) -> list[Run]:
         """Those that have not ended, and those whose rented machine is not booked to its end."""

@@ -149,6 +149,14 @@ class Books:
         """Instances that have not ended, oldest first."""
         return self._records("WHERE ended_ms IS NULL ORDER BY accepted_ms, rowid")
 
+    def offers_rented_since(self, since_ms: int) -> frozenset[str]:
+        """The offers of all instances that live, or ended at `since_ms` or later."""
+        rows = self._rows(
+            "SELECT DISTINCT offer_id FROM instances WHERE ended_ms IS NULL OR ended_ms >= ?",
+            since_ms,
+        )
+        return frozenset(str(row["offer_id"]) for row in rows)
+
     def leaders(self) -> dict[str, Leader | None]:
         """The first process of every instance that ever was."""
         return {record.id: record.leader for record in self._records("ORDER BY rowid")}

@@ -47,7 +47,7 @@ ANNOUNCED_S = 0.1
 """Wall seconds that a price is set ahead of its taking force: longer than it takes to write it down, so that nobody
 can have billed or shown the old price for an instant at which the new one was in force already."""
 HISTORY_MS = 90 * 24 * 3_600_000
-"""How far back the price history goes."""
+"""How far back the price history of an offer goes that nobody has rented since."""
 
 
 class LocalProvider:
@@ -144,15 +144,20 @@ class LocalProvider:
     # --- ProvidesPriceHistory, ProvidesBill ---
 
     def price_history(self, since_ms: int) -> Sequence[PricePoint]:
-        """As the protocol says; at most HISTORY_MS back."""
+        """As the protocol says for every offer that was billed since; the others go at most HISTORY_MS back.
+
+        Market time passes so fast that after a weekend the whole history of all offers would take half a minute to
+        work out, but what a bill rests on must have no gap, however long nobody asked.
+        """
         now_ms = self._clock.now_ms()
-        since_ms = max(since_ms, now_ms - HISTORY_MS)
         path = self._prices()
-        points = [
-            self._point(offer.id, effective_ms, price, now_ms)
-            for offer in self.market.offers
-            for effective_ms, price in path.changes(offer.id, since_ms, max(since_ms, now_ms))
-        ]
+        # a bill is rounded up to whole seconds
+        billed = self._books.offers_rented_since(since_ms - 1000)
+        points = []
+        for offer in self.market.offers:
+            from_ms = since_ms if offer.id in billed else max(since_ms, now_ms - HISTORY_MS)
+            changes = path.changes(offer.id, from_ms, max(from_ms, now_ms))
+            points += [self._point(offer.id, effective_ms, price, now_ms) for effective_ms, price in changes]
         return sorted(points, key=lambda point: point.effective_at_ms)
 
     def bill_nano_usd(self, instance_id: str) -> int:

@@ -238,3 +238,48 @@ def test_fences_that_are_newer_than_the_store_are_followed(home: Installation) -
     assert home.runs(job)[1].generation == 5
     assert home.runs(job)[1].start_step == step_of(name)
     check_truth(home)
+
+
+def test_damage_that_only_the_target_finds_costs_steps_but_neither_the_job_nor_its_retries(home: Installation) -> None:
+    job = home.submit(steps=40)
+    run = home.until_step(job, 13)
+    home.cloud.crash(home.machine(run).id)
+    home.until(lambda: home.migrations(job)[-1].step is Step.TRANSFER)
+    fixed = home.migrations(job)[-1].manifest
+    assert fixed is not None
+    home.checkpoints.rotten.add(fixed)
+    home.settle()
+    moved = home.migrations(job)[1]
+    assert home.job(job).state == "finished"
+    assert (len(home.migrations(job)), moved.step) == (2, Step.DONE)
+    assert moved.manifest is not None
+    assert home.runs(job)[1].start_step == step_of(moved.manifest) < step_of(fixed)
+    assert home.checkpoints.fences[job.id][2] == moved.manifest
+    told = home.events(job, "migration.verify")[-1].message
+    assert f"passed over: {fixed}" in told
+    assert home.read(lambda tx: tx.job_facts(job.id).failures) == 0
+
+
+def test_a_control_plane_that_dies_before_the_cutover_still_knows_what_was_passed_over(home: Installation) -> None:
+    job = home.submit(steps=40)
+    run = home.until_step(job, 13)
+    home.cloud.crash(home.machine(run).id)
+    home.until(lambda: home.migrations(job)[-1].step is Step.TRANSFER)
+    home.checkpoints.rotten.add(home.migrations(job)[-1].manifest or "")
+    home.until(lambda: home.migrations(job)[-1].step is Step.CUTOVER)
+    home.start()
+    home.settle()
+    assert (len(home.migrations(job)), home.migrations(job)[1].step) == (2, Step.DONE)
+
+
+def test_a_source_that_lives_trains_on_when_its_last_word_is_damaged(home: Installation) -> None:
+    job = home.submit(steps=60)
+    home.until_step(job, 13)
+    home.ask("migrate", job, offer_id=RESERVE.id)
+    home.until(lambda: home.migrations(job)[-1].step is Step.TRANSFER)
+    home.checkpoints.rotten.add(home.migrations(job)[-1].manifest or "")
+    home.settle()
+    assert "not" in (home.migrations(job)[1].error or "")
+    assert home.job(job).state == "finished"
+    assert home.runs(job)[0].end != "failed"
+    check_truth(home)

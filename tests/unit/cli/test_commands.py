@@ -109,6 +109,15 @@ def test_submit_shows_the_plan_on_stderr_and_the_job_on_stdout(tradewind: Run, s
     assert "tradewind logs -f fresh" in result.stderr
 
 
+def test_what_is_impossible_is_shown_whole_before_it_is_refused(tradewind: Run, tmp_path: Path) -> None:
+    (tmp_path / "no.yaml").write_text("name: no\ntrain: {entry: 'train:main', steps: 5}\nresources: {gpu: T4}\n")
+    for command in (("plan", "no.yaml"), ("submit", "no.yaml", "--dry-run")):
+        shown = tradewind(*command, "--output", "json")
+        assert shown.exit_code == 6
+        (decision,) = json.loads(shown.stdout)["decisions"]
+        assert (decision["name"], decision["offer_id"]) == ("no", None)
+
+
 def test_submit_asks_and_without_a_terminal_leaves_nothing_behind(tradewind: Run) -> None:
     result = tradewind("submit", "job.yaml")
     assert (result.exit_code, result.stdout) == (2, "")
@@ -159,6 +168,9 @@ EXIT_CODES: list[tuple[int, tuple[str, ...], str]] = [
     (4, ("catalog", "verify", "--file", "missing.csv"), "is no file"),
     (4, ("apply", "missing.json"), "missing.json"),
     (6, ("submit", "impossible.yaml", "--yes"), "no offer fits"),
+    (6, ("submit", "impossible.yaml", "--dry-run"), "no offer fits"),
+    (6, ("plan", "impossible.yaml"), "no offer fits"),
+    (6, ("plan", "impossible.yaml", "job.yaml", "--check"), "no offer fits"),
     (8, ("fetch", "partial"), "has not made"),
     (8, ("wait", "conv", "--timeout", "0"), "still running"),
     (10, ("plan", "job.yaml", "--check"), ""),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,6 +14,7 @@ from sqlalchemy import text
 from orchestrator.errors import NotFoundError, StoreError
 from orchestrator.model import Alternative, Estimate, Placement, Plan
 from orchestrator.store import Command, PerfPoint, Store, Tx
+from orchestrator.store.plans import MAX_PERF_POINTS
 from orchestrator.store.schema import APPEND_ONLY
 from providers.clock import VirtualClock
 from providers.price import PricePoint
@@ -172,6 +173,54 @@ def test_measured_speeds_are_kept_in_order_and_picked_by_job(tx: Tx) -> None:
     assert tx.perf() == [PerfPoint("job_A", "V100", 2, 1.25, 100, 20), PerfPoint("job_B", None, 0, 0.1, 10, 10)]
     assert [each.job_id for each in tx.perf({"job_B"})] == ["job_B"]
     assert tx.perf([]) == []
+
+
+def test_however_long_a_job_trains_few_measurements_are_kept_and_no_step_or_second_of_them_is_lost(tx: Tx) -> None:
+    draw = Random(1)
+    given = [PerfPoint("job_A", "V100", 1, draw.uniform(0.5, 2.0), draw.randint(10, 20), at) for at in range(1000)]
+    for at, point in enumerate(given, start=1):
+        tx.add_perf(point.job_id, point.gpu, point.gpu_count, point.steps_per_s, point.steps, point.at_ms)
+        kept = tx.perf()
+        assert min(at, MAX_PERF_POINTS // 2) <= len(kept) <= MAX_PERF_POINTS
+    assert kept[0] == given[0]
+    assert kept[-1] == given[-1]
+    assert [each.at_ms for each in kept] == sorted(each.at_ms for each in kept)
+    assert sum(each.steps for each in kept) == sum(each.steps for each in given)
+    trained_s = sum(each.steps / each.steps_per_s for each in given)
+    assert sum(each.steps / each.steps_per_s for each in kept) == pytest.approx(trained_s)
+
+
+def test_measurements_of_other_jobs_and_kinds_are_not_merged(tx: Tx) -> None:
+    others = [
+        PerfPoint("job_B", "V100", 1, 1.0, 10, 5),
+        PerfPoint("job_A", None, 0, 1.0, 10, 5),
+        PerfPoint("job_A", "V100", 2, 1.0, 10, 5),
+    ]
+    for at in range(200):
+        tx.add_perf("job_A", "V100", 1, 1.0, 10, at)
+        if at < len(others):
+            tx.add_perf(*(getattr(others[at], field.name) for field in fields(PerfPoint)))
+    assert [each for each in tx.perf() if (each.job_id, each.gpu, each.gpu_count) != ("job_A", "V100", 1)] == others
+    for at in range(200):
+        tx.add_perf("job_B", None, 0, 1.0, 10, at)
+    assert len(tx.perf(["job_B"])) <= MAX_PERF_POINTS + 1
+
+
+def test_the_jobs_measured_last_are_found_by_their_last_measurement(tx: Tx, job: Make) -> None:
+    tx.add_job(job("job_C"))
+    assert tx.measured_last(5) == []
+    for job_id in ("job_A", "job_C", "job_A", "job_B", "job_A"):
+        tx.add_perf(job_id, "V100", 1, 1.0, 10, 5)
+    assert tx.measured_last(5) == ["job_A", "job_B", "job_C"]
+    assert tx.measured_last(1) == ["job_A"]
+
+
+def test_booked_until_is_the_end_of_the_last_period_whatever_was_corrected(tx: Tx, entry: Make) -> None:
+    assert tx.booked_until_ms("run_A") is None
+    tx.add_entries([entry("ent_A", 1000), entry("ent_B", 2000), entry("ent_X", 9000, run_id="run_B")])
+    tx.add_entries([entry("ent_C", 3000, kind="minimum_charge", period_end_ms=60_000)])
+    tx.add_entries([entry("ent_D", 3000, kind="correction", reverses="ent_C", period_end_ms=70_000)])
+    assert tx.booked_until_ms("run_A") == 60_000
 
 
 def test_a_command_is_open_until_it_is_closed(tx: Tx, clock: VirtualClock) -> None:

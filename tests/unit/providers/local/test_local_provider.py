@@ -13,7 +13,8 @@ from providers.instance import EndReason, InstanceState
 from providers.local import LocalProvider
 from providers.local.metadata import Notice, read_notice
 from providers.local.process import signal_all
-from providers.money import usd
+from providers.local.provider import HISTORY_MS
+from providers.money import cost_nano_usd, usd
 
 WAIT = "say up; while :; do sleep 0.05; done"  # short naps: bash runs a trap only between commands
 STUBBORN = f"trap 'say term' TERM; {WAIT}"
@@ -191,6 +192,25 @@ def test_an_override_never_rewrites_the_past_and_every_client_sees_it(machines):
     assert [point.nano_usd_per_hour for point in points][:3] == [market_price, usd("0.01"), shown()]
     assert points[1].effective_at_ms == since_ms
     assert {point.source for point in points} == {"local market (simulated)"}
+
+
+def test_the_history_of_what_was_rented_has_no_gap_however_long_nobody_asked(machines):
+    two_months_s = 60 * 86_400
+    machines.provider.set_capacity(SPOT, 1, machines.clock.now_ms() + 1000)
+    polled_ms = machines.clock.now_ms()
+    ended_id = machines.up(WAIT, offer_id=SPOT)
+    machines.clock.advance(two_months_s)
+    machines.provider.terminate(ended_id)
+    living_id = machines.up(WAIT, token="second")
+    machines.clock.advance(two_months_s)
+    history = machines.attach().price_history(polled_ms)
+    for instance_id in (ended_id, living_id):
+        found = machines.look(instance_id)
+        end_ms = machines.clock.now_ms() if found.billed_to_ms is None else found.billed_to_ms
+        path = [(each.effective_at_ms, each.nano_usd_per_hour) for each in history if each.offer_id == found.offer_id]
+        assert machines.provider.bill_nano_usd(instance_id) == cost_nano_usd(path, found.billed_from_ms, end_ms)
+    others = [each.effective_at_ms for each in history if each.offer_id not in (SPOT, machines.offer_id)]
+    assert sum(at_ms < machines.clock.now_ms() - HISTORY_MS for at_ms in others) <= len(machines.provider.offers())
 
 
 def test_a_pool_without_capacity_refuses_all_or_nothing_until_it_has_some(machines):

@@ -1,0 +1,67 @@
+"""What the engine sees of a checkpoint folder without reading what is in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.engine.checkpoints import FileCatalog
+from trainers.checkpoint import store
+from trainers.checkpoint.manifest import Manifest, ManifestName, Piece, TensorEntry
+
+JOB = "job-1"
+
+
+def put(root: Path, step: int) -> Path:
+    """A committed checkpoint; returns its only chunk."""
+    data = f"the weights of step {step}".encode()
+    piece = Piece(store.write_chunk(root, JOB, data), 0, len(data))
+    tensor = TensorEntry("model.weight", "uint8", (len(data),), (piece,))
+    store.commit(root, Manifest(JOB, ManifestName(1, step, 0), 1, {"step": step}, {}, (tensor,), {}))
+    return root / JOB / "chunks" / piece.chunk
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    store.prepare(tmp_path, JOB)
+    store.write_fence(tmp_path, JOB, 1, None)
+    return tmp_path
+
+
+def test_the_newest_checkpoint_is_found_with_its_size_and_not_a_byte_of_it_is_read(root: Path) -> None:
+    put(root, 5)
+    chunk = put(root, 12)
+    size_bytes = chunk.stat().st_size
+    chunk.write_bytes(b"x" * size_bytes)  # whoever reads it finds it altered
+    newest = FileCatalog().newest(root, JOB, 2)
+    assert newest.found is not None
+    assert (newest.found.name, newest.found.step, newest.found.size_bytes) == ("1-12-0", 12, size_bytes)
+    assert newest.damaged == ()
+    assert FileCatalog().find(root, JOB, "1-12-0") == newest.found
+
+
+@pytest.mark.parametrize("damage", ["manifest", "cut", "missing"])
+def test_what_is_plainly_damaged_is_passed_over_and_told(root: Path, damage: str) -> None:
+    put(root, 5)
+    chunk = put(root, 12)
+    if damage == "manifest":
+        (root / JOB / "manifests" / "1-12-0.json").write_text("{}")
+    elif damage == "cut":
+        chunk.write_bytes(chunk.read_bytes()[:-1])
+    else:
+        chunk.unlink()
+    newest = FileCatalog().newest(root, JOB, 2)
+    assert newest.found is not None
+    assert newest.found.name == "1-5-0"
+    (told,) = newest.damaged
+    assert "1-12-0" in told
+    assert FileCatalog().find(root, JOB, "1-12-0") is None
+
+
+def test_when_all_are_damaged_none_is_found_and_each_is_told(root: Path) -> None:
+    put(root, 5).unlink()
+    put(root, 12).unlink()
+    newest = FileCatalog().newest(root, JOB, 2)
+    assert newest.found is None
+    assert len(newest.damaged) == 2

@@ -1,0 +1,88 @@
+"""The market clock of a state folder: shared by all who open it, and moved by nobody in passing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from orchestrator.config import Config, load_config
+from orchestrator.engine.world import open_world
+from orchestrator.errors import SpecError
+from providers.base import LaunchSpec
+from providers.clock import AcceleratedClock
+
+Configured = Callable[..., Config]
+
+
+@pytest.fixture
+def configured(tmp_path: Path) -> Configured:
+    def make(factor: float, **overrides: object) -> Config:
+        given = {"state_dir": str(tmp_path / "state"), "providers.local.hazard": False, **overrides}
+        return load_config(given | {"providers.local.clock_factor": factor}, cwd=tmp_path, environ={})
+
+    return make
+
+
+def anchor(config: Config) -> str:
+    return (config.state_dir / "clock.json").read_text()
+
+
+def refused(config: Config, *, starts: bool) -> SpecError:
+    before = anchor(config)
+    with pytest.raises(SpecError) as caught:
+        open_world(config, starts=starts)
+    assert anchor(config) == before
+    return caught.value
+
+
+def test_a_command_with_another_clock_factor_is_refused_and_changes_nothing(configured: Configured) -> None:
+    open_world(configured(600.0)).close()
+    error = refused(configured(100_000.0), starts=False)
+    assert error.exit_code == 3
+    (problem,) = error.problems
+    assert problem.path == "command line"
+    assert problem.field == "providers.local.clock_factor"
+    assert "100000" in problem.message
+    assert "runs at 600:" in problem.message
+    assert "tradewind down" in problem.hint
+    assert "tradewind up" in problem.hint
+
+
+def test_where_nothing_acts_the_control_plane_brings_its_own_factor_and_time_goes_on(configured: Configured) -> None:
+    first = open_world(configured(600.0))
+    first.close()
+    before_ms = first.clock.now_ms()
+    second = open_world(configured(60.0), starts=True)
+    second.close()
+    assert isinstance(second.clock, AcceleratedClock)
+    assert second.clock.factor == 60.0
+    assert before_ms <= second.clock.epoch_ms <= first.clock.now_ms()
+    again = open_world(configured(60.0))
+    again.close()
+    assert again.clock == second.clock
+
+
+def test_a_leader_keeps_its_clock(configured: Configured) -> None:
+    world = open_world(configured(600.0))
+    leadership = world.store.campaign("a control plane")
+    assert leadership is not None
+    refused(configured(60.0), starts=True)
+    world.store.resign(leadership)
+    world.close()
+    open_world(configured(60.0), starts=True).close()
+
+
+def test_a_machine_keeps_the_clock_that_it_is_billed_by(configured: Configured) -> None:
+    world = open_world(configured(600.0))
+    local = world.providers["local"]
+    offer = next(offer for offer in local.offers() if not offer.spot)
+    tags = {"tradewind-install": world.store.install_id}
+    (instance_id,) = local.launch(LaunchSpec("token", offer.id, "exec sleep 600\n", tags))
+    try:
+        refused(configured(60.0), starts=True)
+    finally:
+        local.terminate(instance_id)
+        world.close()
+    open_world(configured(60.0), starts=True).close()
