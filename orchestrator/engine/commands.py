@@ -8,7 +8,8 @@ from __future__ import annotations
 from orchestrator.engine import snapshot
 from orchestrator.engine.context import Context
 from orchestrator.engine.move import under_way
-from orchestrator.engine.place import apply, open_migration, pause
+from orchestrator.engine.pausing import pause
+from orchestrator.engine.place import apply, open_migration
 from orchestrator.errors import NotFoundError
 from orchestrator.model import TERMINAL, Job, Run
 from orchestrator.policy import decide
@@ -34,7 +35,7 @@ def _carry_out(ctx: Context, command: Command) -> None:
             tx.close_command(command.id, f"the job is {job.state}")
             return
         if command.kind == "pause":
-            result = pause(ctx, tx, job, current, "asked to", actor=command.actor)
+            result = _pause(ctx, tx, job, current, command)
         elif command.kind == "resume":
             result = _resume(ctx, tx, job, command.actor)
         elif command.kind == "cancel":
@@ -53,6 +54,13 @@ def _apply(ctx: Context, tx: Tx, command: Command) -> str:
         return str(error)
     apply(ctx, tx, plan, actor=command.actor)
     return "applied"
+
+
+def _pause(ctx: Context, tx: Tx, job: Job, current: Run | None, command: Command) -> str:
+    if job.state in ("paused", "pausing", "cancelling"):
+        return f"the job is {job.state}"
+    pause(ctx, tx, job, current, f"asked by {command.actor}", actor=command.actor)
+    return "pausing"
 
 
 def _resume(ctx: Context, tx: Tx, job: Job, actor: str) -> str:

@@ -126,18 +126,6 @@ def test_the_control_plane_forgets_what_it_need_not_remember(home: Installation)
     assert [key for key in home.plane._ctx.pacing if "/" in key] == []
 
 
-def test_a_budget_pauses_the_job_before_it_is_passed(home: Installation) -> None:
-    budget = usd("0.08")  # 288 s of the cheapest machine
-    job = home.submit(steps=500, budget_nano_usd=budget)
-    home.until(lambda: home.books()[1] > 0.9 * budget, stride_s=3.0)
-    home.settle()
-    assert home.job(job).state == "paused"
-    ledger, billed = home.books()
-    assert ledger == billed
-    assert 0.9 * budget < ledger <= budget
-    assert "of its budget" in home.events(job, "job.pausing")[0].message
-
-
 def test_no_more_instances_than_the_rails_allow_and_the_reason_is_said_once(install: Install) -> None:
     home = install(overrides={"rails.max_instances": 1})
     first, second = home.submit("first", steps=15), home.submit("second", steps=10)
