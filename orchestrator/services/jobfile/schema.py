@@ -224,7 +224,7 @@ class JobFile(Section):
         default=None,
     )
     budget: Money | None = _about(
-        "A ceiling that is not passed: the job pauses with a checkpoint before it, at its last one if it does not answer.",
+        "A ceiling, never passed: the job pauses with a checkpoint before it, at its last one if it does not answer.",
         "US dollars",
         "250 USD",
         default=None,
