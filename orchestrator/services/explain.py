@@ -15,6 +15,7 @@ from providers.money import format_usd
 HISTORY = 40
 DECISIONS = (
     "job.",
+    "command.",
     "plan.",
     "migration.cutover",
     "migration.done",

@@ -9,8 +9,15 @@ from pathlib import Path
 import pytest
 
 from orchestrator.engine.world import World
-from orchestrator.errors import NotFoundError, PartialFailure, UsageError
-from orchestrator.model import Event
+from orchestrator.errors import (
+    InfeasibleError,
+    NotFoundError,
+    PartialFailure,
+    RailError,
+    TradewindError,
+    UsageError,
+)
+from orchestrator.model import Event, Step
 from orchestrator.services import commands, control_plane, events, explain, fetch, jobs, logs, offers, wait
 from orchestrator.services.doctor import examine, here
 from orchestrator.services.doctor import state as doctor_state
@@ -285,6 +292,57 @@ def test_orders_that_make_no_sense_are_refused(world: World, past: Past) -> None
     _state(world, past.conv, "paused")
     with pytest.raises(UsageError, match="paused already"):
         commands.pause(world, "conv")
+
+
+def test_a_move_to_what_the_job_file_rules_out_is_infeasible(world: World, past: Past) -> None:
+    with pytest.raises(InfeasibleError, match="rules out .*: GPU A100-80GB is not in resources.gpu"):
+        commands.migrate(world, "conv", OTHER_SPOT.replace("v100", "a100-80gb"))
+    with world.store.read() as tx:
+        assert not tx.open_commands()
+
+
+def test_a_second_move_is_refused_while_one_is_under_way(world: World, past: Past) -> None:
+    with world.store.write() as tx:
+        first = tx.migrations(job_id=past.conv)[0]
+        tx.add_migration(replace(first, id="mig_x", target_run_id=past.runs[2], token="x", step=Step.READY))
+    with pytest.raises(UsageError, match="under way already"):
+        commands.migrate(world, "conv", OTHER_SPOT)
+
+
+def _answer(world: World, result: str) -> None:
+    with world.store.write() as tx:
+        (order,) = tx.open_commands()
+        tx.close_command(order.id, result)
+
+
+@pytest.mark.parametrize(
+    ("result", "error"),
+    [
+        ("refused: conv is finished", UsageError),
+        ("not found: there is no offer x", NotFoundError),
+        ("infeasible: there is no other offer that fits conv", InfeasibleError),
+        ("too dear: 8 instances are up", RailError),
+    ],
+)
+def test_the_refusal_of_the_control_plane_is_raised_to_whoever_asked(
+    world: World, past: Past, result: str, error: type[TradewindError]
+) -> None:
+    assert world.store.campaign("here") is not None
+    _script(world, lambda: None, lambda: _answer(world, result))
+    with pytest.raises(error) as raised:
+        commands.migrate(world, "conv", None)
+    assert str(raised.value) == result.partition(": ")[2]
+    assert raised.value.hint
+
+
+def test_an_order_that_was_carried_out_or_is_not_answered_in_time_is_accepted(world: World, past: Past) -> None:
+    assert world.store.campaign("here") is not None
+    _script(world, lambda: _answer(world, "pausing"))
+    assert commands.pause(world, "conv").control_plane
+    _script(world, *[lambda: None] * 100)
+    assert commands.cancel(world, "conv").control_plane
+    assert isinstance(world.clock, ScriptedClock)
+    assert len(world.clock.script) >= 50
 
 
 def test_a_job_is_explained_by_its_latest_plan_and_what_followed(world: World, past: Past) -> None:
