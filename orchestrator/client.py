@@ -163,7 +163,8 @@ class Client:
         timeout_s: float | None = None,
         progress: Callable[[JobView], None] | None = None,
     ) -> JobView:
-        """The job once it has ended. Raises PartialFailure after `timeout_s` real seconds."""
+        """The job once it has ended or is paused (its `note` says why) and its cost is final. Raises PartialFailure
+        after `timeout_s` real seconds."""
         return wait.wait(self._opened, ref, timeout_s=timeout_s, progress=progress)
 
     def events(self, ref: str | None = None, *, kinds: Sequence[str] | None = None, limit: int = 100) -> EventList:

@@ -22,7 +22,7 @@ MEANINGS = {
     5: "a provider, its credentials, the store, the site or an optional package",
     6: "infeasible: no offer meets the objective and the constraints",
     7: "the plan is stale: the market or the jobs moved since, and the message says what did",
-    8: "some of several things failed; the awaited job failed or was cancelled; `doctor` found what fails",
+    8: "some of several things failed; the awaited job failed, was cancelled or is paused; `doctor` found what fails",
     9: "a budget or a safety rail refused to spend",
     CHANGES: "`plan --check`: applying the plan would start or move something",
     CTRL_C: "interrupted by Ctrl-C",
