@@ -39,7 +39,7 @@ def test_a_migration_is_done_when_the_job_was_handed_over(world: World, step: St
         tx.add_job(Job("job_A", JobSpec("j", TRAIN), "ann", 1, "starting"))
         tx.add_run(Run("run_A", "job_A", 1, OFFER, None, "provisioning", 1))
         tx.add_migration(
-            Migration("mig_A", "job_A", None, "run_A", OFFER, 1, "first placement", step, 1, "token", 1, 1)
+            Migration("mig_A", "job_A", None, "run_A", OFFER, 1, "first placement", step, 0, "token", 1, 1)
         )
     if fenced:
         FileCatalog().fence(world.checkpoint_root(None), "job_A", 1, None)
