@@ -35,6 +35,7 @@ from orchestrator.services import (
     submit,
     wait,
 )
+from orchestrator.services.catalog_views import CatalogVerdict, CatalogView
 from orchestrator.services.control_plane import control_plane
 from orchestrator.services.jobfile import load_job
 from orchestrator.services.store_views import StoreBackup, StoreDiagnosis, StoreRestored
@@ -54,6 +55,7 @@ from orchestrator.services.views import (
     SettingList,
     StatusView,
 )
+from providers.clock import SystemClock
 
 Progress = Callable[[str], None]
 
@@ -161,7 +163,8 @@ class Client:
         timeout_s: float | None = None,
         progress: Callable[[JobView], None] | None = None,
     ) -> JobView:
-        """The job once it has ended. Raises PartialFailure after `timeout_s` real seconds."""
+        """The job once it has ended or is paused (its `note` says why) and its cost is final. Raises PartialFailure
+        after `timeout_s` real seconds."""
         return wait.wait(self._opened, ref, timeout_s=timeout_s, progress=progress)
 
     def events(self, ref: str | None = None, *, kinds: Sequence[str] | None = None, limit: int = 100) -> EventList:
@@ -222,6 +225,18 @@ class Client:
 
         return examine(self.config)
 
+    def catalog(self, path: str | Path | None = None) -> CatalogView:
+        """What the offline catalogue holds and how old it is, with the rows of a file of your own. Raises SpecError."""
+        from orchestrator.services import catalog
+
+        return catalog.show(SystemClock().now_ms(), None if path is None else Path(path))
+
+    def verify_catalog(self, path: str | Path | None = None) -> CatalogVerdict:
+        """Look for what is wrong with the offline catalogue, or with a file of your own. Raises NotFoundError."""
+        from orchestrator.services import catalog
+
+        return catalog.verify(SystemClock().now_ms(), None if path is None else Path(path))
+
     def check_store(self) -> StoreDiagnosis:
         """Look for what is wrong with the store. Changes nothing."""
         from orchestrator.services import store_check
@@ -246,8 +261,8 @@ class Client:
         return settings.settings(self.config)
 
     def control_plane(self) -> ControlPlaneView:
-        """Whether a control plane acts on this store."""
-        return control_plane(self._opened)
+        """Whether a control plane acts on this store. One of another machine is watched for some seconds."""
+        return control_plane(self._opened, watch=True)
 
     def up(self, *, progress: Progress = _silent) -> ControlPlaneView:
         """Start this host's site and control plane in the background, unless they run. Raises SiteError."""

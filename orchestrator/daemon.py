@@ -7,10 +7,12 @@ current step; runs go on without it. Must not know: the command line's formattin
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import socket
 import sys
 import time
+import traceback
 from random import SystemRandom
 from types import FrameType
 
@@ -21,7 +23,7 @@ from orchestrator.engine.control import ControlPlane
 from orchestrator.engine.move import waits
 from orchestrator.engine.site.runtime import RayRuntime, site_runtime
 from orchestrator.engine.world import World, open_world
-from orchestrator.errors import NotLeaderError, SiteError, StoreError, StoreVersionError, TradewindError
+from orchestrator.errors import NotFoundError, NotLeaderError, SiteError, StoreError, StoreVersionError, TradewindError
 from orchestrator.store import Leadership
 
 IDLE_S = 0.25
@@ -48,7 +50,8 @@ class Daemon:
 
     def run(self, *, once: bool) -> int:
         """Until ended (or, with `once`, until one decision is carried out). Returns the exit code."""
-        holder = f"{socket.gethostname()}/{os.getpid()}"
+        # two containers on one host may have the same name and number; one of the same name would depose the other
+        holder = f"{socket.gethostname()}-{secrets.token_hex(3)}/{os.getpid()}"
         while not self._ended:
             try:
                 leadership = self._world.store.campaign(holder)
@@ -93,6 +96,12 @@ class Daemon:
                 self._say(f"store: {error}; trying again")
                 time.sleep(RETRY_S)
                 continue
+            except Exception:  # machines are billed while nobody looks after them: what is wrong now may not stay so
+                if once:
+                    raise
+                self._say(f"unexpected, trying again: {traceback.format_exc()}")
+                time.sleep(RETRY_S)
+                continue
             if once and not changed:
                 with self._world.store.read() as tx:
                     idle = all(map(waits, tx.migrations(open=True))) and not tx.open_commands()
@@ -111,7 +120,11 @@ class Daemon:
                 newest = tx.events(limit=1, newest_first=True)
                 self._last_event = newest[0].id if newest else ""
                 return
-            fresh = tx.events(after_id=self._last_event or None)
+            try:
+                fresh = tx.events(after_id=self._last_event or None)
+            except NotFoundError:  # a backup is in the store's place
+                self._last_event = None
+                return
         for event in fresh:
             self._last_event = event.id
             who = " ".join(part for part in (event.job_id, event.run_id, event.migration_id) if part)

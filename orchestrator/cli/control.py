@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def register(app: typer.Typer) -> None:
     app.command(
         rich_help_panel=CONTROL,
-        epilog="Example: tradewind migrate gpt --to local/sim-west/sim-west-1a/sim.m/spot",
+        epilog="Example: tradewind migrate gpt --to local/south/south-a/sim.small/spot",
     )(migrate)
     app.command(rich_help_panel=CONTROL, epilog="Example: tradewind pause gpt")(pause)
     app.command(rich_help_panel=CONTROL, epilog="Example: tradewind resume gpt")(resume)

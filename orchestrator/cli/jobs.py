@@ -63,13 +63,13 @@ def wait(
     ctx: typer.Context,
     job: JobArgument,
     timeout: Annotated[
-        float | None, typer.Option(help="Give up after so many real seconds (exit 8).", show_default=False)
+        float | None, typer.Option(help="Give up after so many real seconds (exit 8).", min=0, show_default=False)
     ] = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Wait until the job ends.
+    """Wait until the job ends and its cost is final.
 
-    Exit code 0 if it finished, 8 if it failed or was cancelled.
+    Exit code 0 if it finished, 8 if it failed, was cancelled or is paused.
     """
     with session(ctx, output) as (client, out):
         if not client.control_plane().running:
@@ -83,7 +83,7 @@ def events(
     ctx: typer.Context,
     job: OptionalJobArgument = None,
     follow: FollowOption = False,
-    limit: Annotated[int, typer.Option(help="At most so many, the newest.")] = 100,
+    limit: Annotated[int, typer.Option(help="At most so many, the newest.", min=1)] = 100,
     output: OutputOption = Format.TABLE,
 ) -> None:
     """Show who did what, when and why: the audit trail, oldest first."""
@@ -134,4 +134,6 @@ def exit_as(job: "JobView") -> None:
     if job.state != "finished":
         from orchestrator.errors import PartialFailure
 
+        if job.state == "paused":
+            raise PartialFailure(f"{job.name} is {job.note}", hint=f"go on: tradewind resume {job.name}")
         raise PartialFailure(f"{job.name} {job.state}", hint=f"see why: tradewind logs {job.name}")

@@ -59,13 +59,17 @@ def settle_all(world: World) -> None:
     with world.store.read() as tx:
         cut_over = [migration.id for migration in tx.migrations(open=True) if _handed_over(world, tx, migration)]
     with world.store.write() as tx:
-        for migration in tx.migrations(open=True):
+        open_ones = tx.migrations(open=True)
+        tried = {migration.target_run_id for migration in open_ones if migration.attempt > 0}
+        for migration in open_ones:
             if migration.id in cut_over:
                 tx.advance(migration.id, migration.step, Step.DONE)
             else:
                 tx.advance(migration.id, migration.step, Step.ABORTED, error="the control plane was ended")
         for run in tx.runs(live=True):
-            if run.end is None:
+            if run.instance_id is None and (run.end is not None or run.id in tried):
+                tx.update_run(run.id, end=run.end or "aborted")  # a machine may come yet: the next control plane asks
+            elif run.end is None:
                 tx.update_run(run.id, state="ended", end="paused", training_to_ms=now)
             else:
                 tx.update_run(run.id, state="ended")

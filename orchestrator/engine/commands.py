@@ -1,63 +1,95 @@
 """Commands: what users asked of the control plane through the store, carried out once each.
 
-Must not know: the command line. Each outcome is written beside the command, so that whoever asked can read it.
+The outcome of each is written beside the command, so that whoever asked can read it; a refusal is an event as well.
+Must not know: the command line.
 """
 
 from __future__ import annotations
 
-from orchestrator.engine import snapshot
+from orchestrator.engine import by_hand, ceiling, snapshot
+from orchestrator.engine.bring_up import check_rails
 from orchestrator.engine.context import Context
-from orchestrator.engine.move import under_way
-from orchestrator.engine.place import apply, open_migration, pause
-from orchestrator.errors import NotFoundError
-from orchestrator.model import TERMINAL, Job, Run
-from orchestrator.policy import decide
+from orchestrator.engine.pausing import pause
+from orchestrator.engine.place import apply, open_migration
+from orchestrator.errors import InfeasibleError, NotFoundError, RailError, TradewindError, UsageError
+from orchestrator.model import TERMINAL, Event, Job
 from orchestrator.store import Command, Tx
+
+_REFUSALS: dict[str, type[TradewindError]] = {
+    "refused": UsageError,
+    "not found": NotFoundError,
+    "infeasible": InfeasibleError,
+    "too dear": RailError,
+}
+"""How the result of a command that was refused begins, and the error that it is to whoever asked."""
+
+
+def refusal(result: str, *, hint: str) -> TradewindError | None:
+    """The error that a command's result tells of; None if it was carried out."""
+    word, colon, why = result.partition(": ")
+    kind = _REFUSALS.get(word)
+    return kind(why, hint=hint) if kind is not None and colon else None
 
 
 def commands(ctx: Context) -> bool:
-    """Carry out every open command. Returns whether there was one."""
-    for command in ctx.work.commands:
-        _carry_out(ctx, command)
-    return bool(ctx.work.commands)
+    """Carry out every open command that can be carried out now. Returns whether there was one."""
+    return any([_carry_out(ctx, command) for command in ctx.work.commands])
 
 
-def _carry_out(ctx: Context, command: Command) -> None:
+def _carry_out(ctx: Context, command: Command) -> bool:
     with ctx.write() as tx:
-        if command.kind == "apply":
-            tx.close_command(command.id, _apply(ctx, tx, command))
-            return
-        assert command.job_id is not None
-        job = tx.job(command.job_id)
-        current = snapshot.current_run(tx.runs(job_id=job.id))
-        if job.state in TERMINAL:
-            tx.close_command(command.id, f"the job is {job.state}")
-            return
-        if command.kind == "pause":
-            result = pause(ctx, tx, job, current, "asked to", actor=command.actor)
-        elif command.kind == "resume":
-            result = _resume(ctx, tx, job, command.actor)
-        elif command.kind == "cancel":
-            result = _cancel(ctx, tx, job, command.actor)
-        elif command.kind == "migrate":
-            result = _migrate(ctx, tx, job, current, command)
-        else:
-            result = f"unknown command {command.kind}"
+        job = tx.job(command.job_id) if command.job_id is not None else None
+        try:
+            result = _result(ctx, tx, command, job)
+        except tuple(_REFUSALS.values()) as error:  # raised before anything was written
+            word = next(word for word, kind in _REFUSALS.items() if isinstance(error, kind))
+            result = f"{word}: {error}"
+            _tell(ctx, tx, command, job, f"{command.kind} refused: {error}")
+        if result is None:
+            return False
         tx.close_command(command.id, result)
+    return True
 
 
-def _apply(ctx: Context, tx: Tx, command: Command) -> str:
-    try:
-        plan = tx.plan(str(command.args.get("plan_id")))
-    except NotFoundError as error:
-        return str(error)
-    apply(ctx, tx, plan, actor=command.actor)
-    return "applied"
+def _result(ctx: Context, tx: Tx, command: Command, job: Job | None) -> str | None:
+    """What came of it; None if it has to wait. Raises one of _REFUSALS."""
+    if command.kind == "apply":
+        apply(ctx, tx, tx.plan(str(command.args.get("plan_id"))), actor=command.actor)
+        return "applied"
+    if job is None:
+        raise UsageError(f"{command.kind} needs a job")
+    if job.state in TERMINAL or (job.state == "cancelling" and command.kind != "cancel"):
+        raise UsageError(f"{job.name} is {job.state}")
+    if command.kind == "pause":
+        return _pause(ctx, tx, job, command)
+    if command.kind == "resume":
+        return _resume(ctx, tx, job, command.actor)
+    if command.kind == "cancel":
+        return _cancel(ctx, tx, job, command.actor)
+    if command.kind == "migrate":
+        return _migrate(ctx, tx, job, command)
+    raise UsageError(f"there is no command {command.kind}")
 
 
-def _resume(ctx: Context, tx: Tx, job: Job, actor: str) -> str:
+def _pause(ctx: Context, tx: Tx, job: Job, command: Command) -> str:
+    waiting = [each for each in tx.open_commands() if each.kind == "resume" and each.job_id == job.id]
+    earlier = [each for each in waiting if each.at_ms <= command.at_ms]
+    if job.state in ("paused", "pausing") and not earlier:
+        raise UsageError(f"{job.name} is {job.state} already")
+    for each in earlier:
+        tx.close_command(each.id, f"refused: {job.name} was asked to pause again")
+    if job.state not in ("paused", "pausing"):
+        current = snapshot.current_run(tx.runs(job_id=job.id))
+        pause(ctx, tx, job, current, f"asked by {command.actor}", actor=command.actor)
+    return "pausing"
+
+
+def _resume(ctx: Context, tx: Tx, job: Job, actor: str) -> str | None:
+    """An order that comes while the job is still pausing waits until it is paused."""
+    if job.state == "pausing":
+        return None
     if job.state != "paused":
-        return f"the job is {job.state}, not paused"
+        raise UsageError(f"{job.name} is {job.state}, not paused")
     tx.set_job_state(job.id, "queued")
     tx.set_job_facts(job.id, next_decision_ms=None)
     ctx.event(tx, "job.resumed", "resumed", job, actor=actor)
@@ -70,32 +102,27 @@ def _cancel(ctx: Context, tx: Tx, job: Job, actor: str) -> str:
     return "cancelling"
 
 
-def _migrate(ctx: Context, tx: Tx, job: Job, current: Run | None, command: Command) -> str:
+def _migrate(ctx: Context, tx: Tx, job: Job, command: Command) -> str:
     """Move a running job to the offer that was named, or to the policy's best other one."""
-    if current is None or job.state != "running":
-        return f"the job is {job.state}: only a running job can be moved"
-    if under_way(tx, job.id):
-        return "a migration is under way already"
-    wanted = command.args.get("offer_id")
-    if wanted is None:
-        inputs = snapshot.inputs(tx, ctx.now_ms, ctx.world.config, only=[job.id], doomed=frozenset({job.id}))
-        plan = decide(
-            inputs.demands, inputs.market, inputs.perf, inputs.running, rails=snapshot.rails(ctx.world.config)
-        )
-        placement = plan.placement(job.id)
-        others = [
-            alternative.offer_id
-            for alternative in placement.alternatives
-            if alternative.feasible and alternative.offer_id != current.offer_id
-        ]
-        if not others:
-            return "there is no other offer that fits"
-        wanted = others[0]
-    elif wanted not in {offer.id for offer in tx.offers()}:
-        return f"there is no offer {wanted}"
-    elif wanted == current.offer_id:
-        return f"it runs on {wanted} already"
-    migration = open_migration(ctx, tx, job, str(wanted), "by hand", source=current)
+    now, config = ctx.now_ms, ctx.world.config
+    current = by_hand.movable(tx, job)
+    named = command.args.get("offer_id")
+    if named is None:
+        wanted = by_hand.best_other(tx, now, config, job, current)
+    else:
+        wanted = str(named)
+        by_hand.check_target(tx, now, config, job, current, wanted)
+    check_rails(ctx, tx, wanted)
+    if (why := ceiling.refuses(ctx, job, wanted)) is not None:
+        raise RailError(why)
+    migration = open_migration(ctx, tx, job, wanted, "by hand", source=current)
     tx.set_job_state(job.id, "migrating")
     ctx.event(tx, "migration.asked", f"asked to move to {wanted}", job, migration=migration, actor=command.actor)
     return f"moving to {wanted}"
+
+
+def _tell(ctx: Context, tx: Tx, command: Command, job: Job | None, message: str) -> None:
+    if job is not None:
+        ctx.event(tx, "command.refused", message, job, actor=command.actor)
+    else:
+        tx.add_event(Event(ctx.new_id("ev"), ctx.now_ms, "command.refused", message, command.actor))

@@ -1,38 +1,54 @@
-"""Guard: states that a user or a ceiling asked for and that take more than one tick: pausing, cancelling, budgets.
+"""Guard: states that a user or a ceiling asked for and that take more than one tick: pausing, cancelling, ceilings.
 
-Must not know: where a job runs next.
+A ceiling is a ceiling. Near the end of its budget a job is asked to pause with a checkpoint; when the money for waiting
+is used up it ends at its last one, at once. At its max_duration it fails. Must not know: where a job runs next.
 """
 
 from __future__ import annotations
 
 from orchestrator.engine import snapshot
-from orchestrator.engine.accrue import cost_so_far, reserve_nano_usd
+from orchestrator.engine.ceiling import (
+    LOOK_EVERY_S,
+    STOP_TIMEOUT_WALL_S,
+    Spending,
+    spending,
+    spent_of,
+    trained_s,
+)
 from orchestrator.engine.context import ACTOR, Context
-from orchestrator.engine.place import pause
+from orchestrator.engine.move import abort, load
+from orchestrator.engine.pausing import pause, paused
 from orchestrator.errors import SiteError
 from orchestrator.model import Job, Run, Step
 
 STOP_EVERY_S = 2.0
-BUDGET_EVERY_S = 0.5
-BUDGET_RESERVE_WALL_S = 3.0  # a checkpoint and the release of the machine still cost this much time, and a step
-PAUSE_TIMEOUT_S = 120.0
+LONGEST_LOOK_S = 10.0  # a control plane that stood still longer than this is expected to do so no second time
 
 
 def guard(ctx: Context) -> bool:
-    """Carry pausing and cancelling jobs to their end and stop jobs before their budget is passed."""
+    """Carry pausing and cancelling jobs to their end and stop jobs before a ceiling is passed."""
     changed = False
+    look_s = _look_s(ctx)
     migrating = {migration.job_id for migration in ctx.work.migrations if migration.step is not Step.RELEASE}
     for job in ctx.work.jobs.values():
-        current = snapshot.current_run([run for run in ctx.work.runs if run.job_id == job.id])
+        runs = [run for run in ctx.work.runs if run.job_id == job.id]
+        current = snapshot.current_run(runs)
         if job.state == "cancelling":
             changed |= _cancelling(ctx, job, current, job.id in migrating)
-        elif job.state == "pausing":
-            changed |= _pausing(ctx, job, current, job.id in migrating)
-        elif job.state in ("starting", "running", "migrating") and (
-            job.spec.budget_nano_usd is not None or job.spec.max_duration_s is not None
-        ):
-            changed |= _ceilings(ctx, job, current)
+        elif job.state in ("starting", "running", "migrating", "pausing"):
+            if _ceilings(ctx, job, current, look_s):
+                changed = True
+            elif job.state == "pausing":
+                changed |= _pausing(ctx, job, current, job.id in migrating)
     return changed
+
+
+def _look_s(ctx: Context) -> float:
+    """Wall seconds until the next look, as far as the last one tells."""
+    now = ctx.world.clock.monotonic_s()
+    since = now - ctx.pacing.get("guard", now)
+    ctx.pacing["guard"] = now
+    return max(LOOK_EVERY_S, min(since, LONGEST_LOOK_S))
 
 
 def _cancelling(ctx: Context, job: Job, current: Run | None, migrating: bool) -> bool:
@@ -53,39 +69,75 @@ def _pausing(ctx: Context, job: Job, current: Run | None, migrating: bool) -> bo
         return False
     if current is None:
         with ctx.write() as tx:
-            tx.set_job_state(job.id, "paused")
-            ctx.event(tx, "job.paused", "paused", job)
+            paused(ctx, tx, job, None, "at its last checkpoint")
         return True
+    _ask_to_stop(ctx, current)
+    if ctx.waited_s(f"pausing/{current.id}") > STOP_TIMEOUT_WALL_S:
+        _end_now(ctx, job, current, "at its last checkpoint (it did not stop by itself)")
+        return True
+    return False
+
+
+def _ask_to_stop(ctx: Context, current: Run) -> None:
     if ctx.due(f"stop/{current.id}", STOP_EVERY_S):
         try:
             ctx.runtime.stop(current.id)
         except SiteError:
             ctx.pacing.pop(f"stop/{current.id}")  # asked again by the next tick
-    if ctx.waited_s(f"pausing/{current.id}") > PAUSE_TIMEOUT_S:
-        with ctx.write() as tx:  # it cannot reach a step boundary: its last checkpoint must do
+
+
+def _end_now(ctx: Context, job: Job, current: Run | None, how: str, why: str | None = None) -> None:
+    """Paused without asking its trainer: it keeps its last checkpoint, and every machine of it is being ended."""
+    with ctx.write() as tx:
+        if current is not None:
             tx.update_run(current.id, state="ended", end="paused", training_to_ms=ctx.now_ms)
-            tx.set_job_state(job.id, "paused")
-            ctx.event(tx, "job.paused", "paused at its last checkpoint: it did not stop by itself", job, run=current)
+        paused(ctx, tx, job, current, how, why=why)
+    for migration in ctx.work.migrations:
+        if migration.job_id == job.id and migration.step is not Step.RELEASE:
+            with ctx.world.store.read() as tx:
+                move = load(tx, migration)
+            abort(ctx, move, "the job is paused")
+
+
+def _ceilings(ctx: Context, job: Job, current: Run | None, look_s: float) -> bool:
+    spec = job.spec
+    if spec.budget_nano_usd is None and spec.max_duration_s is None:
+        return False
+    if not ctx.due(f"ceiling/{job.id}", LOOK_EVERY_S):
+        return False
+    if spec.max_duration_s is not None and job.state != "pausing" and _overran(ctx, job, current, spec.max_duration_s):
+        return True
+    if spec.budget_nano_usd is not None:
+        return _near_budget(ctx, job, current, spec.budget_nano_usd, spending(ctx, job, current, look_s))
+    return False
+
+
+def _near_budget(ctx: Context, job: Job, current: Run | None, budget: int, now: Spending) -> bool:
+    why = spent_of(now.spent, budget)
+    if now.used_up(budget):
+        _end_now(ctx, job, current, "at its last checkpoint (its budget leaves no time to wait for another)", why)
+        return True
+    if job.state != "pausing" and now.nearly_used_up(budget):
+        with ctx.write() as tx:
+            pause(ctx, tx, job, current, why, actor=ACTOR)
+        if current is not None:
+            _ask_to_stop(ctx, current)
         return True
     return False
 
 
-def _ceilings(ctx: Context, job: Job, current: Run | None) -> bool:
-    if not ctx.due(f"budget/{job.id}", BUDGET_EVERY_S):
+def _overran(ctx: Context, job: Job, current: Run | None, longest_s: float) -> bool:
+    """A job that held machines to train on for its max_duration has failed; open migrations are given up."""
+    now = ctx.now_ms
+    with ctx.world.store.read() as tx:
+        trained = trained_s(tx.runs(job_id=job.id), now)
+    if trained < longest_s:
         return False
-    budget, longest = job.spec.budget_nano_usd, job.spec.max_duration_s
-    why = None
-    if budget is not None:
-        with ctx.world.store.read() as tx:
-            runs = tx.runs(job_id=job.id)
-        spent, rate = cost_so_far(ctx, runs)
-        reserve_s = BUDGET_RESERVE_WALL_S + (current.step_wall_s or 0.0 if current is not None else 0.0)
-        if spent + reserve_nano_usd(rate, reserve_s * ctx.world.clock.factor) >= budget:
-            why = f"${spent / 1e9:.4f} of its budget of ${budget / 1e9:.2f} are spent"
-    if longest is not None and (ctx.now_ms - job.submitted_at_ms) / 1000 > longest:
-        why = f"it has run for its max_duration of {longest:.0f} s"
-    if why is None:
-        return False
+    why = f"it has trained for {trained:.0f} s and its max_duration is {longest_s:.0f} s; its last checkpoint is kept"
     with ctx.write() as tx:
-        pause(ctx, tx, job, current, why, actor=ACTOR)
+        if current is not None:
+            tx.update_run(current.id, state="ended", end="failed", training_to_ms=now)
+        tx.set_job_state(job.id, "failed")
+        tx.set_job_facts(job.id, error=why, finished_at_ms=now)
+        ctx.event(tx, "job.failed", f"failed: {why}", job, run=current)
     return True

@@ -131,7 +131,7 @@ def count_failure(ctx: Context, tx: Tx, job: Job, run: Run, error: str) -> None:
         if job.state != "cancelling":
             tx.set_job_state(job.id, "failed")
             tx.set_job_facts(job.id, finished_at_ms=ctx.now_ms)
-        message = f"failed after {failures} attempts: {last_line}"
+        message = f"failed after {failures} attempt{'s' if failures > 1 else ''}: {last_line}"
         ctx.event(tx, "job.failed", message, job, run=run, failures=failures)
         return
     if job.state not in ("cancelling", "pausing"):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from orchestrator.engine.context import Context
 from orchestrator.engine.move import MOVING, count_failure, under_way
+from orchestrator.engine.pausing import paused
 from orchestrator.engine.runtime import RunReport
 from orchestrator.errors import SiteError
 from orchestrator.model import Job, Run, RunEnd, Step
@@ -219,8 +220,7 @@ def _yielded(ctx: Context, job: Job, run: Run, report: RunReport, instance: Inst
         with ctx.write() as tx:
             _progress(tx, run, report)
             tx.update_run(run.id, state="ended", end="paused", training_to_ms=ctx.now_ms)
-            tx.set_job_state(job.id, "paused")
-            ctx.event(tx, "job.paused", f"paused at step {report.step} with a checkpoint", job, run=run)
+            paused(ctx, tx, job, run, f"at step {report.step} with a checkpoint")
         return Seen(changed=True)
     noticed = instance is not None and instance.notice_deadline_ms is not None
     why: RunEnd = "preempted" if noticed else "lost"
@@ -249,7 +249,7 @@ def _end(ctx: Context, job: Job, run: Run, end: RunEnd, message: str, report: Ru
         tx.add_availability(run.offer_id, now, "lost", run.id, end)
         if job.state in ("running", *MOVING) and not under_way(tx, job.id):
             tx.set_job_state(job.id, "queued")
-        elif job.state == "pausing":
-            tx.set_job_state(job.id, "paused")
         ctx.event(tx, f"run.{end}", message, job, run=run)
+        if job.state == "pausing":
+            paused(ctx, tx, job, run, "at its last checkpoint")
     return Seen(changed=True, need_place=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 
-from orchestrator.engine import snapshot
+from orchestrator.engine import ceiling, snapshot
 from orchestrator.engine.bring_up import check_rails
 from orchestrator.engine.checkpoints import CheckpointUnusable
 from orchestrator.engine.context import Context
@@ -144,6 +144,9 @@ def _open(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan, acto
     except RailError as error:
         _say_why(ctx, tx, job, f"{error}: {error.hint}", plan)
         return False
+    if (refusal := ceiling.refuses(ctx, job, placement.offer_id)) is not None:
+        _say_why(ctx, tx, job, refusal, plan)
+        return False
     tx.add_plan(plan)
     runs = tx.runs(job_id=job.id)
     current = snapshot.current_run(runs)
@@ -216,13 +219,3 @@ def _say_why(ctx: Context, tx: Tx, job: Job, reason: str, plan: Plan) -> None:
     if not last or last[0].message.partition(";")[0] != reason.partition(";")[0]:
         tx.add_plan(plan)
         ctx.event(tx, "job.waits", reason, job, plan_id=plan.id)
-
-
-def pause(ctx: Context, tx: Tx, job: Job, current: Run | None, why: str, *, actor: str) -> str:
-    """Begin pausing: engine.guard lets the current run write a checkpoint and end; open migrations are given up."""
-    if job.state in ("paused", "pausing", "cancelling"):
-        return f"the job is {job.state}"
-    idle = current is None and not under_way(tx, job.id)
-    tx.set_job_state(job.id, "paused" if idle else "pausing")
-    ctx.event(tx, "job.pausing", f"pausing: {why}", job, run=current, actor=actor)
-    return "pausing"

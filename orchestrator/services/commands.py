@@ -1,62 +1,70 @@
-"""A user's orders to the control plane: written to the store, carried out by whoever leads. Must not know: how."""
+"""A user's orders to the control plane: written to the store, carried out by whoever leads. Must not know: how.
+
+What makes no sense is refused at once. Where a control plane runs, its answer is awaited for a moment, since the job
+may have changed in between: a refusal is raised as the error that it is.
+"""
 
 from __future__ import annotations
 
-from orchestrator.engine.snapshot import current_run
+from orchestrator.engine import by_hand
+from orchestrator.engine.commands import refusal
 from orchestrator.engine.world import World
-from orchestrator.errors import NotFoundError, UsageError
+from orchestrator.errors import UsageError
 from orchestrator.model import TERMINAL, Job
 from orchestrator.services.actor import actor
 from orchestrator.services.control_plane import control_plane
 from orchestrator.services.views import Accepted
 from orchestrator.store import Tx
 
+ANSWER_WALL_S = 2.0
+POLL_WALL_S = 0.05
+
 
 def pause(world: World, ref: str) -> Accepted:
     """Checkpoint and let the machine go. Raises NotFoundError, UsageError."""
     with world.store.write() as tx:
         job = _living(tx, ref)
-        if job.state in ("paused", "pausing"):
+        resuming = any(each.kind == "resume" and each.job_id == job.id for each in tx.open_commands())
+        if job.state in ("paused", "pausing") and not resuming:
             raise UsageError(f"{job.name} is {job.state} already", hint=f"go on: tradewind resume {job.name}")
-        tx.add_command("pause", job.id, {}, actor())
-    return _accepted(world, "pause", job, f"{job.name} will pause at its next step, with a checkpoint")
+        order = tx.add_command("pause", job.id, {}, actor())
+    return _accepted(world, order, "pause", job, f"{job.name} will pause at its next step, with a checkpoint")
 
 
 def resume(world: World, ref: str) -> Accepted:
-    """Let a paused job go on. Raises NotFoundError, UsageError."""
+    """Let a paused job go on, or one that is pausing as soon as it is paused. Raises NotFoundError, UsageError."""
     with world.store.write() as tx:
         job = _living(tx, ref)
         if job.state not in ("paused", "pausing"):
             raise UsageError(f"{job.name} is {job.state}, not paused", hint="only a paused job can be resumed")
-        tx.add_command("resume", job.id, {}, actor())
-    return _accepted(world, "resume", job, f"{job.name} goes on from its checkpoint, where it is best now")
+        order = tx.add_command("resume", job.id, {}, actor())
+    if job.state == "pausing":
+        message = f"{job.name} goes on as soon as it is paused, where it is best then"
+        return Accepted("resume", (job.id,), message, control_plane(world).running)
+    return _accepted(world, order, "resume", job, f"{job.name} goes on from its checkpoint, where it is best now")
 
 
 def cancel(world: World, ref: str) -> Accepted:
     """End a job for good. Raises NotFoundError, UsageError."""
     with world.store.write() as tx:
         job = _living(tx, ref)
-        tx.add_command("cancel", job.id, {}, actor())
-    return _accepted(world, "cancel", job, f"{job.name} will end; its checkpoints, outputs and costs stay")
+        order = tx.add_command("cancel", job.id, {}, actor())
+    return _accepted(world, order, "cancel", job, f"{job.name} will end; its checkpoints, outputs and costs stay")
 
 
 def migrate(world: World, ref: str, offer_id: str | None) -> Accepted:
-    """Move a running job, to `offer_id` or to the best other offer. Raises NotFoundError, UsageError."""
+    """Move a running job, to `offer_id` or to the best other offer.
+
+    Raises NotFoundError, UsageError, InfeasibleError for an offer that the job file rules out, and RailError.
+    """
     with world.store.write() as tx:
         job = _living(tx, ref)
-        current = current_run(tx.runs(job_id=job.id))
-        if current is None:
-            raise UsageError(
-                f"{job.name} is {job.state}: only a running job can be moved",
-                hint=f"see where it stands: tradewind status {job.name}",
-            )
-        if offer_id is not None and offer_id not in {offer.id for offer in tx.offers()}:
-            raise NotFoundError(f"there is no offer {offer_id}", hint="see all: tradewind offers")
-        if offer_id == current.offer_id:
-            raise UsageError(f"{job.name} runs on {offer_id} already", hint="see others: tradewind offers")
-        tx.add_command("migrate", job.id, {"offer_id": offer_id}, actor())
+        current = by_hand.movable(tx, job)
+        if offer_id is not None:
+            by_hand.check_target(tx, world.clock.now_ms(), world.config, job, current, offer_id)
+        order = tx.add_command("migrate", job.id, {"offer_id": offer_id}, actor())
     target = offer_id or "the best other offer"
-    return _accepted(world, "migrate", job, f"{job.name} will move from {current.offer_id} to {target}")
+    return _accepted(world, order, "migrate", job, f"{job.name} will move from {current.offer_id} to {target}")
 
 
 def _living(tx: Tx, ref: str) -> Job:
@@ -66,5 +74,17 @@ def _living(tx: Tx, ref: str) -> Job:
     return job
 
 
-def _accepted(world: World, command: str, job: Job, message: str) -> Accepted:
-    return Accepted(command, (job.id,), message, control_plane(world).running)
+def _accepted(world: World, order: str, command: str, job: Job, message: str) -> Accepted:
+    led = control_plane(world).running
+    give_up = world.clock.monotonic_s() + ANSWER_WALL_S
+    while led:
+        with world.store.read() as tx:
+            result = tx.command_result(order)
+        if result is not None:
+            if (error := refusal(result, hint=f"see where it stands: tradewind status {job.name}")) is not None:
+                raise error
+            break
+        if world.clock.monotonic_s() >= give_up:
+            break
+        world.clock.sleep(POLL_WALL_S)
+    return Accepted(command, (job.id,), message, led)

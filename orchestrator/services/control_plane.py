@@ -6,9 +6,10 @@ from orchestrator.engine.world import World
 from orchestrator.services.views import ControlPlaneView
 
 
-def control_plane(world: World) -> ControlPlaneView:
-    """Who leads on this store. One on another machine counts as running: from here nobody can tell."""
-    leader = world.store.leader()
+def control_plane(world: World, *, watch: bool = False) -> ControlPlaneView:
+    """Who leads on this store. One on another machine (or of another boot of this one) counts as running, unless it is
+    watched for some seconds and shows no life."""
+    leader = world.store.leader(watch=watch)
     if leader is None or leader.alive is False:
         return ControlPlaneView(running=False, pid=None, host=None, since_ms=None)
     return ControlPlaneView(running=True, pid=leader.pid, host=leader.host, since_ms=leader.since_ms)

@@ -15,6 +15,7 @@ from providers.money import format_usd
 HISTORY = 40
 DECISIONS = (
     "job.",
+    "command.",
     "plan.",
     "migration.cutover",
     "migration.done",
@@ -38,7 +39,7 @@ def explain(world: World, ref: str) -> Explanation:
 
 def _job(world: World, tx: Tx, job: Job) -> Explanation:
     view = job_view(world, tx, job)
-    plan = tx.latest_plan(job.id)
+    plan = tx.latest_plan(job.id) if job.state != "paused" else None  # it waits for its user, not for an offer
     decisions = _decisions(tx, plan, [job])
     if view.offer_id is not None:
         headline = f"{job.name} is {job.state} on {view.offer_id}"
@@ -46,6 +47,8 @@ def _job(world: World, tx: Tx, job: Job) -> Explanation:
         headline = f"{job.name} is {job.state}"
     if job.state == "failed":
         headline += f": {(tx.job_facts(job.id).error or 'its code raised').strip().splitlines()[-1]}"
+    elif job.state == "paused":
+        headline = f"{job.name} is {view.note}"
     elif decisions and job.state not in TERMINAL:
         headline += f": {decisions[0].reason}"
     return _explanation(

@@ -21,7 +21,7 @@ def fetch(world: World, ref: str, to: Path | None = None) -> Fetched:
         job = tx.find_job(ref)
     source = world.output_dir(job.id)
     names = [output.path.rstrip("/") for output in job.spec.outputs] or ["."]
-    if not source.is_dir():
+    if next(_files(source, source), None) is None:
         raise NotFoundError(f"{job.name} has written no outputs", hint="a job writes them into $TRADEWIND_OUTPUT_DIR")
     folder = to if to is not None else Path(job.name)
     files: dict[str, FetchedFile] = {}

@@ -55,7 +55,6 @@ def job_view(world: World, tx: Tx, job: Job) -> JobView:
     facts = tx.job_facts(job.id)
     alive = current_run(runs)
     known_losses = [run for run in runs if run.last_loss is not None]
-    newest = tx.events(job_id=job.id, limit=1, newest_first=True)
     return JobView(
         id=job.id,
         name=job.name,
@@ -77,8 +76,18 @@ def job_view(world: World, tx: Tx, job: Job) -> JobView:
         moves=len(moves(tx.migrations(job_id=job.id))),
         steps_repeated=sum(run.repeated_steps for run in runs),
         simulated=any(simulated(world, run.offer_id) for run in runs) or (not runs and world.simulated),
-        note=newest[0].message if newest else "",
+        note=_note(tx, job),
     )
+
+
+def _note(tx: Tx, job: Job) -> str:
+    """Of a paused job the reason, else the newest thing that happened."""
+    if job.state == "paused":
+        told = tx.events(job_id=job.id, kinds=("job.paused", "job.resumed"), limit=1, newest_first=True)
+        by_event = told and told[0].kind == "job.paused"
+        return told[0].message if by_event else "paused at its last checkpoint: everything here was ended at once"
+    newest = tx.events(job_id=job.id, limit=1, newest_first=True)
+    return newest[0].message if newest else ""
 
 
 def trained(runs: list[Run]) -> list[Run]:
@@ -87,8 +96,8 @@ def trained(runs: list[Run]) -> list[Run]:
 
 
 def moves(migrations: list[Migration]) -> list[Migration]:
-    """The migrations that brought a job from one run to its next."""
-    return [m for m in migrations if m.step is Step.DONE and m.source_run_id is not None]
+    """The migrations that brought a job from one run to its next; to go on after a pause is none."""
+    return [m for m in migrations if m.step is Step.DONE and m.source_run_id is not None and m.reason != "resume"]
 
 
 def simulated(world: World, offer_id: str) -> bool:

@@ -12,39 +12,31 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from orchestrator.config import SETTINGS, Config
 from orchestrator.engine.accrue import settle_all
 from orchestrator.engine.site.environment import alive, process_start
 from orchestrator.engine.site.runtime import site_files, site_runtime
 from orchestrator.engine.world import World, open_world
-from orchestrator.errors import SiteError
+from orchestrator.errors import ProviderFailure, SiteError, UsageError
 from orchestrator.model import TERMINAL
 from orchestrator.store import LeaderInfo
+from providers.errors import ProviderError
+from providers.instance import Instance
 
 UP_TIMEOUT_S = 60.0
 PAUSE_TIMEOUT_S = 60.0
 TERM_TIMEOUT_S = 15.0
 
 
-@dataclass(frozen=True, slots=True)
-class ControlPlaneInfo:
-    """A control plane that acts on the store."""
-
-    pid: int
-    host: str
-    holder: str
-    since_ms: int
+def control_plane(world: World) -> LeaderInfo | None:
+    """The control plane that leads now, None when none does. One of another machine, container or boot is watched for
+    some seconds."""
+    leader = world.store.leader(watch=True)
+    return leader if leader is not None and leader.alive is not False else None
 
 
-def control_plane(world: World) -> ControlPlaneInfo | None:
-    """The control plane that leads now, None when none does."""
-    leader = world.store.leader()
-    return _info(leader) if leader is not None and leader.alive is not False else None
-
-
-def up(config: Config, *, progress: Callable[[str], None]) -> ControlPlaneInfo:
+def up(config: Config, *, progress: Callable[[str], None]) -> LeaderInfo:
     """Start this host's site and control plane in the background, unless they run. Raises SiteError."""
     world = open_world(config)
     try:
@@ -84,19 +76,21 @@ def down(config: Config, *, progress: Callable[[str], None], force: bool = False
     """End the control plane and, unless `keep_jobs`, everything that runs here.
 
     Jobs are paused with a checkpoint first; with `force` they are not asked. What instances cost until now is booked.
+    Raises UsageError when the control plane runs elsewhere, ProviderFailure when a provider does not answer.
     """
     world = open_world(config)
     try:
-        running = control_plane(world)
+        running = _of_this_host(control_plane(world))
         if running is not None and not force and not keep_jobs:
             _pause_all(world, progress)
+        refused: list[ProviderError] = []
         while True:
             if running is not None:
                 progress(f"ending the control plane (process {running.pid})")
                 _end_process(running.pid)
             if not keep_jobs:
-                _end_machines(world, progress)
-            running = control_plane(world)
+                refused = _end_machines(world, progress)
+            running = _of_this_host(control_plane(world))
             if running is None:  # else one that stood by has taken over meanwhile
                 break
         if not keep_jobs:
@@ -104,8 +98,22 @@ def down(config: Config, *, progress: Callable[[str], None], force: bool = False
             if head is not None and alive(head):
                 progress("ending Ray's head")
             site_runtime(world).stop_head()
+        if refused:
+            raise ProviderFailure(
+                f"machines may still run: {'; '.join(map(str, refused))}",
+                hint="`tradewind down` again, or `tradewind up`: a control plane ends them as soon as it can",
+            )
     finally:
         world.close()
+
+
+def _of_this_host(leader: LeaderInfo | None) -> LeaderInfo | None:
+    """Raises UsageError for one whose process is not ours to end: its number means something else here."""
+    if leader is not None and leader.alive is None:
+        raise UsageError(
+            f"the control plane {leader.holder} runs on {leader.host}, or in another container", hint="end it there"
+        )
+    return leader
 
 
 def _pause_all(world: World, progress: Callable[[str], None]) -> None:
@@ -127,12 +135,27 @@ def _pause_all(world: World, progress: Callable[[str], None]) -> None:
     progress("not all jobs could be paused in time: they keep their last checkpoint")
 
 
-def _end_machines(world: World, progress: Callable[[str], None]) -> None:
+def _end_machines(world: World, progress: Callable[[str], None]) -> list[ProviderError]:
+    """End all that is rented and book it. Returns what providers had against it."""
+    refused = []
     for provider in world.providers.values():
-        for instance in provider.list_owned(world.store.install_id):
-            progress(f"ending instance {instance.id}")
-            provider.terminate(instance.id)
+        try:
+            for instance in provider.list_owned(world.store.install_id):
+                progress(f"ending instance {instance.id}")
+                _adopt(world, instance)
+                provider.terminate(instance.id)
+        except ProviderError as error:
+            refused.append(error)
     settle_all(world)
+    return refused
+
+
+def _adopt(world: World, instance: Instance) -> None:
+    """A machine whose launch was not written down any more is booked on the run that its tag names."""
+    with world.store.write() as tx:
+        named = [run for run in tx.runs() if run.id == instance.tags.get("tradewind-run")]
+        if named and named[0].instance_id is None:
+            tx.update_run(named[0].id, instance_id=instance.id)
 
 
 def _end_process(pid: int) -> None:
@@ -159,7 +182,3 @@ def _environment(config: Config) -> dict[str, str]:
                 value = ",".join(value)
             variables[setting.variable] = str(value).lower() if isinstance(value, bool) else str(value)
     return variables
-
-
-def _info(leader: LeaderInfo) -> ControlPlaneInfo:
-    return ControlPlaneInfo(pid=leader.pid, host=leader.host, holder=leader.holder, since_ms=leader.since_ms)

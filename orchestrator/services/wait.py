@@ -1,4 +1,4 @@
-"""Wait: until a job ends. Must not know: what ends it."""
+"""Wait: until a job ends, or is paused, and its cost is final. Must not know: what ends it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 from orchestrator.engine.world import World
 from orchestrator.errors import PartialFailure
 from orchestrator.model import TERMINAL
+from orchestrator.services.control_plane import control_plane
 from orchestrator.services.jobs import job
 from orchestrator.services.views import JobView
 
@@ -20,21 +21,45 @@ def wait(
     timeout_s: float | None = None,
     progress: Callable[[JobView], None] | None = None,
 ) -> JobView:
-    """The job once it has finished, failed or been cancelled. `timeout_s` is in wall seconds.
+    """The job once it has finished, failed, been cancelled, or been paused with nobody's order to go on; its `note`
+    says why. Its machines are gone and booked by then, unless no control plane runs that could do that.
 
-    Raises NotFoundError, and PartialFailure when the time is over.
+    `timeout_s` is in wall seconds. Raises NotFoundError, and PartialFailure when the time is over.
     """
     job_id = job(world, ref).id
     give_up = None if timeout_s is None else world.clock.monotonic_s() + timeout_s
     while True:
-        view = job(world, job_id)
+        ended = _ended(world, job_id)
+        settled = ended and (_settled(world, job_id) or not control_plane(world).running)
+        view = job(world, job_id)  # after it is settled: with the last entries
         if progress is not None:
             progress(view)
-        if view.state in TERMINAL:
+        if settled:
             return view
         if give_up is not None and world.clock.monotonic_s() >= give_up:
+            if ended:
+                raise PartialFailure(
+                    f"{view.name} is {view.state}, but its last machine is not booked yet",
+                    hint=f"its cost becomes final; see: tradewind report {view.name}",
+                )
+            goes_on = control_plane(world).running
             raise PartialFailure(
                 f"{view.name} is still {view.state} after {timeout_s:g} s",
-                hint=f"it goes on; see: tradewind status {view.name}",
+                hint=f"it goes on; see: tradewind status {view.name}"
+                if goes_on
+                else "no control plane runs here, so nothing moves; start it: tradewind up",
             )
         world.clock.sleep(POLL_WALL_S)
+
+
+def _ended(world: World, job_id: str) -> bool:
+    with world.store.read() as tx:
+        state = tx.job(job_id).state
+        resuming = any(each.kind == "resume" and each.job_id == job_id for each in tx.open_commands())
+    return state in TERMINAL or (state == "paused" and not resuming)
+
+
+def _settled(world: World, job_id: str) -> bool:
+    """Whether every machine of the job is gone and booked."""
+    with world.store.read() as tx:
+        return all(run.job_id != job_id for run in tx.unsettled_runs())

@@ -89,6 +89,7 @@ class SimSite:
         self._killed: list[_Trainer] = []
         catalog.look = self._look
         self._bugs: dict[str, list[int]] = {}
+        self._deaf: set[str] = set()
 
     # -- what happens -------------------------------------------------------------------------------------------------
     def raise_at(self, job_id: str, *steps: int) -> None:
@@ -98,6 +99,10 @@ class SimSite:
     def mute(self, run_id: str) -> None:
         """Let a trainer work on without answering any more, until its lease is over."""
         self._trainers[run_id].mute_since_s = self._clock.monotonic_s()
+
+    def deafen(self, job_id: str) -> None:
+        """From now on this job's code reaches no step boundary at which it would be told to hold or to stop."""
+        self._deaf.add(job_id)
 
     def training(self) -> list[str]:
         """The runs that train now, heard of or not."""
@@ -151,6 +156,8 @@ class SimSite:
         self._look()
         trainer, now = self._trainers.get(run_id), self._clock.monotonic_s()
         if trainer is not None and trainer.spec is not None and trainer.state in ("training", "holding"):
+            if trainer.spec.job_id in self._deaf:
+                return
             trainer.hold_until_s = now + HOLD_S
             if trainer.state == "training" and self._save(trainer, trainer.spec, int(trainer.step), now):
                 trainer.state, trainer.step = "holding", float(int(trainer.step))
@@ -162,8 +169,9 @@ class SimSite:
 
     def stop(self, run_id: str) -> None:
         self._look()
-        if run_id in self._trainers:
-            self._trainers[run_id].stop = True
+        trainer = self._trainers.get(run_id)
+        if trainer is not None and (trainer.spec is None or trainer.spec.job_id not in self._deaf):
+            trainer.stop = True
 
     def kill(self, run_id: str) -> None:
         self._look()

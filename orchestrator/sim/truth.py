@@ -36,7 +36,7 @@ def findings(home: Installation, *, paused: bool = False) -> list[str]:
         *(f"unfinished: {each}" for each in unfinished),
         *(line for job in jobs for line in _state(job, book, paused)),
         *(line for job in jobs for line in _generations(home, job, [run for run in runs if run.job_id == job.id])),
-        *_lost_work(home, book),
+        *_lost_work(home, runs, book),
     ]
 
 
@@ -103,12 +103,15 @@ def _generations(home: Installation, job: Job, runs: list[Run]) -> Iterator[str]
             yield f"fence: generation {generation} of {job.id} restored {manifest}, written by one shut out"
 
 
-def _lost_work(home: Installation, book: list[Trained]) -> Iterator[str]:
+def _lost_work(home: Installation, runs: list[Run], book: list[Trained]) -> Iterator[str]:
+    lost_touch = {run.id for run in runs if run.end == "lost"}
     for before, after in pairwise(book):
         if before.job_id != after.job_id:
             continue
         lost = before.step - after.start_step
-        most = 1 if before.noticed and before.state != "failed" else lost_at_most(home)
+        # a notice helps nobody whose code raised, and nobody whose lease had lapsed: it may not commit any more
+        helpless = before.state == "failed" or (before.state == "fenced" and before.run_id in lost_touch)
+        most = 1 if before.noticed and not helpless else lost_at_most(home)
         if lost > most:
             yield (
                 f"lost work: {before.run_id} came to step {before.step} ({before.state}"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -29,7 +28,6 @@ from orchestrator.store.schema import leader as leader_table
 from orchestrator.store.schema import meta
 from orchestrator.store.sqlite import SqliteBackend
 
-_WATCH_S = 0.5
 _KEPT_SCHEMA = "tradewind_replaced"
 
 
@@ -239,15 +237,8 @@ def _look(backend: Backend, found: Backup) -> _Present:
     info = leader.info_of(row) if row is not None else None
     if info is None or info.alive is False:
         return present
-    watched_s = 0.0
-    while info.alive is None and watched_s <= leader.TAKEOVER_S:  # on another machine: only its beat tells
-        time.sleep(_WATCH_S)
-        watched_s += _WATCH_S
-        if _readable(backend) != present:
-            break
-    else:
-        if info.alive is None:
-            return present
+    if info.alive is None and not leader.shows_life(lambda: _readable(backend)):
+        return present
     raise StoreError(
         f"the control plane {info.holder} (process {info.pid} on {info.host}) acts on {backend.place}",
         hint="end it first: tradewind down --keep-jobs",

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import os
 import socket
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from providers.clock import boot_id
 TAKEOVER_S = 4.0
 """Wall seconds of silence after which a leader that may still live is deposed (pulse.PULSE_S: how often it beats)."""
 
+_WATCH_S = 0.25
 
 _LEADER = select(leader)
 _BEAT = update(leader).where(leader.c.epoch == bindparam("present")).values(beat=leader.c.beat + 1)
@@ -104,6 +107,17 @@ def may_take(row: Row[Any], holder: str, campaign: Campaign, now_s: float) -> bo
     """Whether `holder` may depose what `row` names."""
     silent_s = campaign.silent_s(row.epoch, row.beat, now_s)
     return row.holder in (None, holder) or process_of(row).alive() is False or silent_s >= TAKEOVER_S
+
+
+def shows_life(read: Callable[[], object]) -> bool:
+    """Whether what `read` returns changes within TAKEOVER_S: only its beat tells of a leader on another machine."""
+    seen, watched_s = read(), 0.0
+    while watched_s <= TAKEOVER_S:
+        time.sleep(_WATCH_S)
+        watched_s += _WATCH_S
+        if read() != seen:
+            return True
+    return False
 
 
 def take(connection: Connection, row: Row[Any], holder: str, now_ms: int) -> Leadership | None:

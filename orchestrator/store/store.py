@@ -128,10 +128,17 @@ class Store:
         with self._transaction(writes=True) as connection:
             leader.resign(connection, leadership)
 
-    def leader(self) -> LeaderInfo | None:
-        """Who leads now."""
+    def leader(self, *, watch: bool = False) -> LeaderInfo | None:
+        """Who leads now. With `watch`, one whose life cannot be told from here is watched for some seconds."""
         with self._transaction(writes=False) as connection:
-            return leader.info_of(leader.current(connection))
+            info = leader.info_of(leader.current(connection))
+        if not watch or info is None or info.alive is not None:
+            return info
+        return self.leader() if leader.shows_life(self._leader_row) else None
+
+    def _leader_row(self) -> object:
+        with self._transaction(writes=False) as connection:
+            return leader.current(connection)
 
     def backup(self, path: Path) -> None:
         """Write a consistent copy to the file `path`, which must not exist, while others go on working.

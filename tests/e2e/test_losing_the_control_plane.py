@@ -65,27 +65,28 @@ def test_a_second_control_plane_stands_by_and_takes_over_after_kill_9(tradewind:
     assert [run.id for run in tradewind.runs(job)] == [run.id]
 
 
-def test_a_store_that_is_gone_for_a_while_is_named_and_waited_for(tradewind: Tradewind, job: str) -> None:
+def test_a_store_that_is_gone_is_named_and_a_backup_of_it_taken_up(tradewind: Tradewind, job: str) -> None:
     run = tradewind.training(job)
     leader = tradewind.leader_pid
     log = tradewind.state / "control-plane.log"
     written = len(log.read_text())
     files = [tradewind.state / f"tradewind.db{ending}" for ending in ("", "-wal", "-shm")]
-    away = tradewind.state / "away"
-    away.mkdir()
+    backup = tradewind.state / "backup.db"
+    tradewind.command("store", "backup", str(backup))
     for file in files:
-        file.rename(away / file.name)
+        file.unlink(missing_ok=True)
     until("the control plane says what is missing", lambda: "tradewind.db" in log.read_text()[written:])
     reached = tradewind.step(run)
-    for file in files:
-        (away / file.name).rename(file)
+    backup.rename(files[0])
     until("it has caught up", lambda: tradewind.runs(job)[-1].last_step > reached)
     assert tradewind.leader_pid == leader
     assert [each.id for each in tradewind.runs(job)] == [run.id]
 
 
-def test_a_planned_move_survives_kill_9_of_the_control_plane_at_a_random_point(tradewind: Tradewind, job: str) -> None:
-    doom = random.choice(POINTS)  # tests/crash goes through all of them
+@pytest.mark.parametrize("doom", [random.choice(POINTS)], ids="-".join)  # tests/crash goes through all of them
+def test_a_planned_move_survives_kill_9_of_the_control_plane_at_a_random_point(
+    tradewind: Tradewind, job: str, doom: tuple[str, ...]
+) -> None:
     source = tradewind.training(job)
     tradewind.end_control_plane()
     doomed = tradewind.start_control_plane(str(PROGRAMS / "doomed_control_plane.py"), *doom)

@@ -9,6 +9,7 @@ import pytest
 from orchestrator.model import Step
 from providers.fake import Fault
 from providers.money import usd
+from providers.offer import CapacityType
 from tests.sim.harness import CATALOG, CHEAP, DEAR, RESERVE, Installation, check_truth
 
 Install = Callable[..., Installation]
@@ -65,15 +66,36 @@ def test_a_move_by_hand_without_a_name_takes_the_best_other_offer(home: Installa
 
 @pytest.mark.parametrize(
     ("offer", "answer"),
-    [("fake/nowhere", "there is no offer fake/nowhere"), (CHEAP.id, f"it runs on {CHEAP.id} already")],
+    [
+        ("fake/nowhere", "not found: there is no offer fake/nowhere"),
+        (CHEAP.id, f"refused: job runs on {CHEAP.id} already"),
+        (
+            RESERVE.id,
+            f"infeasible: the job file of job rules out {RESERVE.id}: on_demand is not in capacity",
+        ),
+    ],
 )
 def test_a_move_by_hand_to_a_senseless_offer_is_refused(home: Installation, offer: str, answer: str) -> None:
-    job = home.submit(steps=20)
+    job = home.submit(steps=20, capacity=(CapacityType.SPOT,))
     home.until_step(job, 3)
     asked = home.ask("migrate", job, offer_id=offer)
     home.tick()
     assert home.answer(asked) == answer
+    assert home.events(job, "command.refused")[0].message == f"migrate refused: {answer.partition(': ')[2]}"
     assert len(home.runs(job)) == 1
+
+
+def test_a_second_move_by_hand_while_one_is_under_way_is_refused_and_told(home: Installation) -> None:
+    job = home.submit(steps=40)
+    home.until_step(job, 3)
+    home.ask("migrate", job, offer_id=RESERVE.id)
+    home.tick()
+    asked = home.ask("migrate", job, offer_id=DEAR.id)
+    home.tick()
+    assert home.answer(asked) == "refused: a move of job is under way already"
+    assert home.events(job, "command.refused")[0].actor == "user:me"
+    home.settle()
+    check_truth(home)
 
 
 def test_a_move_whose_target_is_refused_leaves_the_source_training_and_tries_another(home: Installation) -> None:

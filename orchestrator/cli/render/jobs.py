@@ -64,7 +64,7 @@ def job(view: JobView, paint: Paint) -> str:
         ("price", rate(view.nano_usd_per_hour)),
         ("paid", money(view.paid_nano_usd, 4)),
         ("runs", f"{view.runs}, {view.moves} move(s), {view.steps_repeated} step(s) repeated"),
-        ("last", view.note),
+        ("why" if view.state == "paused" else "last", view.note),
     ]
     shown = [row for row in rows if row[1] not in ("-", "")]
     return blocks(table(("", ""), shown, paint, state=1), paint(note_simulated(view.simulated), "dim"))

@@ -11,11 +11,13 @@ import fcntl
 import json
 import os
 import secrets
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from orchestrator.errors import SiteError
+from providers.clock import boot_id
 from providers.errors import ProviderError
 from providers.local import process
 
@@ -30,6 +32,7 @@ class Head:
     gcs_address: str
     pid: int
     pid_start: int
+    boot_id: str  # the numbers mean something in this boot only
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,16 @@ class SiteFiles:
             return None
 
 
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """What the file system refuses in this block is a SiteError: it is tried again."""
+    try:
+        yield
+    except OSError as error:
+        hint = "free some space, or give its owner the rights"
+        raise SiteError(f"{folder} cannot be written: {error}", hint=hint) from error
+
+
 def ray_environment(files: SiteFiles) -> dict[str, str]:
     """What every process of the site has in its environment.
 
@@ -117,7 +130,7 @@ def process_start(pid: int) -> int | None:
 
 def alive(head: Head) -> bool:
     """Whether this very head process still runs."""
-    return process_start(head.pid) == head.pid_start
+    return head.boot_id == boot_id() and process_start(head.pid) == head.pid_start
 
 
 def end_session(session: int) -> None:
@@ -134,5 +147,5 @@ def end_session(session: int) -> None:
 def end_head(head: Head) -> None:
     """End a head and what it started, also when it died itself and left that behind. Idempotent."""
     # the kernel reuses no number of a session that has members: a pid of another start has taken over an empty one
-    if process_start(head.pid) in (None, head.pid_start):
+    if head.boot_id == boot_id() and process_start(head.pid) in (None, head.pid_start):
         end_session(head.pid)

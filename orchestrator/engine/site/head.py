@@ -17,6 +17,7 @@ from pathlib import Path
 from types import FrameType
 
 from orchestrator.engine.site.environment import Head, SiteFiles, process_start, ray_environment
+from providers.clock import boot_id
 
 TAKEN = 3
 
@@ -62,7 +63,7 @@ def main(folder: str, temp_dir: str) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     start = process_start(os.getpid())
     assert start is not None
-    files.write_head(Head(gcs_address=node.gcs_address, pid=os.getpid(), pid_start=start))
+    files.write_head(Head(gcs_address=node.gcs_address, pid=os.getpid(), pid_start=start, boot_id=boot_id()))
     while not ended and not node.dead_processes():
         time.sleep(0.2)
     node.kill_all_processes(check_alive=False, allow_graceful=False)

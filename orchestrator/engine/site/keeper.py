@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 
-from orchestrator.engine.site.environment import Head, SiteFiles, alive, end_head, end_session, ray_environment
+from orchestrator.engine.site.environment import Head, SiteFiles, alive, end_head, end_session, ray_environment, writing
 from orchestrator.engine.site.head import TAKEN
 from orchestrator.errors import SiteError
 
@@ -81,9 +81,11 @@ class HeadKeeper:
     def _start(self, dead: Head | None, now: float) -> None:
         if dead is not None:
             end_head(dead)
-        self._files.prepare()
         folder, temp_dir = str(self._files.folder), str(self._files.temp_dir)
-        with (self._files.folder / "head.log").open("ab") as log:
+        with writing(self._files.folder):
+            self._files.prepare()
+            log = (self._files.folder / "head.log").open("ab")
+        with log:
             self._child = subprocess.Popen(
                 [sys.executable, "-m", "orchestrator.engine.site.head", folder, temp_dir],
                 stdin=subprocess.DEVNULL,

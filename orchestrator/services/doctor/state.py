@@ -27,7 +27,7 @@ def clock(world: World) -> Check:
 
 
 def control_plane(world: World) -> Check:
-    found = find_control_plane(world)
+    found = find_control_plane(world, watch=True)
     if found.running:
         since = f", leads since {iso(found.since_ms)}" if found.since_ms is not None else ""
         return Check("control plane", "ok", f"process {found.pid} on {found.host}{since}")

@@ -224,7 +224,7 @@ class JobFile(Section):
         default=None,
     )
     budget: Money | None = _about(
-        "A ceiling: the job pauses with a checkpoint before it is passed.",
+        "A ceiling, never passed: the job pauses with a checkpoint before it, at its last one if it does not answer.",
         "US dollars",
         "250 USD",
         default=None,
@@ -258,4 +258,9 @@ class JobFile(Section):
         ge=0,
         le=1000,
     )
-    max_duration: Duration | None = _about("The job fails when it has run so long.", "duration", "72h", default=None)
+    max_duration: Duration | None = _about(
+        "The job fails when its runs have trained so long together; waiting for machines and pauses do not count.",
+        "duration",
+        "72h",
+        default=None,
+    )

@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 from orchestrator.engine.world import World
-from orchestrator.errors import NotFoundError, PartialFailure, UsageError
+from orchestrator.errors import (
+    InfeasibleError,
+    NotFoundError,
+    PartialFailure,
+    RailError,
+    TradewindError,
+    UsageError,
+)
+from orchestrator.model import Event, Step
 from orchestrator.services import commands, control_plane, events, explain, fetch, jobs, logs, offers, wait
 from orchestrator.services.doctor import examine, here
 from orchestrator.services.doctor import state as doctor_state
@@ -143,6 +151,91 @@ def test_waiting_gives_up_after_its_time(world: World, past: Past) -> None:
         wait.wait(world, "conv", timeout_s=1.0)
 
 
+def _book(world: World, run_id: str) -> None:
+    with world.store.write() as tx:
+        tx.update_run(run_id, state="ended", end="finished", billed_to_ms=world.clock.now_ms())
+
+
+def test_waiting_goes_on_until_the_last_machine_is_booked(world: World, past: Past) -> None:
+    assert world.store.campaign("here") is not None
+    seen: list[str] = []
+    _script(world, lambda: _state(world, past.conv, "finished"), lambda: None, lambda: _book(world, past.runs[3]))
+    assert wait.wait(world, "conv", progress=lambda job: seen.append(job.state)).state == "finished"
+    assert seen == ["running", "finished", "finished", "finished"]
+
+
+def test_waiting_for_a_cost_that_does_not_become_final_says_so(world: World, past: Past) -> None:
+    assert world.store.campaign("here") is not None
+    _state(world, past.conv, "finished")
+    _script(world, *[lambda: None] * 10)
+    with pytest.raises(PartialFailure, match="is finished, but its last machine is not booked yet"):
+        wait.wait(world, "conv", timeout_s=1.0)
+
+
+def _pause(world: World, job_id: str, why: str) -> None:
+    with world.store.write() as tx:
+        tx.set_job_state(job_id, "paused")
+        now = world.clock.now_ms()
+        tx.add_event(Event(id=f"ev_{why}", at_ms=now, kind="job.paused", message=why, actor="me", job_id=job_id))
+
+
+def test_waiting_returns_at_a_pause_with_its_reason(world: World, past: Past) -> None:
+    _script(world, lambda: _pause(world, past.conv, "paused at step 50: its budget is spent"))
+    view = wait.wait(world, "conv")
+    assert (view.state, view.note) == ("paused", "paused at step 50: its budget is spent")
+
+
+def test_waiting_goes_on_at_a_pause_that_its_user_has_ended_already(world: World, past: Past) -> None:
+    _pause(world, past.conv, "paused")
+    commands.resume(world, "conv")
+    _script(world, lambda: _state(world, past.conv, "finished"))
+    assert wait.wait(world, "conv").state == "finished"
+
+
+def test_a_timeout_does_not_promise_what_nobody_will_do(world: World, past: Past) -> None:
+    with pytest.raises(PartialFailure) as alone:
+        wait.wait(world, "conv", timeout_s=0)
+    assert "tradewind up" in alone.value.hint
+    assert world.store.campaign("here") is not None
+    with pytest.raises(PartialFailure) as led:
+        wait.wait(world, "conv", timeout_s=0)
+    assert led.value.hint == "it goes on; see: tradewind status conv"
+
+
+def test_a_paused_job_tells_why_whatever_happened_since(world: World, past: Past) -> None:
+    _pause(world, past.conv, "paused at step 50: its budget is spent")
+    with world.store.write() as tx:
+        now = world.clock.now_ms()
+        tx.add_event(
+            Event(id="ev_z", at_ms=now, kind="instance.adopted", message="left over", actor="x", job_id=past.conv)
+        )
+    assert jobs.job(world, "conv").note == "paused at step 50: its budget is spent"
+    view = explain.explain(world, "conv")
+    assert view.headline == "conv is paused at step 50: its budget is spent"
+    assert view.decisions == ()
+
+
+def test_a_job_that_was_ended_without_being_paused_has_no_old_reason(world: World, past: Past) -> None:
+    _pause(world, past.conv, "paused at step 50: its budget is spent")
+    with world.store.write() as tx:
+        now = world.clock.now_ms()
+        tx.add_event(Event(id="ev_z", at_ms=now, kind="job.resumed", message="resumed", actor="me", job_id=past.conv))
+    assert "everything here was ended" in jobs.job(world, "conv").note
+
+
+def test_to_go_on_after_a_pause_is_no_move(world: World, past: Past) -> None:
+    with world.store.read() as tx:
+        found = tx.migrations(job_id=past.gpt)
+    assert len(jobs.moves(found)) == 2
+    assert len(jobs.moves([replace(migration, reason="resume") for migration in found])) == 0
+
+
+def test_fetch_of_a_job_without_outputs_says_so(world: World, past: Past, tmp_path: Path) -> None:
+    world.output_dir(past.conv).mkdir(parents=True)  # as every trainer makes it
+    with pytest.raises(NotFoundError, match="conv has written no outputs"):
+        fetch.fetch(world, "conv", tmp_path / "out")
+
+
 def test_fetch_brings_only_the_outputs_that_the_job_file_names(world: World, past: Past, tmp_path: Path) -> None:
     fetched = fetch.fetch(world, "gpt", tmp_path / "out")
     assert [(file.path, file.size_bytes) for file in fetched.files] == [("weights/final.pt", 7)]
@@ -199,6 +292,57 @@ def test_orders_that_make_no_sense_are_refused(world: World, past: Past) -> None
     _state(world, past.conv, "paused")
     with pytest.raises(UsageError, match="paused already"):
         commands.pause(world, "conv")
+
+
+def test_a_move_to_what_the_job_file_rules_out_is_infeasible(world: World, past: Past) -> None:
+    with pytest.raises(InfeasibleError, match="rules out .*: GPU A100-80GB is not in resources.gpu"):
+        commands.migrate(world, "conv", OTHER_SPOT.replace("v100", "a100-80gb"))
+    with world.store.read() as tx:
+        assert not tx.open_commands()
+
+
+def test_a_second_move_is_refused_while_one_is_under_way(world: World, past: Past) -> None:
+    with world.store.write() as tx:
+        first = tx.migrations(job_id=past.conv)[0]
+        tx.add_migration(replace(first, id="mig_x", target_run_id=past.runs[2], token="x", step=Step.READY))
+    with pytest.raises(UsageError, match="under way already"):
+        commands.migrate(world, "conv", OTHER_SPOT)
+
+
+def _answer(world: World, result: str) -> None:
+    with world.store.write() as tx:
+        (order,) = tx.open_commands()
+        tx.close_command(order.id, result)
+
+
+@pytest.mark.parametrize(
+    ("result", "error"),
+    [
+        ("refused: conv is finished", UsageError),
+        ("not found: there is no offer x", NotFoundError),
+        ("infeasible: there is no other offer that fits conv", InfeasibleError),
+        ("too dear: 8 instances are up", RailError),
+    ],
+)
+def test_the_refusal_of_the_control_plane_is_raised_to_whoever_asked(
+    world: World, past: Past, result: str, error: type[TradewindError]
+) -> None:
+    assert world.store.campaign("here") is not None
+    _script(world, lambda: None, lambda: _answer(world, result))
+    with pytest.raises(error) as raised:
+        commands.migrate(world, "conv", None)
+    assert str(raised.value) == result.partition(": ")[2]
+    assert raised.value.hint
+
+
+def test_an_order_that_was_carried_out_or_is_not_answered_in_time_is_accepted(world: World, past: Past) -> None:
+    assert world.store.campaign("here") is not None
+    _script(world, lambda: _answer(world, "pausing"))
+    assert commands.pause(world, "conv").control_plane
+    _script(world, *[lambda: None] * 100)
+    assert commands.cancel(world, "conv").control_plane
+    assert isinstance(world.clock, ScriptedClock)
+    assert len(world.clock.script) >= 50
 
 
 def test_a_job_is_explained_by_its_latest_plan_and_what_followed(world: World, past: Past) -> None:

@@ -1,0 +1,125 @@
+"""Ceilings of a job: its budget, which is never passed whatever its trainer does, and its max_duration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from orchestrator.model import Step
+from providers.fake import Fault
+from providers.money import usd
+from providers.offer import CapacityType
+from tests.sim.harness import BRISK, CHEAP, RESERVE, Installation, check_truth
+
+Install = Callable[..., Installation]
+BUDGET = usd("0.12")  # 432 s of the cheapest machine
+
+
+def paid(home: Installation) -> int:
+    """Once everything is settled."""
+    home.settle(limit_s=2000.0)
+    ledger, billed = home.books()
+    assert ledger == billed
+    return ledger
+
+
+def test_a_budget_pauses_the_job_with_a_checkpoint_before_it_is_passed(home: Installation) -> None:
+    job = home.submit(steps=600, budget_nano_usd=BUDGET)
+    home.until(lambda: home.job(job).state == "paused", stride_s=3.0)
+    assert 0.8 * BUDGET < paid(home) <= BUDGET
+    assert home.job(job).state == "paused"
+    (asked,), (told,) = home.events(job, "job.pausing"), home.events(job, "job.paused")
+    assert "of its budget of $0.12 are spent" in asked.message
+    assert "with a checkpoint: $0." in told.message
+    assert home.runs(job)[-1].end == "paused"
+
+
+@pytest.mark.parametrize(("budget", "stride_s"), [(BUDGET, 2.0), (BUDGET, 7.0), (usd("0.15"), 5.0)])
+def test_a_trainer_that_never_answers_is_ended_before_the_budget_is_passed(
+    install: Install, budget: int, stride_s: float
+) -> None:
+    home = install(behaviour=replace(BRISK, stop_s=20.0))
+    job = home.submit(steps=600, budget_nano_usd=budget)
+    home.until_step(job, 5)
+    home.site.deafen(job.id)
+    home.until(lambda: home.job(job).state == "paused", stride_s=stride_s)
+    assert 0 < paid(home) <= budget
+    assert "did not stop by itself" not in home.events(job, "job.paused")[0].message
+    assert "no time to wait" in home.events(job, "job.paused")[0].message
+
+
+def test_the_budget_holds_while_a_pause_that_a_user_asked_for_is_not_answered(home: Installation) -> None:
+    job = home.submit(steps=600, budget_nano_usd=BUDGET)
+    home.until(lambda: home.books()[1] > 0.7 * BUDGET, stride_s=3.0)
+    home.site.deafen(job.id)
+    home.ask("pause", job)
+    assert paid(home) <= BUDGET
+    assert home.job(job).state == "paused"
+    assert home.events(job, "job.pausing")[0].message == "pausing: asked by user:me"
+
+
+@pytest.mark.parametrize("step", [Step.READY, Step.CHECKPOINT, Step.RESTORE, Step.CUTOVER])
+def test_the_budget_holds_in_the_middle_of_a_move(home: Installation, step: Step) -> None:
+    job = home.submit(steps=600, budget_nano_usd=BUDGET)
+    home.until(lambda: home.books()[1] > 0.5 * BUDGET, stride_s=3.0)
+    home.ask("migrate", job, offer_id=RESERVE.id)
+    home.until(lambda: len(found := home.migrations(job)) > 1 and found[-1].step is step)
+    home.site.deafen(job.id)
+    home.cloud.set_price(CHEAP.id, usd("2.00"))
+    assert paid(home) <= BUDGET
+    assert home.job(job).state == "paused"
+
+
+def test_a_price_that_doubles_unheard_of_does_not_break_the_budget(home: Installation) -> None:
+    job = home.submit(steps=600, budget_nano_usd=BUDGET)
+    home.until_step(job, 5)
+    home.site.deafen(job.id)
+    home.faults.inject("offers", *[Fault.NO_ANSWER] * 2000)
+    home.cloud.set_price(CHEAP.id, usd("2.00"))
+    home.until(lambda: home.job(job).state == "paused", stride_s=3.0)
+    home.faults._script.clear()
+    assert paid(home) <= BUDGET
+
+
+def test_a_job_that_is_resumed_at_the_end_of_its_budget_rents_nothing_more(home: Installation) -> None:
+    job = home.submit(steps=600, budget_nano_usd=BUDGET)
+    home.settle(stride_s=3.0)
+    spent, machines = paid(home), len(home.cloud.instances())
+    for _ in range(5):
+        home.ask("resume", job)
+        home.run_for(40)
+    assert home.books() == (spent, spent)
+    assert len(home.cloud.instances()) == machines
+
+
+def test_max_duration_fails_the_job_once_it_has_trained_so_long_and_waiting_does_not_count(home: Installation) -> None:
+    home.cloud.withdraw(RESERVE.id)
+    job = home.submit(steps=5000, max_duration_s=60.0, capacity=(CapacityType.ON_DEMAND,))
+    home.run_for(100)
+    assert home.job(job).state == "queued"
+    home.cloud._listings[RESERVE.id].withdrawn = False
+    home.until_step(job, 10)
+    home.ask("pause", job)
+    home.until_state(job, "paused")
+    home.run_for(100)
+    home.ask("resume", job)
+    home.until_state(job, "failed")
+    home.settle()
+    assert home.job(job).state == "failed"
+    trained_s = sum(((run.training_to_ms or 0) - (run.training_from_ms or 0)) / 1000 for run in home.runs(job))
+    assert 60.0 <= trained_s <= 63.0
+    error = home.read(lambda tx: tx.job_facts(job.id)).error or ""
+    assert "its max_duration is 60 s" in error
+    assert error in home.events(job, "job.failed")[0].message
+    check_truth(home)
+
+
+def test_a_job_past_its_max_duration_in_the_middle_of_a_move_keeps_no_machine(home: Installation) -> None:
+    job = home.submit(steps=5000, max_duration_s=20.0)
+    home.until_step(job, 18)
+    home.ask("migrate", job, offer_id=RESERVE.id)
+    home.settle()
+    assert home.job(job).state == "failed"
+    check_truth(home)
