@@ -84,7 +84,7 @@ def _at_rest(config: Config, factor: float) -> bool:
     before = replace(config, providers=replace(config.providers, local=local))
     world = _open(before, market_clock(before))
     try:
-        leader = world.store.leader()
+        leader = world.store.leader(watch=True)  # one from before a reboot shows no life
         if leader is not None and leader.alive is not False:
             return False
         return not any(provider.list_owned(world.store.install_id) for provider in world.providers.values())

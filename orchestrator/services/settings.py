@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from orchestrator.config import Config, shown_settings
-from orchestrator.services.views import Setting, SettingList
+from orchestrator.services.views import SettingList
 
 
 def settings(config: Config) -> SettingList:
     """Every setting with its origin, passwords hidden."""
-    return SettingList(tuple(Setting(shown.key, shown.value, shown.origin) for shown in shown_settings(config)))
+    return SettingList(tuple(shown_settings(config)))

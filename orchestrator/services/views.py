@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol
 
+from orchestrator.config import ShownSetting
 from orchestrator.ledger import Duty
 from orchestrator.model import Entry, Event, Job, JobState, Migration, Plan, Run
 from orchestrator.services.readable import encode
@@ -352,17 +353,10 @@ class Diagnosis:
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    key: str
-    value: str
-    origin: str
-
-
-@dataclass(frozen=True, slots=True)
 class SettingList:
     kind: ClassVar[str] = "config"
 
-    settings: tuple[Setting, ...]
+    settings: tuple[ShownSetting, ...]
 
 
 @dataclass(frozen=True, slots=True)

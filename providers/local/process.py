@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import select
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -177,9 +177,42 @@ def kill_all(instance_id: str, leader: Leader | None) -> None:
 
     Raises UnavailableError naming the processes that do not die (waiting in the kernel for a device).
     """
+    _kill_until_none(instance_id, lambda: living({instance_id: leader}))
+
+
+def kill_session(session: int) -> None:
+    """The same for the processes of one session, this one excepted, which is not always an instance."""
+    _kill_until_none(f"session {session}", lambda: _of_session(session))
+
+
+def start_ticks(pid: int) -> int | None:
+    """Start time of a process in clock ticks since boot (tells a reused pid); None when it is gone or a zombie."""
+    process = _read(pid)
+    return process.start_ticks if process is not None and process.alive else None
+
+
+def reap(children: set[int]) -> None:
+    """Collect those children of this process that have ended, and forget them."""
+    for pid in tuple(children):
+        try:
+            ended, _ = os.waitpid(pid, os.WNOHANG)
+        except ChildProcessError:
+            ended = pid
+        if ended:
+            children.discard(pid)
+
+
+def _of_session(session: int) -> list[Process]:
+    if session == 0:  # in a container, that of every process whose session began outside of it
+        return []
+    own = os.getpid()
+    return [each for each in _snapshot() if each.alive and each.session == session and each.pid != own]
+
+
+def _kill_until_none(name: str, find: Callable[[], list[Process]]) -> None:
     quiet = 0
     for _ in range(_KILL_ROUNDS):
-        doomed = living({instance_id: leader})
+        doomed = find()
         quiet = 0 if doomed else quiet + 1
         if quiet == _QUIET_SCANS:
             return
@@ -192,22 +225,11 @@ def kill_all(instance_id: str, leader: Leader | None) -> None:
         finally:
             for handle in handles:
                 os.close(handle)
-    left = ", ".join(str(process.pid) for process in living({instance_id: leader}))
+    left = ", ".join(str(process.pid) for process in find())
     raise UnavailableError(
-        f"processes of {instance_id} do not die: {left}",
+        f"processes of {name} do not die: {left}",
         hint="they wait for a device or a network file system; look at their state with ps, then try again",
     )
-
-
-def reap(children: set[int]) -> None:
-    """Collect those children of this process that have ended, and forget them."""
-    for pid in tuple(children):
-        try:
-            ended, _ = os.waitpid(pid, os.WNOHANG)
-        except ChildProcessError:
-            ended = pid
-        if ended:
-            children.discard(pid)
 
 
 def _recycled(leader: Leader, table: Mapping[int, Process]) -> bool:
@@ -284,7 +306,7 @@ def _open(process: Process) -> int | None:
 def _send(handle: int, number: signal.Signals) -> None:
     try:
         signal.pidfd_send_signal(handle, number)
-    except ProcessLookupError:
+    except (ProcessLookupError, PermissionError):  # another user's is told of as one that does not die
         return
 
 

@@ -2,7 +2,7 @@
 
 A site is one Ray cluster. Its folder holds `token` (0600; every process of the site authenticates with it),
 `head.json` (address and process of the head) and `head.lock` (held by the head for as long as it lives). Head and nodes
-are sessions, and are ended as such. Must not know: jobs, the store, providers.
+are sessions, and are ended as `local` ends its machines. Must not know: jobs, the store, markets.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ import fcntl
 import json
 import os
 import secrets
-import signal
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -20,6 +18,8 @@ from pathlib import Path
 
 from orchestrator.errors import SiteError
 from providers.clock import boot_id
+from providers.errors import ProviderError
+from providers.local import process
 
 NAMESPACE = "tradewind"
 NODE_RESOURCE = "tradewind-node-"  # + launch token: the resource label by which a node is found again
@@ -125,11 +125,7 @@ def ray_environment(files: SiteFiles) -> dict[str, str]:
 
 def process_start(pid: int) -> int | None:
     """Start time of a process in clock ticks since boot (tells a reused pid); None when it is gone or a zombie."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] in "ZX" else int(fields[19])
+    return process.start_ticks(pid)
 
 
 def alive(head: Head) -> bool:
@@ -138,21 +134,14 @@ def alive(head: Head) -> bool:
 
 
 def end_session(session: int) -> None:
-    """SIGKILL every process of a session but this one, whatever process group it is in, until none is left."""
-    for _ in range(100):
-        found = False
-        for entry in Path("/proc").iterdir():
-            if not entry.name.isdigit() or int(entry.name) == os.getpid():
-                continue
-            try:
-                if os.getsid(int(entry.name)) == session and process_start(int(entry.name)) is not None:
-                    os.kill(int(entry.name), signal.SIGKILL)
-                    found = True
-            except (ProcessLookupError, PermissionError):
-                continue
-        if not found:
-            return
-        time.sleep(0.02)
+    """SIGKILL every process of a session but this one, whatever process group it is in, until none is left.
+
+    Raises SiteError naming those that do not die.
+    """
+    try:
+        process.kill_session(session)
+    except ProviderError as error:
+        raise SiteError(str(error), hint=error.hint) from error
 
 
 def end_head(head: Head) -> None:

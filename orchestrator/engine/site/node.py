@@ -36,6 +36,7 @@ from orchestrator.engine.site.environment import (
     process_start,
     ray_environment,
 )
+from orchestrator.errors import SiteError
 from providers.errors import ProviderError
 from providers.local.metadata import read_notice
 from trainers.control import ControlDirectory, Notice
@@ -116,7 +117,7 @@ def main(folder: str, temp_dir: str, token: str, lease_s: str, attempt: str = "1
     head = _await_head(files)
     if head is None:
         _say(f"the site had no head for {HEAD_WAIT_S:.0f} s")
-        end_session(os.getsid(0))
+        _end_session()
         return 1
     started = threading.Event()
     threading.Thread(target=_watch_start, args=(started, int(attempt)), daemon=True).start()
@@ -138,7 +139,7 @@ def main(folder: str, temp_dir: str, token: str, lease_s: str, attempt: str = "1
         agent.carry_notice()
         agent.renew_leases()
         time.sleep(POLL_S)
-    end_session(os.getsid(0))
+    _end_session()
     return 1
 
 
@@ -198,7 +199,7 @@ def _watch_start(started: threading.Event, attempt: int) -> None:
 def _start_again(attempt: int, why: str) -> NoReturn:
     """This process anew, as the same session; or its end, when it was tried often enough."""
     _say(f"start {attempt} of {START_ATTEMPTS} failed: {why}")
-    end_session(os.getsid(0))  # what the attempt left behind
+    _end_session()  # what the attempt left behind
     with suppress(ChildProcessError):
         while os.waitpid(-1, 0):  # the next attempt must not take these dead for its own
             pass
@@ -207,6 +208,14 @@ def _start_again(attempt: int, why: str) -> NoReturn:
     time.sleep(START_PAUSE_S)
     module = "orchestrator.engine.site.node"
     os.execv(sys.executable, [sys.executable, "-m", module, *sys.argv[1:5], str(attempt + 1)])
+
+
+def _end_session() -> None:
+    """End all that runs on this machine beside its agent; its provider ends what does not die, and the agent."""
+    try:
+        end_session(os.getsid(0))
+    except SiteError as error:
+        _say(str(error))
 
 
 def _say(message: str) -> None:

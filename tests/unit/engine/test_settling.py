@@ -14,7 +14,6 @@ from orchestrator.engine.world import World, open_world
 from orchestrator.model import Job, JobSpec, Migration, Run, Step, TrainSpec
 
 TRAIN = TrainSpec(entry="m:f", script=None, args={}, workdir="/", env={}, secrets=(), steps=9, epochs=None)
-OFFER = "fake/r/z/t/spot"
 
 
 @pytest.fixture
@@ -35,11 +34,12 @@ def world(tmp_path: Path) -> Iterator[World]:
     ],
 )
 def test_a_migration_is_done_when_the_job_was_handed_over(world: World, step: Step, fenced: bool, end: Step) -> None:
+    offer_id = world.providers["fake"].offers()[0].id
     with world.store.write() as tx:
         tx.add_job(Job("job_A", JobSpec("j", TRAIN), "ann", 1, "starting"))
-        tx.add_run(Run("run_A", "job_A", 1, OFFER, None, "provisioning", 1))
+        tx.add_run(Run("run_A", "job_A", 1, offer_id, "gone", "starting", 1))
         tx.add_migration(
-            Migration("mig_A", "job_A", None, "run_A", OFFER, 1, "first placement", step, 0, "token", 1, 1)
+            Migration("mig_A", "job_A", None, "run_A", offer_id, 1, "first placement", step, 1, "token", 1, 1)
         )
     if fenced:
         FileCatalog().fence(world.checkpoint_root(None), "job_A", 1, None)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from orchestrator.config import Config, load_config
 from orchestrator.engine.world import open_world
 from orchestrator.errors import SpecError
+from orchestrator.store import leader
 from providers.base import LaunchSpec
 from providers.clock import AcceleratedClock
 
@@ -86,3 +89,17 @@ def test_a_machine_keeps_the_clock_that_it_is_billed_by(configured: Configured) 
         local.terminate(instance_id)
         world.close()
     open_world(configured(60.0), starts=True).close()
+
+
+def test_a_leader_from_before_a_reboot_keeps_nothing(configured: Configured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leader, "TAKEOVER_S", 0.1)
+    monkeypatch.setattr(leader, "_WATCH_S", 0.05)
+    world = open_world(configured(600.0))
+    world.store.campaign("a control plane")
+    world.close()
+    with closing(sqlite3.connect(world.state_dir / "tradewind.db")) as connection:
+        connection.execute("UPDATE leader SET realm = 'another boot'")
+        connection.commit()
+    started = open_world(configured(60.0), starts=True)
+    started.close()
+    assert started.clock.factor == 60.0

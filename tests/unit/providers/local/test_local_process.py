@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -123,3 +124,17 @@ def test_a_folder_that_cannot_be_written_is_an_error_with_a_remedy(tmp_path):
     with pytest.raises(UnavailableError, match="could not be started") as caught:
         process.start("local-x", tmp_path / "file" / "home", "")
     assert "can be written" in caught.value.hint
+
+
+def test_a_session_is_killed_whatever_groups_it_has():
+    read, write = os.pipe()
+    script = f"set -m; (sleep 1000 &); sleep 1000 & echo x >&{write}; wait"
+    leader = subprocess.Popen(["bash", "-c", script], start_new_session=True, pass_fds=[write])
+    os.close(write)
+    assert os.read(read, 2) == b"x\n"
+    process.kill_session(leader.pid)
+    assert os.read(read, 1) == b""  # whoever could have written is dead
+    os.close(read)
+    assert leader.wait() == -signal.SIGKILL
+    process.kill_session(leader.pid)
+    process.kill_session(0)
