@@ -30,13 +30,17 @@ class Timers:
 
 @dataclass(slots=True)
 class Desk:
-    """One run: its orders, its papers, its clocks; and its session once the program has called attach()."""
+    """One run: its orders, its papers, its clocks; and its session once the program has called attach().
+
+    `leaving` is how a program that did not call it is being ended (trainers.unattached).
+    """
 
     spec: TrainerSpec
     control: ControlDirectory
     journal: Journal
     timers: Timers
     session: Session | None = None
+    leaving: TrainerState | None = None
 
 
 class RunEnded(BaseException):

@@ -32,6 +32,7 @@ from trainers.spec import (
     SPEC_VARIABLE,
     TrainerSpec,
 )
+from trainers.unattached import watched
 
 TURN_POLL_S = 0.02
 _LONGEST_ERROR = 20_000  # characters of a traceback in progress.json; the log has all of it
@@ -53,8 +54,11 @@ def execute(spec: TrainerSpec, *, timers: Timers | None = None) -> TrainerState:
             _enter_environment(spec, journal.folder)
             if spec.manifest is None:
                 _await_turn(desk)
-            _call(spec)
-            if desk.session is not None:
+            with watched(desk):
+                _call(spec)
+            if desk.leaving is not None:
+                journal.enter(desk.leaving)  # it ended because it was told to, not because it was done
+            elif desk.session is not None:
                 desk.session.finish()
             else:
                 journal.enter("finished")
@@ -63,7 +67,10 @@ def execute(spec: TrainerSpec, *, timers: Timers | None = None) -> TrainerState:
         except BaseException as error:  # also SystemExit and KeyboardInterrupt: a run always has a last word
             text = "".join(traceback.format_exception(error.with_traceback(_of_the_job(error))))
             sys.stderr.write(text)
-            journal.enter("failed", error=text[-_LONGEST_ERROR:])
+            if desk.leaving is not None:
+                journal.enter(desk.leaving)
+            else:
+                journal.enter("failed", error=text[-_LONGEST_ERROR:])
     return journal.progress.state
 
 

@@ -70,12 +70,23 @@ app = typer.Typer(
 )
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        from orchestrator.services.version import installed_version
+
+        sys.stdout.write(f"tradewind {installed_version()}\n")
+        raise typer.Exit(0)
+
+
 @app.callback()
 def _globals(
     ctx: typer.Context,
     state_dir: Annotated[
         Path | None, typer.Option(help="The state folder, instead of the configured one.", show_default=False)
     ] = None,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and end.")
+    ] = False,
     debug: Annotated[bool, typer.Option("--debug", help=f"Show tracebacks (or set {DEBUG_VARIABLE}=1).")] = False,
 ) -> None:
     """Trains machine-learning models for the least money that the world's GPU markets allow."""

@@ -6,6 +6,8 @@ Must not know: the command line.
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 from orchestrator.engine import by_hand, ceiling, snapshot
 from orchestrator.engine.bring_up import check_rails
 from orchestrator.engine.context import Context
@@ -72,8 +74,8 @@ def _result(ctx: Context, tx: Tx, command: Command, job: Job | None) -> str | No
 
 
 def _pause(ctx: Context, tx: Tx, job: Job, command: Command) -> str:
-    waiting = [each for each in tx.open_commands() if each.kind == "resume" and each.job_id == job.id]
-    earlier = [each for each in waiting if each.at_ms <= command.at_ms]
+    before = takewhile(lambda each: each.id != command.id, tx.open_commands())
+    earlier = [each for each in before if each.kind == "resume" and each.job_id == job.id]
     if job.state in ("paused", "pausing") and not earlier:
         raise UsageError(f"{job.name} is {job.state} already")
     for each in earlier:

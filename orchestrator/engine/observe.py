@@ -220,7 +220,8 @@ def _yielded(ctx: Context, job: Job, run: Run, report: RunReport, instance: Inst
         with ctx.write() as tx:
             _progress(tx, run, report)
             tx.update_run(run.id, state="ended", end="paused", training_to_ms=ctx.now_ms)
-            paused(ctx, tx, job, run, f"at step {report.step} with a checkpoint")
+            own = "when it was asked to, with what it has saved itself"  # a program that never called attach()
+            paused(ctx, tx, job, run, f"at step {report.step} with a checkpoint" if report.manifest else own)
         return Seen(changed=True)
     noticed = instance is not None and instance.notice_deadline_ms is not None
     why: RunEnd = "preempted" if noticed else "lost"

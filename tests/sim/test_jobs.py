@@ -104,6 +104,14 @@ def test_the_last_of_pause_and_resume_counts_while_the_job_is_pausing(home: Inst
     assert home.answer(dropped) == "refused: job was asked to pause again"
 
 
+def test_pause_and_resume_of_the_same_instant_are_carried_out_in_their_order(home: Installation) -> None:
+    job = home.submit(steps=20)
+    home.until_step(job, 5)
+    home.ask("pause", job)
+    home.ask("resume", job)
+    home.until_state(job, "finished")
+
+
 def test_code_that_raises_is_tried_again_after_growing_pauses_and_then_failed_with_its_traceback(
     home: Installation,
 ) -> None:

@@ -16,6 +16,9 @@ from typer.testing import CliRunner, Result
 
 from orchestrator import errors
 from orchestrator.cli.app import TradewindGroup, app
+from orchestrator.services.version import installed_version
+from providers.clock import VirtualClock
+from providers.local import LocalProvider
 from tests.unit.services.recorded_history import OTHER_SPOT, Past
 
 Run = Callable[..., Result]
@@ -255,6 +258,27 @@ def test_a_bug_is_one_line_unless_debugging(monkeypatch: pytest.MonkeyPatch) -> 
     assert "Traceback" not in result.stderr
     monkeypatch.setenv("TRADEWIND_DEBUG", "1")
     assert "Traceback" in _program_that_raises(RuntimeError("boom")).stderr
+
+
+def test_the_version_is_an_option_too(tradewind: Run) -> None:
+    result = tradewind("--version")
+    assert (result.exit_code, result.stdout) == (0, f"tradewind {installed_version()}\n")
+
+
+def test_the_example_of_migrate_names_an_offer_that_exists(tmp_path: Path) -> None:
+    root: Any = get_command(app)
+    named = root.commands["migrate"].epilog.rpartition(" ")[2]
+    assert named in {offer.id for offer in LocalProvider(tmp_path, VirtualClock(), 1).offers()}
+
+
+def test_waiting_for_a_paused_job_exits_with_its_reason(tradewind: Run, state: Path, past: Past) -> None:
+    with sqlite3.connect(state / "tradewind.db") as connection:
+        connection.execute("UPDATE job SET state = 'paused' WHERE id = ?", (past.conv,))
+    connection.close()
+    result = tradewind("wait", "conv")
+    assert result.exit_code == 8
+    assert "error: conv is paused at its last checkpoint: everything here was ended" in result.stderr
+    assert "hint: go on: tradewind resume conv" in result.stderr
 
 
 def test_ctrl_c_is_130() -> None:

@@ -1,6 +1,6 @@
 """Loads torch once, then forks a trainer process for every spec that it is sent: real processes, cheap to kill.
 
-stdin: one JSON line per run {"spec": path}; stdout: its exit status ("killed 9", "finished" ...).
+stdin: one JSON line per run {"spec": path}; stdout: its exit status ("killed 9", "finished", "left 0" ...).
 """
 
 import itertools
@@ -33,7 +33,8 @@ def serve() -> None:
         if child == 0:
             os._exit(10 + STATES.index(runner.execute(spec, timers=ticking())))
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        answers.write((f"killed {-code}" if code < 0 else STATES[code - 10]) + "\n")
+        known = STATES[code - 10] if code >= 10 else f"left {code}"  # left: by os._exit, past all of ours
+        answers.write((f"killed {-code}" if code < 0 else known) + "\n")
 
 
 if __name__ == "__main__":

@@ -100,6 +100,33 @@ def test_a_program_may_stop_early_and_its_last_state_is_saved(job):
     assert (outcome.progress.step, outcome.progress.total_steps, outcome.progress.manifest) == (3, 3, "1-3-1")
 
 
+@pytest.mark.parametrize(
+    ("what", "state", "code"),
+    [("stop", "yielded", 0), ("notice", "yielded", 0), ("lease", "fenced", 3), ("fence", "fenced", 3)],
+)
+def test_a_program_that_never_attaches_is_ended_when_it_must_end(job, what, state, code):
+    outcome = job.run(spec={"entry": "stubborn:main"}, what=what)
+    assert (outcome.status, outcome.progress.state) == (f"left {code}", state)
+
+
+@pytest.mark.parametrize(("on_term", "status"), [("leave", "yielded"), ("ignore", "left 0")])
+def test_a_program_that_handles_sigterm_may_save_its_state_and_is_not_finished(job, on_term, status):
+    outcome = job.run(spec={"entry": "stubborn:main"}, what="stop", on_term=on_term)
+    assert (outcome.status, outcome.progress.state) == (status, "yielded")
+    assert (job.folder / "outputs" / "saved").read_text() == "mine"
+
+
+def test_a_program_whose_lease_has_lapsed_gets_no_time_to_save(job):
+    outcome = job.run(spec={"entry": "stubborn:main"}, what="lease", on_term="ignore")
+    assert outcome.progress.state == "fenced"
+    assert not (job.folder / "outputs" / "saved").exists()
+
+
+def test_a_notice_that_is_far_off_lets_a_program_go_on(job):
+    outcome = job.run(spec={"entry": "stubborn:main"}, what="far notice")
+    assert outcome.status == "finished"
+
+
 def test_the_command_line_runs_a_spec_without_any_orchestrator(job):
     job.generation = 1
     spec = job.spec(entry="odd:stops_early")

@@ -1,0 +1,40 @@
+"""Never calls attach(), and never ends by itself; what happens to it, it does to itself."""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from trainers import unattached
+from trainers.checkpoint import store
+from trainers.control import ControlDirectory, Notice
+
+unattached.POLL_S = unattached.GRACE_S = 0.05
+
+
+def main(what: str, on_term: str = "default") -> None:
+    control = ControlDirectory(os.environ["TRADEWIND_CONTROL_DIR"])
+    output = Path(os.environ["TRADEWIND_OUTPUT_DIR"])
+
+    def save(_signal: int, _frame: object) -> None:
+        (output / "saved").write_text("mine")
+        if on_term == "leave":
+            sys.exit(0)
+
+    if on_term != "default":
+        signal.signal(signal.SIGTERM, save)
+    if what == "stop":
+        control.request_stop()
+    elif what == "notice":
+        control.put_notice(Notice("preemption", 1.0))
+    elif what == "far notice":
+        control.put_notice(Notice("preemption", 1e9))
+    elif what == "lease":
+        control.put_lease(0.0)
+    elif what == "fence":
+        checkpoints = Path(os.environ["TRADEWIND_CHECKPOINT_DIR"])
+        store.write_fence(checkpoints.parent, checkpoints.name, 9, None)
+    end = time.monotonic() + (0.5 if what == "far notice" else 60.0)
+    while time.monotonic() < end:
+        time.sleep(0.01)
