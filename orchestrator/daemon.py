@@ -151,7 +151,7 @@ def _log(message: str) -> None:
 
 def run(config: Config, *, once: bool = False) -> int:
     """The control plane in the foreground. Returns an exit code. Raises StoreError, SpecError, ProviderFailure."""
-    world = open_world(config)
+    world = open_world(config, starts=True)
     try:
         daemon = Daemon(world, site_runtime(world))
         signal.signal(signal.SIGTERM, daemon.end)

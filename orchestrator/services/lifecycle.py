@@ -38,7 +38,7 @@ def control_plane(world: World) -> LeaderInfo | None:
 
 def up(config: Config, *, progress: Callable[[str], None]) -> LeaderInfo:
     """Start this host's site and control plane in the background, unless they run. Raises SiteError."""
-    world = open_world(config)
+    world = open_world(config, starts=True)
     try:
         running = control_plane(world)
         if running is not None:
