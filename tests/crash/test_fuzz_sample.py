@@ -16,11 +16,13 @@ import pytest
 
 from orchestrator.engine import bring_up, handover, reap
 from orchestrator.engine.context import Context
-from orchestrator.sim import EDGES, PostgresSlate, Slate, play
+from orchestrator.sim import EDGES, PostgresSlate, Slate, findings, play
+from providers.fake import Fault
 from tests.postgres import Server
+from tests.sim.harness import BRISK, Installation
 
 SEEDS = (3, 25, 58, 80)  # which lean to four different edges
-DOUBLED, UNBOOKED, BEHIND = (8,), (26, 171), (71, 299)  # seeds that come upon the bugs planted below
+DOUBLED, BEHIND = (8,), (71, 299)  # seeds that come upon the bugs planted below
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -71,15 +73,26 @@ def test_a_launch_without_a_token_of_its_intent_is_found_out(
 
 
 def test_a_lost_launch_that_nobody_asks_after_is_found_out(
-    tmp_path: Path, slates: list[Slate], monkeypatch: pytest.MonkeyPatch
+    install: Callable[..., Installation], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Told as a scene: one history in a hundred or so comes upon a machine that dies before any list mentions it."""
+
     def forgetful(ctx: Context, run: Any) -> bool:
         with ctx.write() as tx:
             tx.update_run(run.id, state="ended")
         return True
 
+    home = install(behaviour=replace(BRISK, listing_lag_s=60.0))
+    home.faults.inject("launch", *[Fault.LOST_REPLY] * 6)
+    job = home.submit()
+    home.until(lambda: bool(home.cloud.bills()))
     with planted(monkeypatch, reap, "_find_out", forgetful):
-        assert found(tmp_path, slates[0], "money", UNBOOKED)
+        home.ask("cancel", job)
+        home.run_for(4)
+        (machine,) = home.cloud.instances()
+        home.cloud.crash(machine.id)
+        home.settle()
+    assert any(line.startswith("money") for line in findings(home))
 
 
 def test_a_target_that_starts_behind_its_source_is_found_out(
