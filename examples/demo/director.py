@@ -1,9 +1,10 @@
 """The director: makes sure that each of three incidents happens to a job while it trains.
 
-A spot machine is taken back with notice; every process of another machine is killed without any; then a sale makes an
-offer much cheaper, so that the policy should move a job there. What Tradewind does about them is its own affair: the
-director only acts as the (simulated) cloud and then watches the store. A machine takes seconds to start, or many where
-the cores are busy, and a job that is told to move trains on meanwhile: so the sale comes last, to whom has most to do.
+A sale makes an offer much cheaper, so that the policy should move a job there; then a spot machine is taken back with
+notice, and every process of another machine is killed without any. What Tradewind does about them is its own affair:
+the director only acts as the (simulated) cloud and then watches the store. A machine takes seconds to start, or many
+where the cores are busy, and a job that is told to move trains on meanwhile, while one that has lost its machine waits:
+so the sale comes first, and the rest when it has been taken up, or when the jobs would soon be through.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ NOTICE_S = 1800.0  # market seconds: 3 wall seconds at the demo's pace
 SALE_SHARE = (0.25, 0.10)  # of the price in force; deeper if nobody comes
 SALE_PATIENCE_S = 8.0
 EARLY = 0.1  # of its steps, after which a job may be hit
+HALF = 0.45  # when the losses begin even if nobody has come for the sale
 LATE = 0.7  # after which it could end before it has anything to survive
 
 
@@ -55,10 +57,11 @@ class Director:
             and (current := current_run(runs[name])) is not None
             and EARLY <= _done(job, current) <= LATE
         }
-        self._take("notice", ("convnet", "gpt", "lstm"), trains)
-        self._take("crash", ("lstm", "gpt", "convnet"), trains)
-        if self.done >= {"notice", "crash"}:
+        if "sale" not in self.done:
             self._sale(jobs, trains, moves)
+        if "sale" in self.done or any(_done(jobs[name], run) >= HALF for name, run in trains.items()):
+            self._take("notice", ("convnet", "gpt", "lstm"), trains)
+            self._take("crash", ("lstm", "gpt", "convnet"), trains)
 
     def _note(
         self, jobs: Mapping[str, Job], runs: Mapping[str, list[Run]], moves: Mapping[str, list[Migration]]
@@ -90,12 +93,16 @@ class Director:
         prices = {point.offer_id: point.nano_usd_per_hour for point in self.cloud.prices()}
         here = offers[trains[name].offer_id]
         best = max(
-            (offer for offer in offers.values() if offer.spot and offer.zone != here.zone),
+            (
+                offer
+                for offer in offers.values()
+                if offer.spot and offer.zone != here.zone and offer.gpu in fitting(jobs[name])
+            ),
             key=lambda offer: (GPUS[offer.gpu or ""].throttle, -prices[offer.id]),
         )
         price = int(prices[best.id] * SALE_SHARE[len(self._on_sale)])
         now_ms = self.world.clock.now_ms()
-        self.cloud.set_capacity(best.id, 2, now_ms + 7 * 86_400_000)
+        self.cloud.set_capacity(best.id, 1, now_ms + 7 * 86_400_000)
         self.cloud.set_price(best.id, price, now_ms)
         self.say(f"a sale: {best.id} now costs ${price / 1e9:.3f}/h instead of ${prices[best.id] / 1e9:.3f}/h")
         self._on_sale.append(best.id)
@@ -129,6 +136,11 @@ class Director:
                 continue
             self._victims[incident] = run.id
             return
+
+
+def fitting(job: Job) -> set[str]:
+    """The kinds of machine that it takes."""
+    return {wanted.name for wanted in job.spec.resources.gpus}
 
 
 def _done(job: Job, run: Run) -> float:
