@@ -26,8 +26,8 @@ STOP_TIMEOUT_WALL_S = 120.0  # but no longer than this
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """nano-USD. `release`: what is spent at least until all machines are gone if their end is asked for now; `stop`:
-    what may be spent before that on waiting for a checkpoint."""
+    """nano-USD. `spent` up to this look; `release` is what it costs besides to end all machines at once, `stop` what
+    may be spent before that on waiting for a checkpoint."""
 
     spent: int
     release: int

@@ -99,7 +99,7 @@ def _check_location(loc: tuple[str | int, ...], location: str, problem: Callable
             yield Finding(loc, message)
     elif store not in OBJECT_STORES:
         known = ", ".join(f"{name}://" for name in OBJECT_STORES)
-        yield Finding(loc, f"{store}:// is not supported", f"use a path, or one of {known}")
+        yield Finding(loc, f"{store}:// is no place for checkpoints or data", f"use a path, or one of {known}")
 
 
 def _folder_problem(path: str, base_dir: str) -> str:

@@ -136,7 +136,7 @@ class _Reader:
             "seq",
             "map",
         ):
-            self.findings.append(Finding(loc, "tags are not supported", "write the plain value"))
+            self.findings.append(Finding(loc, "a tag means nothing in a job file", "write the plain value"))
             return None
         if isinstance(node, yaml.ScalarNode):
             return node.value if node.style is not None else _scalar(node.value)
@@ -158,7 +158,7 @@ class _Reader:
             key, path = key_node.value, (*loc, key_node.value)
             if key == "<<" and key_node.style is None:
                 hint = "write the fields out"
-                self.findings.append(Finding(path, "merge keys are not supported", hint, mark=mark))
+                self.findings.append(Finding(path, "a job file has no merge keys", hint, mark=mark))
             elif key in result:
                 first = self.marks.keys[path].line
                 hint = "keep one of the two"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from orchestrator.errors import MissingExtraError, StoreError, StoreVersionError
 from orchestrator.store import Store, Tx
 from providers.clock import VirtualClock
 from tests.postgres import Server, only_postgres, only_sqlite
+from tests.privilege import without_privilege
 
 
 def file_of(url: str) -> Path:
@@ -149,19 +149,6 @@ def shared_url() -> Iterator[str]:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o777)
         yield f"sqlite:///{folder}/tradewind.db"
-
-
-@contextmanager
-def without_privilege() -> Iterator[None]:
-    """Permissions bind root, too, in this block."""
-    if os.getuid() != 0:
-        yield
-        return
-    os.setresuid(65534, 65534, 0)
-    try:
-        yield
-    finally:
-        os.setresuid(0, 0, 0)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import signal
 import sqlite3
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from orchestrator.store import TAKEOVER_S, Store
 from providers.clock import VirtualClock
 from tests.disks import mounted
 from tests.postgres import Server, only_postgres, only_sqlite
+from tests.privilege import without_privilege
 
 Make = Callable[..., Any]
 Start = Callable[[str], Any]
@@ -57,20 +58,6 @@ def duty(store: Store, name: str) -> int | None:
 
 
 # A file
-
-
-@contextmanager
-def without_privilege(folder: Path) -> Iterator[None]:
-    """Permissions bind root, too, in this block; `folder` is open to all."""
-    folder.chmod(0o777)
-    if os.getuid() != 0:
-        yield
-        return
-    os.setresuid(65534, 65534, 0)
-    try:
-        yield
-    finally:
-        os.setresuid(0, 0, 0)
 
 
 def test_a_full_disk_undoes_the_change_and_says_so(tmp_path: Path, clock: VirtualClock) -> None:
@@ -180,19 +167,21 @@ def test_a_strangers_store_is_not_taken_up(store: Store, url: str, tmp_path: Pat
 
 
 def test_a_store_made_read_only_refuses_to_write_until_it_may_again(clock: VirtualClock) -> None:
-    with tempfile.TemporaryDirectory() as folder, without_privilege(Path(folder)):
-        file = Path(folder) / "tradewind.db"
-        store = Store.open(f"sqlite:///{file}", clock)
-        file.chmod(0o444)
-        assert works(store)  # whoever has it open may go on
-        store._backend.discard()
-        with pytest.raises(StoreError, match="read-only") as caught:
-            works(store)
-        assert "write permission" in caught.value.hint
-        for each in Path(folder).iterdir():
-            each.chmod(0o600)
-        assert works(store)
-        store.close()
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o777)
+        with without_privilege():
+            file = Path(folder) / "tradewind.db"
+            store = Store.open(f"sqlite:///{file}", clock)
+            file.chmod(0o444)
+            assert works(store)  # whoever has it open may go on
+            store._backend.discard()
+            with pytest.raises(StoreError, match="read-only") as caught:
+                works(store)
+            assert "write permission" in caught.value.hint
+            for each in Path(folder).iterdir():
+                each.chmod(0o600)
+            assert works(store)
+            store.close()
 
 
 @only_sqlite
