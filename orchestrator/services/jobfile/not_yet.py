@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from orchestrator.errors import Problem, SpecError
 from orchestrator.model import JobSpec
-from orchestrator.services.jobfile.checks import scheme
+from orchestrator.services.jobfile.checks import OBJECT_STORES, scheme
 from orchestrator.services.jobfile.marks import Finding, Loc, dotted
 
 
@@ -49,7 +49,7 @@ def not_yet(spec: JobSpec) -> tuple[NotYet, ...]:
             add(("outputs", index, "keep"), "the best version is not recognised", "use keep: all")
     if spec.resources.nodes > 1:
         add(("resources", "nodes"), "a job runs on one node", "use nodes: 1")
-    if spec.checkpoint.to is not None and scheme(spec.checkpoint.to):
+    if spec.checkpoint.to is not None and scheme(spec.checkpoint.to) in OBJECT_STORES:
         hint = "use a folder of this machine, or leave the field out"
         add(("checkpoint", "to"), "checkpoints are not kept in object stores", hint)
     return tuple(found)
