@@ -12,7 +12,7 @@ import pytest
 from orchestrator.errors import SpecError
 from tests.disks import mounted
 from tests.e2e.living import SECRET, STEPS, Reference, Tradewind, until
-from trainers.checkpoint.store import job_folder
+from trainers.checkpoint.store import job_folder, manifests
 
 pytestmark = pytest.mark.ray
 
@@ -64,15 +64,15 @@ def test_a_paused_job_gives_its_machine_back_and_resumes_from_the_newest_checkpo
     until("the job is paused", lambda: tradewind.job(job).state == "paused" and not tradewind.unsettled(job))
     assert not tradewind.processes(first)
     folder = job_folder(tradewind.state / "checkpoints", job)
-    *_, before, newest = sorted(path.stem for path in (folder / "manifests").iterdir())
+    *_, before, newest = manifests(tradewind.state / "checkpoints", job)
     (folder / "manifests" / f"{newest}.json").write_text("{}")
 
     tradewind.client.resume(job)
     second = tradewind.training(job, after=first)
-    assert second.start_step == int(before.split("-")[1])
+    assert second.start_step == before.step
     told = tradewind.events(job, "migration.checkpoint")[-1]
     assert "passed over" in told
-    assert newest in told, "nobody was told which checkpoint is damaged"
+    assert str(newest) in told, "nobody was told which checkpoint is damaged"
     tradewind.finish(job)
     assert tradewind.losses(job) == reference.losses()
     assert tradewind.weights_hash(job) == reference.weights_hash()
