@@ -1,4 +1,4 @@
-"""Real disks of a kind: with room for a little, or not to be written. Only root can mount them; others skip."""
+"""Real disks with room for a little. Only root can mount them; others skip."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 @contextmanager
 def mounted(folder: Path, options: str) -> Iterator[Path]:
-    """`folder` as a file system of its own in memory, e.g. with `size=1m` or `ro`."""
+    """`folder` as a file system of its own in memory, e.g. with `size=1m`."""
     if os.geteuid() != 0:
         pytest.skip("only root can mount a small disk")
     command = ["mount", "-t", "tmpfs", "-o", options, "none", str(folder)]
