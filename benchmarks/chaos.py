@@ -34,6 +34,7 @@ AT_ONCE = 4  # machines: each is six processes, on two cores
 LEASE_S = 12.0
 BETWEEN_S = (3.0, 8.0)  # from one blow to the next
 STOPPED_S = (0.5, 6.0)
+TELL_EVERY_S = 20.0
 LATE_S = 300.0  # for the jobs to end, once nothing disturbs them any more
 RARE = {"head": 0.15}  # it takes all runs with it
 
@@ -139,12 +140,13 @@ def play(home: Tradewind, chaos: Chaos, jobs: list[str], seconds: float, seed: i
     while not any(current_run(home.runs(job)) for job in jobs) and time.monotonic() < started_s + LATE_S:
         chaos.tend()
         time.sleep(0.1)
-    began_s = next_s = time.monotonic()
+    began_s = next_s = told_s = time.monotonic()
     while time.monotonic() < began_s + seconds and _open(home, jobs):
         chaos.tend()
         if time.monotonic() >= next_s:
             chaos.strike()
             next_s = time.monotonic() + rng.uniform(*BETWEEN_S)
+        told_s = _tell(home, chaos, jobs, began_s, told_s)
         time.sleep(0.1)
     chaos.calm()
     for job in jobs:
@@ -152,6 +154,7 @@ def play(home: Tradewind, chaos: Chaos, jobs: list[str], seconds: float, seed: i
     give_up_s = time.monotonic() + LATE_S
     while _open(home, jobs) and time.monotonic() < give_up_s:
         chaos.tend()
+        told_s = _tell(home, chaos, jobs, began_s, told_s)
         time.sleep(0.2)
     return time.monotonic() - started_s
 
@@ -159,6 +162,16 @@ def play(home: Tradewind, chaos: Chaos, jobs: list[str], seconds: float, seed: i
 def _open(home: Tradewind, jobs: list[str]) -> bool:
     with home.world.store.read() as tx:
         return any(tx.job(job).state not in TERMINAL for job in jobs) or bool(tx.unsettled_runs())
+
+
+def _tell(home: Tradewind, chaos: Chaos, jobs: list[str], began_s: float, told_s: float) -> float:
+    """Say how far it is, every so often. Returns when it was last said."""
+    now = time.monotonic()
+    if now < told_s + TELL_EVERY_S:
+        return told_s
+    over = sum(home.job(job).state in TERMINAL for job in jobs)
+    print(f"{now - began_s:.0f} s: {chaos.blows.total()} blows, {over} of {len(jobs)} jobs over", file=sys.stderr)
+    return now
 
 
 def _unequal(home: Tradewind, job: str, reference: Reference) -> str | None:
