@@ -14,6 +14,7 @@ spec, why it waits.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import socket
@@ -81,6 +82,7 @@ def _attempt(work: Callable[[], str]) -> dict[str, object]:
 
 
 def _load() -> str:
+    gc.disable()  # looking again and again through all that is being imported takes a sixth of the time
     import torch
 
     # the first optimizer imports torch._dynamo and sympy: half of all the time
@@ -88,6 +90,8 @@ def _load() -> str:
     import trainers.runner
     import trainers.session  # noqa: F401 - loaded for the order to come
 
+    gc.freeze()
+    gc.enable()
     return "prepared"
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from orchestrator.model import Run
+from orchestrator.model import Migration, Run, Step
 from tests.e2e.living import STEPS, Reference, Tradewind, alive, named, until
 from tests.e2e.zombies import STEPS_AFTER, let_one_rise
 from trainers.checkpoint.store import require_ownership
@@ -31,13 +31,14 @@ class Struck:
 
 @pytest.fixture(scope="module")
 def struck(tradewind: Tradewind) -> dict[str, Struck]:
-    """Four jobs, and an incident each, all at once: they recover side by side."""
+    """Four jobs, and an incident each, all at once: they recover side by side. One of them has a spare."""
     hurry = str(tradewind.hurry_file("killed"))
     parents = {"entry": "tiny:main", "steps": STEPS, "args": {"hurry": hurry, "children": True}}
     jobs = {
-        "killed": tradewind.submit("killed", train=parents),
+        "killed": tradewind.submit("killed", train=parents, standby="warm"),
         **{name: tradewind.submit(name) for name in ("noticed", "no-raylet", "no-agent")},
     }
+    until("a spare waits", lambda: _spare(tradewind, jobs["killed"]))
     runs = {name: tradewind.training(job, steps=15) for name, job in jobs.items()}
     victims = {name: Struck(jobs[name], run, tradewind.processes(run)) for name, run in runs.items()}
     os.kill(tradewind.agent(runs["no-agent"]), signal.SIGSTOP)
@@ -56,17 +57,33 @@ def test_a_killed_machine_is_gone_with_every_process_whatever_its_group_or_sessi
     assert not [command for pid, command in victim.processes.items() if alive(pid)]
 
 
-def test_a_killed_machine_costs_no_checkpoint_that_was_committed(
+def test_a_killed_machine_is_followed_by_the_spare_and_costs_no_checkpoint_that_was_committed(
     tradewind: Tradewind, struck: dict[str, Struck], reference: Reference
 ) -> None:
     victim = struck["killed"]
     successor = tradewind.training(victim.job, after=victim.run)
+    spare = next(move for move in tradewind.migrations(victim.job) if move.reason == "standby")
+    assert successor.id == spare.target_run_id, "another machine was started"
+    assert successor.offer_id.split("/")[:3] != victim.run.offer_id.split("/")[:3]
     last_words = tradewind.progress(victim.run)
     assert last_words is not None
     assert last_words.manifest_step > 0
     assert last_words.manifest_step <= successor.start_step <= last_words.step + 1
+
     tradewind.finish(victim.job)
     assert tradewind.losses(victim.job) == reference.losses()
+    assert tradewind.weights_hash(victim.job) == reference.weights_hash()
+    runs = tradewind.runs(victim.job)
+    until("its spares are gone", lambda: not any(tradewind.processes(run) for run in runs))
+    billed = sum(tradewind.cloud.bill_nano_usd(run.instance_id) for run in runs if run.instance_id is not None)
+    with tradewind.world.store.read() as tx:
+        assert tx.total_nano_usd(job_id=victim.job) == billed
+
+
+def _spare(tradewind: Tradewind, job: str) -> Migration | None:
+    """The job's spare, once its trainer waits with its libraries loaded."""
+    spares = [move for move in tradewind.migrations(job) if move.reason == "standby"]
+    return spares[-1] if spares and spares[-1].step is Step.CHECKPOINT else None
 
 
 def test_a_preemption_with_notice_repeats_at_most_one_step(
