@@ -39,6 +39,19 @@ def test_kills_at_random_steps_change_no_bit(job, uninterrupted, seed):
     assert_equal_bits(outcomes, uninterrupted)
 
 
+def test_machines_whose_wall_clocks_are_an_hour_wrong_lose_nothing(job, uninterrupted):
+    """One ahead, one behind: neither the newest checkpoint nor what may be deleted is told by the times of files."""
+    outcomes = [
+        job.run(clock_off_s=3600.0, kill_after_step=14, spec={"keep": 2}),
+        job.run(clock_off_s=-3600.0, kill_after_step=27, spec={"keep": 2}),
+        job.run(clock_off_s=3600.0, spec={"keep": 2}),
+    ]
+    manifests = (store.job_folder(job.root, job.job_id) / "manifests").iterdir()
+    assert min(abs(file.stat().st_mtime - job.folder.stat().st_mtime) for file in manifests) > 3000.0
+    assert [outcome.progress.start_step > 0 for outcome in outcomes] == [False, True, True]
+    assert_equal_bits(outcomes, uninterrupted)
+
+
 def test_the_number_of_loader_workers_may_change_between_runs(job, uninterrupted):
     assert_equal_bits([job.run(kill_after_step=21), job.run(workers=2)], uninterrupted)
 

@@ -25,7 +25,8 @@ class Augmented(Dataset):
         return x * random.uniform(0.9, 1.1), torch.tensor([numpy.random.rand()], dtype=torch.float32)
 
 
-def main(kill_after_step=0, kill_at_sync=0, workers=0, file_limit_after_step=0, raise_at=0, exit_at=0):
+def main(kill_after_step=0, kill_at_sync=0, workers=0, file_limit_after_step=0, raise_at=0, exit_at=0, clock_off_s=0.0):
+    _set_clock_off(clock_off_s)
     model = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, 1))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.05, total_steps=200)
@@ -56,6 +57,25 @@ def main(kill_after_step=0, kill_at_sync=0, workers=0, file_limit_after_step=0, 
             raise ValueError("the gradient descended too far")
         if run.steps_done == exit_at:
             raise SystemExit("no more")
+
+
+def _set_clock_off(seconds):
+    """The wall clock of this machine is wrong. Nobody may ask for it (ruff sees to that): it shows in files alone."""
+    link, utime = os.link, os.utime
+
+    def shifted(path):
+        wrong = os.stat(path).st_mtime + seconds
+        utime(path, (wrong, wrong))
+
+    def linked(source, target):
+        shifted(source)
+        link(source, target)
+
+    def touched(path):
+        utime(path)
+        shifted(path)
+
+    os.link, os.utime = linked, touched
 
 
 def _kill_at_sync(number):
