@@ -45,7 +45,7 @@ unit: setup ## all tests that start no Ray, on two cores
 	$(BIN)/pytest -n 2 --dist loadfile -m "not ray" $(ARGS)
 
 site: setup ## tests on real Ray nodes, one after the other: they are processes in plenty by themselves
-	$(BIN)/pytest -m ray --timeout 300 tests/e2e $(ARGS)
+	$(BIN)/pytest -m ray --timeout 600 tests/e2e $(ARGS)
 
 docs: setup ## write the generated pages of docs/ anew
 	$(BIN)/python -m scripts.gen_docs

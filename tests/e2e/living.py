@@ -30,7 +30,7 @@ from trainers.spec import TrainerSpec
 PROGRAMS = Path(__file__).parent / "programs"
 MAIN = (sys.executable, "-c", "from orchestrator.cli import main; main()")
 STEPS = 400
-PATIENCE_S = 100.0
+PATIENCE_S = 200.0  # a condition that comes true costs none of it, however busy the machine
 POLL_S = 0.2
 SECRET = "correct-horse-battery-staple-4711"
 
