@@ -6,6 +6,7 @@ Must not know: jobs, prices.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -23,10 +24,39 @@ AvailabilityKind = Literal[
 BACKOFF_MS = 15 * 60_000
 MAX_BACKOFF_MS = 4 * MS_PER_HOUR
 
-# Gamma prior on a spot machine's hazard: one loss in 8 h, as seen in one good zone over 45.6 days of AWS V100 in 2023
-# (11.6 preemptions per 96 h of work). It fades as real hours accumulate.
-PRIOR_LOSSES = 1.0
-PRIOR_HOURS = 8.0
+PRIOR_LOSSES = 1.0  # what a prior weighs: one loss in as many hours as it takes on average; it fades as real hours come
+PRIOR_HOURS = 8.0  # one loss in 8 h: seen in one good zone over 45.6 days of AWS V100 in 2023 (11.6 losses in 96 h)
+
+# That type was interrupted "more than 20 %" of the time in every region by the AWS Spot Advisor (2025-06-28), so the
+# bucket of 20 % and more stands for PRIOR_HOURS; the others are scaled by the rate that their middle means.
+_TOP_BUCKET = 0.25
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class HazardPrior:
+    """One loss in `hours` of a spot machine, before anything was seen; `source` says who says so (empty: we assume)."""
+
+    hours: float
+    source: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.hours:.0f} h" + (f" ({self.source})" if self.source else "")
+
+
+ASSUMED = HazardPrior(PRIOR_HOURS)
+
+
+def prior_of_bucket(low: float, high: float | None, source: str) -> HazardPrior:
+    """A prior from a public bucket of interruption frequencies, as shares of machines (5 to 10 %: 0.05, 0.10).
+
+    `high` is None for the open bucket at the top. Clouds publish no hours, so the scale is ours (see `_TOP_BUCKET`).
+    Raises ValueError for shares outside [0, 1) or out of order.
+    """
+    middle = _TOP_BUCKET if high is None else (low + high) / 2
+    if not 0 <= low < 1 or not 0 < middle < 1 or (high is not None and not low < high <= 1):
+        raise ValueError(f"no interruption bucket: {low} to {high}")
+    hours = PRIOR_HOURS * math.log1p(-_TOP_BUCKET) / math.log1p(-middle)
+    return HazardPrior(hours, source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +73,8 @@ class Sightings:
     """What the points of one offer add up to.
 
     `shut_at_ms` is the last sign of missing capacity (-1: none since the last launch), `shut_until_ms` when it is
-    worth another try, `shut_by_loss` whether that sign was a lost machine rather than a refused launch.
+    worth another try, `shut_by_loss` whether that sign was a lost machine rather than a refused launch. `alive` is how
+    many machines live.
     """
 
     shut_at_ms: int = -1
@@ -51,6 +82,7 @@ class Sightings:
     shut_by_loss: bool = False
     losses: int = 0
     exposure_ms: int = 0
+    alive: int = 0
 
 
 def summarise(points: Sequence[AvailabilityPoint], at_ms: int, *, spot: bool) -> Sightings:
@@ -81,11 +113,11 @@ def summarise(points: Sequence[AvailabilityPoint], at_ms: int, *, spot: bool) ->
     exposure_ms += alive * (at_ms - since)
     backoff_ms = min(BACKOFF_MS << min(max(strikes - 1, 0), 16), MAX_BACKOFF_MS)
     until = shut_at_ms + backoff_ms if shut_at_ms >= 0 else -1
-    return Sightings(shut_at_ms, until, shut_by_loss, losses, exposure_ms)
+    return Sightings(shut_at_ms, until, shut_by_loss, losses, exposure_ms, alive)
 
 
-def hazard_per_hour(sightings: Sightings, *, spot: bool) -> float:
+def hazard_per_hour(sightings: Sightings, *, spot: bool, prior: HazardPrior = ASSUMED) -> float:
     """Expected losses per hour of one machine: the Gamma posterior mean for spot, 0 for on-demand."""
     if not spot:
         return 0.0
-    return (PRIOR_LOSSES + sightings.losses) / (PRIOR_HOURS + sightings.exposure_ms / MS_PER_HOUR)
+    return (PRIOR_LOSSES + sightings.losses) / (prior.hours * PRIOR_LOSSES + sightings.exposure_ms / MS_PER_HOUR)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 
-from orchestrator.market import Market
 from orchestrator.model import Objective
 from orchestrator.policy.cost import Outlook
 from orchestrator.policy.demand import Rails, Running
@@ -33,41 +32,56 @@ def held_back(running: Running, at_ms: int, rails: Rails) -> str:
     return ""
 
 
-def worth_moving(objective: Objective, market: Market, outlook: Outlook, stay: int, go: int, rails: Rails) -> bool:
+def worth_moving(objective: Objective, outlook: Outlook, stay: int, go: int, rails: Rails) -> bool:
     """Whether moving from row `stay` to row `go` pays for itself."""
-    limit, share, seconds = _limit(objective, market, outlook, stay, go, rails)
-    price_s = float(market.price[go]) / 3600
-    moving = price_s * float(outlook.move_billed_s[go]) + float(outlook.move_fixed[go])
-    cost = share * float(outlook.run_cost.mid[go]) + rails.move_margin * moving
+    limit, share, seconds = _limit(objective, outlook, stay, go, rails)
+    at = outlook.pool.at(go)
+    moving = float(outlook.pool.price_s[at] * outlook.move_billed_s[at] + outlook.move_fixed[at])
+    cost = share * float(outlook.mid.run_cost[at]) + rails.move_margin * moving
     return log_value(objective, cost, seconds) <= limit
 
 
-def price_worth_moving(
-    objective: Objective, market: Market, outlook: Outlook, stay: int, go: int, rails: Rails
-) -> int | None:
+def price_worth_moving(objective: Objective, outlook: Outlook, stay: int, go: int, rails: Rails) -> int | None:
     """The price (nano-USD per hour) of row `go` up to which a move there would pay; None if it would at no price."""
     if objective.cost_weight == 0:
         return None
-    limit, share, seconds = _limit(objective, market, outlook, stay, go, rails)
+    limit, share, seconds = _limit(objective, outlook, stay, go, rails)
+    at = outlook.pool.at(go)
     log_cost = (limit - objective.time_weight * math.log(seconds)) / objective.cost_weight
-    billed_s = share * float(outlook.run_s.mid[go]) + rails.move_margin * float(outlook.move_billed_s[go])
-    spare = math.exp(log_cost) - rails.move_margin * float(outlook.move_fixed[go])
+    billed_s = share * float(outlook.mid.run_s[at]) + rails.move_margin * float(outlook.move_billed_s[at])
+    fixed = share * float(outlook.mid.run_dues[at]) + rails.move_margin * float(outlook.move_fixed[at])
+    spare = math.exp(log_cost) - fixed
     if spare <= 0 or billed_s <= 0:
         return None
     return int(spare / billed_s * 3600)
 
 
-def _limit(
-    objective: Objective, market: Market, outlook: Outlook, stay: int, go: int, rails: Rails
-) -> tuple[float, float, float]:
+def price_worth_choosing(objective: Objective, outlook: Outlook, row: int, rival: int) -> int | None:
+    """The price (nano-USD per hour) up to which `row` is no worse than `rival` for a job that runs nowhere; None if it
+    is so at no price, or at any."""
+    if objective.cost_weight == 0:
+        return None
+    at, other = outlook.pool.at(row), outlook.pool.at(rival)
+    mid = outlook.mid
+    value = log_value(objective, float(mid.cost[other]), float(mid.seconds[other]))
+    log_cost = (value - objective.time_weight * math.log(max(float(mid.seconds[at]), 1e-3))) / objective.cost_weight
+    billed_s = float(mid.run_s[at] + outlook.move_billed_s[at])
+    spare = math.exp(min(log_cost, 700.0)) - float(mid.run_dues[at] + outlook.move_fixed[at])
+    if spare <= 0 or billed_s <= 0:
+        return None
+    return int(spare / billed_s * 3600)
+
+
+def _limit(objective: Objective, outlook: Outlook, stay: int, go: int, rails: Rails) -> tuple[float, float, float]:
     """(log of the objective that a move may reach at most, share of the work within the horizon, its seconds)."""
     residence_s = _DAY_S / max(rails.max_moves_per_day, 1)
-    hazard = float(market.hazard[go]) / 3600
+    here, there = outlook.pool.at(stay), outlook.pool.at(go)
+    hazard = float(outlook.pool.hazard_s[there])
     if hazard > 0:
         residence_s = min(residence_s, 1 / hazard)
-    staying_s = float(outlook.run_s.mid[stay])
+    staying_s = float(outlook.mid.run_s[here])
     share = min(1.0, residence_s / staying_s) if staying_s > 0 else 1.0
-    staying = log_value(objective, share * float(outlook.run_cost.mid[stay]), share * staying_s)
-    gap_s = float(outlook.begin_s[go])
-    seconds = max(share * float(outlook.run_s.mid[go]) + rails.move_margin * gap_s, 1e-3)
+    staying = log_value(objective, share * float(outlook.mid.run_cost[here]), share * staying_s)
+    gap_s = float(outlook.begin_s[there])
+    seconds = max(share * float(outlook.mid.run_s[there]) + rails.move_margin * gap_s, 1e-3)
     return staying + math.log(1 - rails.min_gain), share, seconds
