@@ -127,10 +127,21 @@ class Listing:
         return tuple(sorted({site.provider for site in self.sites}))
 
     @cached_property
-    def provider(self) -> Ints:
-        """Index into `providers`, by row."""
+    def site_provider(self) -> Ints:
+        """Index into `providers`, by site."""
         code = {name: index for index, name in enumerate(self.providers)}
-        return np.array([code[site.provider] for site in self.sites], np.int64)[self.site]
+        return np.array([code[site.provider] for site in self.sites], np.int64)
+
+    @cached_property
+    def places(self) -> tuple[tuple[str, str], ...]:
+        """Distinct (provider, region) of the sites."""
+        return tuple(dict.fromkeys((site.provider, site.region) for site in self.sites))
+
+    @cached_property
+    def site_place(self) -> Ints:
+        """Index into `places`, by site."""
+        code = {place: index for index, place in enumerate(self.places)}
+        return np.array([code[site.provider, site.region] for site in self.sites], np.int64)
 
     @cached_property
     def gpu_names(self) -> tuple[str, ...]:

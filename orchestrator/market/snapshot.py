@@ -45,6 +45,19 @@ _SEAL = object()
 _BLOCK = 1024  # rows that are hashed together: one new price costs the hash of one block
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Cells:
+    """Rows that agree in site, kind of hardware and hazard share a cell: there they differ by price alone.
+
+    `of_row` is the cell of each row; the other columns are over the cells.
+    """
+
+    of_row: Ints
+    site: Ints
+    kind: Ints
+    hazard: Floats
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Market:
     """Everything known at `at` (epoch ms of market time). All columns are read-only and as long as `listing`.
@@ -70,10 +83,13 @@ class Market:
     polled: Mapping[str, int]
     startup: Mapping[str, float]
     priors: Mapping[tuple[str, str, str], HazardPrior]
+    site_startup_s: Floats  # `startup` by site of the listing
     tariff: Tariff
+    known_rates: dict[tuple[Place, bool], Floats]  # what was looked up in the tariff
     announced: tuple[PricePoint, ...]  # observed, not yet in force
     seen: Mapping[int, tuple[AvailabilityPoint, ...]]  # by row, where anything was
     alive: frozenset[int]  # rows with living machines: their hours go on
+    older_cells: Cells | None  # of an older market, brought up to date
     hashed: tuple[tuple[bytes, ...], frozenset[int]] | None  # of an older market: its blocks, and which differ here
 
     def __post_init__(self, seal: object) -> None:
@@ -121,10 +137,15 @@ class Market:
             polled=MappingProxyType({}),
             startup=MappingProxyType(dict(startup_s or {})),
             priors=priors or {},
+            site_startup_s=np.array(
+                [(startup_s or {}).get(site.provider, DEFAULT_STARTUP_S) for site in listing.sites], np.float64
+            ),
             tariff=tariff,
+            known_rates={},
             announced=(),
             seen=MappingProxyType({}),
             alive=frozenset(),
+            older_cells=None,
             hashed=None,
         )
         return market.learn(at_ms, prices=prices, availability=availability, polls=polls)
@@ -147,6 +168,7 @@ class Market:
         changes: dict[str, Any] = {"polled": _latest(self.polled, polls, at_ms)}
         touched = self._learn_prices(at_ms, prices, changes) | self._learn_availability(at_ms, availability, changes)
         base, dirty = self._hash_base
+        changes["older_cells"] = self._cells_with(changes.get("hazard"))
         changes["hashed"] = None if base is None else (base, dirty | {row // _BLOCK for row in touched})
         # dataclasses.replace would run over every column again
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
@@ -258,44 +280,39 @@ class Market:
 
     def _rates(self, place: Place, *, outward: bool) -> Floats:
         key = (place, outward)
-        if key not in self._known_rates:
-            there = [(site.provider, site.region) for site in self.listing.sites]
-            pairs = ((place, each) if outward else (each, place) for each in there)
-            rates = {pair: self.tariff.nano_usd_per_gb(*pair) for pair in set(pairs)}
-            column = [rates[(place, each) if outward else (each, place)] for each in there]
-            self._known_rates[key] = np.array(column, np.float64)
-        return self._known_rates[key]
+        if key not in self.known_rates:
+            pairs = ((place, each) if outward else (each, place) for each in self.listing.places)
+            column = np.array([self.tariff.rate(*pair) for pair in pairs], np.float64)
+            self.known_rates[key] = column[self.listing.site_place]
+        return self.known_rates[key]
 
-    @cached_property
-    def _known_rates(self) -> dict[tuple[Place, bool], Floats]:
-        return {}
-
-    @cached_property
+    @property
     def startup_s(self) -> Floats:
         """Seconds from a launch to a ready trainer, by row."""
         return self.site_startup_s[self.listing.site]
 
-    @cached_property
-    def site_startup_s(self) -> Floats:
-        """The same by site of the listing."""
-        return np.array([self.startup.get(site.provider, DEFAULT_STARTUP_S) for site in self.listing.sites], np.float64)
-
-    @cached_property
-    def confirmed_at(self) -> Ints:
+    def confirmed_at(self, rows: Ints | slice = slice(None)) -> Ints:
         """When each price was last seen in force (its observation, or a later poll of its provider); -1 without one."""
-        polled = np.array([self.polled.get(name, -1) for name in self.listing.providers], np.int64)
-        if not polled.size:
-            return self.observed_at
-        return np.where(self.priced, np.maximum(self.observed_at, polled[self.listing.provider]), -1)
+        confirmed = self.observed_at[rows]
+        if self.polled:
+            polled = np.array([self.polled.get(name, -1) for name in self.listing.providers], np.int64)
+            confirmed = np.maximum(confirmed, polled[self.listing.site_provider][self.listing.site[rows]])
+        return np.where(self.price[rows] >= 0, confirmed, -1)
 
-    @cached_property
-    def price_age_s(self) -> Floats:
+    def price_age_s(self, rows: Ints | slice = slice(None)) -> Floats:
         """Seconds since each price was last seen in force (0 where none is known)."""
-        return self.ages_s(slice(None))
+        return np.where(self.price[rows] >= 0, (self.at - self.confirmed_at(rows)) / 1000, 0.0)
 
-    def ages_s(self, rows: Ints | slice) -> Floats:
-        """The same for some rows."""
-        return np.where(self.priced[rows], (self.at - self.confirmed_at[rows]) / 1000, 0.0)
+    def older_than(self, age_s: float) -> Bools:
+        """Rows with a price that was last seen in force longer ago than `age_s`."""
+        limit = self.at - age_s * 1000
+        old = self.observed_at < limit
+        if old.any():
+            old &= self.priced
+            for code, name in enumerate(self.listing.providers):
+                if self.polled.get(name, -1) >= limit:
+                    old &= (self.listing.site_provider != code)[self.listing.site]
+        return old
 
     @cached_property
     def priced(self) -> Bools:
@@ -316,6 +333,35 @@ class Market:
             return f"prior: one loss in {prior}"
         lost = int(self.losses[row])
         return f"{lost} {'loss' if lost == 1 else 'losses'} in {hours:.1f} h, with a prior of one in {prior}"
+
+    @cached_property
+    def cells(self) -> Cells:
+        """The cells of this market."""
+        if self.older_cells is not None:
+            return self.older_cells
+        listing = self.listing
+        rates, rate = np.unique(self.hazard, return_inverse=True)
+        codes = (listing.site * len(listing.kinds) + listing.kind) * len(rates) + rate
+        cells, of_row = np.unique(codes, return_inverse=True)
+        pairs, rate = np.divmod(cells, max(len(rates), 1))
+        site, kind = np.divmod(pairs, max(len(listing.kinds), 1))
+        return Cells(of_row, site, kind, rates[rate])
+
+    def _cells_with(self, hazard: Floats | None) -> Cells | None:
+        """The cells with another hazard, each row that changed in a cell of its own; None if they are to be found anew.
+
+        Too many of those and finding them anew is better.
+        """
+        cells = vars(self).get("cells", self.older_cells)
+        if cells is None or hazard is None:
+            return cells
+        rows = np.flatnonzero(hazard != self.hazard)
+        if len(cells.site) + len(rows) > len(self) // 2 + _BLOCK:
+            return None
+        of_row = cells.of_row.copy()
+        of_row[rows] = len(cells.site) + np.arange(len(rows))
+        columns = ((cells.site, self.listing.site), (cells.kind, self.listing.kind), (cells.hazard, hazard))
+        return Cells(of_row, *(np.append(column, by_row[rows]) for column, by_row in columns))
 
     @property
     def _hash_base(self) -> tuple[tuple[bytes, ...] | None, frozenset[int]]:

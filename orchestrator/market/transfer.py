@@ -24,15 +24,15 @@ _ACROSS_OTHER = 90_000_000
 class Tariff(Protocol):
     """Transfer prices."""
 
-    def nano_usd_per_gb(self, source: Place, target: Place) -> int:
-        """nano-USD for 10^9 bytes from one place to another."""
+    def rate(self, source: Place, target: Place) -> int:
+        """nano-USD for 10^9 bytes from one place to another; an empty region is the nearest."""
         ...
 
 
 class TypicalTariff:
     """One rate per provider within it, one out of it, none inside a region."""
 
-    def nano_usd_per_gb(self, source: Place, target: Place) -> int:
+    def rate(self, source: Place, target: Place) -> int:
         """nano-USD for 10^9 bytes from one place to another; 0 inside a region."""
         provider, region = source
         if provider != target[0]:
@@ -47,4 +47,4 @@ TYPICAL: Tariff = TypicalTariff()
 
 def egress_nano_usd(source: Place, target: Place, size_bytes: int, tariff: Tariff = TYPICAL) -> int:
     """nano-USD for `size_bytes` from one place to another."""
-    return tariff.nano_usd_per_gb(source, target) * size_bytes // GB
+    return tariff.rate(source, target) * size_bytes // GB

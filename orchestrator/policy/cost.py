@@ -20,8 +20,7 @@ Must not know: objectives, constraints, whether an offer may be used.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -41,22 +40,43 @@ Z95 = 1.6449  # standard normal quantile of 95 %
 ASSUMED_HORIZON_S = 86_400.0  # of a job whose number of steps is not known yet
 _MIN_PROGRESS = 0.1  # hazard x setback never eats more than 90 % of the time: the formula's pole lies at 100 %
 _MAX_INTERVAL_S = 3_600.0
+_FEW = 256  # rows of a pool that are found through a dictionary
 
 
-@dataclass(frozen=True, eq=False)
 class Pool:
-    """Rows of a market, ascending, with the columns that a forecast needs; jobs that may use the same rows share it."""
+    """Rows of a market, ascending, and their cells; jobs that may use the same rows share it.
 
-    market: Market
-    rows: Rows
+    Over the rows: `rows`, `cell`, `price_s` (nano-USD per second, 0 without a known price), `spot`. Over the cells:
+    `site`, `kind`, `hazard_s` (losses per second). The row where a job is (`current`, one of the rows) has a cell of
+    its own, `here`.
+    """
 
-    @cached_property
-    def site(self) -> Rows:
-        return self.market.listing.site[self.rows]
-
-    @cached_property
-    def kind(self) -> Rows:
-        return self.market.listing.kind[self.rows]
+    def __init__(self, market: Market, rows: Rows, current: int | None = None) -> None:
+        self.market = market
+        self.rows = rows
+        self.current = current
+        self.known_tolls: dict[Hashable, Tolls] = {}
+        if len(rows) <= _FEW:
+            self.cell = np.arange(len(rows))
+            self.site, self.kind = market.listing.site[rows], market.listing.kind[rows]
+            self.hazard_s = market.hazard[rows] / 3600
+        else:
+            cells = market.cells
+            of_row = cells.of_row[rows]
+            occur = np.zeros(len(cells.site), np.bool_)
+            occur[of_row] = True
+            used = np.flatnonzero(occur)
+            number = np.empty(len(cells.site), np.int64)
+            number[used] = np.arange(len(used))
+            self.cell = number[of_row]
+            self.site, self.kind, self.hazard_s = cells.site[used], cells.kind[used], cells.hazard[used] / 3600
+        self.here: int | None = None
+        if current is not None:
+            at = self.at(current)
+            old, self.here = int(self.cell[at]), len(self.site)
+            self.cell[at] = self.here
+            self.site, self.kind = np.append(self.site, self.site[old]), np.append(self.kind, self.kind[old])
+            self.hazard_s = np.append(self.hazard_s, self.hazard_s[old])
 
     @cached_property
     def kinds(self) -> list[int]:
@@ -65,13 +85,7 @@ class Pool:
 
     @cached_property
     def price_s(self) -> Floats:
-        """nano-USD per second; 0 without a known price."""
         return np.maximum(self.market.price[self.rows], 0) / 3600
-
-    @cached_property
-    def hazard_s(self) -> Floats:
-        """Losses per second."""
-        return self.market.hazard[self.rows] / 3600
 
     @cached_property
     def spot(self) -> NDArray[np.bool_]:
@@ -79,40 +93,59 @@ class Pool:
 
     @cached_property
     def startup_s(self) -> Floats:
-        return self.market.site_startup_s[self.site]
+        """Seconds from a launch to a ready trainer, by cell; 0 where the job is."""
+        return self.from_here(self.market.site_startup_s)
+
+    def from_here(self, by_site: Floats) -> Floats:
+        """Over the cells, what it takes to get to each site: nothing where the job is."""
+        column = by_site[self.site]
+        if self.here is not None:
+            column[self.here] = 0.0
+        return column
 
     def at(self, row: int) -> int:
         """The position of a market row. It must be one of the pool."""
-        return int(np.searchsorted(self.rows, row))
+        return self._at[row] if len(self.rows) <= _FEW else int(np.searchsorted(self.rows, row))
 
-    def __contains__(self, row: int) -> bool:
-        position = self.at(row)
-        return position < len(self.rows) and int(self.rows[position]) == row
+    @cached_property
+    def _at(self) -> dict[int, int]:
+        return {row: position for position, row in enumerate(self.rows.tolist())}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Case:
-    """How it goes at one percentile; columns over the rows of a pool. Seconds of market time, nano-USD as floats.
+    """How it goes at one percentile. Seconds of market time, nano-USD as floats.
 
-    `run_*` is finishing once it trains there, `seconds` and `cost` include getting there from where the job is. Of
-    `run_cost`, `run_dues` are storage and egress, which do not follow the price.
+    Over the cells: `run_s` is finishing once it trains there, `cell_seconds` includes getting there from where the job
+    is, `billed_s` is what the machine is billed for all in all. `run_dues` are storage and egress meanwhile, `dues`
+    with those of getting there. Over the rows: `seconds`, `cost`.
     """
 
+    pool: Pool
     losses: Floats
     run_s: Floats
     run_dues: Floats
-    run_cost: Floats
-    seconds: Floats
-    cost: Floats
+    cell_seconds: Floats
+    billed_s: Floats
+    dues: Floats
+
+    @cached_property
+    def seconds(self) -> Floats:
+        return self.cell_seconds[self.pool.cell]
+
+    @cached_property
+    def cost(self) -> Floats:
+        cost = self.pool.price_s * self.billed_s[self.pool.cell]
+        return cost + self.dues[self.pool.cell] if self.dues.any() else cost
 
 
 @dataclass(frozen=True, eq=False)
 class Outlook:
-    """What to expect of one job over the rows of `pool`: `mid`, `low` and `high` are made when first asked for.
+    """What to expect of one job over a pool: `mid`, `low` and `high` are made when first asked for.
 
     While it gets to an offer, training stands still for `begin_s`; that costs `move_billed_s` at the target's price and
-    `move_fixed` besides. `setback_s` is what a loss takes. With `known` false the number of steps is assumed and only
-    ratios mean something. `current` is the row where the job runs and could stay.
+    `move_fixed` besides. `setback_s` is what a loss takes. These are over the cells; `over_rows` spreads them. With
+    `known` false the number of steps is assumed and only ratios mean something.
     """
 
     pool: Pool
@@ -121,7 +154,6 @@ class Outlook:
     estimates: Mapping[int, Estimate]
     tolls: Tolls
     steps_left: float
-    current: int | None
 
     @property
     def known(self) -> bool:
@@ -129,8 +161,15 @@ class Outlook:
 
     def over(self, rows: Iterable[int]) -> Outlook:
         """The same outlook over other rows of the market, in any order."""
-        pool = Pool(self.pool.market, np.array(sorted(set(rows)), np.int64))
-        return dataclasses.replace(self, pool=pool, estimates=_estimates(self.demand, pool, self.perf, self.estimates))
+        wanted = sorted(set(rows))
+        current = self.pool.current if self.pool.current in wanted else None
+        pool = Pool(self.pool.market, np.array(wanted, np.int64), current)
+        estimates = estimated(self.demand, pool, self.perf, self.estimates)
+        return Outlook(pool, self.demand, self.perf, estimates, self.tolls, self.steps_left)
+
+    def over_rows(self, column: Floats) -> Floats:
+        """A column over the cells as one over the rows."""
+        return column[self.pool.cell]
 
     def throughput(self, row: int) -> Estimate:
         """Steps per market second on a row's kind of hardware."""
@@ -138,28 +177,29 @@ class Outlook:
 
     @property
     def overhead(self) -> float:
+        """The share of time that checkpoints may take."""
         return self.demand.job.spec.checkpoint.max_overhead
 
     @cached_property
     def rate(self) -> Floats:
         """Steps per second."""
-        return self._per_kind("value")[self.pool.kind]
+        return self._per_kind("value")
 
     @cached_property
     def setback_s(self) -> Floats:
-        return self._site_setback_s[self.pool.site]
+        return (self.pool.market.site_startup_s + interval_s(self.demand) / 2)[self.pool.site]
 
     @cached_property
     def begin_s(self) -> Floats:
-        return self._from_here(self.tolls.begin_s)
+        return self.pool.from_here(self.tolls.begin_s)
 
     @cached_property
     def move_billed_s(self) -> Floats:
-        return self._from_here(self.tolls.billed_s)
+        return self.pool.from_here(self.tolls.billed_s)
 
     @cached_property
     def move_fixed(self) -> Floats:
-        return self._from_here(self.tolls.fixed)
+        return self.pool.from_here(self.tolls.fixed)
 
     @cached_property
     def progress(self) -> Floats:
@@ -168,8 +208,8 @@ class Outlook:
 
     @cached_property
     def per_step(self) -> Floats:
-        """nano-USD per step, once it trains."""
-        return self.pool.price_s * (1 + self.overhead) / (self.rate * self.progress)
+        """nano-USD per step once it trains, over the rows."""
+        return self.pool.price_s * self.over_rows((1 + self.overhead) / (self.rate * self.progress))
 
     @cached_property
     def mid(self) -> Case:
@@ -192,82 +232,63 @@ class Outlook:
         return self._case(work_s, np.where(self.pool.hazard_s > 0, most, 0))
 
     def afresh(self, case: Case) -> tuple[Floats, Floats]:
-        """(seconds, cost) of starting there from nowhere; on the current row of going on."""
-        startup_s = self.pool.startup_s
-        if self.current is not None and self.current in self.pool:
-            startup_s = startup_s.copy()
-            startup_s[self.pool.at(self.current)] = 0.0
-        return case.run_s + startup_s, case.run_cost + startup_s * self.pool.price_s
+        """(seconds, cost) over the rows of starting there from nowhere; on the current row of going on."""
+        seconds = self.over_rows(case.run_s + self.pool.startup_s)
+        return seconds, seconds * self.pool.price_s + self.over_rows(case.run_dues)
 
     def parts(self, row: int) -> CostParts:
         """What the expected cost on a row of the pool consists of; the sum is exact."""
-        at, case = self.pool.at(row), self.mid
-        price_s = float(self.pool.price_s[at])
-        losses, run_s = float(case.losses[at]), float(case.run_s[at])
-        work_s = float(self._work_s("value")[at])
-        site = int(self.pool.site[at])
-        total = round(float(case.cost[at]))
-        overhead = round(price_s * work_s * self.overhead / (1 + self.overhead))
-        preemptions = round(price_s * losses * float(self.setback_s[at]))
-        start = round(price_s * float(self.move_billed_s[at])) + round(self._from_here(self.tolls.double)[at])
+        at = self.pool.at(row)
+        cell, price_s = int(self.pool.cell[at]), float(self.pool.price_s[at])
+        losses, run_s, billed_s = (float(each[cell]) for each in (self.mid.losses, self.mid.run_s, self.mid.billed_s))
+        move_s, site = float(self.move_billed_s[cell]), int(self.pool.site[cell])
+        work_s = run_s - losses * float(self.setback_s[cell])
+        there = cell == self.pool.here
+        double = 0.0 if there else float(self.tolls.double[site])
         storage = round(float(self.tolls.storage_s[site]) * run_s)
-        dues = round(float(case.run_dues[at])) + round(float(self._from_here(self.tolls.egress)[at]))
-        minimum = round(float(self._short_s(case)[at]) * price_s)
-        known = overhead + preemptions + start + dues + minimum
+        total = round(float(self.mid.cost[at]))
+        checkpoint = round(price_s * work_s * self.overhead / (1 + self.overhead))
+        preemption = round(price_s * losses * float(self.setback_s[cell]))
+        start = round(price_s * move_s + double)
+        egress = round(float(self.mid.dues[cell]) - double) - storage
+        minimum = round(price_s * max(billed_s - run_s - move_s, 0.0))
         return CostParts(
-            compute_nano_usd=total - known,
-            checkpoint_nano_usd=overhead,
-            preemption_nano_usd=preemptions,
+            compute_nano_usd=total - checkpoint - preemption - start - egress - storage - minimum,
+            checkpoint_nano_usd=checkpoint,
+            preemption_nano_usd=preemption,
             start_nano_usd=start,
-            egress_nano_usd=dues - storage,
+            egress_nano_usd=egress,
             storage_nano_usd=storage,
             minimum_nano_usd=minimum,
         )
 
     def _case(self, work_s: Floats, losses: Floats) -> Case:
         run_s = work_s + losses * self.setback_s
-        dues = self._dues(run_s, losses)
-        run_cost = self.pool.price_s * run_s + dues
-        seconds = run_s + self.begin_s
-        cost = run_cost + (self.pool.price_s * self.move_billed_s + self.move_fixed)
-        short_s = self.tolls.minimum_s - float(run_s.min(initial=np.inf))
-        if short_s > 0:  # only a job of seconds is billed more than it takes
-            case = Case(losses, run_s, dues, run_cost, seconds, cost)
-            cost = cost + self._short_s(case) * self.pool.price_s
-        return Case(losses, run_s, dues, run_cost, seconds, cost)
-
-    def _short_s(self, case: Case) -> Floats:
-        """Seconds that are billed beyond the end, where a machine is rented for less than the minimum."""
-        least = self._from_here(self.tolls.site_minimum_s)
-        return np.maximum(least - case.run_s - self.move_billed_s, 0.0)
-
-    def _dues(self, run_s: Floats, losses: Floats) -> Floats:
-        if not self.tolls.any_dues:
-            return np.zeros(len(run_s))
-        return self.tolls.upkeep_s[self.pool.site] * run_s + self.tolls.per_loss[self.pool.site] * losses
+        run_dues = self.tolls.upkeep_s[self.pool.site] * run_s + self.tolls.per_loss[self.pool.site] * losses
+        least_s = self.pool.from_here(self.tolls.minimum_s)
+        return Case(
+            self.pool,
+            losses,
+            run_s,
+            run_dues,
+            run_s + self.begin_s,
+            np.maximum(run_s + self.move_billed_s, least_s),
+            run_dues + self.move_fixed,
+        )
 
     def _work_s(self, quantile: str) -> Floats:
-        return (self.steps_left * (1 + self.overhead) / self._per_kind(quantile))[self.pool.kind]
+        return self.steps_left * (1 + self.overhead) / self._per_kind(quantile)
 
     def _losses(self, work_s: Floats) -> Floats:
         return self.pool.hazard_s * work_s / self.progress
 
     def _per_kind(self, quantile: str) -> Floats:
+        if len(self.estimates) == 1:
+            return np.full(len(self.pool.kind), getattr(next(iter(self.estimates.values())), quantile))
         column = np.ones(len(self.pool.market.listing.kinds))
         for kind, estimate in self.estimates.items():
             column[kind] = getattr(estimate, quantile)
-        return column
-
-    @cached_property
-    def _site_setback_s(self) -> Floats:
-        return self.pool.market.site_startup_s + interval_s(self.demand) / 2
-
-    def _from_here(self, by_site: Floats) -> Floats:
-        """A column of what it takes to get to each site: nothing where the job is."""
-        column = by_site[self.pool.site]
-        if self.current is not None and self.current in self.pool:
-            column[self.pool.at(self.current)] = 0.0
-        return column
+        return column[self.pool.kind]
 
 
 def interval_s(demand: Demand) -> float:
@@ -275,20 +296,28 @@ def interval_s(demand: Demand) -> float:
     return min(demand.checkpoint_s / max(demand.job.spec.checkpoint.max_overhead, 1e-3), _MAX_INTERVAL_S)
 
 
-def forecast(demand: Demand, pool: Pool, perf: PerfBook, running: Running | None, current: int | None) -> Outlook:
-    """The outlook over a pool. `current` is the row where the job runs and could stay; it must be in the pool."""
-    estimates = _estimates(demand, pool, perf, {})
+def forecast(demand: Demand, pool: Pool, perf: PerfBook, running: Running | None) -> Outlook:
+    """The outlook over a pool."""
+    estimates = estimated(demand, pool, perf, {})
     if demand.total_steps is not None:
         steps_left = float(max(demand.total_steps - demand.done_steps, 0))
     else:
         steps_left = ASSUMED_HORIZON_S * max((estimate.value for estimate in estimates.values()), default=0.0)
-    way = tolls(demand, pool.market, running, current, interval_s(demand))
-    return Outlook(pool, demand, perf, estimates, way, steps_left, current)
+    return Outlook(pool, demand, perf, estimates, _tolls(demand, pool, running), steps_left)
 
 
-def _estimates(demand: Demand, pool: Pool, perf: PerfBook, known: Mapping[int, Estimate]) -> Mapping[int, Estimate]:
-    kinds, estimates = pool.market.listing.kinds, {}
-    for code in pool.kinds:
-        gpu, count = kinds[code]
-        estimates[code] = known[code] if code in known else perf.estimate_kind(demand.job.id, gpu, count)
-    return estimates
+def _tolls(demand: Demand, pool: Pool, running: Running | None) -> Tolls:
+    """Jobs that share a pool mostly share their tolls too."""
+    pause_s, spec = interval_s(demand), demand.job.spec
+    if running is not None:
+        return tolls(demand, pool.market, running, pool.current, pause_s)
+    key = (demand.checkpoint_at, demand.checkpoint_bytes, demand.started, pause_s, spec.data, spec.checkpoint)
+    if key not in pool.known_tolls:
+        pool.known_tolls[key] = tolls(demand, pool.market, None, None, pause_s)
+    return pool.known_tolls[key]
+
+
+def estimated(demand: Demand, pool: Pool, perf: PerfBook, known: Mapping[int, Estimate]) -> Mapping[int, Estimate]:
+    """Throughput on each kind of hardware in a pool; `known` ones are not asked for again."""
+    kinds = pool.market.listing.kinds
+    return {code: known.get(code) or perf.estimate_kind(demand.job.id, *kinds[code]) for code in pool.kinds}

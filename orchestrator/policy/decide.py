@@ -12,9 +12,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import fields, replace
+from operator import attrgetter
 
 from orchestrator.market import Market
-from orchestrator.model import TERMINAL, Placement, Plan, derived_id
+from orchestrator.model import TERMINAL, Alternative, Placement, Plan, derived_id
 from orchestrator.perf import PerfBook
 from orchestrator.policy import explain, gate
 from orchestrator.policy.cost import Outlook, forecast
@@ -24,6 +25,8 @@ from orchestrator.policy.objectives import rank
 from orchestrator.policy.placement import Draft
 
 _HANDS_OFF = TERMINAL | {"paused", "pausing", "cancelling"}
+_ALTERNATIVE = attrgetter(*(field.name for field in fields(Alternative)))
+_PLACEMENT = attrgetter(*(field.name for field in fields(Placement) if field.name != "alternatives"))
 _PROGRESS = tuple(field.name for field in fields(Demand) if field.name != "job")
 _SURER = 0.05  # how much likelier another offer must be before an unsafe job moves to it
 _EARLIER = 0.9  # how much sooner, as a share of the time, before a late job moves
@@ -56,8 +59,8 @@ def decide(
     for placement in placements:
         key = id(placement.alternatives)
         if key not in words:
-            words[key] = repr(placement.alternatives).encode()
-        digest.update(repr(replace(placement, alternatives=())).encode())
+            words[key] = repr([_ALTERNATIVE(each) for each in placement.alternatives]).encode()
+        digest.update(repr(_PLACEMENT(placement)).encode())
         digest.update(words[key])
     simulated = market.listing.simulated
     content = repr((market.at, market.digest, simulated, digest.digest())).encode()
@@ -76,7 +79,7 @@ def _place(
     here = None if running is None else market.row(running.offer_id)
     current = None if running is None or running.leaving else here
     screened = screen(demand.job.spec, current)
-    outlook = forecast(demand, screened.pool, perf, running, current)
+    outlook = forecast(demand, screened.pool, perf, running)
     twin = _sameness(demand, outlook) if running is None else None
     if twin is not None and twin in twins:
         return replace(twins[twin], job_id=demand.job.id)

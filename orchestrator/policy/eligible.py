@@ -9,7 +9,7 @@ Must not know: what an offer would cost or how long it would take (objectives.py
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator.market import Listing, Market
-from orchestrator.model import JobSpec, Resources, Where
+from orchestrator.model import Alternative, JobSpec, Resources, Where
 from orchestrator.policy.cost import Pool
 from orchestrator.policy.demand import Rails
 from providers.hardware import GPUS
@@ -45,10 +45,10 @@ class Bar(IntEnum):
     BUDGET = 13
 
 
-NONE = 0
+NONE = np.int8(0)
 """The value in a Bars column of an offer that nothing bars."""
 
-_INSTEAD = (NONE, Bar.CAPACITY_TYPE, Bar.NO_CAPACITY, Bar.STALE_PRICE)  # what the baseline overlooks
+_OVERLOOKED = (Bar.CAPACITY_TYPE, Bar.NO_CAPACITY, Bar.STALE_PRICE)  # by the baseline
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,15 +60,18 @@ class Screened:
     market: Market
     bars: Bars
     current: int | None = None
+    told: dict[int, Alternative] = field(default_factory=dict)
+    """What was told of rows that no job with this demand can use, whatever it would cost."""
 
     @cached_property
     def pool(self) -> Pool:
-        overlooked = np.zeros(max(Bar) + 1, np.bool_)
-        overlooked[list(_INSTEAD)] = True
-        counts = (self.bars == NONE) | (overlooked[self.bars] & self.market.priced & ~self.market.spot)
+        counts = self.bars == NONE
+        for bar in _OVERLOOKED:
+            if self.counts[bar]:
+                counts |= only(self.bars, bar) & self.market.priced & ~self.market.spot
         if self.current is not None:
             counts[self.current] = True
-        return Pool(self.market, np.flatnonzero(counts))
+        return Pool(self.market, np.flatnonzero(counts), self.current)
 
     @cached_property
     def usable(self) -> NDArray[np.bool_]:
@@ -76,13 +79,16 @@ class Screened:
 
     @cached_property
     def instead(self) -> NDArray[np.bool_]:
-        overlooked = np.isin(self.bars[self.pool.rows], _INSTEAD)
+        overlooked = self.usable.copy()
+        for bar in _OVERLOOKED:
+            if self.counts[bar]:
+                overlooked |= only(self.bars[self.pool.rows], bar)
         return overlooked & self.market.priced[self.pool.rows] & ~self.pool.spot
 
     @cached_property
-    def counts(self) -> NDArray[np.int64]:
-        """How many rows each Bar bars, by its value."""
-        return np.bincount(self.bars, minlength=max(Bar) + 1)
+    def counts(self) -> dict[Bar, int]:
+        """How many rows each Bar bars."""
+        return {bar: int(np.count_nonzero(only(self.bars, bar))) for bar in Bar}
 
 
 class Screen:
@@ -92,7 +98,7 @@ class Screen:
         self._market = market
         self._now = np.zeros(len(market), np.int8)
         self._now[market.shut] = Bar.NO_CAPACITY
-        self._now[market.price_age_s > rails.max_price_age_s] = Bar.STALE_PRICE
+        self._now[market.older_than(rails.max_price_age_s)] = Bar.STALE_PRICE
         self._now[~market.priced] = Bar.NO_PRICE
         self._known: dict[object, Screened] = {}
 
@@ -124,6 +130,11 @@ class Screen:
             if found is not None:
                 np.copyto(bars, found, where=bars == NONE)
         return bars
+
+
+def only(bars: Bars, bar: Bar) -> NDArray[np.bool_]:
+    """Where `bar` stands. (A plain comparison would widen the column to the enum's 64 bits.)"""
+    return bars == np.int8(bar)
 
 
 def shape_bars(listing: Listing, wants: Resources, where: Where) -> Bars:

@@ -6,6 +6,7 @@ Must not know: how anything was decided; it only reads columns.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from orchestrator.model import Objective, Rejection
 from orchestrator.policy.cost import Outlook
 from orchestrator.policy.demand import Demand
 from orchestrator.policy.eligible import NONE, Bar
-from orchestrator.policy.objectives import IMPOSSIBLE, Ranking, budget_left, log_value, time_left_s
+from orchestrator.policy.objectives import IMPOSSIBLE, Mode, Ranking, budget_left, log_value, time_left_s
 from providers.hardware import GPUS
 from providers.money import format_usd
 
@@ -70,7 +71,7 @@ def why_barred(demand: Demand, market: Market, outlook: Outlook, ranking: Rankin
         case Bar.NO_PRICE:
             return "no price is known"
         case Bar.STALE_PRICE:
-            return f"price is {span(float(market.price_age_s[row]))} old"
+            return f"price is {span(float(market.price_age_s(np.array([row]))[0]))} old"
         case Bar.NO_CAPACITY:
             sign = "a machine was lost there" if market.shut_by_loss[row] else "no capacity"
             return f"{sign} {span((market.at - int(market.shut_at[row])) / 1000)} ago"
@@ -101,21 +102,26 @@ def _why_dear(demand: Demand, outlook: Outlook, ranking: Ranking, row: int) -> s
     return f"could cost {format_usd(round(float(outlook.high.cost[at])) - left)} over the budget"
 
 
-def why_not(demand: Demand, outlook: Outlook, ranking: Ranking, row: int, chosen: int) -> str:
-    """Why a candidate that ranks behind the chosen one was not taken."""
-    if ranking.mode == "likely":
-        return f"{ranking.odds(row):.0%} likely to keep the promises, the chosen one {ranking.odds(chosen):.0%}"
-    at, other = outlook.pool.at(row), outlook.pool.at(chosen)
-    more_s = outlook.mid.seconds.item(at) - outlook.mid.seconds.item(other)
-    if ranking.mode == "late":
+class Figures(NamedTuple):
+    """What an offer is compared by: expected seconds and nano-USD to finish; in mode "likely" also its chance."""
+
+    seconds: float
+    cost: float
+    chance: float
+
+
+def why_not(objective: Objective, mode: Mode, row: Figures, chosen: Figures, *, known: bool) -> str:
+    """Why a candidate that ranks behind the chosen one was not taken. `known`: the number of steps is."""
+    if mode == "likely":
+        return f"{row.chance:.0%} likely to keep the promises, the chosen one {chosen.chance:.0%}"
+    more_s, more_usd = row.seconds - chosen.seconds, row.cost - chosen.cost
+    if mode == "late":
         return f"would finish {span(more_s)} later"
-    objective = demand.job.spec.objective
-    more_usd = outlook.mid.cost.item(at) - outlook.mid.cost.item(other)
-    worse = math.expm1(_gap(objective, outlook, row, chosen))
+    worse = math.expm1(log_value(objective, row.cost, row.seconds) - log_value(objective, chosen.cost, chosen.seconds))
     if objective.cost_weight == 0 and more_s >= 1:
         return f"{span(more_s)} slower"
     if objective.time_weight == 0 and more_usd >= 1:
-        if outlook.known:
+        if known:
             return f"{format_usd(round(more_usd))} ({worse:.0%}) dearer to finish"
         return f"{worse:.0%} dearer per step"
     if worse >= 0.0005:
@@ -167,9 +173,8 @@ def why_chosen(
 
 def rejections(ranking: Ranking) -> tuple[Rejection, ...]:
     """How many offers each constraint rules out, the most first."""
-    counts = np.bincount(ranking.bars, minlength=max(Bar) + 1).tolist()
-    found = sorted((-count, code) for code, count in enumerate(counts) if code != NONE and count)
-    return tuple(Rejection(_TOPIC[Bar(code)], -count) for count, code in found)
+    found = sorted((-count, bar) for bar, count in ranking.counts.items() if count)
+    return tuple(Rejection(_TOPIC[bar], -count) for count, bar in found)
 
 
 def why_waiting(demand: Demand, market: Market, outlook: Outlook, ranking: Ranking) -> str:
@@ -195,8 +200,10 @@ def nearest_miss(market: Market, outlook: Outlook, ranking: Ranking) -> int:
     if last == Bar.GPU_MEMORY:
         memory = np.array([_memory_gap(gpu, outlook.demand) for gpu in (*market.listing.gpu_names, None)])
         return int(rows[np.argmin(memory[market.listing.shape_columns.gpu][market.listing.shape[rows]])])
-    column = {int(Bar.NO_CAPACITY): market.shut_until, int(Bar.STALE_PRICE): market.price_age_s}.get(last)
-    return int(rows[0] if column is None else rows[np.argmin(column[rows])])
+    if last in (Bar.NO_CAPACITY, Bar.STALE_PRICE):
+        wait = market.shut_until[rows] if last == Bar.NO_CAPACITY else market.price_age_s(rows)
+        return int(rows[np.argmin(wait)])
+    return int(rows[0])
 
 
 def _memory_gap(gpu: str | None, demand: Demand) -> int:

@@ -43,13 +43,14 @@ Mode = Literal[
 class Ranking:
     """`order`: the best candidate rows, best first; of more than HEAD candidates those behind are left out, but none
     ahead of where the job is, nor the best at another site than the best of all. `bars` of every row now include
-    deadline and budget; `tiers` and in mode "likely" `chance` are over `pool`."""
+    deadline and budget, and `counts` says how many each of them bars; `tiers` and in mode "likely" `chance` are over `pool`."""
 
     mode: Mode
     order: NDArray[np.int64]
     bars: Bars
     pool: Pool
     tiers: Tiers
+    counts: dict[Bar, int]
     chance: Floats | None = None
 
     def tier(self, row: int) -> int:
@@ -65,7 +66,7 @@ class Ranking:
 def rank(demand: Demand, outlook: Outlook, screened: Screened) -> Ranking:
     """Order the offers that passed the screen, best first."""
     pool, usable, current = screened.pool, screened.usable, screened.current
-    on_time = _on_time(demand, outlook, usable, current)
+    on_time = _on_time(demand, outlook, usable)
     affordable = _affordable(demand, outlook)
     tiers = np.where(usable, np.minimum(on_time, affordable), np.int8(IMPOSSIBLE))
     best = int(tiers.max(initial=IMPOSSIBLE))
@@ -87,12 +88,14 @@ def rank(demand: Demand, outlook: Outlook, screened: Screened) -> Ranking:
         keys = (outlook.mid.seconds, outlook.mid.cost)
     order = _head(np.flatnonzero(candidates), keys, pool, current)
     out = usable & ~candidates
-    bars = screened.bars
+    bars, counts = screened.bars, screened.counts
     if out.any():
         bars = bars.copy()
         why = Bar.BUDGET if mode == "late" else np.where(affordable < on_time, Bar.BUDGET, Bar.DEADLINE)[out]
         bars[pool.rows[out]] = why
-    return Ranking(mode, pool.rows[order], bars, pool, tiers, chance)
+        added = {bar: int(np.count_nonzero(why == bar)) for bar in (Bar.DEADLINE, Bar.BUDGET)}
+        counts = counts | (added if mode != "late" else {Bar.BUDGET: int(np.count_nonzero(out))})
+    return Ranking(mode, pool.rows[order], bars, pool, tiers, counts, chance)
 
 
 def _head(candidates: NDArray[np.int64], keys: tuple[Floats, ...], pool: Pool, current: int | None) -> NDArray[np.int64]:
@@ -109,8 +112,11 @@ def _head(candidates: NDArray[np.int64], keys: tuple[Floats, ...], pool: Pool, c
         return order
     if current is None:
         order = order[:HEAD]
-    elsewhere = candidates[pool.site[candidates] != pool.site[order[0]]]
-    if elsewhere.size and (pool.site[order] == pool.site[order[0]]).all():
+    site = pool.site[pool.cell[order]]
+    if not (site == site[0]).all():
+        return order
+    elsewhere = candidates[pool.site[pool.cell[candidates]] != site[0]]
+    if elsewhere.size:
         nearest = elsewhere[keys[0][elsewhere] == keys[0][elsewhere].min()]
         order = np.append(order, nearest[np.lexsort(tuple(key[nearest] for key in reversed(keys)))[0]])
     return order
@@ -153,11 +159,13 @@ def budget_left(demand: Demand) -> int | None:
 
 def rescue_s(outlook: Outlook, usable: Bools) -> float | None:
     """Pessimistic time of starting over on the fastest usable on-demand offer; None if there is none."""
-    rescuers = (outlook.high.run_s + outlook.pool.startup_s)[usable & ~outlook.pool.spot]
+    pool = outlook.pool
+    restart_s = outlook.high.run_s + pool.market.site_startup_s[pool.site]
+    rescuers = restart_s[pool.cell[usable & ~pool.spot]]
     return float(rescuers.min()) if rescuers.size else None
 
 
-def _on_time(demand: Demand, outlook: Outlook, usable: Bools, current: int | None) -> Tiers:
+def _on_time(demand: Demand, outlook: Outlook, usable: Bools) -> Tiers:
     left_s = time_left_s(demand, outlook.pool.market)
     if left_s is None:
         return np.full(len(usable), SAFE, np.int8)
@@ -168,10 +176,9 @@ def _on_time(demand: Demand, outlook: Outlook, usable: Bools, current: int | Non
         # does not go back to spot the moment on-demand has earned a little slack.
         margin = outlook.setback_s + 0.02 * rescue
         need = rescue + outlook.begin_s + 2 * margin
-        if current is not None:
-            here = outlook.pool.at(current)
-            need[here] -= margin[here]
-        safe &= ~outlook.pool.spot | (need <= left_s)
+        if outlook.pool.here is not None:
+            need[outlook.pool.here] -= margin[outlook.pool.here]
+        safe &= ~outlook.pool.spot | (outlook.over_rows(need) <= left_s)
     return _tiers(safe, outlook.low.seconds <= left_s)
 
 
@@ -199,7 +206,7 @@ def _chance(demand: Demand, outlook: Outlook, candidates: Bools) -> Floats:
     low, mid, high = outlook.low, outlook.mid, outlook.high
     p = np.ones(len(rows))
     if left_s is not None:
-        p *= _below(left_s, low.seconds[rows], mid.seconds[rows], high.seconds[rows]) * np.exp(-mid.losses[rows])
+        p *= _below(left_s, low.seconds[rows], mid.seconds[rows], high.seconds[rows]) * np.exp(-outlook.over_rows(mid.losses)[rows])
     if left is not None and outlook.known:
         p *= _below(float(left), low.cost[rows], mid.cost[rows], high.cost[rows])
     chance[rows] = p

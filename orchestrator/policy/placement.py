@@ -15,15 +15,17 @@ from orchestrator.model import Action, Alternative, Placement
 from orchestrator.policy import explain
 from orchestrator.policy.cost import Floats, Outlook
 from orchestrator.policy.demand import Demand
-from orchestrator.policy.eligible import NONE, Bar, Screened
+from orchestrator.policy.eligible import NONE, Bar, Screened, only
 from orchestrator.policy.objectives import Ranking, time_left_s
 
 TOLD_WHOLE = 64  # a market of so many offers is told offer by offer
-TOLD_BEST = 12
-TOLD_MISSES = 8
+TOLD_BEST = 10
+TOLD_MISSES = 5
+
+_Told = tuple[int, str, bool]  # row, reason, feasible
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Draft:
     """Everything known about one job at the moment of decision."""
 
@@ -48,17 +50,39 @@ class Draft:
         `held` says why no voluntary move may be made now; `threshold` is the price below which one would be, and
         `kept_up_to` the price of the chosen one up to which it is chosen.
         """
-        outlook, market, current = self.outlook, self.market, self.screened.current
-        cost = finish = None
-        if chosen is not None and outlook.known:
-            at = outlook.pool.at(chosen)
-            finish = market.at + round(float(outlook.mid.seconds[at]) * 1000)
-            if market.priced[chosen]:
-                cost = round(float(outlook.mid.cost[at]))
-        baseline = self._baseline()
-        instead = None if baseline is None else baseline.cost_nano_usd
-        if action == "move" and current is not None:
-            instead = round(float(outlook.mid.cost[outlook.pool.at(current)]))
+        ranking, market, current = self.ranking, self.market, self.screened.current
+        whole = len(market) <= TOLD_WHOLE
+        order = ranking.order.tolist()
+        best = order if whole or not order else _best(order, market)
+        misses = [row for row in _misses(ranking, None if whole else TOLD_MISSES) if row != chosen]
+        instead = self._instead()
+        misfits = [row for row in misses if ranking.bars[row] <= Bar.MEMORY]
+        unknown = [row for row in misfits if row not in self.screened.told]
+        misses = [row for row in misses if ranking.bars[row] > Bar.MEMORY]
+        needed = [row for row in (chosen, current, instead) if row is not None]
+        shown = self.outlook.over([*best, *misses, *unknown, *needed])
+
+        told: list[_Told] = [] if chosen is None else [(chosen, "", bool(ranking.bars[chosen] == NONE))]
+        told += self._passed_over(shown, best, chosen, held)
+        told += [(row, explain.why_barred(self.demand, market, shown, ranking, row), False) for row in misses]
+        why = [(row, explain.why_barred(self.demand, market, shown, ranking, row), False) for row in unknown]
+        self.screened.told.update(zip(unknown, _views(shown, self.screened, why), strict=True))
+        alternatives = (*_views(shown, self.screened, told), *(self.screened.told[row] for row in misfits))
+        baseline = None if instead is None else _views(shown, self.screened, [(instead, "", True)], fresh=True)[0]
+
+        cost = finish = losses = parts = None
+        saving = 0
+        if chosen is not None:
+            at = shown.pool.at(chosen)
+            losses = float(shown.mid.losses[shown.pool.cell[at]])
+            if shown.known:
+                finish = market.at + round(float(shown.mid.seconds[at]) * 1000)
+                if market.priced[chosen]:
+                    cost, parts = round(float(shown.mid.cost[at])), shown.parts(chosen)
+                    otherwise = None if baseline is None else baseline.cost_nano_usd
+                    if action == "move" and current is not None:
+                        otherwise = round(float(shown.mid.cost[shown.pool.at(current)]))
+                    saving = 0 if otherwise is None else otherwise - cost
         return Placement(
             job_id=self.demand.job.id,
             action=action,
@@ -66,64 +90,57 @@ class Draft:
             reason=reason,
             cost_nano_usd=cost,
             finish_at_ms=finish,
-            saving_nano_usd=0 if cost is None or instead is None else instead - cost,
-            alternatives=self._alternatives(chosen, held),
+            saving_nano_usd=saving,
+            alternatives=alternatives,
             baseline=baseline,
-            throughput=None if chosen is None else outlook.throughput(chosen),
+            throughput=None if chosen is None else shown.throughput(chosen),
             would_move_below_nano_usd_per_hour=threshold,
             kept_up_to_nano_usd_per_hour=kept_up_to,
-            parts=None if chosen is None or cost is None else outlook.parts(chosen),
-            expected_losses=None if chosen is None else float(outlook.mid.losses[outlook.pool.at(chosen)]),
+            parts=parts,
+            expected_losses=losses,
             hazard_source="" if chosen is None else market.hazard_provenance(chosen),
             considered=len(market),
-            rejected=explain.rejections(self.ranking),
+            rejected=explain.rejections(ranking),
         )
 
-    def _baseline(self) -> Alternative | None:
+    def _instead(self) -> int | None:
         """The cheapest on-demand offer that meets the constraints: what one would pay without us.
 
         The kinds of capacity that the job allows, back-off and budget don't count; the deadline does if it can be met.
         """
         outlook, meets = self.outlook, self.screened.instead
-        if not meets.any():
-            return None
         left_s = time_left_s(self.demand, self.market)
         if left_s is not None:
             in_time = meets & (outlook.afresh(outlook.high)[0] <= left_s)
             meets = in_time if in_time.any() else meets
         positions = np.flatnonzero(meets)
+        if not positions.size:
+            return None
         _, cost = outlook.afresh(outlook.mid)
-        best = int(outlook.pool.rows[positions[np.argmin(cost[positions])]])
-        return _views(outlook.over([best]), self.screened, [(best, "", True)], fresh=True)[0]
+        return int(outlook.pool.rows[positions[np.argmin(cost[positions])]])
 
-    def _alternatives(self, chosen: int | None, held: str) -> tuple[Alternative, ...]:
-        """The chosen one, then candidates in order, then the barred, nearest miss first."""
-        ranking = self.ranking
-        whole = len(self.market) <= TOLD_WHOLE
-        order = ranking.order.tolist()
-        told = order if whole or not order else _best(order, self.market)
-        barred = [row for row in _misses(ranking, None if whole else TOLD_MISSES) if row != chosen]
-        current = self.screened.current
-        needed = [row for row in (chosen, current) if row is not None]
-        outlook = self.outlook.over([*told, *barred, *needed])
-        rows = [] if chosen is None else [(chosen, "", bool(ranking.bars[chosen] == NONE))]
-        ahead = chosen in order
-        for row in told:
-            if row == chosen:
-                ahead = False
-            else:
-                rows.append((row, self._why_not(outlook, row, chosen, ahead, held), True))
-        for row in barred:
-            rows.append((row, explain.why_barred(self.demand, self.market, outlook, ranking, row), False))
-        return _views(outlook, self.screened, rows)
-
-    def _why_not(self, outlook: Outlook, row: int, chosen: int | None, ahead: bool, held: str) -> str:
+    def _passed_over(self, shown: Outlook, best: list[int], chosen: int | None, held: str) -> list[_Told]:
+        """Why the candidates were not taken, in order."""
         if chosen is None:
-            return "the job is not to be placed now"
-        current = self.screened.current
-        if ahead and current is not None and self.ranking.mode == "safe":
-            return explain.why_not_moved(self.demand, outlook, row, current, held)
-        return explain.why_not(self.demand, outlook, self.ranking, row, chosen)
+            return [(row, "the job is not to be placed now", True) for row in best]
+        current, mode, objective = self.screened.current, self.ranking.mode, self.demand.job.spec.objective
+        gated = current is not None and mode == "safe" and chosen in best
+        seconds, cost = _listed(shown.mid.seconds), _listed(shown.mid.cost)
+
+        def figures(row: int) -> explain.Figures:
+            at = shown.pool.at(row)
+            return explain.Figures(seconds[at], cost[at], self.ranking.odds(row) if mode == "likely" else 0.0)
+
+        told: list[_Told] = []
+        it = figures(chosen) if mode in ("safe", "late", "likely") else None
+        for row in best:
+            if row == chosen:
+                gated = False
+            elif gated and current is not None:
+                told.append((row, explain.why_not_moved(self.demand, shown, row, current, held), True))
+            elif it is not None:
+                told.append((row, explain.why_not(objective, mode, figures(row), it, known=shown.known), True))
+        return told
 
 
 def _best(order: list[int], market: Market) -> list[int]:
@@ -143,8 +160,8 @@ def _misses(ranking: Ranking, limit: int | None) -> list[int]:
         return barred[np.argsort(-bars[barred], kind="stable")].tolist()
     rows: list[int] = []
     for bar in sorted(Bar, reverse=True):
-        if len(rows) < limit:
-            rows += np.flatnonzero(bars == bar)[: limit - len(rows)].tolist()
+        if len(rows) < limit and ranking.counts[bar]:
+            rows += np.flatnonzero(only(bars, bar))[: limit - len(rows)].tolist()
     return rows
 
 
@@ -158,9 +175,9 @@ def _views(
     low, mid, high = (_listed(cost) for _, cost in figures)
     duration = _listed(figures[1][0])
     bars = screened.bars[pool.rows]
-    fits = ((bars == NONE) | (bars > Bar.MEMORY)).tolist()
-    price, age = market.price[pool.rows].tolist(), market.ages_s(pool.rows).tolist()
-    rate, per_step = _listed(outlook.rate), _listed(outlook.per_step)
+    fits = ((bars == NONE) | (bars > np.int8(Bar.MEMORY))).tolist()
+    price, age = market.price[pool.rows].tolist(), market.price_age_s(pool.rows).tolist()
+    rate, per_step = _listed(outlook.over_rows(outlook.rate)), _listed(outlook.per_step)
     views = []
     for row, reason, feasible in rows:
         at = pool.at(row)

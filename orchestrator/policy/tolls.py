@@ -37,7 +37,7 @@ class Tolls:
 
     To get there: `begin_s` without training, `billed_s` at the price of the new machine, `fixed` = `egress` + `double`
     (the old machine, billed meanwhile). Once there: `upkeep_s` per second (`storage_s` of it for storage) and
-    `per_loss` for each machine that is lost.
+    `per_loss` for each machine that is lost. A machine is billed for `minimum_s` at least.
     """
 
     begin_s: Floats
@@ -47,9 +47,7 @@ class Tolls:
     storage_s: Floats
     upkeep_s: Floats
     per_loss: Floats
-    site_minimum_s: Floats
-    any_dues: bool
-    minimum_s: float
+    minimum_s: Floats
 
     @property
     def fixed(self) -> Floats:
@@ -68,8 +66,8 @@ def tolls(demand: Demand, market: Market, running: Running | None, current: int 
     egress, transfer_s = none, none
     if place is not None and size:
         egress = np.floor(rates(place) * size / GB)
-        here = np.array([(site.provider, site.region) == place for site in listing.sites])
-        transfer_s = np.where(here, 0.0, size / LINK_BYTES_PER_S)
+        elsewhere = np.array([each != place for each in listing.places])[listing.site_place]
+        transfer_s = elsewhere * (size / LINK_BYTES_PER_S)
     data = none
     for item in spec.data:
         lies_at = place_of(item.source)
@@ -101,9 +99,7 @@ def tolls(demand: Demand, market: Market, running: Running | None, current: int 
         storage_s=storage_s,
         upkeep_s=upkeep_s,
         per_loss=per_loss,
-        site_minimum_s=minimum,
-        any_dues=bool(upkeep_s.any() or per_loss.any()),
-        minimum_s=float(minimum.max(initial=0.0)),
+        minimum_s=minimum,
     )
 
 
@@ -119,5 +115,5 @@ def _storage_s(simulated: bool, provider: str) -> float:
 
 
 def _by_provider(market: Market, rate: Callable[[bool, str], float]) -> Floats:
-    simulated = market.listing.simulated_providers
-    return np.array([rate(site.provider in simulated, site.provider) for site in market.listing.sites])
+    simulated, providers = market.listing.simulated_providers, market.listing.providers
+    return np.array([rate(name in simulated, name) for name in providers])[market.listing.site_provider]
