@@ -35,6 +35,7 @@ from orchestrator.services import (
     submit,
     wait,
 )
+from orchestrator.services.catalog_views import CatalogVerdict, CatalogView
 from orchestrator.services.control_plane import control_plane
 from orchestrator.services.jobfile import load_job
 from orchestrator.services.store_views import StoreBackup, StoreDiagnosis, StoreRestored
@@ -54,6 +55,7 @@ from orchestrator.services.views import (
     SettingList,
     StatusView,
 )
+from providers.clock import SystemClock
 
 Progress = Callable[[str], None]
 
@@ -221,6 +223,18 @@ class Client:
         from orchestrator.services.doctor import examine
 
         return examine(self.config)
+
+    def catalog(self, path: str | Path | None = None) -> CatalogView:
+        """What the offline catalogue holds and how old it is, with the rows of a file of your own. Raises SpecError."""
+        from orchestrator.services import catalog
+
+        return catalog.show(SystemClock().now_ms(), None if path is None else Path(path))
+
+    def verify_catalog(self, path: str | Path | None = None) -> CatalogVerdict:
+        """Look for what is wrong with the offline catalogue, or with a file of your own. Raises NotFoundError."""
+        from orchestrator.services import catalog
+
+        return catalog.verify(SystemClock().now_ms(), None if path is None else Path(path))
 
     def check_store(self) -> StoreDiagnosis:
         """Look for what is wrong with the store. Changes nothing."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from orchestrator.cli.render import jobs, plans, reports, store, system
+from orchestrator.cli.render import catalog, jobs, plans, reports, store, system
 from orchestrator.cli.render.text import Paint
-from orchestrator.services import store_views, views
+from orchestrator.services import catalog_views, store_views, views
 
 RENDERERS = {
+    catalog_views.CatalogVerdict: catalog.verdict,
+    catalog_views.CatalogView: catalog.catalog,
     store_views.StoreBackup: store.backup,
     store_views.StoreDiagnosis: system.diagnosis,
     store_views.StoreRestored: store.restored,

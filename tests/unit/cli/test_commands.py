@@ -40,6 +40,8 @@ READING: dict[str, tuple[str, ...]] = {
     "cancel": ("cancel", "conv", "--yes"),
     "doctor": ("doctor",),
     "config-show": ("config", "show"),
+    "catalog-show": ("catalog", "show"),
+    "catalog-verify": ("catalog", "verify"),
     "store-check": ("store", "check"),
     "store-backup": ("store", "backup", "copy.db"),
     "store-restore": ("store", "restore", "state/saved.db", "--yes"),
@@ -255,9 +257,9 @@ def _program_that_raises(error: BaseException) -> Result:
 def test_every_command_has_help_an_example_and_a_panel() -> None:
     root: Any = get_command(app)
     leaves = {name: each for name, each in root.commands.items() if not hasattr(each, "commands")}
-    for group in ("daemon", "config", "store"):
+    for group in ("daemon", "config", "catalog", "store"):
         leaves |= root.commands[group].commands
-    assert len(leaves) == 25
+    assert len(leaves) == 27
     for name, command in leaves.items():
         assert command.help, name
         assert command.epilog.startswith("Example: tradewind "), name
