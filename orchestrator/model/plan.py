@@ -10,7 +10,7 @@ Action = Literal["place", "stay", "move", "wait", "none"]
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A number with its interval (10th to 90th percentile) and where it comes from."""
+    """A number with its 90 % interval (5th to 95th percentile) and where it comes from."""
 
     value: float
     low: float

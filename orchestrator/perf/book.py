@@ -19,7 +19,7 @@ from providers.offer import Offer
 
 Kind = tuple[str | None, int]  # GPU and how many; (None, 0) is any machine without one
 
-_Z90 = 1.2816
+_Z95 = 1.6449  # standard normal quantile of 95 %
 _CPU_FLOPS = 1e11
 # Without any measurement only the ratios between kinds mean something; the interval says so.
 _PRIOR_STEPS_PER_FLOP = 1e-13
@@ -55,7 +55,7 @@ class _Measured:
 
     rate: float
     steps: int
-    spread: float  # half width of the 10 %..90 % interval, relative
+    spread: float  # half width of the 5 %..95 % interval, relative
 
 
 class PerfBook:
@@ -75,13 +75,13 @@ class PerfBook:
         return cls({job: {kind: _aggregate(group) for kind, group in kinds.items()} for job, kinds in groups.items()})
 
     def estimate(self, job: Job, offer: Offer) -> Estimate:
-        """Steps per market second of `job` on one machine of `offer`, with its 10th to 90th percentile."""
-        return self.estimate_kind(job.id, offer.gpu, offer.gpu_count)
+        """Steps per market second of `job` on one machine of `offer`, with its 5th to 95th percentile."""
+        return self.estimate_kind(job, offer.gpu, offer.gpu_count)
 
-    def estimate_kind(self, job_id: str, gpu: str | None, gpu_count: int) -> Estimate:
+    def estimate_kind(self, job: Job, gpu: str | None, gpu_count: int) -> Estimate:
         """The same for a kind of hardware."""
         kind = _kind(gpu, gpu_count)
-        known = self._measured.get(job_id, {})
+        known = self._measured.get(job.id, {})
         if kind in known:
             here = known[kind]
             provenance = f"measured on {_name(kind)} over {here.steps} steps"
@@ -102,7 +102,7 @@ def _aggregate(group: list[Observation]) -> _Measured:
     rate = steps / math.fsum(seen.steps / seen.steps_per_s for seen in group)
     variance = math.fsum(seen.steps * (seen.steps_per_s / rate - 1) ** 2 for seen in group) / steps
     # A few steps of a first run include warm-up, so they count for little: 3 % at best, 50 % for a single step.
-    spread = min(max(0.03 + 0.47 / math.sqrt(steps), _Z90 * math.sqrt(variance)), 1.0)
+    spread = min(max(0.03 + 0.47 / math.sqrt(steps), _Z95 * math.sqrt(variance)), 1.0)
     return _Measured(rate, steps, spread)
 
 

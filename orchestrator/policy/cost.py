@@ -124,7 +124,7 @@ def forecast(demand: Demand, market: Market, perf: PerfBook, running: Running | 
 def _throughputs(demand: Demand, market: Market, perf: PerfBook) -> tuple[tuple[Estimate, ...], NDArray[np.int64]]:
     """One estimate per kind of hardware, and the kind of each row."""
     _, first, kind_of = np.unique(market.gpu_kind * 4096 + market.gpu_count, return_index=True, return_inverse=True)
-    kinds = tuple(perf.estimate_kind(demand.job.id, market.gpu(int(row)), int(market.gpu_count[row])) for row in first)
+    kinds = tuple(perf.estimate_kind(demand.job, market.gpu(int(row)), int(market.gpu_count[row])) for row in first)
     return kinds, kind_of
 
 
