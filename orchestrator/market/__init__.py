@@ -3,7 +3,7 @@
 Must not know: jobs, throughput, policies, stores.
 """
 
-from orchestrator.market.availability import AvailabilityKind, AvailabilityPoint, HazardPrior, prior_of_bucket
+from orchestrator.market.availability import AvailabilityKind, AvailabilityPoint, HazardPrior
 from orchestrator.market.listing import Kind, Listing, Shape, Site
 from orchestrator.market.snapshot import Market
 from orchestrator.market.transfer import Place, Tariff, egress_nano_usd
@@ -20,5 +20,4 @@ __all__ = [
     "Site",
     "Tariff",
     "egress_nano_usd",
-    "prior_of_bucket",
 ]

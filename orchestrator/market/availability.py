@@ -6,7 +6,6 @@ Must not know: jobs, prices.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -27,11 +26,6 @@ MAX_BACKOFF_MS = 4 * MS_PER_HOUR
 PRIOR_LOSSES = 1.0  # what a prior weighs: one loss in as many hours as it takes on average; it fades as real hours come
 PRIOR_HOURS = 8.0  # one loss in 8 h: seen in one good zone over 45.6 days of AWS V100 in 2023 (11.6 losses in 96 h)
 
-# That type was interrupted "more than 20 %" of the time in every region by the AWS Spot Advisor (2025-06-28), so the
-# bucket of 20 % and more stands for PRIOR_HOURS; the others are scaled by the rate that their middle means.
-_TOP_BUCKET = 0.25
-
-
 @dataclass(frozen=True, slots=True, order=True)
 class HazardPrior:
     """One loss in `hours` of a spot machine, before anything was seen; `source` says who says so (empty: we assume)."""
@@ -44,19 +38,6 @@ class HazardPrior:
 
 
 ASSUMED = HazardPrior(PRIOR_HOURS)
-
-
-def prior_of_bucket(low: float, high: float | None, source: str) -> HazardPrior:
-    """A prior from a public bucket of interruption frequencies, as shares of machines (5 to 10 %: 0.05, 0.10).
-
-    `high` is None for the open bucket at the top. Clouds publish no hours, so the scale is ours (see `_TOP_BUCKET`).
-    Raises ValueError for shares outside [0, 1) or out of order.
-    """
-    middle = _TOP_BUCKET if high is None else (low + high) / 2
-    if not 0 <= low < 1 or not 0 < middle < 1 or (high is not None and not low < high <= 1):
-        raise ValueError(f"no interruption bucket: {low} to {high}")
-    hours = PRIOR_HOURS * math.log1p(-_TOP_BUCKET) / math.log1p(-middle)
-    return HazardPrior(hours, source)
 
 
 @dataclass(frozen=True, slots=True)

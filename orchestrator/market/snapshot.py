@@ -281,8 +281,13 @@ class Market:
     def _rates(self, place: Place, *, outward: bool) -> Floats:
         key = (place, outward)
         if key not in self.known_rates:
-            pairs = ((place, each) if outward else (each, place) for each in self.listing.places)
-            column = np.array([self.tariff.rate(*pair) for pair in pairs], np.float64)
+            rates = [
+                0
+                if not place[1] and place[0] == each[0]  # its region is not known: the nearest
+                else self.tariff.rate(*((place, each) if outward else (each, place)))
+                for each in self.listing.places
+            ]
+            column = np.array(rates, np.float64)
             self.known_rates[key] = column[self.listing.site_place]
         return self.known_rates[key]
 

@@ -25,7 +25,7 @@ class Tariff(Protocol):
     """Transfer prices."""
 
     def rate(self, source: Place, target: Place) -> int:
-        """nano-USD for 10^9 bytes from one place to another; an empty region is the nearest."""
+        """nano-USD for 10^9 bytes from one place to another."""
         ...
 
 
@@ -37,7 +37,7 @@ class TypicalTariff:
         provider, region = source
         if provider != target[0]:
             return _ACROSS.get(provider, _ACROSS_OTHER)
-        if region == target[1] or not region or not target[1]:
+        if region == target[1]:
             return 0
         return _WITHIN.get(provider, _WITHIN_OTHER)
 

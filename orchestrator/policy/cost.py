@@ -320,4 +320,4 @@ def _tolls(demand: Demand, pool: Pool, running: Running | None) -> Tolls:
 def estimated(demand: Demand, pool: Pool, perf: PerfBook, known: Mapping[int, Estimate]) -> Mapping[int, Estimate]:
     """Throughput on each kind of hardware in a pool; `known` ones are not asked for again."""
     kinds = pool.market.listing.kinds
-    return {code: known.get(code) or perf.estimate_kind(demand.job.id, *kinds[code]) for code in pool.kinds}
+    return {code: known.get(code) or perf.estimate_kind(demand.job, *kinds[code]) for code in pool.kinds}
