@@ -53,6 +53,16 @@ class CostParts:
 
 
 @dataclass(frozen=True, slots=True)
+class Pick:
+    """What an objective would take, and what that is expected to cost and take; `offer_id` None: nothing fits it."""
+
+    objective: str
+    offer_id: str | None
+    cost_nano_usd: int | None
+    duration_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Rejection:
     """How many offers one constraint rules out."""
 

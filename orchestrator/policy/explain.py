@@ -47,6 +47,11 @@ def span(seconds: float) -> str:
     return f"{seconds / 86_400:.0f} days"
 
 
+def topic(bar: Bar) -> str:
+    """What a constraint is about, in few words."""
+    return _TOPIC[bar]
+
+
 def why_barred(demand: Demand, market: Market, outlook: Outlook, ranking: Ranking, row: int) -> str:
     """The one binding reason why a row may not be used."""
     wants, gpu = demand.job.spec.resources, market.gpu(row)
@@ -59,9 +64,11 @@ def why_barred(demand: Demand, market: Market, outlook: Outlook, ranking: Rankin
         case Bar.GPU_MEMORY:
             return _why_memory(gpu, wants.gpu_memory_bytes)
         case Bar.CPU:
-            return f"has {market.offer(row).vcpu} CPUs, resources.cpu asks for {wants.cpu}"
+            cpus = market.offer(row).vcpu
+            return f"has {cpus} CPUs, resources.cpu asks for {wants.cpu}" if cpus else "its CPUs are not known"
         case Bar.MEMORY:
-            return f"has {market.offer(row).memory_bytes / 1e9:.0f} GB of memory, less than resources.memory"
+            memory = market.offer(row).memory_bytes
+            return f"has {memory / 1e9:.0f} GB of memory, less than resources.memory" if memory else "its memory is unknown"
         case Bar.CLOUD:
             return f"cloud {market.place(row)[0]} is excluded by where.clouds"
         case Bar.REGION:
@@ -219,8 +226,8 @@ def _why_memory(gpu: str | None, wants: tuple[int, int | None] | None) -> str:
     least, most = wants
     has = GPUS[gpu].memory_bytes
     if has < least:
-        return f"{gpu} has {has / 1e9:g} GB, {(least - has) / 1e9:g} GB less than resources.gpu_memory"
-    return f"{gpu} has {has / 1e9:g} GB, {(has - (most or 0)) / 1e9:g} GB more than resources.gpu_memory"
+        return f"{gpu} has {has / 1e9:.3g} GB, {(least - has) / 1e9:.3g} GB less than resources.gpu_memory"
+    return f"{gpu} has {has / 1e9:.3g} GB, {(has - (most or 0)) / 1e9:.3g} GB more than resources.gpu_memory"
 
 
 def _gap(objective: Objective, outlook: Outlook, row: int, other: int) -> float:
