@@ -62,7 +62,9 @@ def oracle(path: Path) -> dict[str, dict[str, float]]:
     return dict(rates)
 
 
-def winners(rates: Mapping[str, Mapping[str, float]], prices: Mapping[str, str], objective: Objective) -> dict[str, str]:
+def winners(
+    rates: Mapping[str, Mapping[str, float]], prices: Mapping[str, str], objective: Objective
+) -> dict[str, str]:
     """The GPU that `decide` takes for each job kind."""
     offers = {gpu: Offer("cloud", "r", "z", gpu, gpu, 1, 8, 60 * GB, CapacityType.ON_DEMAND) for gpu in prices}
     points = [PricePoint(offers[gpu].id, usd(price), AT_MS, AT_MS, "2020") for gpu, price in prices.items()]
@@ -108,7 +110,8 @@ def main() -> int:
         Claim("job kinds counted", sum(found["AWS spot", "cost"].values()), "job kinds", 26, least=True),
     ]
     notes = [
-        f"{prices}, {name}: " + ", ".join(f"{gpu} {count}" for gpu, count in of.items())
+        f"{prices}, {name}: "
+        + ", ".join(f"{gpu} {count}" for gpu, count in of.items())
         + ("" if (prices, name) not in PUBLISHED else "  (as published)" if (prices, name) not in wrong else "  WRONG")
         for (prices, name), of in found.items()
     ]

@@ -5,10 +5,10 @@
 The market is seeded and shaped like the catalogues of three clouds: regions, zones, instance types, spot and on-demand,
 prices that differ by region and zone. Before each timed call one price changes, and the job is one not seen before: it
 has data in a bucket and a checkpoint in some region, so that throughput, hazard and egress all count. A timed call is
-`Market.learn` of the new price and `decide`. CPU time of this process; 200 calls (--quick: 60).
+`Market.learn` of the new price and `decide`. CPU time of this process, one thread; 200 calls (--quick: 60).
 
---peers also asks gpuhunt and SkyPilot for the same offers; they are installed into a venv of their own, for which a
-package index must be reachable.
+--peers also asks gpuhunt and SkyPilot for the same offers in this run; they are installed into a throw-away venv, for
+which a package index must be reachable (SkyPilot is some 100 packages: minutes).
 """
 
 from __future__ import annotations
@@ -17,11 +17,15 @@ import argparse
 import random
 import statistics
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+import benchmarks._one_thread  # noqa: F401  isort: skip
 import numpy as np
+from rich.console import Console
+from rich.table import Table
 
 from benchmarks._claims import Claim, show
+from benchmarks._peers import Answer, Peer, ask
 from orchestrator.market import Market
 from orchestrator.model import (
     CHEAPEST,
@@ -35,7 +39,7 @@ from orchestrator.model import (
     TrainSpec,
 )
 from orchestrator.perf import Observation, PerfBook
-from orchestrator.policy import Demand, decide
+from orchestrator.policy import Demand, Rails, cheapest, decide
 from providers.hardware import GB
 from providers.offer import CapacityType, Offer
 from providers.price import PricePoint
@@ -68,10 +72,11 @@ REQUESTS = (  # the ten kinds of request of the earlier measurement
 
 @dataclass(frozen=True)
 class World:
-    """A market, and what its offers and prices were made of."""
+    """A market, and what it was made of."""
 
     market: Market
     offers: list[Offer]
+    prices: list[int]  # nano-USD per hour, as the offers
     book: PerfBook
 
 
@@ -82,7 +87,8 @@ def world(size: int, seed: int) -> World:
     points: list[PricePoint] = []
     for provider, share in SHARES.items():
         quota = round(size * share)
-        sites = [(f"{provider}-r{r:02}", f"{provider}-r{r:02}-{'abc'[z]}") for r in range(REGIONS[provider]) for z in range(ZONES[provider])]
+        regions = [f"{provider}-r{number:02}" for number in range(REGIONS[provider])]
+        sites = [(region, f"{region}-{zone}") for region in regions for zone in "abc"[: ZONES[provider]]]
         shapes = [(gpu, count) for gpu, (_, counts) in GPUS.items() for count in counts]
         dear = {region: draw.uniform(1.0, 1.5) for region, _ in sites}
         made = 0
@@ -112,7 +118,8 @@ def world(size: int, seed: int) -> World:
         Observation(f"job_kind{number}", gpu, count, 2.0 + number, 5000, AT_MS - 10**6)
         for number, (gpu, count) in enumerate(REQUESTS)
     ]
-    return World(market, offers, PerfBook.as_of(AT_MS, rates))
+    prices = [point.nano_usd_per_hour for point in points]
+    return World(market, offers, prices, PerfBook.as_of(AT_MS, rates))
 
 
 def demand(number: int, resources: Resources, *, steps: int, objective: Objective = CHEAPEST, kind: int = 0) -> Demand:
@@ -146,8 +153,8 @@ def timed_calls(setting: World, calls: int, *, any_gpu: bool) -> list[float]:
     for call in range(calls):
         wanted = demand(call, ANY_GPU if any_gpu else requested(call), steps=50_000 + call, kind=call)
         at_ms = market.at + 1000
-        price = int(market.price[market.row(ids[draw.randrange(len(ids))]) or 0] * draw.uniform(0.8, 1.2))
-        point = PricePoint(ids[draw.randrange(len(ids))], price, at_ms, at_ms, "seeded")
+        row = draw.randrange(len(ids))
+        point = PricePoint(ids[row], int(market.price[row] * draw.uniform(0.8, 1.2)), at_ms, at_ms, "seeded")
         begun = time.process_time()
         market = market.learn(at_ms, prices=[point])
         plan = decide([wanted], market, setting.book, {})
@@ -169,3 +176,107 @@ def timed_jobs(setting: World, jobs: int, *, alike: bool) -> float:
     spent = time.process_time() - begun
     assert len(plan.placements) == jobs
     return spent
+
+
+def brute_force(setting: World, number: int, spot: bool, count: int) -> list[str]:
+    """Ids of the cheapest offers of a request, by looking at each."""
+    wants = REQUESTS[number]
+    fitting = [
+        (price, offer.id)
+        for offer, price in zip(setting.offers, setting.prices, strict=True)
+        if (offer.gpu, offer.gpu_count) == wants and offer.spot is spot
+    ]
+    return [offer_id for _, offer_id in sorted(fitting)[:count]]
+
+
+def by_price(setting: World, count: int) -> tuple[int, list[float], dict[tuple[int, bool], str]]:
+    """(queries whose `count` cheapest differ from brute force, CPU seconds of each, the cheapest of each)."""
+    wrong, spent, first = 0, [], {}
+    for number in range(len(REQUESTS)):
+        for spot in (True, False):
+            capacity = (CapacityType.SPOT if spot else CapacityType.ON_DEMAND,)
+            train = TrainSpec("train:main", None, {}, "/", {}, (), 1, None)
+            spec = JobSpec("q", train, resources=requested(number), capacity=capacity)
+            begun = time.process_time()
+            found = cheapest(spec, setting.market, count, rails=Rails())
+            spent.append(time.process_time() - begun)
+            wrong += found != brute_force(setting, number, spot, count)
+            first[number, spot] = found[0]
+    return wrong, spent, first
+
+
+def p95(seconds: list[float]) -> float:
+    return sorted(seconds)[min(int(len(seconds) * 0.95), len(seconds) - 1)]
+
+
+def peers_table(answers: list[Answer], ours: dict[tuple[int, bool], str], setting: World) -> Table:
+    """What the others took and answered, query by query, beside us."""
+    price = {offer.id: nano for offer, nano in zip(setting.offers, setting.prices, strict=True)}
+    table = Table("", "queries", "CPU median", "CPU p95", "same cheapest price", title="The same offers, other tools")
+    for answer in answers:
+        if answer.skipped:
+            table.add_row(answer.name, "-", "-", "-", f"skipped: {answer.skipped}")
+            continue
+        same = sum(
+            abs(usd * 1e9 - price[ours[number, spot]]) <= 1e3 for (number, spot), usd in answer.cheapest_usd.items()
+        )
+        cells = (f"{statistics.median(answer.seconds):.4f} s", f"{p95(answer.seconds):.4f} s")
+        table.add_row(answer.name, str(len(answer.seconds)), *cells, f"{same} of {len(answer.cheapest_usd)}")
+    return table
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="60 calls instead of 200")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--peers", action="store_true", help="install and ask gpuhunt and SkyPilot too")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    setting = world(OFFERS, options.seed)
+    calls = 60 if options.quick else 200
+    timed_calls(setting, 3, any_gpu=False)  # imports and caches of the process
+    one = timed_calls(setting, calls, any_gpu=False)
+    every = timed_calls(setting, calls // 4, any_gpu=True)
+    alike = timed_jobs(setting, 1000, alike=True)
+    unlike = timed_jobs(setting, 1000, alike=False)
+    wrong, plain, first = by_price(setting, 20)
+    ms = 1000.0
+    claims = [
+        Claim(
+            f"one new job, one price changed, {len(setting.offers):,} offers: median",
+            statistics.median(one) * ms,
+            "ms",
+            10,
+        ),
+        Claim("one new job: 95th percentile", p95(one) * ms, "ms", 10),
+        Claim("1,000 jobs of 10 kinds in one decision", alike, "s", 1),
+        Claim("1,000 jobs of 10 kinds, each of another length", unlike, "s"),
+        Claim("a job that takes any GPU (all offers are candidates): median", statistics.median(every) * ms, "ms"),
+        Claim("by price alone, the 20 cheapest: median", statistics.median(plain) * ms, "ms"),
+        Claim("by price alone, queries of 20 that differ from brute force", wrong, "queries", 0),
+    ]
+    if options.peers:
+        rows = [
+            (
+                o.provider,
+                o.region,
+                o.zone,
+                o.instance_type,
+                o.gpu or "",
+                o.gpu_count,
+                o.vcpu,
+                o.memory_bytes / GB,
+                o.spot,
+                p / 1e9,
+            )
+            for o, p in zip(setting.offers, setting.prices, strict=True)
+        ]
+        answers = [ask(peer, rows, REQUESTS) for peer in Peer]
+        if not options.json:
+            Console().print(peers_table(answers, first, setting))
+    notes = [f"{calls} calls; p95 over median {p95(one) / statistics.median(one):.2f}; process CPU time, one thread"]
+    return show("Ranking", claims, as_json=options.json, notes=notes)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -97,9 +97,7 @@ class Client:
 
         return load_job(path, now_ms=self._opened.clock.now_ms(), submitting=True)
 
-    def plan(
-        self, *work: JobSpec | str | Path, all_jobs: bool = False, anywhere: bool | None = False
-    ) -> PlanView:
+    def plan(self, *work: JobSpec | str | Path, all_jobs: bool = False, anywhere: bool | None = False) -> PlanView:
         """What would be done now with these jobs (specs or job files), or with all submitted ones. Changes nothing.
 
         With `anywhere` the plan is about the offers of the catalogue, of clouds that are not enabled: it can't be

@@ -55,7 +55,8 @@ def offers(
         typer.Option("--for", metavar="FILE", help="Rank by what a step of this job costs.", show_default=False),
     ] = None,
     limit: Annotated[
-        int | None, typer.Option(min=1, help=f"Show so many of each kind.  [default: {SHOWN} in a table]", show_default=False)
+        int | None,
+        typer.Option(min=1, help=f"Show so many of each kind.  [default: {SHOWN} in a table]", show_default=False),
     ] = None,
     output: OutputOption = Format.TABLE,
 ) -> None:

@@ -3,7 +3,7 @@
 Must not know: stores, engines, Ray, clouds; how a plan is applied.
 """
 
-from orchestrator.policy.compare import Comparison, Prospect, compare, prospects
+from orchestrator.policy.compare import Comparison, Prospect, cheapest, compare, prospects
 from orchestrator.policy.decide import decide
 from orchestrator.policy.demand import Demand, Rails, Running
 
@@ -13,6 +13,7 @@ __all__ = [
     "Prospect",
     "Rails",
     "Running",
+    "cheapest",
     "compare",
     "decide",
     "prospects",

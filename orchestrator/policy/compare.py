@@ -15,7 +15,7 @@ from orchestrator.model import CHEAPEST, FASTEST, JobSpec, Objective, Pick
 from orchestrator.perf import PerfBook
 from orchestrator.policy.cost import Outlook, forecast
 from orchestrator.policy.demand import Demand, Rails
-from orchestrator.policy.eligible import Screen, Screened
+from orchestrator.policy.eligible import NONE, Screen, Screened
 from orchestrator.policy.explain import span, topic
 from orchestrator.policy.objectives import rank
 from providers.money import format_usd
@@ -44,6 +44,17 @@ class Comparison:
 
     front: tuple[Pick, ...]
     picks: tuple[Pick, ...]
+
+
+def cheapest(spec: JobSpec, market: Market, count: int, *, rails: Rails) -> list[str]:
+    """Ids of the offers with the lowest price per hour among those that a job may use, whatever a step costs there;
+    equal ones by id."""
+    rows = np.flatnonzero(Screen(market, rails)(spec, None).bars == NONE)
+    price = market.price[rows]
+    if len(rows) > count:
+        near = price <= np.partition(price, count - 1)[count - 1]
+        rows, price = rows[near], price[near]
+    return [market.ids[row] for row in rows[np.argsort(price, kind="stable")][:count].tolist()]
 
 
 def prospects(

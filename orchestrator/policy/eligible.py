@@ -184,4 +184,3 @@ def _capacity_bars(listing: Listing, allowed: tuple[CapacityType, ...]) -> Bars 
 
 
 _CAPACITY = (CapacityType.ON_DEMAND, CapacityType.SPOT)  # by the value of `spot`
-

@@ -68,7 +68,11 @@ def why_barred(demand: Demand, market: Market, outlook: Outlook, ranking: Rankin
             return f"has {cpus} CPUs, resources.cpu asks for {wants.cpu}" if cpus else "its CPUs are not known"
         case Bar.MEMORY:
             memory = market.offer(row).memory_bytes
-            return f"has {memory / 1e9:.0f} GB of memory, less than resources.memory" if memory else "its memory is unknown"
+            return (
+                f"has {memory / 1e9:.0f} GB of memory, less than resources.memory"
+                if memory
+                else "its memory is unknown"
+            )
         case Bar.CLOUD:
             return f"cloud {market.place(row)[0]} is excluded by where.clouds"
         case Bar.REGION:

@@ -98,7 +98,9 @@ def rank(demand: Demand, outlook: Outlook, screened: Screened) -> Ranking:
     return Ranking(mode, pool.rows[order], bars, pool, tiers, counts, chance)
 
 
-def _head(candidates: NDArray[np.int64], keys: tuple[Floats, ...], pool: Pool, current: int | None) -> NDArray[np.int64]:
+def _head(
+    candidates: NDArray[np.int64], keys: tuple[Floats, ...], pool: Pool, current: int | None
+) -> NDArray[np.int64]:
     """The first of the candidates (positions in the pool), in order."""
     main = keys[0][candidates]
     ahead = candidates
@@ -206,7 +208,9 @@ def _chance(demand: Demand, outlook: Outlook, candidates: Bools) -> Floats:
     low, mid, high = outlook.low, outlook.mid, outlook.high
     p = np.ones(len(rows))
     if left_s is not None:
-        p *= _below(left_s, low.seconds[rows], mid.seconds[rows], high.seconds[rows]) * np.exp(-outlook.over_rows(mid.losses)[rows])
+        p *= _below(left_s, low.seconds[rows], mid.seconds[rows], high.seconds[rows]) * np.exp(
+            -outlook.over_rows(mid.losses)[rows]
+        )
     if left is not None and outlook.known:
         p *= _below(float(left), low.cost[rows], mid.cost[rows], high.cost[rows])
     chance[rows] = p

@@ -141,7 +141,9 @@ def _remedy(name: str, left: Sequence[OfferRow], query: OfferQuery) -> str:
     if option in ("--cloud", "--region"):
         wanted = (query.clouds if option == "--cloud" else query.regions)[0]
         near = did_you_mean(wanted, {values[option](row) for row in left})
-    order = {str(row.vcpu): row.vcpu for row in left} | {f"{row.memory_bytes / GB:.0f}": row.memory_bytes for row in left}
+    order = {str(row.vcpu): row.vcpu for row in left} | {
+        f"{row.memory_bytes / GB:.0f}": row.memory_bytes for row in left
+    }
     found = sorted({values[option](row) for row in left}, key=lambda value: (order.get(value, 0), value))
     return near or f"there is {_some(found)}"
 

@@ -81,9 +81,7 @@ def _order(row: OfferRow) -> tuple[bool, bool, float, str]:
 def _head(rows: Sequence[OfferRow], limit: int) -> list[OfferRow]:
     """The first of the simulated offers and the first of the real ones."""
     return [
-        row
-        for simulated in (True, False)
-        for row in [each for each in rows if each.simulated is simulated][:limit]
+        row for simulated in (True, False) for row in [each for each in rows if each.simulated is simulated][:limit]
     ]
 
 

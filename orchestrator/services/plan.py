@@ -104,7 +104,9 @@ def planned(world: World, new: Sequence[Job], *, only: Sequence[str] | None, com
     demands = {demand.job.id: demand for demand in seen.demands}
     fresh = {job.id for job in new}
     decisions = tuple(
-        _compared(each, demands[each.job_id], seen.market, seen.perf, rails(world.config)) if each.job_id in fresh else each
+        _compared(each, demands[each.job_id], seen.market, seen.perf, rails(world.config))
+        if each.job_id in fresh
+        else each
         for each in view.decisions
     )
     return replace(view, decisions=decisions)

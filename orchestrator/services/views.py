@@ -14,6 +14,7 @@ from typing import ClassVar, Literal
 from orchestrator.ledger import Duty
 from orchestrator.model import CostParts, Entry, Event, Job, JobState, Migration, Pick, Plan, Rejection, Run
 
+
 @dataclass(frozen=True, slots=True)
 class JobView:
     """One job, as it stands. `offer_id` and `nano_usd_per_hour` are of the run that lives now."""

@@ -25,7 +25,9 @@ def plan(view: PlanView, paint: Paint) -> str:
     age = "prices never asked" if view.price_age_s is None else f"prices {span(view.price_age_s)} old"
     head = f"Plan {view.id}   market as of {instant(view.at_ms)} ({age})"
     if view.anywhere:
-        head = f"Plan over the catalogue's list prices (up to {span(view.price_age_s)} old), not over what is enabled here"
+        head = (
+            f"Plan over the catalogue's list prices (up to {span(view.price_age_s)} old), not over what is enabled here"
+        )
     if not view.decisions:
         return blocks(head, "no jobs to plan")
     parts = [text for decided in view.decisions for text in ("", decision(decided, paint))]
