@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import InitVar, dataclass
@@ -310,7 +311,7 @@ class Market:
 
     def older_than(self, age_s: float) -> Bools:
         """Rows with a price that was last seen in force longer ago than `age_s`."""
-        limit = self.at - age_s * 1000
+        limit = math.ceil(max(self.at - age_s * 1000, -1))  # an integer: another kind would widen the column
         old = self.observed_at < limit
         if old.any():
             old &= self.priced

@@ -62,6 +62,8 @@ class Screened:
     current: int | None = None
     told: dict[int, Alternative] = field(default_factory=dict)
     """What was told of rows that no job with this demand can use, whatever it would cost."""
+    misses: dict[int | None, list[int]] = field(default_factory=dict)
+    """The rows that came nearest to a fit, by how many were asked for (None: all)."""
 
     @cached_property
     def pool(self) -> Pool:
@@ -76,6 +78,16 @@ class Screened:
     @cached_property
     def usable(self) -> NDArray[np.bool_]:
         return self.bars[self.pool.rows] == NONE
+
+    @cached_property
+    def usable_at(self) -> NDArray[np.int64]:
+        """Positions in the pool of what is usable."""
+        return np.flatnonzero(self.usable)
+
+    @cached_property
+    def unbound(self) -> Bars:
+        """The tiers of a job without promises: what is usable keeps them all."""
+        return self.usable.astype(np.int8) * np.int8(2)
 
     @cached_property
     def instead(self) -> NDArray[np.bool_]:

@@ -66,6 +66,10 @@ class Ranking:
 def rank(demand: Demand, outlook: Outlook, screened: Screened) -> Ranking:
     """Order the offers that passed the screen, best first."""
     pool, usable, current = screened.pool, screened.usable, screened.current
+    if budget_left(demand) is None and time_left_s(demand, pool.market) is None and screened.usable_at.size:
+        keys = objective_keys(demand.job.spec.objective, outlook.mid.cost, outlook.mid.seconds)
+        order = _head(screened.usable_at, keys, pool, current)
+        return Ranking("safe", pool.rows[order], screened.bars, pool, screened.unbound, screened.counts)
     on_time = _on_time(demand, outlook, usable)
     affordable = _affordable(demand, outlook)
     tiers = np.where(usable, np.minimum(on_time, affordable), np.int8(IMPOSSIBLE))
@@ -73,7 +77,6 @@ def rank(demand: Demand, outlook: Outlook, screened: Screened) -> Ranking:
     mode: Mode = "infeasible"
     chance = None
     candidates = usable & (tiers == best)
-    keys: tuple[Floats, ...]
     if best == SAFE:
         mode, keys = "safe", objective_keys(demand.job.spec.objective, outlook.mid.cost, outlook.mid.seconds)
     elif best == POSSIBLE:

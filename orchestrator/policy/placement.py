@@ -19,9 +19,11 @@ from orchestrator.policy.eligible import NONE, Bar, Screened, only
 from orchestrator.policy.objectives import Ranking, time_left_s
 
 TOLD_WHOLE = 64  # a market of so many offers is told offer by offer
-TOLD_BEST = 10
-TOLD_MISSES = 5
+TOLD_BEST = 6
+TOLD_MISSES = 3
+_MEMORY = np.int8(Bar.MEMORY)  # up to here an offer cannot run the job at all: what it would cost says nothing
 
+_NEAREST_FIRST = sorted(Bar, reverse=True)
 _Told = tuple[int, str, bool]  # row, reason, feasible
 
 
@@ -54,19 +56,20 @@ class Draft:
         whole = len(market) <= TOLD_WHOLE
         order = ranking.order.tolist()
         best = order if whole or not order else _best(order, market)
-        misses = [row for row in _misses(ranking, None if whole else TOLD_MISSES) if row != chosen]
+        misses = [row for row in self._misses(None if whole else TOLD_MISSES) if row != chosen]
         instead = self._instead()
-        misfits = [row for row in misses if ranking.bars[row] <= Bar.MEMORY]
+        misfits = [row for row in misses if ranking.bars[row] <= _MEMORY]
         unknown = [row for row in misfits if row not in self.screened.told]
-        misses = [row for row in misses if ranking.bars[row] > Bar.MEMORY]
+        misses = misses[: len(misses) - len(misfits)]  # they come first
         needed = [row for row in (chosen, current, instead) if row is not None]
         shown = self.outlook.over([*best, *misses, *unknown, *needed])
 
         told: list[_Told] = [] if chosen is None else [(chosen, "", bool(ranking.bars[chosen] == NONE))]
         told += self._passed_over(shown, best, chosen, held)
         told += [(row, explain.why_barred(self.demand, market, shown, ranking, row), False) for row in misses]
-        why = [(row, explain.why_barred(self.demand, market, shown, ranking, row), False) for row in unknown]
-        self.screened.told.update(zip(unknown, _views(shown, self.screened, why), strict=True))
+        if unknown:
+            why = [(row, explain.why_barred(self.demand, market, shown, ranking, row), False) for row in unknown]
+            self.screened.told.update(zip(unknown, _views(shown, self.screened, why), strict=True))
         alternatives = (*_views(shown, self.screened, told), *(self.screened.told[row] for row in misfits))
         baseline = None if instead is None else _views(shown, self.screened, [(instead, "", True)], fresh=True)[0]
 
@@ -102,6 +105,15 @@ class Draft:
             considered=len(market),
             rejected=explain.rejections(ranking),
         )
+
+    def _misses(self, limit: int | None) -> list[int]:
+        """Barred rows, nearest first; found once for all jobs of a demand when no promise bars any."""
+        if self.ranking.bars is not self.screened.bars:
+            return _misses(self.ranking, limit)
+        known = self.screened.misses
+        if limit not in known:
+            known[limit] = _misses(self.ranking, limit)
+        return known[limit]
 
     def _instead(self) -> int | None:
         """The cheapest on-demand offer that meets the constraints: what one would pay without us.
@@ -159,7 +171,7 @@ def _misses(ranking: Ranking, limit: int | None) -> list[int]:
         barred = np.flatnonzero(bars != NONE)
         return barred[np.argsort(-bars[barred], kind="stable")].tolist()
     rows: list[int] = []
-    for bar in sorted(Bar, reverse=True):
+    for bar in _NEAREST_FIRST:
         if len(rows) < limit and ranking.counts[bar]:
             rows += np.flatnonzero(only(bars, bar))[: limit - len(rows)].tolist()
     return rows
@@ -175,7 +187,7 @@ def _views(
     low, mid, high = (_listed(cost) for _, cost in figures)
     duration = _listed(figures[1][0])
     bars = screened.bars[pool.rows]
-    fits = ((bars == NONE) | (bars > np.int8(Bar.MEMORY))).tolist()
+    fits = ((bars == NONE) | (bars > _MEMORY)).tolist()
     price, age = market.price[pool.rows].tolist(), market.price_age_s(pool.rows).tolist()
     rate, per_step = _listed(outlook.over_rows(outlook.rate)), _listed(outlook.per_step)
     views = []
