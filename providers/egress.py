@@ -74,7 +74,7 @@ class EgressTable:
         if here.provider != there.provider:
             return self._first(here, (INTERNET,), UNKNOWN_INTERNET_NANO_USD)
         if here.region != there.region:
-            return self._first(here, (*self._names(there)[:-1], OTHER_REGION), UNKNOWN_REGION_NANO_USD)
+            return self._first(here, (*self.names(there)[:-1], OTHER_REGION), UNKNOWN_REGION_NANO_USD)
         if here.zone == there.zone or not here.zone or not there.zone:
             return 0
         return self._first(here, (OTHER_ZONE,), UNKNOWN_ZONE_NANO_USD)
@@ -91,7 +91,7 @@ class EgressTable:
         return self.rate(source, target) * size_bytes // GB
 
     def _first(self, source: Place, targets: Iterable[str], otherwise: int) -> int:
-        names = self._names(source)
+        names = self.names(source)
         for target in targets:
             for name in names:
                 found = self._rates.get((source.provider, name, target))
@@ -99,7 +99,8 @@ class EgressTable:
                     return found
         return otherwise
 
-    def _names(self, place: Place) -> tuple[str, ...]:
+    def names(self, place: Sequence[str]) -> tuple[str, ...]:
         """What rows may call a place, most specific first."""
-        continent = self._continents.get((place.provider, place.region))
-        return (place.region, ANY) if continent is None else (place.region, f"continent:{continent}", ANY)
+        provider, region, *_ = place
+        continent = self._continents.get((provider, region))
+        return (region, ANY) if continent is None else (region, f"continent:{continent}", ANY)

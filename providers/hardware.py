@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 GB = 1_000_000_000
@@ -145,6 +146,7 @@ GPUS: dict[str, Gpu] = {
 _NOISE = frozenset(
     {
         "NVIDIA",
+        "AC",
         "AMD",
         "TESLA",
         "GEFORCE",
@@ -173,7 +175,7 @@ _NOISE = frozenset(
 )
 _MEMORY = re.compile(r"^(\d+)(?:GB|GIB|G)$")
 _FORM = re.compile(r"^(SXM|PCIE|NVL)\d?$")
-_COUNT = re.compile(r"^\d+X$")
+_COUNT = re.compile(r"^\d+X(?=$|[A-Z])")
 _MEMORY_TOLERANCE = 0.1  # B300: 262 or 288 GB; B200: 180 or 192 GB, by how a cloud counts
 _SAME = {
     "RTXA4000": "A4000",
@@ -219,12 +221,12 @@ def _parts(name: str) -> tuple[str, str | None, int | None]:
     """What is left of a name as one word, its form factor and its memory in GB, as far as it says them."""
     form, memory = None, None
     words = []
-    for word in re.split(r"[\s_/\-]+", name.strip().upper()):
+    for word in (_COUNT.sub("", each) for each in re.split(r"[\s_/\-]+", name.strip().upper())):
         if found := _MEMORY.match(word):
             memory = int(found[1])
         elif found := _FORM.match(word):
             form = found[1]
-        elif word not in _NOISE and not _COUNT.match(word):
+        elif word not in _NOISE:
             words.append(word)
     key = "".join(words)
     for suffix in ("SXM", "PCIE", "NVL"):
@@ -244,6 +246,7 @@ def _families() -> dict[str, list[tuple[Gpu, str | None]]]:
 _FAMILIES = _families()
 
 
+@lru_cache(maxsize=4096)
 def canonical_gpu(name: str) -> str | None:
     """The canonical name of a GPU from what any cloud calls it, or from an Azure size or family; None when unknown.
 

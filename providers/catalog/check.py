@@ -16,8 +16,6 @@ from providers.catalog.rows import InstanceType, PriceRow, family, read_known_re
 from providers.hardware import GB, GPUS
 from providers.money import NANO_USD
 
-CHEAPEST_USD_PER_GPU = 0.01
-DEAREST_USD_PER_GPU = 100.0
 MEMORY_TOLERANCE = 0.1  # clouds print a GPU's memory in 10^9 or 2^30 bytes, with or without what ECC takes
 MOST_GPUS = 16
 
@@ -75,10 +73,6 @@ def _prices(rows: Sequence[PriceRow], catalog: Catalog, known: Known, now_ms: in
         kind = catalog.types[row.provider, row.instance_type]
         if row.at_ms > now_ms:
             yield Finding(row.file, row.line, "date", *_future(row.date))
-        per_gpu = row.nano_usd / NANO_USD / kind.gpu_count
-        if not CHEAPEST_USD_PER_GPU <= per_gpu <= DEAREST_USD_PER_GPU:
-            message = f"${per_gpu:,.6g} per GPU-hour is absurd: {kind.gpu_count} x {kind.gpu}"
-            yield Finding(row.file, row.line, "usd_per_hour", message, "write dollars per hour of the whole machine")
         beside = on_demand.get((row.provider, row.region, row.instance_type))
         if row.capacity == "spot" and beside is not None:
             verdict = judge_spot(row.nano_usd, beside.nano_usd)
@@ -91,7 +85,7 @@ def _prices(rows: Sequence[PriceRow], catalog: Catalog, known: Known, now_ms: in
         kin = family(row.provider, row.instance_type)
         if (row.provider, kin) in families and (row.provider, kin, row.region) not in known:
             message = f"{kin} is not known to exist in {row.region}: a price without a machine"
-            remedy = "remove it, or add the region with its source to known_regions.csv"
+            remedy = "remove it, unless its publisher documents machines there (known_regions.csv)"
             yield Finding(row.file, row.line, "region", message, remedy)
         if kind.retired_on and row.date >= kind.retired_on:
             message = f"{row.instance_type} was retired on {kind.retired_on}"

@@ -45,6 +45,7 @@ Report = Callable[[Finding], None]
 Line = tuple[int, dict[str, str]]
 
 
+@cache
 def label(path: Path) -> str:
     """What findings call a file: one of the catalogue's own by its name, another by its path."""
     return path.name if path.parent.name == DATA.name else str(path)

@@ -6,7 +6,7 @@ other is the affair of providers.catalog.check. Must not know: offers, who reads
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from providers.catalog.files import DATA, Finding, Report, day_ms, label, lines,
 from providers.catalog.flags import Flag
 from providers.egress import EgressRow
 from providers.hardware import GPUS, canonical_gpu
-from providers.money import usd
+from providers.money import NANO_USD, usd
 
 PRICE_COLUMNS = ("provider", "region", "zone", "instance_type", "capacity", "usd_per_hour", "date", "source")
 FLAGGED_COLUMNS = (*PRICE_COLUMNS, "flag")
@@ -29,6 +29,8 @@ EGRESS_COLUMNS = ("provider", "source_place", "target_place", "usd_per_gb", "dat
 INTERRUPTION_COLUMNS = ("provider", "region", "instance_type", "low_percent", "high_percent", "date", "source")
 CAPACITIES = ("spot", "on_demand")
 MOST_USD_PER_HOUR = 1e6
+LEAST_USD_PER_GPU = 0.01
+MOST_USD_PER_GPU = 100.0
 
 
 class InstanceType(NamedTuple):
@@ -156,9 +158,9 @@ def read_prices(
     path: Path, types: Types, sources: Container[str], report: Report, *, flagged: bool = False
 ) -> list[PriceRow]:
     """The rows of one of the catalogue's own price files; in `flagged` ones each says why it is no offer."""
-    found = []
+    found, where = [], label(path)
     for line, fields in lines(path, FLAGGED_COLUMNS if flagged else PRICE_COLUMNS, report):
-        row = _price(path, line, fields, report)
+        row = _price(where, line, fields, report)
         if row is None:
             continue
         if (row.provider, row.instance_type) not in types:
@@ -167,7 +169,7 @@ def read_prices(
         elif row.source not in sources:
             message = f'"{row.source}" is not in sources.csv'
             report(Finding(label(path), line, "source", message, "add its publisher, date and licence there"))
-        else:
+        elif _plausible(row, types[row.provider, row.instance_type], report):
             found.append(row)
     return found
 
@@ -177,9 +179,9 @@ def read_own(path: Path, types: Types, report: Report) -> tuple[list[PriceRow], 
 
     `source` may be any text that says where the price was read.
     """
-    rows, brought = [], dict[tuple[str, str], InstanceType]()
+    rows, brought, where = [], dict[tuple[str, str], InstanceType](), label(path)
     for line, fields in lines(path, OWN_COLUMNS, report, optional=OWN_OPTIONAL):
-        row = _price(path, line, fields, report)
+        row = _price(where, line, fields, report)
         if row is None:
             continue
         key = (row.provider, row.instance_type)
@@ -199,49 +201,59 @@ def read_own(path: Path, types: Types, report: Report) -> tuple[list[PriceRow], 
                 remedy = f"correct it, or see {known.file}:{known.line}"
                 report(Finding(label(path), line, "gpu", f"{message} elsewhere", remedy))
                 continue
-        rows.append(row)
+        if _plausible(row, types.get(key) or brought[key], report):
+            rows.append(row)
     return rows, brought
 
 
-def _price(path: Path, line: int, fields: Fields, report: Report) -> PriceRow | None:
-    good = True
-
-    def wrong(field: str, message: str, remedy: str) -> None:
-        nonlocal good
-        good = False
-        report(Finding(label(path), line, field, message, remedy))
-
-    for name in ("provider", "region", "instance_type", "source"):
-        if not fields[name].strip():
-            wrong(name, "is empty", "say where it is, what it is and where the price was read")
-    if fields["capacity"] not in CAPACITIES:
-        wrong("capacity", f'is "{fields["capacity"]}"', f"write one of: {', '.join(CAPACITIES)}")
+def _price(where: str, line: int, fields: Fields, report: Report) -> PriceRow | None:
     price = number(fields["usd_per_hour"])
-    nano_usd = usd(fields["usd_per_hour"]) if price is not None and price <= MOST_USD_PER_HOUR else 0
-    if nano_usd <= 0:
-        wrong("usd_per_hour", f'is "{fields["usd_per_hour"]}"', "write dollars per hour of the whole machine, above 0")
-    at_ms = day_ms(fields["date"])
-    if at_ms is None:
-        wrong("date", f'is "{fields["date"]}"', "write the day on which the price was true, as YYYY-MM-DD")
-    flag = fields.get("flag", "")
-    if "flag" in fields and flag not in _FLAGS:
-        wrong("flag", f'is "{flag}"', f"write one of: {', '.join(_FLAGS)}")
-    if not good or at_ms is None:
-        return None
-    return PriceRow(
+    row = PriceRow(
         fields["provider"],
         fields["region"],
         fields.get("zone", ""),
         fields["instance_type"],
         fields["capacity"],
-        nano_usd,
+        usd(fields["usd_per_hour"]) if price is not None and price <= MOST_USD_PER_HOUR else 0,
         fields["date"],
-        at_ms,
+        day_ms(fields["date"]) or 0,
         fields["source"],
-        flag,
-        label(path),
+        fields.get("flag", ""),
+        where,
         line,
     )
+    named = row.provider.strip() and row.region.strip() and row.instance_type.strip() and row.source.strip()
+    known = row.capacity in CAPACITIES and ("flag" not in fields or row.flag in _FLAGS)
+    if named and known and row.nano_usd > 0 and row.at_ms:
+        return row
+    for field, message, remedy in _wrong(row, fields):
+        report(Finding(row.file, line, field, message, remedy))
+    return None
+
+
+def _wrong(row: PriceRow, fields: Fields) -> Iterator[tuple[str, str, str]]:
+    """(field, message, remedy) of each field that makes no sense by itself."""
+    for name in ("provider", "region", "instance_type", "source"):
+        if not fields[name].strip():
+            yield name, "is empty", "say where it is, what it is and where the price was read"
+    if row.capacity not in CAPACITIES:
+        yield "capacity", f'is "{row.capacity}"', f"write one of: {', '.join(CAPACITIES)}"
+    if row.nano_usd <= 0:
+        remedy = "write dollars per hour of the whole machine, above 0"
+        yield "usd_per_hour", f'is "{fields["usd_per_hour"]}"', remedy
+    if not row.at_ms:
+        yield "date", f'is "{row.date}"', "write the day on which the price was true, as YYYY-MM-DD"
+    if "flag" in fields and row.flag not in _FLAGS:
+        yield "flag", f'is "{row.flag}"', f"write one of: {', '.join(_FLAGS)}"
+
+
+def _plausible(row: PriceRow, kind: InstanceType, report: Report) -> bool:
+    per_gpu = row.nano_usd / NANO_USD / kind.gpu_count
+    if LEAST_USD_PER_GPU <= per_gpu <= MOST_USD_PER_GPU:
+        return True
+    message = f"${per_gpu:,.6g} per GPU-hour is absurd: {kind.gpu_count} x {kind.gpu}"
+    report(Finding(row.file, row.line, "usd_per_hour", message, "write dollars per hour of the whole machine"))
+    return False
 
 
 _FLAGS = tuple(flag.value for flag in Flag)
