@@ -50,6 +50,7 @@ from orchestrator.services.views import (
     LogLine,
     OfferList,
     PlanView,
+    ProfileView,
     ReportView,
     SettingList,
     StatusView,
@@ -111,6 +112,16 @@ class Client:
         """
         specs = [item if isinstance(item, JobSpec) else self.load(item) for item in work]
         return plan.preview(self._opened, specs, all_jobs=all_jobs)
+
+    def profile(self, work: JobSpec | str | Path, *, timeout_s: float = 900.0) -> ProfileView:
+        """Run a few steps of a job's program here; what they do is kept for plans, what they train is not.
+
+        Raises SpecError, MissingExtraError without torch, TradewindError when the program fails.
+        """
+        from orchestrator.services import profile
+
+        spec = work if isinstance(work, JobSpec) else self.load(work)
+        return profile.profile(self._opened, spec, timeout_s=timeout_s)
 
     def submit(self, work: PlanView | JobSpec | str | Path) -> JobView:
         """Hand one job over. Raises SpecError, UsageError, InfeasibleError."""

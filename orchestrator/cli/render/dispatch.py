@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.cli.render import jobs, plans, reports, store, system
+from orchestrator.cli.render import jobs, plans, profiles, reports, store, system
 from orchestrator.cli.render.text import Paint
 from orchestrator.services import store_views, views
 
@@ -21,6 +21,7 @@ RENDERERS = {
     views.LogLine: jobs.log_line,
     views.OfferList: system.offers,
     views.PlanView: plans.plan,
+    views.ProfileView: profiles.profile,
     views.ReportView: reports.report,
     views.SettingList: system.settings,
     views.StatusView: jobs.status,
