@@ -24,7 +24,7 @@ class Claim:
     def met(self) -> bool:
         if self.target is None:
             return True
-        return self.value >= self.target if self.least else self.value <= self.target
+        return bool(self.value >= self.target if self.least else self.value <= self.target)
 
     def to_json(self) -> dict[str, object]:
         return {key: value for key, value in asdict(self).items() if key != "least"} | {"met": self.met}

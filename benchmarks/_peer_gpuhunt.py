@@ -12,9 +12,9 @@ ROUNDS = 2
 
 
 def main() -> None:
-    from gpuhunt import Catalog, CatalogItem
-    from gpuhunt._internal.catalog import ProviderCatalog
-    from gpuhunt._internal.models import AcceleratorVendor
+    from gpuhunt import Catalog, CatalogItem  # type: ignore[import-not-found]
+    from gpuhunt._internal.catalog import ProviderCatalog  # type: ignore[import-not-found]
+    from gpuhunt._internal.models import AcceleratorVendor  # type: ignore[import-not-found]
 
     question = json.loads(Path(sys.argv[1]).read_text())
     items = defaultdict(list)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import venv
 from collections.abc import Sequence
@@ -63,5 +62,4 @@ def _run(command: list[str], limit_s: int, home: Path) -> str:
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=limit_s, check=True, env=environment, cwd=home
     )
-    sys.stderr.write("")
     return done.stdout

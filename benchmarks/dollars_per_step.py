@@ -195,7 +195,7 @@ def coverage(every: list[Case]) -> tuple[float, int]:
         for kind in range(len(KINDS))
         if kind != case.measured
     ]
-    return sum(inside) / len(inside), len(inside)
+    return float(np.mean(inside)), len(inside)
 
 
 def main() -> int:

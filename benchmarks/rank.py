@@ -21,7 +21,6 @@ import time
 from dataclasses import dataclass
 
 import benchmarks._one_thread  # noqa: F401  isort: skip
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
         TrainSpec,
         Where,
     )
-    from orchestrator.services.jobfile import job_from_mapping, load_job
     from orchestrator.services.documents import to_json
+    from orchestrator.services.jobfile import job_from_mapping, load_job
 
 _HOMES = {
     "orchestrator.client": ("Client",),

@@ -39,6 +39,7 @@ if TYPE_CHECKING:  # each method loads what it needs: a command that asks the ca
         JobView,
         LogLine,
         PlanView,
+        ProfileView,
         ReportView,
         SettingList,
         StatusView,
@@ -108,10 +109,19 @@ class Client:
         specs = [self.load(item) if isinstance(item, str | Path) else item for item in work]
         return plan.preview(self._opened, specs, all_jobs=all_jobs, anywhere=anywhere)
 
+    def profile(self, work: JobSpec | str | Path, *, timeout_s: float = 900.0) -> ProfileView:
+        """Run a few steps of a job's program here; what they do is kept for plans, what they train is not.
+
+        Raises SpecError, MissingExtraError without torch, TradewindError when the program fails.
+        """
+        from orchestrator.services import profile
+
+        spec = self.load(work) if isinstance(work, str | Path) else work
+        return profile.profile(self._opened, spec, timeout_s=timeout_s)
+
     def submit(self, work: PlanView | JobSpec | str | Path) -> JobView:
         """Hand one job over. Raises SpecError, UsageError, InfeasibleError."""
         from orchestrator.services import submit
-
         from orchestrator.services.views import PlanView
 
         view = work if isinstance(work, PlanView) else self.plan(work)

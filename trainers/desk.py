@@ -37,6 +37,7 @@ class Desk:
     journal: Journal
     timers: Timers
     session: Session | None = None
+    on_step: Callable[[int], None] | None = None
 
 
 class RunEnded(BaseException):

@@ -1,8 +1,7 @@
 """`offers`: what can be rented, and for how much."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -10,12 +9,6 @@ from orchestrator.cli.output import Format
 from orchestrator.cli.session import MARKET, OutputOption, session
 
 SHOWN = 20  # of each kind, in a table
-
-
-class Grouping(StrEnum):
-    GPU = "gpu"
-    REGION = "region"
-    CLOUD = "cloud"
 
 
 def register(app: typer.Typer) -> None:
@@ -48,7 +41,8 @@ def offers(
         str | None, typer.Option(metavar="GB..GB", help="Main memory: 64.. or 64..256.", show_default=False)
     ] = None,
     group_by: Annotated[
-        Grouping | None, typer.Option(help="One line per group, with its cheapest.", show_default=False)
+        Literal["gpu", "region", "cloud"] | None,
+        typer.Option(help="One line per group, with its cheapest.", show_default=False),
     ] = None,
     for_job: Annotated[
         Path | None,
@@ -80,5 +74,4 @@ def offers(
     if limit is None and output is Format.TABLE:
         limit = SHOWN
     with session(ctx, output) as (client, out):
-        group = None if group_by is None else group_by.value
-        out.show(client.offers(query, work=for_job, group_by=group, limit=limit))
+        out.show(client.offers(query, work=for_job, group_by=group_by, limit=limit))

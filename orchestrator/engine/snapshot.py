@@ -10,12 +10,13 @@ from orchestrator.config import Config
 from orchestrator.engine.move import under_way
 from orchestrator.market import AvailabilityKind, AvailabilityPoint, Market
 from orchestrator.model import Job, Migration, Run
-from orchestrator.perf import Observation, PerfBook
+from orchestrator.perf import Observation, PerfBook, program_of
 from orchestrator.policy import Demand, Rails, Running
 from orchestrator.store import Tx
 
 DAY_MS = 86_400_000
 AVAILABILITY_WINDOW_MS = 30 * DAY_MS
+LIKE_JOBS = 50  # the jobs measured last, whose programs are looked at for what they tell of other jobs
 STARTUP_PRIOR_WALL_S = {"local": 4.0}
 CHECKPOINT_PRIOR_WALL_S = 0.3  # one save of a small model; the trainer's own tuning keeps the share of time bounded
 STARTUP_PRIOR_S = 180.0  # a cloud's machine until it trains: market.md, SkyPilot's d = 3 min
@@ -92,10 +93,14 @@ def market(tx: Tx, now_ms: int, config: Config) -> Market:
 
 
 def perf(tx: Tx, now_ms: int) -> PerfBook:
-    """The throughputs that were measured up to `now_ms`."""
+    """The throughputs that were measured up to `now_ms`, by the jobs themselves and by others of their programs."""
+    points = tx.perf()
+    newest = list(dict.fromkeys(row.job_id for row in reversed(points)))[:LIKE_JOBS]
     return PerfBook.as_of(
         now_ms,
-        [Observation(row.job_id, row.gpu, row.gpu_count, row.steps_per_s, row.steps, row.at_ms) for row in tx.perf()],
+        [Observation(row.job_id, row.gpu, row.gpu_count, row.steps_per_s, row.steps, row.at_ms) for row in points],
+        programs={job_id: program_of(tx.job(job_id).spec.train) for job_id in newest},
+        works=tx.works(),
     )
 
 

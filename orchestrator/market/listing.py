@@ -7,17 +7,18 @@ memory, region, egress) is worked out once per site or shape and looked up per r
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from providers.offer import CapacityType, Offer
 
+Key = TypeVar("Key")
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
@@ -46,7 +47,7 @@ class Kind(NamedTuple):
     """What throughput depends on: a GPU (None: none) and how many."""
 
     gpu: str | None
-    count: int
+    gpu_count: int
 
 
 class ShapeColumns(NamedTuple):
@@ -80,15 +81,15 @@ class Listing:
         by_id = {offer.id: offer for offer in offers}
         ids = tuple(sorted(by_id))
         rows = [by_id[offer_id] for offer_id in ids]
-        sites, site = _coded([_SITE(offer) for offer in rows])
-        shapes, shape = _coded([_SHAPE(offer) for offer in rows])
+        sites, site = _coded(Site(*_SITE(offer)) for offer in rows)
+        shapes, shape = _coded(Shape(*_SHAPE(offer)) for offer in rows)
         spot = np.fromiter((offer.capacity_type is CapacityType.SPOT for offer in rows), np.bool_, len(rows))
         for column in (site, shape, spot):
             column.setflags(write=False)
         return cls(
             ids=ids,
-            sites=tuple(Site(*each) for each in sites),
-            shapes=tuple(Shape(*each) for each in shapes),
+            sites=sites,
+            shapes=shapes,
             site=site,
             shape=shape,
             spot=spot,
@@ -163,7 +164,7 @@ class Listing:
     def kinds(self) -> tuple[Kind, ...]:
         """Distinct kinds of hardware, sorted; those without a GPU come first."""
         found = {Kind(shape.gpu, shape.gpu_count) for shape in self.shapes}
-        return tuple(sorted(found, key=lambda kind: (kind.gpu is not None, kind.gpu or "", kind.count)))
+        return tuple(sorted(found, key=lambda kind: (kind.gpu is not None, kind.gpu or "", kind.gpu_count)))
 
     @cached_property
     def kind(self) -> Ints:
@@ -192,8 +193,8 @@ class Listing:
         return digest.digest()
 
 
-def _coded(keys: Sequence[tuple[object, ...]]) -> tuple[list[tuple[object, ...]], Ints]:
+def _coded(keys: Iterable[Key]) -> tuple[tuple[Key, ...], Ints]:
     """(distinct keys in order of appearance, the index of each key among them)."""
-    codes: dict[tuple[object, ...], int] = {}
-    column = np.fromiter((codes.setdefault(key, len(codes)) for key in keys), np.int64, len(keys))
-    return list(codes), column
+    codes: dict[Key, int] = {}
+    column = np.array([codes.setdefault(key, len(codes)) for key in keys], np.int64)
+    return tuple(codes), column

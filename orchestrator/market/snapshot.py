@@ -176,7 +176,8 @@ class Market:
         return Market(**{**fields, **changes, "at": at_ms}, seal=_SEAL)
 
     def _learn_prices(self, at_ms: int, prices: Iterable[PricePoint], changes: dict[str, Any]) -> set[int]:
-        announced, in_force = [], {}
+        announced: list[PricePoint] = []
+        in_force: dict[int, PricePoint] = {}
         row_of = self.listing.row
         for point in (*self.announced, *prices):
             row = row_of(point.offer_id)
@@ -260,7 +261,7 @@ class Market:
 
     def gpu(self, row: int) -> str | None:
         """Canonical GPU name of a row, None for CPU only."""
-        return self.listing.shapes[self.listing.shape[row]].gpu
+        return self.listing.shapes[int(self.listing.shape[row])].gpu
 
     def place(self, row: int) -> Place:
         """Where the row's machines stand, for transfer costs."""

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator.perf.belief import Belief, Floats
-from orchestrator.perf.kinds import FEATURES, Kind, facts
+from orchestrator.perf.kinds import FEATURES, HOST, Kind, facts
 from orchestrator.perf.work import EFFICIENCY_SD, Work
 
 SHARED_MEAN = np.array([2.0, 0.25, 0.25, 0.5, 0.85 * math.log(2)])
@@ -33,6 +33,7 @@ _TABLE_VARIANCE = 1e-4  # a printed rate is good to 1 %
 _SPREAD_LOG_SD = 0.5
 _SPREAD_DOF = 2.0
 _LEAST_STEP = 0.02
+_Z95 = 1.645
 _DOUBLINGS = FEATURES.index("doublings")
 
 
@@ -104,7 +105,7 @@ class RatioModel:
         With `work` the roofline says where the rates lie, and the tables only how far models stray from such figures.
         Raises KeyError for a GPU that is not in the hardware table.
         """
-        cells = list(evidence)
+        cells = tuple(evidence)
         where = [*kinds, *(cell.kind for cell in cells)]
         family = np.zeros(len(where), dtype=np.int64)
         names = ["", *sorted({cell.job for cell in cells if cell.nearness})]
@@ -117,6 +118,8 @@ class RatioModel:
             mean = np.array([work.log_rate(kind) for kind in where]) + self.mean[_DOUBLINGS] * design.doublings
             covariance = np.zeros((len(where), len(where)))
             spreads = replace(self.spreads, level=EFFICIENCY_SD)
+            # On the host the rate was measured, not computed from figures that could be off.
+            design.features[[name == HOST for name in design.architecture]] = 0.0
         covariance = covariance + _deviations(design, family, job, spreads)
         n = len(kinds)
         if not cells:
@@ -125,9 +128,11 @@ class RatioModel:
         noise = np.array([cell.variance for cell in cells])
         gain = np.linalg.solve(covariance[n:, n:] + np.diag(noise), covariance[n:, :n]).T
         off = measured - mean[n:]
+        beyond = 0.0 if work is not None else self._beyond(off)
+        off -= beyond
         surprise = float(off @ np.linalg.solve(covariance[n:, n:] + np.diag(noise), off))
         widen = (self.dof + surprise) / (self.dof + len(cells))
-        location = mean[:n] + gain @ off
+        location = mean[:n] + beyond + gain @ off
         scale = covariance[:n, :n] - gain @ covariance[n:, :n]
         return Belief(location, (scale + scale.T) / 2 * widen, self.dof + len(cells))
 
@@ -149,6 +154,16 @@ class RatioModel:
         covariance = prior - gain @ weights @ prior
         families = self.families + len(set(family.tolist()))
         return RatioModel(self.spreads, names, mean + gain @ off, (covariance + covariance.T) / 2, families)
+
+    def _beyond(self, off: Floats) -> float:
+        """By how much a job lies outside the rates of the tables' middle 90 %, on the whole.
+
+        Fast steps gain less from fast hardware than slow ones, which is worth knowing within the range of the tables.
+        But what a program calls a step is its own affair: beyond their range a rate says nothing more of ratios.
+        """
+        usual = _Z95 * self.spreads.level * math.sqrt(1 + self.spreads.within)
+        whole = float(off.mean())
+        return whole - min(max(whole, -usual), usual)
 
     def _prior(self, design: _Design) -> tuple[Floats, Floats]:
         weights = _weights(design, self.architectures)

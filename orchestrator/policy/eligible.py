@@ -77,7 +77,8 @@ class Screened:
 
     @cached_property
     def usable(self) -> NDArray[np.bool_]:
-        return self.bars[self.pool.rows] == NONE
+        usable: NDArray[np.bool_] = self.bars[self.pool.rows] == NONE
+        return usable
 
     @cached_property
     def usable_at(self) -> NDArray[np.int64]:
@@ -146,7 +147,8 @@ class Screen:
 
 def only(bars: Bars, bar: Bar) -> NDArray[np.bool_]:
     """Where `bar` stands. (A plain comparison would widen the column to the enum's 64 bits.)"""
-    return bars == np.int8(bar)
+    there: NDArray[np.bool_] = bars == np.int8(bar)
+    return there
 
 
 def shape_bars(listing: Listing, wants: Resources, where: Where) -> Bars:

@@ -169,7 +169,8 @@ def _misses(ranking: Ranking, limit: int | None) -> list[int]:
     bars = ranking.bars
     if limit is None:
         barred = np.flatnonzero(bars != NONE)
-        return barred[np.argsort(-bars[barred], kind="stable")].tolist()
+        ordered: list[int] = barred[np.argsort(-bars[barred], kind="stable")].tolist()
+        return ordered
     rows: list[int] = []
     for bar in _NEAREST_FIRST:
         if len(rows) < limit and ranking.counts[bar]:

@@ -10,9 +10,9 @@ from orchestrator.errors import NotFoundError, Problem, SpecError, StalePlanErro
 from orchestrator.model import TERMINAL, Job, Plan
 from orchestrator.services.actor import actor
 from orchestrator.services.control_plane import control_plane
+from orchestrator.services.documents import schema_of, to_json
 from orchestrator.services.plan import freshen, plan_view, planned, require_feasible
 from orchestrator.services.submit import add_jobs
-from orchestrator.services.documents import schema_of, to_json
 from orchestrator.services.views import Accepted, Decision, PlanView
 from orchestrator.store import codec
 from providers.money import format_usd

@@ -114,7 +114,7 @@ def select(rows: Sequence[OfferRow], query: OfferQuery) -> list[OfferRow]:
 
 def _remedy(name: str, left: Sequence[OfferRow], query: OfferQuery) -> str:
     """What the rows that were left have instead."""
-    option = name.split()[0]
+    option = name.split(maxsplit=1)[0]
     if option == "--max-price":
         cheapest = min((_price(row) for row in left), default=float("inf"))
         return f"the cheapest is {format_usd(int(cheapest), 4)}/h" if cheapest < float("inf") else "no price is known"

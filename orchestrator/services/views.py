@@ -281,6 +281,46 @@ class ReportView:
 
 
 @dataclass(frozen=True, slots=True)
+class ProfileRow:
+    """A kind of hardware for a profiled job. `shortfall_bytes` above 0: it does not fit there, by so much.
+
+    Steps per market second with their 5th and 95th percentile; the price is the lowest of any offer of the kind.
+    """
+
+    gpu: str | None
+    gpu_count: int
+    steps_per_s: float
+    steps_per_s_low: float
+    steps_per_s_high: float
+    throughput_source: str
+    shortfall_bytes: int
+    nano_usd_per_hour: int | None
+    nano_usd_per_step: float | None
+    simulated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileView:
+    """What one step of a job does, and what that means on each kind of hardware, the cheapest per step first."""
+
+    kind: ClassVar[str] = "profile"
+
+    name: str
+    at_ms: int
+    flops: float
+    half_flops: float
+    traffic_bytes: float
+    operations: int
+    parameters: int
+    resident_bytes: int
+    activation_bytes: int
+    gpu_memory_bytes: int
+    step_wall_s: float
+    kinds: tuple[ProfileRow, ...]
+    simulated: bool
+
+
+@dataclass(frozen=True, slots=True)
 class FetchedFile:
     path: str
     size_bytes: int

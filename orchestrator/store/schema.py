@@ -197,6 +197,16 @@ perf_point = Table(
     Index("perf_job", "job_id"),
 )
 
+work_profile = Table(
+    "work_profile",
+    metadata,
+    Column("digest", Word, primary_key=True),  # of program and settings
+    Column("program", Prose, nullable=False),
+    Column("settings", Prose, nullable=False),
+    Column("at_ms", Number, nullable=False),
+    Column("document", Text, nullable=False),
+)
+
 plan = Table(
     "plan",
     metadata,

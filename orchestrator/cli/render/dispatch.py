@@ -24,6 +24,7 @@ RENDERERS = {
     "LogLine": "jobs:log_line",
     "OfferList": "offers:offers",
     "PlanView": "plans:plan",
+    "ProfileView": "profiles:profile",
     "ReportView": "reports:report",
     "SettingList": "system:settings",
     "StatusView": "jobs:status",

@@ -13,7 +13,7 @@ def offers(view: OfferList, paint: Paint) -> str:
         return blocks(_groups(view, paint), _notes(view, paint))
     if not view.offers:
         return "no offer matches"
-    parts = []
+    parts: list[str] = []
     for simulated in (True, False):
         rows = [row for row in view.offers if row.simulated is simulated]
         if rows:
@@ -69,7 +69,7 @@ def _groups(view: OfferList, paint: Paint) -> str:
         (group.name, str(group.count), *(_for_job(group.best) if view.job is not None else _row(group.best)[:6]))
         for group in view.groups
     ]
-    head = ("", "offers", "cheapest", "gpu", "vcpu", "memory", "price", "age")
+    head: tuple[str, ...] = ("", "offers", "cheapest", "gpu", "vcpu", "memory", "price", "age")
     if view.job is not None:
         head = ("", "offers", "best", "gpu", "price", "$/1k steps", "steps/s", "time", "cost", "p5-p95", "age")
     return table(head, rows, paint, right=[1, *range(4, len(head))])

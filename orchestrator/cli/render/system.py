@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.cli.render.text import Paint, blocks, clean, instant, table
+from orchestrator.cli.render.text import Paint, clean, instant, table
 from orchestrator.services.store_views import StoreDiagnosis
 from orchestrator.services.views import (
     Accepted,
