@@ -79,8 +79,8 @@ _HOMES = {
         "TrainSpec",
         "Where",
     ),
+    "orchestrator.services.documents": ("to_json",),
     "orchestrator.services.jobfile": ("job_from_mapping", "load_job"),
-    "orchestrator.services.views": ("to_json",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -94,7 +94,8 @@ def compare(demand: Demand, market: Market, perf: PerfBook, *, rails: Rails) -> 
     free = replace(spec, deadline_s=None, deadline_at_ms=None, budget_nano_usd=None)
     cheap = _best(_wanting(demand, replace(free, objective=CHEAPEST)), outlook, screened)
     fast = _best(_wanting(demand, replace(free, objective=FASTEST)), outlook, screened)
-    assert cheap is not None and fast is not None  # without promises any usable offer will do
+    assert cheap is not None  # without promises any usable offer will do
+    assert fast is not None
     between_s = math.sqrt(outlook.high.seconds[cheap] * outlook.high.seconds[fast])
     between = round(math.sqrt(outlook.high.cost[cheap] * outlook.high.cost[fast]))
     deadline_ms = demand.job.deadline_at_ms or market.at + round(between_s * 1000)

@@ -43,7 +43,8 @@ Mode = Literal[
 class Ranking:
     """`order`: the best candidate rows, best first; of more than HEAD candidates those behind are left out, but none
     ahead of where the job is, nor the best at another site than the best of all. `bars` of every row now include
-    deadline and budget, and `counts` says how many each of them bars; `tiers` and in mode "likely" `chance` are over `pool`."""
+    deadline and budget, and `counts` says how many each of them bars; `tiers` and in mode "likely" `chance` are over
+    `pool`."""
 
     mode: Mode
     order: NDArray[np.int64]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.engine.world import World
@@ -13,7 +14,7 @@ from orchestrator.services.control_plane import control_plane
 from orchestrator.services.documents import schema_of, to_json
 from orchestrator.services.plan import freshen, plan_view, planned, require_feasible
 from orchestrator.services.submit import add_jobs
-from orchestrator.services.views import Accepted, Decision, PlanView
+from orchestrator.services.views import Accepted, Compared, Decision, PlanView
 from orchestrator.store import codec
 from providers.money import format_usd
 
@@ -41,13 +42,21 @@ def load(world: World, path: Path) -> PlanView:
             raise ValueError(f"this is no {schema_of(PlanView.kind)} document")
         plan = codec.decode(Plan, data.get("plan"))
         new = [codec.decode(Job, job) for job in data.get("new_jobs", ())]
+        compared = {each.job_id: each for each in (codec.decode(Compared, item) for item in data.get("compared", ()))}
     except OSError as error:
         raise NotFoundError(f"{path}: {error.strerror}", hint="make one: tradewind plan FILE -o PLAN") from error
     except ValueError as error:
         raise SpecError([Problem(str(path), 0, 0, "", str(error), "make it again: tradewind plan -o")]) from error
     with world.store.read() as tx:
         jobs = {job.id: job for job in (*tx.jobs(), *new)}
-        return plan_view(world, tx, plan, jobs, new, world.clock.now_ms())
+        view = plan_view(world, tx, plan, jobs, new, world.clock.now_ms())
+    decisions = tuple(
+        replace(each, front=compared[each.job_id].front, picks=compared[each.job_id].picks)
+        if each.job_id in compared
+        else each
+        for each in view.decisions
+    )
+    return replace(view, decisions=decisions)
 
 
 def check(world: World, reviewed: PlanView) -> None:

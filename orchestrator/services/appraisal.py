@@ -76,5 +76,6 @@ def _lack(spec: JobSpec, rows: Sequence[OfferRow], unfit: Counter[str]) -> str:
     wants = spec.resources.gpu_memory_bytes
     largest = max((GPUS[row.gpu].memory_bytes for row in rows if row.gpu is not None), default=0)
     if wants is not None and largest < wants[0]:
-        return f"it wants GPUs of {wants[0] / 1e9:g} GB, the largest has {largest / 1e9:g}, {(wants[0] - largest) / 1e9:g} GB less"
+        short = (wants[0] - largest) / 1e9
+        return f"it wants GPUs of {wants[0] / 1e9:g} GB, the largest has {largest / 1e9:g}, {short:g} GB less"
     return ", ".join(f"{count} fail on {topic}" for topic, count in unfit.most_common(3)) or "no price is known"

@@ -1,8 +1,9 @@
 """What the services answer: frozen dataclasses, the arguments and results of `orchestrator.Client`.
 
-Each top-level view has a `kind`; `documents.to_json(view)` gives {"schema": "tradewind/<kind>/v1", ...}. A change that takes a
-field away or changes its meaning raises the version. Money is integer nano-USD, instants are epoch ms of market time,
-durations are `_s` (market seconds) or `_wall_s` (real ones). Must not know: how a view is shown, or where it came from.
+Each top-level view has a `kind`; `documents.to_json(view)` gives {"schema": "tradewind/<kind>/v1", ...}. A change that
+takes a field away or changes its meaning raises the version. Money is integer nano-USD, instants are epoch ms of market
+time, durations are `_s` (market seconds) or `_wall_s` (real ones). Must not know: how a view is shown, or where it came
+from.
 """
 
 from __future__ import annotations
@@ -147,6 +148,15 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
+class Compared:
+    """What a saved plan remembers of other objectives."""
+
+    job_id: str
+    front: tuple[Pick, ...]
+    picks: tuple[Pick, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PlanView:
     """A plan to review; its JSON is the saved plan document, of which `plan` and `new_jobs` are read back.
 
@@ -170,7 +180,11 @@ class PlanView:
         """What a plan document is read back from."""
         from orchestrator.store import codec
 
-        return {"plan": codec.encode(self.plan), "new_jobs": codec.encode(self.new_jobs)}
+        return {
+            "plan": codec.encode(self.plan),
+            "new_jobs": codec.encode(self.new_jobs),
+            "compared": codec.encode([Compared(each.job_id, each.front, each.picks) for each in self.decisions]),
+        }
 
     @property
     def changes(self) -> bool:
