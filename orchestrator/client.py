@@ -274,7 +274,13 @@ class Client:
 
         spec = self.load(work) if isinstance(work, str | Path) else work
         return offers.offers(
-            self.config, lambda: self._opened, query or OfferQuery(), spec=spec, group_by=group_by, limit=limit
+            self.config,
+            lambda: self._opened,
+            query or OfferQuery(),
+            now_ms=SystemClock().now_ms(),
+            spec=spec,
+            group_by=group_by,
+            limit=limit,
         )
 
     # Tradewind itself

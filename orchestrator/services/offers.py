@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Literal
 from orchestrator.services.offer_filters import OfferQuery, select
 from orchestrator.services.offer_views import OfferGroup, OfferList, OfferRow
 from providers.catalog import load as load_catalog
-from providers.clock import SystemClock
 
 if TYPE_CHECKING:
     from orchestrator.config import Config
@@ -29,16 +28,17 @@ def offers(
     world: Callable[[], World],
     query: OfferQuery = _ALL,
     *,
+    now_ms: int,
     spec: JobSpec | None = None,
     group_by: Grouping | None = None,
     limit: int | None = None,
 ) -> OfferList:
     """Every offer that matches, cheapest first (per hour, or with `spec` per step); those without a price last.
 
-    `world` is opened only if an enabled provider may have such an offer. Raises UsageError when a filter leaves
+    `world` is opened only if an enabled provider may have such an offer. `now_ms` is the real time, by which the
+    catalogue ages. Raises UsageError when a filter leaves
     nothing, InfeasibleError when no offer that matches fits the job.
     """
-    now_ms = SystemClock().now_ms()
     rows = list(_catalogue(now_ms, config.providers.enabled))
     own = [
         name

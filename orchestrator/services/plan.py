@@ -21,22 +21,28 @@ from orchestrator.services.actor import user
 from orchestrator.services.jobfile import refuse_not_yet
 from orchestrator.services.views import Choice, Decision, PlanView, Spare
 from orchestrator.store import Tx
-from providers.clock import SystemClock
+from providers.clock import Clock, SystemClock
 from providers.money import MS_PER_HOUR
 from providers.offer import Offer
 
+_WALL = SystemClock()
 STALE_AFTER_S = 300.0  # prices older than this are asked for again before anything is planned or shown
 KEPT_CHOICES = 30
 MAY_PASS = ("no capacity", "a machine was lost", "price is", "no price")  # reasons (policy.explain) that time may heal
 
 
 def preview(
-    world: World, specs: Sequence[JobSpec], *, all_jobs: bool = False, anywhere: bool | None = False
+    world: World,
+    specs: Sequence[JobSpec],
+    *,
+    all_jobs: bool = False,
+    anywhere: bool | None = False,
+    wall: Clock = _WALL,
 ) -> PlanView:
     """The plan for jobs that are not submitted yet, or for all that are and have not ended.
 
     With `anywhere` it is about the catalogue's offers, of clouds that are not enabled; None: only if no enabled
-    provider can ever run one of the jobs, and the catalogue can. Raises SpecError when a job asks for what is not built
+    provider can ever run one of the jobs, and the catalogue can; it ages by `wall`. Raises SpecError when a job asks for what is not built
     yet, UsageError when the environment lacks a secret of it.
     """
     if not specs and (anywhere or not all_jobs):
@@ -51,17 +57,17 @@ def preview(
         view = planned(world, new, only=None if all_jobs else [job.id for job in new], compared=True)
         if anywhere is False or not new or feasible(view):
             return view
-    elsewhere = catalogue_plan(world, new)
+    elsewhere = catalogue_plan(world, new, wall.now_ms())
     if anywhere or all(decided.offer_id is not None for decided in elsewhere.decisions):
         return elsewhere
     return view
 
 
-def catalogue_plan(world: World, new: Sequence[Job]) -> PlanView:
-    """Where new jobs would run if the clouds of the catalogue were enabled. It can't be submitted."""
+def catalogue_plan(world: World, new: Sequence[Job], now: int) -> PlanView:
+    """Where new jobs would run if the clouds of the catalogue were enabled, at the real time `now` (epoch ms). It can't
+    be submitted."""
     from orchestrator.services.catalog_market import CATALOGUE_RAILS, catalogue_market
 
-    now = SystemClock().now_ms()
     new = [replace(job, submitted_at_ms=now) for job in new]
     market = catalogue_market(now, without=world.providers)
     with world.store.read() as tx:

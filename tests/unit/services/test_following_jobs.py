@@ -243,7 +243,7 @@ def test_a_failed_job_is_explained_by_the_last_line_of_its_traceback(world: Worl
 
 def test_offers_are_listed_cheapest_first_with_their_ages(world: World) -> None:
     def listed_for(**wanted: object) -> tuple[OfferRow, ...]:
-        return offers.offers(world.config, lambda: world, OfferQuery.of(**wanted)).offers
+        return offers.offers(world.config, lambda: world, OfferQuery.of(**wanted), now_ms=0).offers
 
     listed = listed_for(cloud=["fake"])
     prices = [offer.nano_usd_per_hour or 0 for offer in listed]
