@@ -42,8 +42,8 @@ def preview(
     """The plan for jobs that are not submitted yet, or for all that are and have not ended.
 
     With `anywhere` it is about the catalogue's offers, of clouds that are not enabled; None: only if no enabled
-    provider can ever run one of the jobs, and the catalogue can; it ages by `wall`. Raises SpecError when a job asks for what is not built
-    yet, UsageError when the environment lacks a secret of it.
+    provider can ever run one of the jobs, and the catalogue can. The catalogue ages by `wall`. Raises SpecError when a
+    job asks for what is not built yet, UsageError when the environment lacks a secret of it.
     """
     if not specs and (anywhere or not all_jobs):
         raise UsageError("there is nothing to plan", hint="name a job file, or use --all")

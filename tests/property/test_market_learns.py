@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -35,7 +37,7 @@ COLUMNS = (
 def test_learning_step_by_step_is_building_at_once(prices, seen, polls, instants, asked):
     instants = sorted(instants)
     market = Market.as_of(instants[0], offers=OFFERS, prices=prices, availability=seen, polls=polls, priors=PRIORS)
-    for before, at in zip(instants, instants[1:], strict=False):
+    for before, at in pairwise(instants):
         if asked:  # what an older market has worked out already is taken over, and must not change the answer
             _ = market.digest, market.cells
         market = market.learn(

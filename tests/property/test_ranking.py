@@ -97,7 +97,7 @@ class Scene:
 
     def outcome(self, offer: Offer) -> tuple[float, float]:
         """(dollars, seconds) that finishing on one offer is expected to take."""
-        inside, outside = RATE_PER_GB[offer.provider]
+        outside = RATE_PER_GB[offer.provider][1]
         there = (offer.provider, offer.region)
         from_gcp_region = 0.0 if there == PLACE else RATE_PER_GB["gcp"][0 if offer.provider == "gcp" else 1]
         data = 200 * (0.0 if offer.provider == "aws" else RATE_PER_GB["aws"][1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -129,7 +130,7 @@ def test_offers_for_a_job_are_ranked_by_its_dollars_per_step(world: World) -> No
     found = offers.offers(world.config, lambda: world, now_ms=NOW, spec=wanted)
     real = [row for row in found.offers if not row.simulated]
     assert [row.nano_usd_per_step for row in real] == sorted(row.nano_usd_per_step for row in real)
-    assert any(a.nano_usd_per_hour > b.nano_usd_per_hour for a, b in zip(real, real[1:], strict=False))
+    assert any(a.nano_usd_per_hour > b.nano_usd_per_hour for a, b in pairwise(real))
     assert all(row.cost_low_nano_usd <= row.cost_nano_usd <= row.cost_high_nano_usd for row in real)
     assert found.job == "gpt"
     assert dict(found.unfit)["another GPU memory"] > 100
