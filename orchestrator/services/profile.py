@@ -27,11 +27,10 @@ from orchestrator.services.views import ProfileRow, ProfileView
 from orchestrator.store import Tx
 from providers.hardware import GPUS
 from trainers.control import ControlDirectory
-from trainers.profile import STEPS, StepCounts
+from trainers.profile import STEPS, TOO_FEW_STEPS, StepCounts
 from trainers.spec import TrainerSpec
 
 TIMEOUT_S = 900.0
-_TOO_FEW_STEPS = 4
 _LOG_LINES = 20
 
 
@@ -181,7 +180,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 
 def _failure(spec: JobSpec, code: int, said: str, folder: Path) -> TradewindError:
-    if code == _TOO_FEW_STEPS:
+    if code == TOO_FEW_STEPS:
         return TradewindError(
             f"{spec.name} ended before it had made {STEPS} steps that were recorded",
             hint="the program must call trainers.attach() and run.step(loss): docs/training-code.md",

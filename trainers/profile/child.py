@@ -15,14 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from trainers.desk import present_desk
 from trainers.loop import Parts
-from trainers.profile.counts import COUNTED_STEPS, STEPS, TIMED_STEPS, WARM_STEPS, StepCounts
+from trainers.profile.counts import COUNTED_STEPS, STEPS, TIMED_STEPS, TOO_FEW_STEPS, WARM_STEPS, StepCounts
 from trainers.runner import execute, take_over
 from trainers.spec import TrainerSpec
 
 if TYPE_CHECKING:
     from trainers.profile.counter import Counter
-
-TOO_FEW_STEPS = 4
 
 
 class _Profile:

@@ -13,6 +13,9 @@ TIMED_STEPS = 3
 STEPS = WARM_STEPS + COUNTED_STEPS + TIMED_STEPS
 """How many steps a profile takes: one to warm up, one that is counted, the rest only timed (counting is slow)."""
 
+TOO_FEW_STEPS = 4
+"""Exit code of the child: the program ended before it had recorded that many."""
+
 
 @dataclass(frozen=True, slots=True)
 class StepCounts:
