@@ -216,7 +216,8 @@ class _Design:
 
     @property
     def doublings(self) -> Floats:
-        return self.features[:, _DOUBLINGS]
+        column: Floats = self.features[:, _DOUBLINGS]
+        return column
 
     @classmethod
     def of(cls, kinds: Sequence[Kind]) -> _Design:
@@ -248,7 +249,8 @@ def _deviations(design: _Design, family: NDArray[np.int64], job: NDArray[np.int6
     gang = design.doublings > 0
     own = np.where(gang, spreads.gang**2, 0.0) + design.own
     covariance: Floats = shape * same_family + spreads.within * shape * same_job
-    return covariance + own[:, None] * (same_job & design.same_kind)
+    covariance += own[:, None] * (same_job & design.same_kind)
+    return covariance
 
 
 def _descend(loss: Callable[[Spreads], float], start: Spreads, free: Sequence[str]) -> Spreads:

@@ -23,12 +23,12 @@ _RECURRENT = {
 }
 
 
-class Counter(TorchDispatchMode):
+class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Between `with` and its end: FLOPs by torch's own formulas, bytes read and written (views are free), operations,
     and the bytes that autograd keeps for the backward pass."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.flops = 0.0
         self.half_flops = 0.0
         self.traffic_bytes = 0.0
@@ -47,13 +47,13 @@ class Counter(TorchDispatchMode):
 
     def __enter__(self) -> Self:
         self._keeping.__enter__()
-        super().__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        super().__exit__(kind, error, trace)
+        super().__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
         self._keeping.__exit__(kind, error, trace)
 
     def __torch_dispatch__(
