@@ -45,6 +45,7 @@ from orchestrator.services.views import (
     EventList,
     Explanation,
     Fetched,
+    ImportedTable,
     JobList,
     JobView,
     LogLine,
@@ -122,6 +123,12 @@ class Client:
 
         spec = work if isinstance(work, JobSpec) else self.load(work)
         return profile.profile(self._opened, spec, timeout_s=timeout_s)
+
+    def import_throughputs(self, table: str | Path) -> ImportedTable:
+        """Take over a table of speeds that others measured. Raises UsageError, SpecError with every bad row."""
+        from orchestrator.services import throughputs
+
+        return throughputs.take_over(self._opened, Path(table))
 
     def submit(self, work: PlanView | JobSpec | str | Path) -> JobView:
         """Hand one job over. Raises SpecError, UsageError, InfeasibleError."""

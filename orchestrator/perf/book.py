@@ -1,8 +1,9 @@
 """PerfBook: steps per second of every job on every kind of hardware, with a 90 % interval and where it comes from.
 
-Best first: measured on this kind (by the job, or by one of the same program and settings); predicted from the kinds
-where it was measured, by the ratios that other models showed; modelled from a profile of its step; typical of the
-models in the tables, which only says something about ratios. Rates are per *market* second, like prices and deadlines.
+Best first: measured on this kind (by the job, or by one of the same program and settings; else in an imported table
+under the job's name); predicted from the kinds where it was measured, by the ratios that other models showed; modelled
+from a profile of its step; typical of the models in the tables, which only says something about ratios. Rates are per
+*market* second, like prices and deadlines.
 
 Must not know: prices, availability, where the observations are stored.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 
 from orchestrator.model import Estimate, Job
 from orchestrator.perf.belief import Belief
@@ -19,10 +21,11 @@ from orchestrator.perf.fitted import FITTED
 from orchestrator.perf.kinds import Kind, kind_name, kind_of
 from orchestrator.perf.measured import Measured, Observation, aggregate
 from orchestrator.perf.program import Program, program_of
-from orchestrator.perf.ratios import Cell, RatioModel
+from orchestrator.perf.ratios import Cell, RatioModel, Row
 from orchestrator.perf.work import Work
 from providers.offer import Offer
 
+_TABLE_SPREAD = 0.10  # somebody else's program, driver and data, under the same name
 _MOST_RELATIVES = 24  # cells of other jobs of the program that are listened to, the best measured ones
 
 
@@ -35,8 +38,12 @@ class PerfBook:
         model: RatioModel,
         programs: Mapping[str, Program],
         works: Mapping[Program, Work],
+        tables: Sequence[Row],
     ) -> None:
         """Use `as_of`."""
+        self._table: dict[str, dict[Kind, Measured]] = defaultdict(dict)
+        for row in tables:
+            self._table[row.job][row.kind] = Measured(row.steps_per_s, 0, _TABLE_SPREAD)
         self._model = model
         self._programs = programs
         self._works = works
@@ -47,7 +54,7 @@ class PerfBook:
         for job_id in sorted(self._of_job):
             if job_id in programs:
                 self._jobs_of[programs[job_id].name].append(job_id)
-        self._known: dict[tuple[str, Program], _Known] = {}
+        self._known: dict[tuple[str, str, Program], _Known] = {}
         self._beliefs: dict[tuple[tuple[Cell, ...], Work | None, tuple[Kind, ...]], Belief] = {}
 
     @classmethod
@@ -59,13 +66,16 @@ class PerfBook:
         model: RatioModel = FITTED,
         programs: Mapping[str, Program] | None = None,
         works: Mapping[Program, Work] | None = None,
+        tables: Sequence[Row] = (),
     ) -> PerfBook:
         """A book of what was observed up to `at_ms`; the order of observations does not matter.
 
         `programs` names what jobs run (`program_of`), by job id: without it jobs tell nothing of each other. `works`
-        are the profiles of programs.
+        are the profiles of programs. `tables` are rates that others measured: they refine the ratios of `model`, and
+        speak for a job of the same name.
         """
-        return cls([seen for seen in observations if seen.at_ms <= at_ms], model, programs or {}, works or {})
+        known = [seen for seen in observations if seen.at_ms <= at_ms]
+        return cls(known, _refined(model, tuple(tables)), programs or {}, works or {}, tables)
 
     def estimate(self, job: Job, offer: Offer) -> Estimate:
         """Steps per market second of `job` on one machine of `offer`, with its 5th to 95th percentile."""
@@ -77,6 +87,8 @@ class PerfBook:
         if kind in known.measured:
             here = known.measured[kind]
             provenance = f"measured on {kind_name(kind)} over {here.steps} steps"
+            if not here.steps:
+                provenance = f"measured on {kind_name(kind)} by an imported table"
             return Estimate(here.rate, here.rate / (1 + here.spread), here.rate * (1 + here.spread), provenance)
         belief = self._belief(known, (kind,))
         rate, factor = math.exp(belief.mean[0]), math.exp(belief.spread(0))
@@ -102,16 +114,18 @@ class PerfBook:
 
     def _of(self, job: Job) -> _Known:
         program = program_of(job.spec.train)
-        key = (job.id, program)
+        key = (job.id, job.name, program)
         if key not in self._known:
-            self._known[key] = self._learn(job.id, program)
+            self._known[key] = self._learn(job, program)
         return self._known[key]
 
-    def _learn(self, job_id: str, program: Program) -> _Known:
+    def _learn(self, job: Job, program: Program) -> _Known:
+        job_id = job.id
         others = [other for other in self._jobs_of.get(program.name, ()) if other != job_id]
         twins = [other for other in others if self._programs[other] == program]
         groups = _by_kind([seen for each in (job_id, *twins) for seen in self._of_job.get(each, ())])
-        measured = {kind: aggregate(groups[kind]) for kind in sorted(groups, key=kind_name)}
+        every = {**self._table.get(job.name, {}), **{kind: aggregate(group) for kind, group in groups.items()}}
+        measured = {kind: every[kind] for kind in sorted(every, key=kind_name)}
         cells = [Cell(kind, math.log(of.rate), of.log_variance) for kind, of in measured.items()]
         relatives = []
         for other in others:
@@ -140,7 +154,8 @@ class _Known:
         sources = []
         if self.measured:
             steps = sum(each.steps for each in self.measured.values())
-            sources.append(f"{', '.join(map(kind_name, self.measured))} (measured over {steps} steps)")
+            how = f"measured over {steps} steps" if steps else "in an imported table"
+            sources.append(f"{', '.join(map(kind_name, self.measured))} ({how})")
         if self.relatives:
             sources.append(f"{self.relatives} other job{'s' * (self.relatives > 1)} of this program")
         if self.work is not None:
@@ -149,6 +164,11 @@ class _Known:
         if sources:
             return f"predicted from {' and '.join(sources)} by {ratios}"
         return f"prior: not measured yet; typical of {families} model families"
+
+
+@lru_cache(maxsize=8)
+def _refined(model: RatioModel, tables: tuple[Row, ...]) -> RatioModel:
+    return model.learn(tables) if tables else model
 
 
 def _by_kind(observations: Iterable[Observation]) -> dict[Kind, list[Observation]]:

@@ -16,6 +16,7 @@ RENDERERS = {
     views.EventList: jobs.events,
     views.Explanation: plans.explanation,
     views.Fetched: jobs.fetched,
+    views.ImportedTable: profiles.imported,
     views.JobList: jobs.queue,
     views.JobView: jobs.job,
     views.LogLine: jobs.log_line,

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.model import Estimate, Job, JobSpec, TrainSpec
-from orchestrator.perf import Observation, PerfBook, Program, Work, program_of
+from orchestrator.perf import Observation, PerfBook, Program, Row, Work, program_of
 from providers.offer import CapacityType, Offer
 
 
@@ -207,3 +207,22 @@ def test_a_rate_or_a_count_that_is_not_positive_is_refused(rate, steps):
 def test_work_that_cannot_be_is_refused(wrong):
     with pytest.raises(ValueError, match=r"work is counted|does something|positive"):
         replace(WORK, **wrong)
+
+
+def test_an_imported_table_speaks_for_a_job_of_its_name_until_it_has_run():
+    table = [Row("j", "J", "V100", 1, 7.0), Row("other", "J", "V100", 1, 70.0)]
+    found = estimate([], "V100", tables=table)
+    assert (found.value, found.provenance) == (7.0, "measured on V100 by an imported table")
+    assert 1.15 < width(found) < 1.25
+    predicted = estimate([], "P100", tables=table)
+    assert predicted.low < 7 * 9.3 / 15.7 < predicted.high
+    assert predicted.provenance == "predicted from V100 (in an imported table) by the ratios of 8 model families"
+    assert estimate([seen("V100", 3.0)], "V100", tables=table).value == pytest.approx(3)
+
+
+def test_an_imported_table_refines_the_ratios_for_everyone():
+    table = [Row(f"x{n}", f"x{n}", gpu, 1, rate) for n in range(5) for gpu, rate in (("V100", 4.0), ("T4", 3.9))]
+    measured = [seen("V100", 4.0, 10_000)]
+    plain, refined = estimate(measured, "T4"), estimate(measured, "T4", tables=table)
+    assert plain.value < refined.value < 4.5
+    assert width(refined) < width(plain)

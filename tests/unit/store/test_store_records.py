@@ -13,7 +13,7 @@ from sqlalchemy import text
 
 from orchestrator.errors import NotFoundError, StoreError
 from orchestrator.model import Alternative, Estimate, Placement, Plan
-from orchestrator.perf import Program, Work
+from orchestrator.perf import Program, Row, Work
 from orchestrator.store import Command, PerfPoint, Store, Tx
 from orchestrator.store.schema import APPEND_ONLY
 from providers.clock import VirtualClock
@@ -225,3 +225,16 @@ def test_the_newest_profile_of_a_program_is_kept(store: Store) -> None:
         tx.put_work(first, replace(work, flops=2e9), 7)
     with store.read() as tx:
         assert tx.works() == {first: replace(work, flops=2e9), second: work}
+
+
+def test_a_table_of_rates_takes_the_place_of_the_one_from_the_same_file(store: Store) -> None:
+    first, second = Row("bert", "BERT", "V100", 1, 4.5), Row("bert", "BERT", "V100", 8, 30.0)
+    other = Row("bert", "bert", "T4", 1, 0.1)
+    with store.write() as tx:
+        tx.put_rates("a.csv", [first, second, replace(second, steps_per_s=31.0)])
+        tx.put_rates("b.csv", [other])
+        assert tx.rates() == (first, replace(second, steps_per_s=31.0), other)
+        tx.put_rates("a.csv", [second])
+        tx.put_rates("b.csv", [])
+    with store.read() as tx:
+        assert tx.rates() == (second,)
