@@ -55,7 +55,7 @@ class PerfBook:
             if job_id in programs:
                 self._jobs_of[programs[job_id].name].append(job_id)
         self._known: dict[tuple[str, str, Program], _Known] = {}
-        self._beliefs: dict[tuple[tuple[Cell, ...], Work | None, tuple[Kind, ...]], Belief] = {}
+        self._estimates: dict[tuple[object, ...], tuple[Estimate, ...]] = {}
 
     @classmethod
     def as_of(
@@ -83,20 +83,19 @@ class PerfBook:
 
     def estimate_kind(self, job: Job, gpu: str | None, gpu_count: int) -> Estimate:
         """The same for a kind of hardware. Raises KeyError for a GPU that is not in the hardware table."""
-        kind, known = kind_of(gpu, gpu_count), self._of(job)
-        if kind in known.measured:
-            here = known.measured[kind]
-            provenance = f"measured on {kind_name(kind)} over {here.steps} steps"
-            if not here.steps:
-                provenance = f"measured on {kind_name(kind)} by an imported table"
-            return Estimate(here.rate, here.rate / (1 + here.spread), here.rate * (1 + here.spread), provenance)
-        belief = self._belief(known, (kind,))
-        rate, factor = math.exp(belief.mean[0]), math.exp(belief.spread(0))
-        return Estimate(rate, rate / factor, rate * factor, known.provenance(self._model.families))
+        return self.estimate_kinds(job, (kind_of(gpu, gpu_count),))[0]
+
+    def estimate_kinds(self, job: Job, kinds: Sequence[Kind]) -> tuple[Estimate, ...]:
+        """The same for many kinds at once, which costs hardly more than for one."""
+        known, wanted = self._of(job), tuple(kinds)
+        unmeasured = tuple(kind for kind in wanted if kind not in known.measured)
+        predicted = dict(zip(unmeasured, self._predicted(known, unmeasured), strict=True)) if unmeasured else {}
+        return tuple(predicted[kind] if kind in predicted else known.estimate(kind) for kind in wanted)
 
     def joint(self, job: Job, kinds: Sequence[Kind]) -> Belief:
         """What is held of the logarithms of the rates on `kinds` together: for `policy.probe`."""
-        return self._belief(self._of(job), tuple(kinds))
+        known = self._of(job)
+        return self._model.belief(kinds, known.cells, known.work)
 
     def measured(self, job: Job, kind: Kind) -> bool:
         """Whether the job, or one that is its like, has run on this kind."""
@@ -106,11 +105,19 @@ class PerfBook:
         """The profile of the job's program, if there is one."""
         return self._works.get(program_of(job.spec.train))
 
-    def _belief(self, known: _Known, kinds: tuple[Kind, ...]) -> Belief:
-        key = (known.cells, known.work, kinds)
-        if key not in self._beliefs:
-            self._beliefs[key] = self._model.belief(kinds, known.cells, known.work)
-        return self._beliefs[key]
+    def _predicted(self, known: _Known, kinds: tuple[Kind, ...]) -> tuple[Estimate, ...]:
+        """Jobs of which the same is known, above all those of which nothing is, share the work."""
+        provenance = known.provenance(self._model.families)
+        key = (known.cells, known.work, kinds, provenance)
+        if key not in self._estimates:
+            belief = self._model.belief(kinds, known.cells, known.work)
+            rates = [math.exp(mean) for mean in belief.mean]
+            factors = [math.exp(belief.spread(index)) for index in range(len(kinds))]
+            self._estimates[key] = tuple(
+                Estimate(rate, rate / factor, rate * factor, provenance)
+                for rate, factor in zip(rates, factors, strict=True)
+            )
+        return self._estimates[key]
 
     def _of(self, job: Job) -> _Known:
         program = program_of(job.spec.train)
@@ -148,6 +155,13 @@ class _Known:
         self.cells = cells
         self.work = work
         self.relatives = relatives
+
+    def estimate(self, kind: Kind) -> Estimate:
+        """On a kind where it was measured."""
+        here = self.measured[kind]
+        by = f"over {here.steps} steps" if here.steps else "by an imported table"
+        provenance = f"measured on {kind_name(kind)} {by}"
+        return Estimate(here.rate, here.rate / (1 + here.spread), here.rate * (1 + here.spread), provenance)
 
     def provenance(self, families: int) -> str:
         """Where a rate on a kind that was not measured comes from."""

@@ -85,9 +85,9 @@ def _rows(tx: Tx, book: PerfBook, job: Job, work: Work, now_ms: int) -> tuple[Pr
     """Every known GPU and every kind that is offered; cheapest per step first, then fastest, what does not fit last."""
     cheapest = _cheapest(tx, now_ms)
     kinds = {kind_of(name, 1) for name, gpu in GPUS.items() if not gpu.simulated} | cheapest.keys()
+    ordered = sorted(kinds, key=kind_name)
     rows = []
-    for kind in sorted(kinds, key=kind_name):
-        speed = book.estimate_kind(job, *kind)
+    for kind, speed in zip(ordered, book.estimate_kinds(job, ordered), strict=True):
         shortfall = work.shortfall_bytes(kind)
         price = cheapest.get(kind)
         rows.append(

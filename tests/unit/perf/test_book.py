@@ -173,6 +173,16 @@ def test_the_joint_belief_agrees_with_the_single_estimates():
     assert belief.scale[1, 2] > 0
 
 
+def test_many_kinds_at_once_are_as_each_on_its_own():
+    book = PerfBook.as_of(1000, [seen("K80", 1.0, 1000)])
+    kinds = [("V100", 8), ("K80", 1), (None, 0), ("H100", 1)]
+    single = [book.estimate_kind(JOB, *kind) for kind in kinds]
+    assert [(found.value, found.low, found.provenance) for found in book.estimate_kinds(JOB, kinds)] == [
+        (pytest.approx(found.value), pytest.approx(found.low), found.provenance) for found in single
+    ]
+    assert book.estimate_kinds(JOB, []) == ()
+
+
 def test_all_machines_without_a_gpu_are_one_kind():
     assert estimate([seen(None, 2.0, count=0)], None, 0).provenance == "measured on CPU over 100 steps"
     assert estimate([seen(None, 1.0, 10_000, count=0)], "SIM-L").value == pytest.approx(1, rel=0.1)
