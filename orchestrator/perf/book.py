@@ -127,10 +127,9 @@ class PerfBook:
         return self._known[key]
 
     def _learn(self, job: Job, program: Program) -> _Known:
-        job_id = job.id
-        others = [other for other in self._jobs_of.get(program.name, ()) if other != job_id]
+        others = [other for other in self._jobs_of.get(program.name, ()) if other != job.id]
         twins = [other for other in others if self._programs[other] == program]
-        groups = _by_kind([seen for each in (job_id, *twins) for seen in self._of_job.get(each, ())])
+        groups = _by_kind([seen for each in (job.id, *twins) for seen in self._of_job.get(each, ())])
         every = {**self._table.get(job.name, {}), **{kind: aggregate(group) for kind, group in groups.items()}}
         measured = {kind: every[kind] for kind in sorted(every, key=kind_name)}
         cells = [Cell(kind, math.log(of.rate), of.log_variance) for kind, of in measured.items()]

@@ -56,7 +56,6 @@ def profile(world: World, spec: JobSpec, *, timeout_s: float = TIMEOUT_S) -> Pro
         resident_bytes=counts.resident_bytes,
         activation_bytes=counts.activation_bytes,
         host_steps_per_s=1 / (counts.step_s * factor),
-        steps=1,
     )
     freshen(world)
     now = world.clock.now_ms()

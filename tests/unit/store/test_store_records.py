@@ -217,7 +217,7 @@ def test_a_duty_remembers_when_it_was_last_done(tx: Tx) -> None:
 
 
 def test_the_newest_profile_of_a_program_is_kept(store: Store) -> None:
-    work = Work(1.5e9, 0.0, 1e9, 100, 10, 80, 40, 3.25, 1)
+    work = Work(1.5e9, 0.0, 1e9, 100, 10, 80, 40, 3.25)
     first, second = Program("/w:train:main", '{"layers": 2}'), Program("/w:train:main", "{}")
     with store.write() as tx:
         tx.put_work(first, work, 5)
