@@ -130,7 +130,15 @@ def _count(spec: JobSpec, timeout_s: float) -> StepCounts:
         folder = Path(name)
         trainer = _trainer_spec(spec, folder)
         trainer.save(folder / "spec.json")
-        command = [sys.executable, "-m", "trainers.profile.child", str(folder / "spec.json"), str(folder / "counts")]
+        # -P: a `trainers` or `torch` in the present folder is not ours; the runner adds the job's own folder.
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "trainers.profile.child",
+            str(folder / "spec.json"),
+            str(folder / "counts"),
+        ]
         # A session of its own: whatever the program starts ends with it.
         child = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
