@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # each method loads what it needs: a command that asks the ca
         EventList,
         Explanation,
         Fetched,
+        ImportedTable,
         JobList,
         JobView,
         LogLine,
@@ -118,6 +119,12 @@ class Client:
 
         spec = self.load(work) if isinstance(work, str | Path) else work
         return profile.profile(self._opened, spec, timeout_s=timeout_s)
+
+    def import_throughputs(self, table: str | Path) -> ImportedTable:
+        """Take over a table of speeds that others measured. Raises UsageError, SpecError with every bad row."""
+        from orchestrator.services import throughputs
+
+        return throughputs.take_over(self._opened, Path(table))
 
     def submit(self, work: PlanView | JobSpec | str | Path) -> JobView:
         """Hand one job over. Raises SpecError, UsageError, InfeasibleError."""

@@ -1,4 +1,4 @@
-"""`profile`: what a step of a job does, and how fast and how dear it would be on each GPU."""
+"""`profile`, `throughputs`: what is known of a job's speed before it ran."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +11,7 @@ from orchestrator.cli.session import PLANNING, OutputOption, session
 
 def register(app: typer.Typer) -> None:
     app.command(rich_help_panel=PLANNING, epilog="Example: tradewind profile examples/gpt.yaml")(profile)
+    app.command(rich_help_panel=PLANNING, epilog="Example: tradewind throughputs rates.csv")(throughputs)
 
 
 def profile(
@@ -25,3 +26,13 @@ def profile(
     """
     with session(ctx, output) as (client, out):
         out.show(client.profile(file, timeout_s=timeout))
+
+
+def throughputs(
+    ctx: typer.Context,
+    table: Annotated[Path, typer.Argument(metavar="TABLE", help="CSV, or Gavel's CSV or JSON.", show_default=False)],
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Import a table of measured speeds, for plans of jobs of the same name and for the ratios between GPU kinds."""
+    with session(ctx, output) as (client, out):
+        out.show(client.import_throughputs(table))

@@ -101,6 +101,7 @@ def perf(tx: Tx, now_ms: int) -> PerfBook:
         [Observation(row.job_id, row.gpu, row.gpu_count, row.steps_per_s, row.steps, row.at_ms) for row in points],
         programs={job_id: program_of(tx.job(job_id).spec.train) for job_id in newest},
         works=tx.works(),
+        tables=tx.rates(),
     )
 
 

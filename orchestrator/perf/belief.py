@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 from statistics import NormalDist
 
 import numpy as np
@@ -20,6 +21,7 @@ Floats = NDArray[np.float64]
 _NORMAL = NormalDist()
 
 
+@cache
 def student_quantile(probability: float, dof: float) -> float:
     """Quantile of Student's t: the expansion of Abramowitz and Stegun 26.7.5, good to 0.1 % between 0.5 % and 99.5 %
     from 5 degrees of freedom on. Raises ValueError below 3, where it would be wrong."""

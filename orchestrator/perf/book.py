@@ -1,8 +1,9 @@
 """PerfBook: steps per second of every job on every kind of hardware, with a 90 % interval and where it comes from.
 
-Best first: measured on this kind (by the job, or by one of the same program and settings); predicted from the kinds
-where it was measured, by the ratios that other models showed; modelled from a profile of its step; typical of the
-models in the tables, which only says something about ratios. Rates are per *market* second, like prices and deadlines.
+Best first: measured on this kind (by the job, or by one of the same program and settings; else in an imported table
+under the job's name); predicted from the kinds where it was measured, by the ratios that other models showed; modelled
+from a profile of its step; typical of the models in the tables, which only says something about ratios. Rates are per
+*market* second, like prices and deadlines.
 
 Must not know: prices, availability, where the observations are stored.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 
 from orchestrator.model import Estimate, Job
 from orchestrator.perf.belief import Belief
@@ -19,10 +21,11 @@ from orchestrator.perf.fitted import FITTED
 from orchestrator.perf.kinds import Kind, kind_name, kind_of
 from orchestrator.perf.measured import Measured, Observation, aggregate
 from orchestrator.perf.program import Program, program_of
-from orchestrator.perf.ratios import Cell, RatioModel
+from orchestrator.perf.ratios import Cell, RatioModel, Row
 from orchestrator.perf.work import Work
 from providers.offer import Offer
 
+_TABLE_SPREAD = 0.10  # somebody else's program, driver and data, under the same name
 _MOST_RELATIVES = 24  # cells of other jobs of the program that are listened to, the best measured ones
 
 
@@ -35,8 +38,12 @@ class PerfBook:
         model: RatioModel,
         programs: Mapping[str, Program],
         works: Mapping[Program, Work],
+        tables: Sequence[Row],
     ) -> None:
         """Use `as_of`."""
+        self._table: dict[str, dict[Kind, Measured]] = defaultdict(dict)
+        for row in tables:
+            self._table[row.job][row.kind] = Measured(row.steps_per_s, 0, _TABLE_SPREAD)
         self._model = model
         self._programs = programs
         self._works = works
@@ -47,8 +54,8 @@ class PerfBook:
         for job_id in sorted(self._of_job):
             if job_id in programs:
                 self._jobs_of[programs[job_id].name].append(job_id)
-        self._known: dict[tuple[str, Program], _Known] = {}
-        self._beliefs: dict[tuple[tuple[Cell, ...], Work | None, tuple[Kind, ...]], Belief] = {}
+        self._known: dict[tuple[str, str, Program], _Known] = {}
+        self._estimates: dict[tuple[object, ...], tuple[Estimate, ...]] = {}
 
     @classmethod
     def as_of(
@@ -59,13 +66,16 @@ class PerfBook:
         model: RatioModel = FITTED,
         programs: Mapping[str, Program] | None = None,
         works: Mapping[Program, Work] | None = None,
+        tables: Sequence[Row] = (),
     ) -> PerfBook:
         """A book of what was observed up to `at_ms`; the order of observations does not matter.
 
         `programs` names what jobs run (`program_of`), by job id: without it jobs tell nothing of each other. `works`
-        are the profiles of programs.
+        are the profiles of programs. `tables` are rates that others measured: they refine the ratios of `model`, and
+        speak for a job of the same name.
         """
-        return cls([seen for seen in observations if seen.at_ms <= at_ms], model, programs or {}, works or {})
+        known = [seen for seen in observations if seen.at_ms <= at_ms]
+        return cls(known, _refined(model, tuple(tables)), programs or {}, works or {}, tables)
 
     def estimate(self, job: Job, offer: Offer) -> Estimate:
         """Steps per market second of `job` on one machine of `offer`, with its 5th to 95th percentile."""
@@ -73,18 +83,19 @@ class PerfBook:
 
     def estimate_kind(self, job: Job, gpu: str | None, gpu_count: int) -> Estimate:
         """The same for a kind of hardware. Raises KeyError for a GPU that is not in the hardware table."""
-        kind, known = kind_of(gpu, gpu_count), self._of(job)
-        if kind in known.measured:
-            here = known.measured[kind]
-            provenance = f"measured on {kind_name(kind)} over {here.steps} steps"
-            return Estimate(here.rate, here.rate / (1 + here.spread), here.rate * (1 + here.spread), provenance)
-        belief = self._belief(known, (kind,))
-        rate, factor = math.exp(belief.mean[0]), math.exp(belief.spread(0))
-        return Estimate(rate, rate / factor, rate * factor, known.provenance(self._model.families))
+        return self.estimate_kinds(job, (kind_of(gpu, gpu_count),))[0]
+
+    def estimate_kinds(self, job: Job, kinds: Sequence[Kind]) -> tuple[Estimate, ...]:
+        """The same for many kinds at once, which costs hardly more than for one."""
+        known, wanted = self._of(job), tuple(kinds)
+        unmeasured = tuple(kind for kind in wanted if kind not in known.measured)
+        predicted = dict(zip(unmeasured, self._predicted(known, unmeasured), strict=True)) if unmeasured else {}
+        return tuple(predicted[kind] if kind in predicted else known.estimate(kind) for kind in wanted)
 
     def joint(self, job: Job, kinds: Sequence[Kind]) -> Belief:
         """What is held of the logarithms of the rates on `kinds` together: for `policy.probe`."""
-        return self._belief(self._of(job), tuple(kinds))
+        known = self._of(job)
+        return self._model.belief(kinds, known.cells, known.work)
 
     def measured(self, job: Job, kind: Kind) -> bool:
         """Whether the job, or one that is its like, has run on this kind."""
@@ -94,24 +105,33 @@ class PerfBook:
         """The profile of the job's program, if there is one."""
         return self._works.get(program_of(job.spec.train))
 
-    def _belief(self, known: _Known, kinds: tuple[Kind, ...]) -> Belief:
-        key = (known.cells, known.work, kinds)
-        if key not in self._beliefs:
-            self._beliefs[key] = self._model.belief(kinds, known.cells, known.work)
-        return self._beliefs[key]
+    def _predicted(self, known: _Known, kinds: tuple[Kind, ...]) -> tuple[Estimate, ...]:
+        """Jobs of which the same is known, above all those of which nothing is, share the work."""
+        provenance = known.provenance(self._model.families)
+        key = (known.cells, known.work, kinds, provenance)
+        if key not in self._estimates:
+            belief = self._model.belief(kinds, known.cells, known.work)
+            rates = [math.exp(mean) for mean in belief.mean]
+            factors = [math.exp(belief.spread(index)) for index in range(len(kinds))]
+            self._estimates[key] = tuple(
+                Estimate(rate, rate / factor, rate * factor, provenance)
+                for rate, factor in zip(rates, factors, strict=True)
+            )
+        return self._estimates[key]
 
     def _of(self, job: Job) -> _Known:
         program = program_of(job.spec.train)
-        key = (job.id, program)
+        key = (job.id, job.name, program)
         if key not in self._known:
-            self._known[key] = self._learn(job.id, program)
+            self._known[key] = self._learn(job, program)
         return self._known[key]
 
-    def _learn(self, job_id: str, program: Program) -> _Known:
-        others = [other for other in self._jobs_of.get(program.name, ()) if other != job_id]
+    def _learn(self, job: Job, program: Program) -> _Known:
+        others = [other for other in self._jobs_of.get(program.name, ()) if other != job.id]
         twins = [other for other in others if self._programs[other] == program]
-        groups = _by_kind([seen for each in (job_id, *twins) for seen in self._of_job.get(each, ())])
-        measured = {kind: aggregate(groups[kind]) for kind in sorted(groups, key=kind_name)}
+        groups = _by_kind([seen for each in (job.id, *twins) for seen in self._of_job.get(each, ())])
+        every = {**self._table.get(job.name, {}), **{kind: aggregate(group) for kind, group in groups.items()}}
+        measured = {kind: every[kind] for kind in sorted(every, key=kind_name)}
         cells = [Cell(kind, math.log(of.rate), of.log_variance) for kind, of in measured.items()]
         relatives = []
         for other in others:
@@ -135,12 +155,20 @@ class _Known:
         self.work = work
         self.relatives = relatives
 
+    def estimate(self, kind: Kind) -> Estimate:
+        """On a kind where it was measured."""
+        here = self.measured[kind]
+        by = f"over {here.steps} steps" if here.steps else "by an imported table"
+        provenance = f"measured on {kind_name(kind)} {by}"
+        return Estimate(here.rate, here.rate / (1 + here.spread), here.rate * (1 + here.spread), provenance)
+
     def provenance(self, families: int) -> str:
         """Where a rate on a kind that was not measured comes from."""
         sources = []
         if self.measured:
             steps = sum(each.steps for each in self.measured.values())
-            sources.append(f"{', '.join(map(kind_name, self.measured))} (measured over {steps} steps)")
+            how = f"measured over {steps} steps" if steps else "in an imported table"
+            sources.append(f"{', '.join(map(kind_name, self.measured))} ({how})")
         if self.relatives:
             sources.append(f"{self.relatives} other job{'s' * (self.relatives > 1)} of this program")
         if self.work is not None:
@@ -149,6 +177,11 @@ class _Known:
         if sources:
             return f"predicted from {' and '.join(sources)} by {ratios}"
         return f"prior: not measured yet; typical of {families} model families"
+
+
+@lru_cache(maxsize=8)
+def _refined(model: RatioModel, tables: tuple[Row, ...]) -> RatioModel:
+    return model.learn(tables) if tables else model
 
 
 def _by_kind(observations: Iterable[Observation]) -> dict[Kind, list[Observation]]:

@@ -173,14 +173,14 @@ class RatioModel:
         return weights @ self.mean + design.shift, covariance
 
 
-def fit(rows: Iterable[Row], start: Spreads | None = None) -> RatioModel:
+def fit(rows: Iterable[Row]) -> RatioModel:
     """The spreads that make the rows most likely (times their prior), and the shared part given the rows.
 
     Deterministic, whatever the order of rows. Rows of several GPUs decide `doubling` and `gang`; without any these stay
     at their prior. Raises ValueError without rows, KeyError for a GPU that is not in the hardware table.
     """
     table = _sorted(rows)
-    prior = start or Spreads()
+    prior = Spreads()
     family, job = (_numbered([getattr(row, name) for row in table]) for name in ("family", "job"))
     design = _Design.of([row.kind for row in table])
     off = np.log([row.steps_per_s for row in table]) - design.features @ SHARED_MEAN - design.shift
@@ -216,7 +216,8 @@ class _Design:
 
     @property
     def doublings(self) -> Floats:
-        return self.features[:, _DOUBLINGS]
+        column: Floats = self.features[:, _DOUBLINGS]
+        return column
 
     @classmethod
     def of(cls, kinds: Sequence[Kind]) -> _Design:
@@ -248,7 +249,8 @@ def _deviations(design: _Design, family: NDArray[np.int64], job: NDArray[np.int6
     gang = design.doublings > 0
     own = np.where(gang, spreads.gang**2, 0.0) + design.own
     covariance: Floats = shape * same_family + spreads.within * shape * same_job
-    return covariance + own[:, None] * (same_job & design.same_kind)
+    covariance += own[:, None] * (same_job & design.same_kind)
+    return covariance
 
 
 def _descend(loss: Callable[[Spreads], float], start: Spreads, free: Sequence[str]) -> Spreads:

@@ -41,13 +41,12 @@ class Work:
     resident_bytes: int
     activation_bytes: int
     host_steps_per_s: float
-    steps: int
 
     def __post_init__(self) -> None:
         counts = (self.flops, self.half_flops, self.traffic_bytes, self.resident_bytes, self.activation_bytes)
         if any(not (count >= 0 and math.isfinite(count)) for count in counts) or self.half_flops > self.flops:
             raise ValueError(f"work is counted from 0 on: {self}")
-        if self.operations <= 0 or self.traffic_bytes <= 0 or self.steps <= 0:
+        if self.operations <= 0 or self.traffic_bytes <= 0:
             raise ValueError(f"a training step does something: {self}")
         if not (self.host_steps_per_s > 0 and math.isfinite(self.host_steps_per_s)):
             raise ValueError(f"a rate must be positive: {self}")

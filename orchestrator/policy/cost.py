@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from orchestrator.market import Market
 from orchestrator.model import CostParts, Estimate
-from orchestrator.perf import PerfBook
+from orchestrator.perf import PerfBook, kind_of
 from orchestrator.policy.demand import Demand, Running
 from orchestrator.policy.tolls import Tolls, tolls
 
@@ -319,5 +319,7 @@ def _tolls(demand: Demand, pool: Pool, running: Running | None) -> Tolls:
 
 def estimated(demand: Demand, pool: Pool, perf: PerfBook, known: Mapping[int, Estimate]) -> Mapping[int, Estimate]:
     """Throughput on each kind of hardware in a pool; `known` ones are not asked for again."""
+    asked = [code for code in pool.kinds if code not in known]
     kinds = pool.market.listing.kinds
-    return {code: known.get(code) or perf.estimate_kind(demand.job, *kinds[code]) for code in pool.kinds}
+    found = perf.estimate_kinds(demand.job, [kind_of(*kinds[code]) for code in asked]) if asked else ()
+    return {**{code: known[code] for code in pool.kinds if code in known}, **dict(zip(asked, found, strict=True))}

@@ -40,7 +40,7 @@ def decide(
     *,
     rails: Rails | None = None,
 ) -> Plan:
-    """One placement per job, in order of job ids, with every offer that was looked at and why it was not taken.
+    """One placement per job, in order of job ids, with the offers that were looked at and why they were not taken.
 
     `running` maps job ids to where they run; a job whose machine is gone is not in it. Actions: "place" a job that runs
     nowhere or whose machine is leaving, "stay", "move", "wait" (no offer fits; a job that runs is to stop with a

@@ -82,7 +82,7 @@ def advise(
     expected = moves + price * np.exp(-belief.mean) * _mean_factor(belief)
     commit = int(expected.argmin())
     finish = float(expected[commit])
-    unknown = [i for i in range(len(options)) if not options[i].measured]
+    unknown = [i for i, option in enumerate(options) if not option.measured and belief.scale[i, i] > 0]
 
     def none(reason: str) -> Advice:
         return Advice(None, commit, 0.0, 0.0, 0.0, finish, reason)

@@ -27,11 +27,10 @@ from orchestrator.services.views import ProfileRow, ProfileView
 from orchestrator.store import Tx
 from providers.hardware import GPUS
 from trainers.control import ControlDirectory
-from trainers.profile import STEPS, StepCounts
+from trainers.profile import STEPS, TOO_FEW_STEPS, StepCounts
 from trainers.spec import TrainerSpec
 
 TIMEOUT_S = 900.0
-_TOO_FEW_STEPS = 4
 _LOG_LINES = 20
 
 
@@ -57,7 +56,6 @@ def profile(world: World, spec: JobSpec, *, timeout_s: float = TIMEOUT_S) -> Pro
         resident_bytes=counts.resident_bytes,
         activation_bytes=counts.activation_bytes,
         host_steps_per_s=1 / (counts.step_s * factor),
-        steps=1,
     )
     freshen(world)
     now = world.clock.now_ms()
@@ -86,9 +84,9 @@ def _rows(tx: Tx, book: PerfBook, job: Job, work: Work, now_ms: int) -> tuple[Pr
     """Every known GPU and every kind that is offered; cheapest per step first, then fastest, what does not fit last."""
     cheapest = _cheapest(tx, now_ms)
     kinds = {kind_of(name, 1) for name, gpu in GPUS.items() if not gpu.simulated} | cheapest.keys()
+    ordered = sorted(kinds, key=kind_name)
     rows = []
-    for kind in sorted(kinds, key=kind_name):
-        speed = book.estimate_kind(job, *kind)
+    for kind, speed in zip(ordered, book.estimate_kinds(job, ordered), strict=True):
         shortfall = work.shortfall_bytes(kind)
         price = cheapest.get(kind)
         rows.append(
@@ -132,7 +130,15 @@ def _count(spec: JobSpec, timeout_s: float) -> StepCounts:
         folder = Path(name)
         trainer = _trainer_spec(spec, folder)
         trainer.save(folder / "spec.json")
-        command = [sys.executable, "-m", "trainers.profile.child", str(folder / "spec.json"), str(folder / "counts")]
+        # -P: a `trainers` or `torch` in the present folder is not ours; the runner adds the job's own folder.
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "trainers.profile.child",
+            str(folder / "spec.json"),
+            str(folder / "counts"),
+        ]
         # A session of its own: whatever the program starts ends with it.
         child = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
@@ -181,7 +187,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 
 def _failure(spec: JobSpec, code: int, said: str, folder: Path) -> TradewindError:
-    if code == _TOO_FEW_STEPS:
+    if code == TOO_FEW_STEPS:
         return TradewindError(
             f"{spec.name} ended before it had made {STEPS} steps that were recorded",
             hint="the program must call trainers.attach() and run.step(loss): docs/training-code.md",

@@ -335,6 +335,20 @@ class ProfileView:
 
 
 @dataclass(frozen=True, slots=True)
+class ImportedTable:
+    """A table of throughputs that was taken over. `misfits` of its cells say that a job does not fit."""
+
+    kind: ClassVar[str] = "throughput-table"
+
+    source: str
+    rates: int
+    misfits: int
+    jobs: tuple[str, ...]
+    families: tuple[str, ...]
+    gpus: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class FetchedFile:
     path: str
     size_bytes: int

@@ -207,6 +207,17 @@ work_profile = Table(
     Column("document", Text, nullable=False),
 )
 
+table_rate = Table(
+    "table_rate",
+    metadata,
+    Column("source", Prose, primary_key=True),  # the file that it was imported from
+    Column("job", Prose, primary_key=True),
+    Column("gpu", Word, primary_key=True),
+    Column("gpu_count", Integer, primary_key=True, autoincrement=False),
+    Column("family", Prose, nullable=False),
+    Column("steps_per_s", Measure, nullable=False),
+)
+
 plan = Table(
     "plan",
     metadata,

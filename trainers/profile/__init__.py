@@ -3,6 +3,6 @@
 Must not know: GPUs, prices, what is made of the counts. torch is loaded in the child process only.
 """
 
-from trainers.profile.counts import STEPS, StepCounts
+from trainers.profile.counts import STEPS, TOO_FEW_STEPS, StepCounts
 
-__all__ = ["STEPS", "StepCounts"]
+__all__ = ["STEPS", "TOO_FEW_STEPS", "StepCounts"]

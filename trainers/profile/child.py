@@ -9,20 +9,17 @@ failed (its error is in progress.json), 4 it ended without enough steps. Must no
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainers.desk import present_desk
+from trainers.desk import Desk, present_desk
 from trainers.loop import Parts
-from trainers.profile.counts import COUNTED_STEPS, STEPS, TIMED_STEPS, WARM_STEPS, StepCounts
+from trainers.profile.counts import COUNTED_STEPS, STEPS, TIMED_STEPS, TOO_FEW_STEPS, WARM_STEPS, StepCounts
 from trainers.runner import execute, take_over
 from trainers.spec import TrainerSpec
 
 if TYPE_CHECKING:
     from trainers.profile.counter import Counter
-
-TOO_FEW_STEPS = 4
 
 
 class _Profile:
@@ -39,15 +36,26 @@ class _Profile:
         if steps_done == WARM_STEPS:
             self.counter = Counter()
             self.counter.__enter__()
-        elif steps_done == WARM_STEPS + COUNTED_STEPS and self.counter is not None:
+        elif self.counter is None:
+            return
+        elif steps_done == WARM_STEPS + COUNTED_STEPS:
             self.counter.__exit__(None, None, None)
-            self._timed_from_s = time.monotonic()
-        elif steps_done == STEPS and self.counter is not None:
-            desk = present_desk()
-            assert desk is not None
-            assert desk.session is not None
-            step_s = (time.monotonic() - self._timed_from_s) / TIMED_STEPS
-            self.counts = _counts(self.counter, desk.session.parts, step_s)
+        # A session knows the time of a step, without checkpoints, only after it was told that the step is over.
+        elif steps_done == STEPS - TIMED_STEPS:
+            self._timed_from_s = self._useful_s()
+        elif steps_done == STEPS:
+            session = _desk().session
+            assert session is not None
+            self.counts = _counts(self.counter, session.parts, (self._useful_s() - self._timed_from_s) / TIMED_STEPS)
+
+    def _useful_s(self) -> float:
+        return _desk().journal.progress.useful_s
+
+
+def _desk() -> Desk:
+    desk = present_desk()
+    assert desk is not None  # it is the runner who calls
+    return desk
 
 
 def _counts(counter: Counter, parts: Parts, step_s: float) -> StepCounts:

@@ -19,6 +19,7 @@ RENDERERS = {
     "EventList": "jobs:events",
     "Explanation": "plans:explanation",
     "Fetched": "jobs:fetched",
+    "ImportedTable": "profiles:imported",
     "JobList": "jobs:queue",
     "JobView": "jobs:job",
     "LogLine": "jobs:log_line",

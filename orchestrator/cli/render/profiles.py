@@ -1,14 +1,15 @@
-"""A profile as text: what a step does, then a line per kind of hardware."""
+"""Profiles and imported throughputs as text."""
 
 from __future__ import annotations
 
 from orchestrator.cli.render.text import Paint, blocks, clean, note_simulated, number, rate, table
-from orchestrator.services.views import ProfileRow, ProfileView
+from orchestrator.services.views import ImportedTable, ProfileRow, ProfileView
 
 GB = 1e9
 
 
 def profile(view: ProfileView, paint: Paint) -> str:
+    """What a step does, then a line per kind of hardware."""
     half = f" ({view.half_flops / view.flops:.0%} of them FP16/BF16)" if view.half_flops else ""
     head = paint(f"{clean(view.name)}: one step", "bold")
     does = (
@@ -31,6 +32,14 @@ def profile(view: ProfileView, paint: Paint) -> str:
         " ",
         *(f"speeds: {clean(source)}" for source in sources),
         paint(note_simulated(view.simulated, "prices of SIM kinds"), "dim"),
+    )
+
+
+def imported(view: ImportedTable, paint: Paint) -> str:
+    misfits = f", {view.misfits} that say it does not fit" if view.misfits else ""
+    return blocks(
+        paint(f"{clean(view.source)}: {view.rates} rates{misfits}", "bold"),
+        f"{len(view.jobs)} jobs of {len(view.families)} model families on {', '.join(view.gpus)}",
     )
 
 

@@ -1,4 +1,5 @@
-"""What one training step of a program does, as `tradewind profile` counted it: the newest count of each program."""
+"""What one training step of a program does, as `tradewind profile` counted it (the newest count of each program), and
+rates that others measured, as imported from tables."""
 
 from __future__ import annotations
 
@@ -19,4 +20,13 @@ def upgrade() -> None:
         sa.Column("settings", sa.Text(), nullable=False),
         sa.Column("at_ms", sa.BigInteger(), nullable=False),
         sa.Column("document", sa.Text(), nullable=False),
+    )
+    op.create_table(
+        "table_rate",
+        sa.Column("source", sa.Text(), primary_key=True),
+        sa.Column("job", sa.Text(), primary_key=True),
+        sa.Column("gpu", WORD, primary_key=True),
+        sa.Column("gpu_count", sa.Integer(), primary_key=True, autoincrement=False),
+        sa.Column("family", sa.Text(), nullable=False),
+        sa.Column("steps_per_s", sa.Double(), nullable=False),
     )

@@ -29,6 +29,7 @@ READING: dict[str, tuple[str, ...]] = {
     "explain-migration": ("explain", "mig_3"),
     "report": ("report",),
     "offers": ("offers", "--cloud", "fake"),
+    "throughputs": ("throughputs", "rates.csv"),
     "plan": ("plan", "job.yaml"),
     "plan-all": ("plan", "--all"),
     "submit-dry-run": ("submit", "job.yaml", "--dry-run"),
@@ -265,7 +266,7 @@ def test_every_command_has_help_an_example_and_a_panel() -> None:
     leaves = {name: each for name, each in root.commands.items() if not hasattr(each, "commands")}
     for group in ("daemon", "config", "catalog", "store"):
         leaves |= {f"{group} {name}": each for name, each in root.commands[group].commands.items()}
-    assert len(leaves) == 28
+    assert len(leaves) == 29
     for name, command in leaves.items():
         assert command.help, name
         assert command.epilog.startswith("Example: tradewind "), name

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.model import Estimate, Job, JobSpec, TrainSpec
-from orchestrator.perf import Observation, PerfBook, Program, Work, program_of
+from orchestrator.perf import Observation, PerfBook, Program, Row, Work, program_of
 from providers.offer import CapacityType, Offer
 
 
@@ -134,7 +134,6 @@ WORK = Work(
     resident_bytes=410_000_000,
     activation_bytes=6_000_000_000,
     host_steps_per_s=0.01,
-    steps=1,
 )
 WORKS = {program_of(JOB.spec.train): WORK}
 
@@ -149,13 +148,13 @@ def test_a_profile_places_the_rates_by_the_roofline_and_knows_the_host():
 
 
 def test_a_small_step_is_bound_by_its_launches_and_as_fast_on_every_gpu():
-    tiny = {program_of(JOB.spec.train): Work(1e6, 0, 1e6, 1000, 10, 40, 40, 1.0, 1)}
+    tiny = {program_of(JOB.spec.train): Work(1e6, 0, 1e6, 1000, 10, 40, 40, 1.0)}
     assert estimate([], "K80", works=tiny).value == pytest.approx(estimate([], "V100", works=tiny).value)
 
 
 def test_what_does_not_fit_says_by_how_much():
     assert WORK.shortfall_bytes(("V100", 1)) == 0
-    big = Work(1e12, 0, 1e10, 10, 10**9, 16 * 10**9, 10**9, 1.0, 1)
+    big = Work(1e12, 0, 1e10, 10, 10**9, 16 * 10**9, 10**9, 1.0)
     assert big.shortfall_bytes(("V100", 1)) == 2 * 10**9
     assert [big.shortfall_bytes(kind) for kind in (("A100-40GB", 1), (None, 0), ("SIM-S", 1))] == [0, 0, 0]
     assert PerfBook.as_of(0, [], works=WORKS).work(JOB) == WORK
@@ -171,6 +170,16 @@ def test_the_joint_belief_agrees_with_the_single_estimates():
         found = book.estimate_kind(JOB, gpu, count)
         assert found.value == pytest.approx(math.exp(belief.mean[index]))
     assert belief.scale[1, 2] > 0
+
+
+def test_many_kinds_at_once_are_as_each_on_its_own():
+    book = PerfBook.as_of(1000, [seen("K80", 1.0, 1000)])
+    kinds = [("V100", 8), ("K80", 1), (None, 0), ("H100", 1)]
+    for kind, found in zip(kinds, book.estimate_kinds(JOB, kinds), strict=True):
+        single = book.estimate_kind(JOB, *kind)
+        assert (found.value, found.low) == (pytest.approx(single.value), pytest.approx(single.low))
+        assert found.provenance == single.provenance
+    assert book.estimate_kinds(JOB, []) == ()
 
 
 def test_all_machines_without_a_gpu_are_one_kind():
@@ -207,3 +216,22 @@ def test_a_rate_or_a_count_that_is_not_positive_is_refused(rate, steps):
 def test_work_that_cannot_be_is_refused(wrong):
     with pytest.raises(ValueError, match=r"work is counted|does something|positive"):
         replace(WORK, **wrong)
+
+
+def test_an_imported_table_speaks_for_a_job_of_its_name_until_it_has_run():
+    table = [Row("j", "J", "V100", 1, 7.0), Row("other", "J", "V100", 1, 70.0)]
+    found = estimate([], "V100", tables=table)
+    assert (found.value, found.provenance) == (7.0, "measured on V100 by an imported table")
+    assert 1.15 < width(found) < 1.25
+    predicted = estimate([], "P100", tables=table)
+    assert predicted.low < 7 * 9.3 / 15.7 < predicted.high
+    assert predicted.provenance == "predicted from V100 (in an imported table) by the ratios of 8 model families"
+    assert estimate([seen("V100", 3.0)], "V100", tables=table).value == pytest.approx(3)
+
+
+def test_an_imported_table_refines_the_ratios_for_everyone():
+    table = [Row(f"x{n}", f"x{n}", gpu, 1, rate) for n in range(5) for gpu, rate in (("V100", 4.0), ("T4", 3.9))]
+    measured = [seen("V100", 4.0, 10_000)]
+    plain, refined = estimate(measured, "T4"), estimate(measured, "T4", tables=table)
+    assert plain.value < refined.value < 4.5
+    assert width(refined) < width(plain)
