@@ -11,8 +11,8 @@ import pytest
 from orchestrator.engine.snapshot import perf
 from orchestrator.errors import MissingExtraError, TradewindError, UsageError
 from orchestrator.model import Job, JobSpec, TrainSpec
-from orchestrator.services.profile import profile
 from orchestrator.services.documents import to_json
+from orchestrator.services.profile import profile
 
 PROGRAM = """
 import pathlib
