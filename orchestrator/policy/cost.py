@@ -164,7 +164,9 @@ class Outlook:
         wanted = sorted(set(rows))
         current = self.pool.current if self.pool.current in wanted else None
         pool = Pool(self.pool.market, np.array(wanted, np.int64), current)
-        estimates = estimated(self.demand, pool, self.perf, self.estimates)
+        estimates = self.estimates
+        if not estimates.keys() >= set(pool.kind.tolist()):
+            estimates = estimated(self.demand, pool, self.perf, estimates)
         return Outlook(pool, self.demand, self.perf, estimates, self.tolls, self.steps_left)
 
     def over_rows(self, column: Floats) -> Floats:
@@ -283,7 +285,7 @@ class Outlook:
         return self.pool.hazard_s * work_s / self.progress
 
     def _per_kind(self, quantile: str) -> Floats:
-        if len(self.estimates) == 1:
+        if len(self.estimates) == 1:  # most jobs ask for one kind
             return np.full(len(self.pool.kind), getattr(next(iter(self.estimates.values())), quantile))
         column = np.ones(len(self.pool.market.listing.kinds))
         for kind, estimate in self.estimates.items():
