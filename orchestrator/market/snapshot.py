@@ -31,6 +31,7 @@ from orchestrator.market.availability import (
     hazard_per_hour,
     summarise,
 )
+from orchestrator.market.cells import BLOCK, Cells, block_hashes
 from orchestrator.market.listing import Listing
 from orchestrator.market.transfer import TYPICAL, Place, Tariff
 from providers.offer import Offer
@@ -43,20 +44,6 @@ Bools = NDArray[np.bool_]
 DEFAULT_STARTUP_S = 360.0  # cold start of a cloud machine to a ready trainer: 6 min (SkyNomad, arXiv 2601.06520)
 
 _SEAL = object()
-_BLOCK = 1024  # rows that are hashed together: one new price costs the hash of one block
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Cells:
-    """Rows that agree in site, kind of hardware and hazard share a cell: there they differ by price alone.
-
-    `of_row` is the cell of each row; the other columns are over the cells.
-    """
-
-    of_row: Ints
-    site: Ints
-    kind: Ints
-    hazard: Floats
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -170,7 +157,7 @@ class Market:
         touched = self._learn_prices(at_ms, prices, changes) | self._learn_availability(at_ms, availability, changes)
         base, dirty = self._hash_base
         changes["older_cells"] = self._cells_with(changes.get("hazard"))
-        changes["hashed"] = None if base is None else (base, dirty | {row // _BLOCK for row in touched})
+        changes["hashed"] = None if base is None else (base, dirty | {row // BLOCK for row in touched})
         # dataclasses.replace would run over every column again
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return Market(**{**fields, **changes, "at": at_ms}, seal=_SEAL)
@@ -344,31 +331,11 @@ class Market:
     @cached_property
     def cells(self) -> Cells:
         """The cells of this market."""
-        if self.older_cells is not None:
-            return self.older_cells
-        listing = self.listing
-        rates, rate = np.unique(self.hazard, return_inverse=True)
-        codes = (listing.site * len(listing.kinds) + listing.kind) * len(rates) + rate
-        cells, of_row = np.unique(codes, return_inverse=True)
-        pairs, rate = np.divmod(cells, max(len(rates), 1))
-        site, kind = np.divmod(pairs, max(len(listing.kinds), 1))
-        return Cells(of_row, site, kind, rates[rate])
+        return self.older_cells if self.older_cells is not None else Cells.of(self.listing, self.hazard)
 
     def _cells_with(self, hazard: Floats | None) -> Cells | None:
-        """The cells with another hazard, each row that changed in a cell of its own; None if they are to be found anew.
-
-        Too many of those and finding them anew is better.
-        """
-        cells = vars(self).get("cells", self.older_cells)
-        if cells is None or hazard is None:
-            return cells
-        rows = np.flatnonzero(hazard != self.hazard)
-        if len(cells.site) + len(rows) > len(self) // 2 + _BLOCK:
-            return None
-        of_row = cells.of_row.copy()
-        of_row[rows] = len(cells.site) + np.arange(len(rows))
-        columns = ((cells.site, self.listing.site), (cells.kind, self.listing.kind), (cells.hazard, hazard))
-        return Cells(of_row, *(np.append(column, by_row[rows]) for column, by_row in columns))
+        cells: Cells | None = vars(self).get("cells", self.older_cells)
+        return cells if cells is None or hazard is None else cells.renewed(self.listing, self.hazard, hazard)
 
     @property
     def _hash_base(self) -> tuple[tuple[bytes, ...] | None, frozenset[int]]:
@@ -378,17 +345,10 @@ class Market:
 
     @cached_property
     def _blocks(self) -> tuple[bytes, ...]:
-        """Hashes of the facts, `_BLOCK` rows each; those that an older market had already are taken from there."""
+        """Hashes of the facts; those that an older market had already are taken from there."""
         known, dirty = self._hash_base
-        count = -(-len(self) // _BLOCK)
-        blocks = [b""] * count if known is None else list(known)
-        for block in range(count) if known is None else sorted(dirty):
-            rows = slice(block * _BLOCK, (block + 1) * _BLOCK)
-            digest = hashlib.blake2b(digest_size=16)
-            for column in (self.price, self.effective_at, self.shut_at, self.shut_until, self.losses):
-                digest.update(column[rows].tobytes())
-            blocks[block] = digest.digest()
-        return tuple(blocks)
+        columns = (self.price, self.effective_at, self.shut_at, self.shut_until, self.losses)
+        return block_hashes(columns, len(self), known, dirty)
 
     @cached_property
     def digest(self) -> str:
