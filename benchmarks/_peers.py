@@ -28,11 +28,13 @@ class Peer(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """CPU seconds of each query, and the cheapest price by (request, spot); or why it was not asked."""
+    """CPU seconds of each query, and the cheapest price by (request, spot) among the offers of `clouds`; or why it was
+    not asked."""
 
     name: str
     seconds: list[float] = field(default_factory=list)
     cheapest_usd: dict[tuple[int, bool], float] = field(default_factory=dict)
+    clouds: tuple[str, ...] = ("aws", "gcp", "azure")
     skipped: str = ""
 
 
@@ -53,7 +55,8 @@ def ask(peer: Peer, rows: Sequence[tuple[object, ...]], requests: Sequence[tuple
             said = getattr(error, "stderr", None) or str(error)
             return Answer(requirement, skipped=str(said).strip().splitlines()[-1][:160])
     cheapest = {(int(number), bool(spot)): float(usd) for number, spot, usd in answer["cheapest"]}
-    return Answer(requirement, [float(each) for each in answer["seconds"]], cheapest)
+    clouds = tuple(answer.get("clouds", ("aws", "gcp", "azure")))
+    return Answer(requirement, [float(each) for each in answer["seconds"]], cheapest, clouds)
 
 
 def _run(command: list[str], limit_s: int, home: Path) -> str:

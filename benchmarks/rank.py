@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import math
 import random
 import statistics
 import time
@@ -189,9 +190,9 @@ def brute_force(setting: World, number: int, spot: bool, count: int) -> list[str
     return [offer_id for _, offer_id in sorted(fitting)[:count]]
 
 
-def by_price(setting: World, count: int) -> tuple[int, list[float], dict[tuple[int, bool], str]]:
-    """(queries whose `count` cheapest differ from brute force, CPU seconds of each, the cheapest of each)."""
-    wrong, spent, first = 0, [], {}
+def by_price(setting: World, count: int) -> tuple[int, list[float]]:
+    """(queries whose `count` cheapest differ from brute force, CPU seconds of each)."""
+    wrong, spent = 0, []
     for number in range(len(REQUESTS)):
         for spot in (True, False):
             capacity = (CapacityType.SPOT if spot else CapacityType.ON_DEMAND,)
@@ -201,27 +202,33 @@ def by_price(setting: World, count: int) -> tuple[int, list[float], dict[tuple[i
             found = cheapest(spec, setting.market, count, rails=Rails())
             spent.append(time.process_time() - begun)
             wrong += found != brute_force(setting, number, spot, count)
-            first[number, spot] = found[0]
-    return wrong, spent, first
+    return wrong, spent
 
 
 def p95(seconds: list[float]) -> float:
     return sorted(seconds)[min(int(len(seconds) * 0.95), len(seconds) - 1)]
 
 
-def peers_table(answers: list[Answer], ours: dict[tuple[int, bool], str], setting: World) -> Table:
-    """What the others took and answered, query by query, beside us."""
-    price = {offer.id: nano for offer, nano in zip(setting.offers, setting.prices, strict=True)}
-    table = Table("", "queries", "CPU median", "CPU p95", "same cheapest price", title="The same offers, other tools")
+def peers_table(answers: list[Answer], plain: list[float], setting: World) -> Table:
+    """What the others took and answered, beside our own query by price and our ranking of a job."""
+    table = Table("", "offers of", "queries", "CPU median", "CPU p95", "cheapest as brute force says")
+    table.title = "The same offers, by price per hour"
+    cells = (f"{statistics.median(plain):.4f} s", f"{p95(plain):.4f} s")
+    table.add_row("tradewind (policy.cheapest)", ", ".join(SHARES), str(len(plain)), *cells, "see above")
     for answer in answers:
         if answer.skipped:
-            table.add_row(answer.name, "-", "-", "-", f"skipped: {answer.skipped}")
+            table.add_row(answer.name, "", "", "", "", f"skipped: {answer.skipped}")
             continue
-        same = sum(
-            abs(usd * 1e9 - price[ours[number, spot]]) <= 1e3 for (number, spot), usd in answer.cheapest_usd.items()
-        )
+        least: dict[tuple[int, bool], float] = {}
+        for offer, nano in zip(setting.offers, setting.prices, strict=True):
+            wants = (offer.gpu or "", offer.gpu_count)
+            if offer.provider in answer.clouds and wants in REQUESTS:
+                key = (REQUESTS.index(wants), offer.spot)
+                least[key] = min(least.get(key, math.inf), nano / 1e9)
+        same = sum(math.isclose(usd, least[key], rel_tol=1e-6) for key, usd in answer.cheapest_usd.items())
         cells = (f"{statistics.median(answer.seconds):.4f} s", f"{p95(answer.seconds):.4f} s")
-        table.add_row(answer.name, str(len(answer.seconds)), *cells, f"{same} of {len(answer.cheapest_usd)}")
+        count = f"{same} of {len(answer.cheapest_usd)}"
+        table.add_row(answer.name, ", ".join(answer.clouds), str(len(answer.seconds)), *cells, count)
     return table
 
 
@@ -241,7 +248,7 @@ def main() -> int:
     every = timed_calls(setting, calls // 4, any_gpu=True)
     alike = timed_jobs(setting, 1000, alike=True)
     unlike = timed_jobs(setting, 1000, alike=False)
-    wrong, plain, first = by_price(setting, 20)
+    wrong, plain = by_price(setting, 20)
     ms = 1000.0
     claims = [
         Claim(
@@ -275,7 +282,7 @@ def main() -> int:
         ]
         answers = [ask(peer, rows, REQUESTS) for peer in Peer]
         if not options.json:
-            Console().print(peers_table(answers, first, setting))
+            Console(width=140).print(peers_table(answers, plain, setting))
     notes = [f"{calls} calls; p95 over median {p95(one) / statistics.median(one):.2f}; process CPU time, one thread"]
     return show("Ranking", claims, as_json=options.json, notes=notes)
 
