@@ -39,13 +39,20 @@ _DOUBLINGS = FEATURES.index("doublings")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One measured rate of a table: `job` (a model and its settings) of a `family` of models on a kind of hardware."""
+    """One measured rate of a table: `job` (a model and its settings) of a `family` of models on a kind of hardware.
+
+    Raises ValueError when the rate or the number of GPUs is not positive.
+    """
 
     job: str
     family: str
     gpu: str
     gpu_count: int
     steps_per_s: float
+
+    def __post_init__(self) -> None:
+        if not (self.steps_per_s > 0 and math.isfinite(self.steps_per_s)) or self.gpu_count <= 0:
+            raise ValueError(f"a rate and a number of GPUs must be positive: {self}")
 
     @property
     def kind(self) -> Kind:

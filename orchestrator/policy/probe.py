@@ -6,9 +6,10 @@ costs. A probe may be followed by another one, so each is valued with the best t
     now         = least over kinds of E[finish there]
     probe k     = cost of the probe + E over its outcome x of min(commit given x, probe a second kind given x)
 
-(Howard 1966, "Information value theory"; looking two probes ahead is exact for three kinds.) Outcomes are the midpoints
-of equally likely slices of the belief, so that the same inputs give the same answer to the last bit, and a tail of
-which nobody knows the shape does not decide. Only money counts: for another objective give another price.
+(Howard 1966, "Information value theory"; looking two probes ahead is exact for three kinds, one of them measured.)
+Outcomes are the midpoints of equally likely slices of the belief, so that the same inputs give the same answer to the
+last bit, and a tail of which nobody knows the shape does not decide. Only money counts: for another objective give
+another price.
 
 Contract. `belief` is `PerfBook.joint(job, kinds)`, one entry per option in the same order. `steps` remain. Each option
 is the best offer of its kind, with what it costs in nano-USD: `nano_usd_per_hour` while it trains, `move_nano_usd` once
@@ -32,6 +33,7 @@ from orchestrator.perf import Belief, Floats, Kind, kind_name, student_quantile
 
 PROBE_MINUTES = 8.0
 _SLICES = 24
+_LOOKED_AT = 6  # kinds, those whose probe is worth most on its own, are looked at two probes ahead
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,11 @@ def advise(
     affordable = [i for i in unknown if budget_left_nano_usd is None or probes[i] + finish <= budget_left_nano_usd]
     if not affordable:
         return none("the budget leaves no room for a probe")
-    values = {i: _with_probe(belief, price, moves, probes, i, affordable) for i in affordable}
+    promising = affordable
+    if len(affordable) > _LOOKED_AT:
+        alone = {i: _with_probe(belief, price, moves, probes, i, ()) for i in affordable}
+        promising = sorted(affordable, key=lambda i: (alone[i], i))[:_LOOKED_AT]
+    values = {i: _with_probe(belief, price, moves, probes, i, promising) for i in promising}
     best = min(values, key=lambda i: (values[i], i))
     saving = finish - values[best]
     name = kind_name(options[best].kind)
@@ -105,7 +111,7 @@ def advise(
 
 
 def _with_probe(
-    belief: Belief, price: Floats, moves: Floats, probes: Floats, first: int, candidates: Sequence[int]
+    belief: Belief, price: Floats, moves: Floats, probes: Floats, first: int, seconds: Sequence[int]
 ) -> float:
     """Expected cost of the whole job when kind `first` is probed now, and perhaps one more after it."""
     mean, root, nodes = _after(belief, first)
@@ -113,7 +119,7 @@ def _with_probe(
     expected = moves + price * np.exp(-mean) * np.exp(root[..., None] * nodes).mean(axis=-1)
     expected[:, first] = price[first] * np.exp(-mean[:, first])
     best = expected.min(axis=1)
-    for second in candidates:
+    for second in seconds:
         if second == first:
             continue
         others = np.delete(expected, second, axis=1).min(axis=1)

@@ -147,6 +147,11 @@ def test_quantiles_that_would_be_wrong_and_empty_tables_are_refused():
         student_quantile(0.95, 2)
     with pytest.raises(ValueError, match="at least one row"):
         fit([])
+    for rate, count in ((0.0, 1), (-1.0, 1), (math.nan, 1), (math.inf, 1), (1.0, 0)):
+        with pytest.raises(ValueError, match="must be positive"):
+            Row("job", "family", "V100", count, rate)
+    with pytest.raises(KeyError, match="H900"):
+        fit([Row("job", "family", "H900", 1, 1.0)])
 
 
 def test_learning_one_rate_is_conditioning_and_a_certain_one_teaches_nothing():

@@ -95,6 +95,17 @@ def test_the_expected_saving_is_what_simulated_probes_save():
     assert saving == pytest.approx(advice.saving_nano_usd, rel=0.25)
 
 
+def test_among_many_kinds_one_that_may_win_is_tried():
+    names = ["K80", "P100", "T4", "V100", "A10G", "L4", "A100-40GB", "A100-80GB", "L40S", "H100", "H200", "B200"]
+    kinds = [(name, 1) for name in names]
+    many = [Option(kind, 1e9 * (1 + n), 0, 1e9 * (1 + n) * 8 / 60, measured=n == 0) for n, kind in enumerate(kinds)]
+    advice = advise(FITTED.belief(kinds, [Cell(kinds[0], 0.0, 1e-4)]), many, steps=hours(100))
+    assert advice.probe not in (None, 0)
+    assert advice.saving_nano_usd > advice.cost_nano_usd
+    dear = [*many[:3], Option(many[3].kind, 1e13, 0, 1e12), *many[4:]]
+    assert advise(FITTED.belief(kinds, [Cell(kinds[0], 0.0, 1e-4)]), dear, steps=hours(100)).probe != 3
+
+
 @settings(max_examples=40)
 @given(
     st.floats(-3, 3),
