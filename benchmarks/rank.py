@@ -281,6 +281,9 @@ def main() -> int:
             for o, p in zip(setting.offers, setting.prices, strict=True)
         ]
         answers = [ask(peer, rows, REQUESTS) for peer in Peer]
+        for answer in answers:
+            if not answer.skipped:
+                claims.append(Claim(f"{answer.name}, a query by price: median", statistics.median(answer.seconds), "s"))
         if not options.json:
             Console(width=140).print(peers_table(answers, plain, setting))
     notes = [f"{calls} calls; p95 over median {p95(one) / statistics.median(one):.2f}; process CPU time, one thread"]

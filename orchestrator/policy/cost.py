@@ -56,13 +56,18 @@ class Pool:
         self.rows = rows
         self.current = current
         self.known_tolls: dict[Hashable, Tolls] = {}
+        self.of_all: slice | Rows = slice(None) if len(rows) == len(market) else rows  # picks its rows from a column
         if len(rows) <= _FEW:
             self.cell = np.arange(len(rows))
             self.site, self.kind = market.listing.site[rows], market.listing.kind[rows]
             self.hazard_s = market.hazard[rows] / 3600
+        elif len(rows) == len(market):
+            cells = market.cells
+            self.cell = cells.of_row if current is None else cells.of_row.copy()
+            self.site, self.kind, self.hazard_s = cells.site, cells.kind, cells.hazard / 3600
         else:
             cells = market.cells
-            of_row = cells.of_row[rows]
+            of_row = cells.of_row[self.of_all]
             occur = np.zeros(len(cells.site), np.bool_)
             occur[of_row] = True
             used = np.flatnonzero(occur)
@@ -85,11 +90,11 @@ class Pool:
 
     @cached_property
     def price_s(self) -> Floats:
-        return np.maximum(self.market.price[self.rows], 0) / 3600
+        return np.maximum(self.market.price[self.of_all], 0) / 3600
 
     @cached_property
     def spot(self) -> NDArray[np.bool_]:
-        return self.market.spot[self.rows]
+        return self.market.spot[self.of_all]
 
     @cached_property
     def startup_s(self) -> Floats:

@@ -77,7 +77,7 @@ class Screened:
 
     @cached_property
     def usable(self) -> NDArray[np.bool_]:
-        usable: NDArray[np.bool_] = self.bars[self.pool.rows] == NONE
+        usable: NDArray[np.bool_] = self.bars[self.pool.of_all] == NONE
         return usable
 
     @cached_property
@@ -95,8 +95,8 @@ class Screened:
         overlooked = self.usable.copy()
         for bar in _OVERLOOKED:
             if self.counts[bar]:
-                overlooked |= only(self.bars[self.pool.rows], bar)
-        return overlooked & self.market.priced[self.pool.rows] & ~self.pool.spot
+                overlooked |= only(self.bars[self.pool.of_all], bar)
+        return overlooked & self.market.priced[self.pool.of_all] & ~self.pool.spot
 
     @cached_property
     def counts(self) -> dict[Bar, int]:
