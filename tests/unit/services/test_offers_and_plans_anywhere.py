@@ -178,5 +178,5 @@ def test_a_plan_for_clouds_that_are_not_enabled_says_so_and_is_never_submitted(w
 def test_what_nobody_has_is_refused_as_before(world: World) -> None:
     view = plan.preview(world, [spec(resources=Resources(gpus=(GpuRequest("SIM-L", 7),)))], anywhere=None)
     assert not view.anywhere
-    with pytest.raises(InfeasibleError, match="no offer fits gpt"):
+    with pytest.raises(InfeasibleError, match="gpt: no offer fits"):
         submit.submit(world, view)
