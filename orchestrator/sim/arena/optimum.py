@@ -120,18 +120,20 @@ def _solve(ticks: int, work: int, step: int, boot: int, gained: int, places: _Pl
     none[:, 0] = 0.0
     history = [run]  # history[i] is run at tick t + 1 + i
     best = math.inf
+    scratch = np.empty(size)
     for t in range(ticks - 1, -1, -1):
         # Only amounts between what must be done by t and what can still be done matter.
         high = min(work, (ticks - t) * step)
         low = max(work - t * step, 1)
         part = slice(low, high + 1)
         if t < last:
-            arrive = _launches(history[boot - 1], boot_cost[:, t], streak[:, t], members, low, high, gained)
+            arrive = _launches(history[boot - 1], boot_cost[:, t], streak[:, t], members, low, high, gained, scratch)
             if high == work:
                 best = min(best, float(arrive[:, -1].min()))
             for g in range(len(heads)):
                 for other in range(len(heads)):
-                    np.minimum(none[g, part], arrive[other] + between[g, other], out=none[g, part])
+                    there = np.add(arrive[other], between[g, other], out=scratch[: high + 1 - low])
+                    np.minimum(none[g, part], there, out=none[g, part])
         new = history.pop() if len(history) > boot else np.empty_like(run)
         new[:, :low] = np.inf
         new[:, high + 1 :] = np.inf
@@ -143,8 +145,9 @@ def _solve(ticks: int, work: int, step: int, boot: int, gained: int, places: _Pl
             target = new[s, part]
             np.minimum(target[:finishing], price[s, t], out=target[:finishing])
             if finishing < target.size:
-                rest = target[finishing:]
-                np.minimum(rest, history[0][s, onward] + price[s, t], out=rest)
+                rest, going_on = target[finishing:], scratch[: target.size - finishing]
+                np.add(history[0][s, onward], price[s, t], out=going_on)
+                np.minimum(rest, going_on, out=rest)
         history.insert(0, new)
     return best
 
@@ -157,6 +160,7 @@ def _launches(
     low: int,
     high: int,
     gained: int,
+    scratch: Floats,
 ) -> Floats:
     """Cheapest launch in each group of zones, for `low` to `high` units of work left; `ahead` is run after the launch.
 
@@ -170,5 +174,6 @@ def _launches(
         for s in mine[possible[mine]].tolist():
             target = arrive[g]
             np.minimum(target[:short], cost[s], out=target[:short])
-            np.minimum(target[short:], ahead[s, after] + cost[s], out=target[short:])
+            there = np.add(ahead[s, after], cost[s], out=scratch[: width - short])
+            np.minimum(target[short:], there, out=target[short:])
     return arrive
