@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         Where,
     )
     from orchestrator.services.jobfile import job_from_mapping, load_job
-    from orchestrator.services.views import to_json
+    from orchestrator.services.documents import to_json
 
 _HOMES = {
     "orchestrator.client": ("Client",),

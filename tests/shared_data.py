@@ -1,4 +1,7 @@
-"""Data that may lie beside the repository (a folder `shared`, or TRADEWIND_SHARED): tests that need it skip without."""
+"""Where the project's shared data lie: the folder `shared` beside the repository. Tests that need them skip without.
+
+TRADEWIND_SHARED names another folder (in a worktree, say).
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
+FOLDER = Path(os.environ.get("TRADEWIND_SHARED") or Path(__file__).parents[2] / "shared")
+
 
 def shared(name: str) -> Path:
-    """The path of a file or folder there; skips the test when it is absent."""
-    default = Path(__file__).parents[2] / "shared"
-    path = Path(os.environ.get("TRADEWIND_SHARED", default)) / name
+    """A file or folder in it; the test is skipped where there is none."""
+    path = FOLDER / name
     if not path.exists():
-        pytest.skip(f"{name} is not there: put the shared data beside the repository, or set TRADEWIND_SHARED")
+        pytest.skip(f"needs shared data that are not here: {name}")
     return path

@@ -69,15 +69,18 @@ def plan(
     ] = None,
     all_jobs: Annotated[bool, typer.Option("--all", help="All submitted jobs that have not ended.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Exit 10 if it would start or move something.")] = False,
+    anywhere: Annotated[
+        bool, typer.Option("--anywhere", help="Plan with the catalogue's offers, also of clouds not enabled.")
+    ] = False,
     save: Annotated[Path | None, typer.Option("-o", "--save", help="Save it for `apply`.", show_default=False)] = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
     """Show where jobs would run now, what that would cost, and why not elsewhere.
 
-    Changes nothing.
+    Changes nothing. Where no enabled provider can run a job, the plan is about the catalogue's offers and says so.
     """
     with session(ctx, output) as (client, out):
-        view = client.plan(*files or (), all_jobs=all_jobs)
+        view = client.plan(*files or (), all_jobs=all_jobs, anywhere=True if anywhere else None)
         out.show(view)
         if save is not None:
             client.save_plan(view, save)

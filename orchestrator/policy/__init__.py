@@ -3,7 +3,18 @@
 Must not know: stores, engines, Ray, clouds; how a plan is applied.
 """
 
+from orchestrator.policy.compare import Comparison, Prospect, cheapest, compare, prospects
 from orchestrator.policy.decide import decide
 from orchestrator.policy.demand import Demand, Rails, Running
 
-__all__ = ["Demand", "Rails", "Running", "decide"]
+__all__ = [
+    "Comparison",
+    "Demand",
+    "Prospect",
+    "Rails",
+    "Running",
+    "cheapest",
+    "compare",
+    "decide",
+    "prospects",
+]

@@ -12,7 +12,8 @@ from orchestrator.services.actor import actor
 from orchestrator.services.control_plane import control_plane
 from orchestrator.services.plan import freshen, plan_view, planned, require_feasible
 from orchestrator.services.submit import add_jobs
-from orchestrator.services.views import Accepted, Decision, PlanView, schema_of, to_json
+from orchestrator.services.documents import schema_of, to_json
+from orchestrator.services.views import Accepted, Decision, PlanView
 from orchestrator.store import codec
 from providers.money import format_usd
 
@@ -20,7 +21,12 @@ PRICE_TOLERANCE = 0.02  # a chosen offer may become this much dearer and the pla
 
 
 def save(view: PlanView, path: Path) -> None:
-    """Write a plan document. Raises UsageError when it cannot be written."""
+    """Write a plan document. Raises UsageError when it cannot be written, or could never be applied."""
+    if view.anywhere:
+        raise UsageError(
+            "a plan about clouds that are not enabled is not saved: it could not be applied",
+            hint="--output json writes it to stdout",
+        )
     try:
         path.write_text(json.dumps(to_json(view), indent=2) + "\n")
     except OSError as error:

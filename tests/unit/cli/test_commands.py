@@ -40,6 +40,8 @@ READING: dict[str, tuple[str, ...]] = {
     "cancel": ("cancel", "conv", "--yes"),
     "doctor": ("doctor",),
     "config-show": ("config", "show"),
+    "catalog-show": ("catalog", "show"),
+    "catalog-verify": ("catalog", "verify"),
     "store-check": ("store", "check"),
     "store-backup": ("store", "backup", "copy.db"),
     "store-restore": ("store", "restore", "state/saved.db", "--yes"),
@@ -152,6 +154,9 @@ EXIT_CODES: list[tuple[int, tuple[str, ...], str]] = [
     (3, ("plan", "bad.yaml"), "bad.yaml:1"),
     (3, ("plan", "missing.yaml"), "cannot be read"),
     (4, ("status", "nobody"), "there is no job"),
+    (3, ("catalog", "verify", "--file", "own.csv"), "own.csv:2:1: usd_per_hour"),
+    (3, ("catalog", "show", "--file", "own.csv"), "own.csv:2:1: usd_per_hour"),
+    (4, ("catalog", "verify", "--file", "missing.csv"), "is no file"),
     (4, ("apply", "missing.json"), "missing.json"),
     (6, ("submit", "impossible.yaml", "--yes"), "no offer fits"),
     (8, ("fetch", "partial"), "has not made"),
@@ -165,6 +170,9 @@ def test_the_exit_code_says_what_went_wrong(
     tradewind: Run, past: Past, state: Path, tmp_path: Path, code: int, arguments: tuple[str, ...], message: str
 ) -> None:
     (tmp_path / "bad.yaml").write_text("nme: x\ntrain: {entry: 1}\n")
+    (tmp_path / "own.csv").write_text(
+        "provider,region,instance_type,capacity,usd_per_hour,date,source\naws,us-east-1,p3.2xlarge,spot,nan,2026-11-01,x\n"
+    )
     (tmp_path / "impossible.yaml").write_text(
         "name: no\ntrain: {entry: 'train:main', steps: 5}\nresources: {gpu: T4}\n"
     )
@@ -255,9 +263,9 @@ def _program_that_raises(error: BaseException) -> Result:
 def test_every_command_has_help_an_example_and_a_panel() -> None:
     root: Any = get_command(app)
     leaves = {name: each for name, each in root.commands.items() if not hasattr(each, "commands")}
-    for group in ("daemon", "config", "store"):
-        leaves |= root.commands[group].commands
-    assert len(leaves) == 25
+    for group in ("daemon", "config", "catalog", "store"):
+        leaves |= {f"{group} {name}": each for name, each in root.commands[group].commands.items()}
+    assert len(leaves) == 27
     for name, command in leaves.items():
         assert command.help, name
         assert command.epilog.startswith("Example: tradewind "), name

@@ -13,7 +13,7 @@ from orchestrator.errors import NotFoundError, PartialFailure, UsageError
 from orchestrator.services import commands, control_plane, events, explain, fetch, jobs, logs, offers, wait
 from orchestrator.services.doctor import examine, here
 from orchestrator.services.doctor import state as doctor_state
-from orchestrator.services.views import to_json
+from orchestrator.services.documents import to_json
 from providers.clock import VirtualClock
 from providers.fake import FakeProvider
 from tests.unit.services.recorded_history import ON_DEMAND, OTHER_SPOT, SPOT, Past, submit_job

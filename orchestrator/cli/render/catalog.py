@@ -1,0 +1,58 @@
+"""The catalogue as text. Must not know: where it comes from."""
+
+from __future__ import annotations
+
+from orchestrator.cli.render.text import Paint, blocks, clean, table
+from orchestrator.services.catalog_views import CatalogVerdict, CatalogView
+
+
+def catalog(view: CatalogView, paint: Paint) -> str:
+    clouds = [
+        (
+            row.provider,
+            str(row.offers),
+            str(row.spot),
+            str(row.regions),
+            str(row.instance_types),
+            _days(row.newest_days),
+            _days(row.oldest_days),
+            _short(row.gpus),
+        )
+        for row in view.clouds
+    ]
+    head = ("provider", "offers", "spot", "regions", "types", "newest", "oldest", "GPUs")
+    sources = [
+        (row.publisher, str(row.offers), str(row.flagged), row.oldest, row.newest, _days(row.age_days), row.licence)
+        for row in view.sources
+        if row.offers or row.flagged
+    ]
+    source_head = ("price list", "offers", "flagged", "from", "to", "age", "licence")
+    flagged = [(row.provider, str(row.prices), row.reason) for row in view.flagged]
+    total = sum(row.offers for row in view.clouds)
+    return "\n\n".join(
+        part
+        for part in (
+            blocks(
+                table(head, clouds, paint, right=(1, 2, 3, 4, 5, 6)),
+                f"{total} offers; a list price is as old as it says and may have changed since",
+            ),
+            table(source_head, sources, paint, right=(1, 2, 5)),
+            table(("kept, not offered", "prices", "because"), flagged, paint, right=(1,)) if flagged else "",
+        )
+        if part
+    )
+
+
+def verdict(view: CatalogVerdict, paint: Paint) -> str:
+    what = clean(view.path) if view.path else "the catalogue"
+    if view.findings:
+        return paint.state(f"{what}: {len(view.findings)} finding(s)", "fail")
+    return paint.state(f"{what}: nothing wrong in {view.checked} prices", "ok")
+
+
+def _days(days: float) -> str:
+    return f"{days:.0f} d"
+
+
+def _short(names: tuple[str, ...], most: int = 6) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -1,0 +1,107 @@
+"""The offline catalogue: what it holds, how old it is, and whether it makes sense. Must not know: stores, jobs."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+from orchestrator.errors import NotFoundError, Problem, SpecError
+from orchestrator.services.catalog_views import (
+    CatalogFinding,
+    CatalogVerdict,
+    CatalogView,
+    CloudRow,
+    FlaggedRow,
+    SourceRow,
+)
+from providers.catalog import Catalog, CatalogError, Finding, Flag, PriceRow, age_days, load
+from providers.catalog import verify as examine
+from providers.catalog import verify_own as examine_own
+from providers.catalog.files import day_ms
+from providers.offer import Offer
+from providers.price import PricePoint
+
+
+def show(now_ms: int, path: Path | None = None) -> CatalogView:
+    """What the catalogue holds, with the rows of a user's own file where one is named. Raises SpecError."""
+    catalog = _catalog(path)
+    flagged = [each.row for each in catalog.flagged()]
+    kinds = Counter((row.provider, row.flag) for row in flagged)
+    return CatalogView(
+        at_ms=now_ms,
+        clouds=_clouds(catalog, now_ms),
+        flagged=tuple(FlaggedRow(*key, Flag(key[1]).reason, count) for key, count in sorted(kinds.items())),
+        sources=_sources(catalog, flagged, now_ms),
+    )
+
+
+def verify(now_ms: int, path: Path | None = None) -> CatalogVerdict:
+    """Everything wrong with the catalogue, or with a user's own file. Raises NotFoundError."""
+    if path is not None and not path.is_file():
+        raise NotFoundError(f"{path} is no file", hint="name a CSV file; docs/catalog.md says what is in it")
+    verdict = examine(now_ms) if path is None else examine_own(path, load(), now_ms)
+    findings = tuple(CatalogFinding(f.file, f.line, f.field, f.message, f.remedy) for f in verdict.findings)
+    return CatalogVerdict("" if path is None else str(path), verdict.checked, findings)
+
+
+def refuse(findings: Sequence[CatalogFinding | Finding]) -> None:
+    """Raises SpecError, naming each, if there is one."""
+    if findings:
+        raise SpecError([Problem(f.file, f.line, 1, f.field, f.message, f.remedy) for f in findings])
+
+
+def _catalog(path: Path | None) -> Catalog:
+    try:
+        return load() if path is None else load().extended(path)
+    except CatalogError as error:
+        refuse(error.findings)
+        raise
+
+
+def _clouds(catalog: Catalog, now_ms: int) -> tuple[CloudRow, ...]:
+    priced: dict[str, list[tuple[Offer, PricePoint]]] = defaultdict(list)
+    for offer, price in zip(catalog.offers(), catalog.prices(), strict=True):
+        priced[offer.provider].append((offer, price))
+    rows = []
+    for provider, both in priced.items():
+        offers = [offer for offer, _ in both]
+        instants = [price.effective_at_ms for _, price in both]
+        rows.append(
+            CloudRow(
+                provider=provider,
+                offers=len(offers),
+                spot=sum(offer.spot for offer in offers),
+                regions=len({offer.region for offer in offers}),
+                instance_types=len({offer.instance_type for offer in offers}),
+                gpus=tuple(sorted({offer.gpu for offer in offers if offer.gpu is not None})),
+                newest_days=age_days(max(instants), now_ms),
+                oldest_days=age_days(min(instants), now_ms),
+            )
+        )
+    return tuple(sorted(rows, key=lambda row: (-row.offers, row.provider)))
+
+
+def _sources(catalog: Catalog, flagged: Sequence[PriceRow], now_ms: int) -> tuple[SourceRow, ...]:
+    of: dict[str, list[PriceRow]] = defaultdict(list)
+    for row in (*catalog.rows, *flagged):
+        of[row.source].append(row)
+    kept = Counter(row.source for row in flagged)
+    rows = []
+    for source in catalog.sources():
+        days = sorted(row.date for row in of[source.id]) or [source.valid_on]
+        rows.append(
+            SourceRow(
+                id=source.id,
+                publisher=source.publisher,
+                url=source.url,
+                licence=source.licence,
+                taken=source.taken,
+                offers=len(of[source.id]) - kept[source.id],
+                flagged=kept[source.id],
+                newest=days[-1],
+                oldest=days[0],
+                age_days=age_days(day_ms(days[-1]) or 0, now_ms),
+            )
+        )
+    return tuple(rows)

@@ -1,0 +1,78 @@
+"""What the services of the catalogue answer. Must not know: how it is shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class CloudRow:
+    """What is known of one provider. Ages are of its newest and oldest price, in days."""
+
+    provider: str
+    offers: int
+    spot: int
+    regions: int
+    instance_types: int
+    gpus: tuple[str, ...]
+    newest_days: float
+    oldest_days: float
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRow:
+    """A publisher and its list. `offers` and `flagged` count the prices taken from it; dates are days (ISO)."""
+
+    id: str
+    publisher: str
+    url: str
+    licence: str
+    taken: str
+    offers: int
+    flagged: int
+    newest: str
+    oldest: str
+    age_days: float
+
+
+@dataclass(frozen=True, slots=True)
+class FlaggedRow:
+    """Prices of a provider that are no offers, and why not."""
+
+    provider: str
+    flag: str
+    reason: str
+    prices: int
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogView:
+    kind: ClassVar[str] = "catalog"
+
+    at_ms: int
+    clouds: tuple[CloudRow, ...]
+    flagged: tuple[FlaggedRow, ...]
+    sources: tuple[SourceRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogFinding:
+    """Something wrong: 1-based line (0: the whole file), field ("": the whole line), what, and the remedy."""
+
+    file: str
+    line: int
+    field: str
+    message: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogVerdict:
+    """`checked` counts the prices that were looked at, flagged ones included."""
+
+    kind: ClassVar[str] = "catalog-verify"
+
+    path: str
+    checked: int
+    findings: tuple[CatalogFinding, ...]

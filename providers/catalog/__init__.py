@@ -1,0 +1,33 @@
+"""What the world's GPU clouds offered and asked, compiled from public lists: dated, sourced, offline.
+
+    catalog = load()
+    catalog.offers(), catalog.prices(), catalog.interruptions, catalog.egress(), catalog.flagged(), catalog.sources()
+
+Facts only, one latest price per offer, no time series. Must not know: jobs, stores, the network.
+"""
+
+from providers.catalog.catalog import Catalog, Flagged, age_days, load, read
+from providers.catalog.check import Verdict, verify, verify_own
+from providers.catalog.files import CatalogError, Finding
+from providers.catalog.flags import Flag
+from providers.catalog.hazard import Interruption, hazard
+from providers.catalog.rows import InstanceType, PriceRow, Source
+
+__all__ = [
+    "Catalog",
+    "CatalogError",
+    "Finding",
+    "Flag",
+    "Flagged",
+    "InstanceType",
+    "Interruption",
+    "PriceRow",
+    "Source",
+    "Verdict",
+    "age_days",
+    "hazard",
+    "load",
+    "read",
+    "verify",
+    "verify_own",
+]

@@ -1,0 +1,216 @@
+"""Catalog: what can be rented where and for how much, as public lists last said: compiled in, dated, offline.
+
+The numbers are as old as they say. Collected prices replace them; until then they answer. Must not know: the present
+(callers pass it), jobs, how the files came about (scripts/compile_catalog.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from types import MappingProxyType
+
+from providers.catalog.files import DATA, CatalogError, Finding, day_ms
+from providers.catalog.flags import Flag
+from providers.catalog.hazard import Interruption
+from providers.catalog.rows import (
+    InstanceType,
+    PriceRow,
+    Source,
+    Types,
+    read_buckets,
+    read_continents,
+    read_egress,
+    read_own,
+    read_prices,
+    read_sources,
+    read_types,
+)
+from providers.egress import EgressTable
+from providers.hardware import GIB
+from providers.offer import CapacityType, Offer
+from providers.price import PricePoint
+
+DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Flagged:
+    """A price that is kept but not offered, and why not."""
+
+    row: PriceRow
+    flag: Flag
+
+    @property
+    def reason(self) -> str:
+        return self.flag.reason
+
+
+class Catalog:
+    """The offers and facts of one set of files. Immutable."""
+
+    def __init__(
+        self,
+        rows: Sequence[PriceRow],
+        types: Types,
+        sources: Mapping[str, Source],
+        folder: Path = DATA,
+    ) -> None:
+        """`rows` are the offers, in order. Use `load` or `extended`. Raises CatalogError for an offer priced twice."""
+        self.rows = tuple(rows)
+        self.types = types
+        self._sources = sources
+        self._folder = folder
+        kinds = {capacity.value: capacity for capacity in CapacityType}
+        self._offers = tuple(_offer(row, types[row.provider, row.instance_type], kinds) for row in self.rows)
+        by_id: dict[str, PriceRow] = {}
+        twice = []
+        points = []
+        texts: dict[tuple[str, str], str] = {}
+        for row, offer in zip(self.rows, self._offers, strict=True):
+            identity = offer.id
+            first = by_id.setdefault(identity, row)
+            if first is not row:
+                remedy = f"keep one of it and {first.file}:{first.line}"
+                twice.append(Finding(row.file, row.line, "", f"prices {identity} again", remedy))
+            key = (row.source, row.date)
+            text = texts.get(key) or texts.setdefault(key, self._says(*key))
+            points.append(PricePoint(identity, row.nano_usd, row.at_ms, row.at_ms, text))
+        if twice:
+            raise CatalogError(twice)
+        self._prices = tuple(points)
+
+    def offers(self) -> tuple[Offer, ...]:
+        """What may be decided on. A zone of "" means anywhere in the region; `vcpu` and
+        `memory_bytes` are 0 where no public source was found."""
+        return self._offers
+
+    def prices(self) -> tuple[PricePoint, ...]:
+        """The price of each of `offers()`, in the same order; effective and observed on the day of the fact."""
+        return self._prices
+
+    def flagged(self) -> tuple[Flagged, ...]:
+        """Prices that public lists name and that are no offers, and why. Raises CatalogError."""
+        return self._flagged
+
+    @cached_property
+    def _flagged(self) -> tuple[Flagged, ...]:
+        findings: list[Finding] = []
+        path = self._folder / "flagged.csv"
+        rows = read_prices(path, self.types, self._sources, findings.append, flagged=True)
+        _refuse(findings)
+        return tuple(Flagged(row, Flag(row.flag)) for row in rows)
+
+    def sources(self) -> tuple[Source, ...]:
+        """Who says all that, when it was true, and under which licence."""
+        return tuple(self._sources.values())
+
+    def instance_type(self, offer: Offer) -> InstanceType:
+        """The facts of an offer's machine: GPU memory, interconnect and their source. Raises KeyError."""
+        return self.types[offer.provider, offer.instance_type]
+
+    def age_days(self, now_ms: int) -> tuple[float, float] | None:
+        """Age of the newest and of the oldest price of an offer, in days; None without any offer."""
+        instants = [point.effective_at_ms for point in self._prices]
+        if not instants:
+            return None
+        return (now_ms - max(instants)) / DAY_MS, (now_ms - min(instants)) / DAY_MS
+
+    @cached_property
+    def interruptions(self) -> Mapping[tuple[str, str, str], Interruption]:
+        """How often spot machines are taken back, by (provider, region, instance_type). Raises CatalogError."""
+        findings: list[Finding] = []
+        found = {}
+        for path in sorted(self._folder.glob("interruptions*.csv")):
+            for bucket in read_buckets(path, self._sources, findings.append):
+                found[bucket.provider, bucket.region, bucket.instance_type] = Interruption(
+                    bucket.low_percent / 100,
+                    None if bucket.high_percent is None else bucket.high_percent / 100,
+                    day_ms(bucket.date) or 0,
+                    self._says(bucket.source, bucket.date),
+                )
+        _refuse(findings)
+        return MappingProxyType(found)
+
+    def egress(self) -> EgressTable:
+        """List prices of moving bytes between places. Raises CatalogError."""
+        return self._egress
+
+    @cached_property
+    def _egress(self) -> EgressTable:
+        findings: list[Finding] = []
+        rows = []
+        for path in sorted(self._folder.glob("egress*.csv")):
+            rows += read_egress(path, self._sources, findings.append)
+        continents = read_continents(findings.append, self._folder / "continents.csv")
+        _refuse(findings)
+        try:
+            return EgressTable(rows, continents)
+        except ValueError as error:
+            raise CatalogError([Finding("egress*.csv", 0, "", str(error), "keep one of the lines")]) from error
+
+    def extended(self, path: Path) -> Catalog:
+        """This catalogue and the rows of a user's own file (docs/catalog.md), which win over equal ones here.
+
+        Raises CatalogError, naming every bad line.
+        """
+        findings: list[Finding] = []
+        own, brought = read_own(path, self.types, findings.append)
+        _refuse(findings)
+        replaced = {offer_key(row) for row in own}
+        kept = [row for row in self.rows if offer_key(row) not in replaced]
+        return Catalog([*kept, *own], {**self.types, **brought}, self._sources, self._folder)
+
+    def _says(self, source: str, day: str) -> str:
+        known = self._sources.get(source)
+        return f"{known.publisher if known is not None else source}, {day}"
+
+
+def read(folder: Path) -> Catalog:
+    """The catalogue in a folder. Raises CatalogError, naming every bad line."""
+    findings: list[Finding] = []
+    sources = read_sources(findings.append, folder / "sources.csv")
+    types = read_types(findings.append, sorted(folder.glob("instance_types*.csv")))
+    rows = []
+    for path in sorted(folder.glob("prices_*.csv")):
+        rows += read_prices(path, types, sources, findings.append)
+    _refuse(findings)
+    return Catalog(rows, types, sources, folder)
+
+
+@cache
+def load() -> Catalog:
+    """The catalogue that came with this version; read once."""
+    return read(DATA)
+
+
+def age_days(at_ms: int, now_ms: int) -> float:
+    """How old a fact of that instant is."""
+    return (now_ms - at_ms) / DAY_MS
+
+
+def _offer(row: PriceRow, kind: InstanceType, capacities: Mapping[str, CapacityType]) -> Offer:
+    return Offer(
+        row.provider,
+        row.region,
+        row.zone,
+        row.instance_type,
+        kind.gpu,
+        kind.gpu_count,
+        kind.vcpu,
+        round(kind.memory_gib * GIB),
+        capacities[row.capacity],
+    )
+
+
+def offer_key(row: PriceRow) -> tuple[str, ...]:
+    """What an offer's id is made of."""
+    return (row.provider, row.region, row.zone, row.instance_type, row.capacity)
+
+
+def _refuse(findings: Iterable[Finding]) -> None:
+    found = list(findings)
+    if found:
+        raise CatalogError(found)

@@ -1,0 +1,98 @@
+"""The catalogue's files as lines of fields, and `Finding`: what is wrong with one, where, and what to do about it.
+
+Must not know: what the fields mean (providers.catalog.rows).
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from functools import cache
+from pathlib import Path
+
+from providers.errors import SetupError
+
+DATA = Path(__file__).parent / "data"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something wrong with the catalogue: where (1-based line; 0 = the whole file), in which field, what to do."""
+
+    file: str
+    line: int
+    field: str
+    message: str
+    remedy: str
+
+    def __str__(self) -> str:
+        where = f"{self.file}:{self.line}:" if self.line else f"{self.file}:"
+        return " ".join([where, *([f"{self.field}:"] if self.field else []), self.message, f"({self.remedy})"])
+
+
+class CatalogError(SetupError):
+    """A catalogue file that cannot be used; `findings` are all that is wrong with it, str() names each on a line."""
+
+    def __init__(self, findings: Sequence[Finding]) -> None:
+        super().__init__("\n".join(map(str, findings)), hint="mend the lines named, then: tradewind catalog verify")
+        self.findings = tuple(findings)
+
+
+Report = Callable[[Finding], None]
+Line = tuple[int, dict[str, str]]
+
+
+@cache
+def label(path: Path) -> str:
+    """What findings call a file: one of the catalogue's own by its name, another by its path."""
+    return path.name if path.parent.name == DATA.name else str(path)
+
+
+def lines(path: Path, columns: Sequence[str], report: Report, *, optional: Sequence[str] = ()) -> Iterator[Line]:
+    """(line number, fields) of a CSV file whose header must have `columns`; others than `optional` are refused."""
+    name = label(path)
+    try:
+        file = path.open(newline="", encoding="utf-8-sig")
+    except OSError as error:
+        report(Finding(name, 0, "", f"cannot be read: {error.strerror}", "name a CSV file that exists"))
+        return
+    with file:
+        reader = csv.reader(file)
+        try:
+            head = next(reader, [])
+            if not set(columns) <= set(head) <= {*columns, *optional} or len(set(head)) < len(head):
+                wanted = ",".join(columns)
+                report(Finding(name, 1, "header", f"is {','.join(head) or 'missing'}", f"write: {wanted}"))
+                return
+            for cells in reader:
+                if len(cells) == len(head):
+                    yield reader.line_num, dict(zip(head, cells, strict=True))
+                elif cells:
+                    message = f"has {len(cells)} fields, not {len(head)}"
+                    report(Finding(name, reader.line_num, "", message, "quote fields that contain a comma"))
+        except (csv.Error, UnicodeDecodeError) as error:
+            report(Finding(name, reader.line_num, "", f"is no CSV in UTF-8: {error}", "save it as CSV in UTF-8"))
+
+
+@cache
+def day_ms(day: str) -> int | None:
+    """The start of a day, written YYYY-MM-DD, in UTC and ms; None when it is none."""
+    try:
+        found = date.fromisoformat(day)
+    except ValueError:
+        return None
+    if found.isoformat() != day:
+        return None
+    return int(datetime(found.year, found.month, found.day, tzinfo=UTC).timestamp() * 1000)
+
+
+def number(text: str) -> float | None:
+    """A finite number, or None."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None

@@ -1,0 +1,190 @@
+"""The catalogue that comes with the product: complete, dated, sourced, without phantoms."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from providers.catalog import CatalogError, Flag, age_days, load, verify
+from providers.catalog.files import day_ms
+from providers.catalog.flags import NEAR_ON_DEMAND
+from providers.hardware import GPUS
+from providers.money import usd
+from providers.offer import CapacityType
+
+DAY_MS = 86_400_000
+NOW_MS = (day_ms("2026-11-21") or 0) + 12 * 3_600_000
+CATALOG = load()
+PRICES = {price.offer_id: price for price in CATALOG.prices()}
+
+
+def test_it_has_three_big_clouds_and_at_least_four_small_ones() -> None:
+    providers = Counter(offer.provider for offer in CATALOG.offers())
+    assert {"aws", "gcp", "azure", "verda", "nebius", "lambda", "runpod"} <= providers.keys()
+    assert min(providers[cloud] for cloud in ("aws", "gcp", "azure")) > 200
+    assert {offer.gpu for offer in CATALOG.offers()} <= GPUS.keys()
+    assert {"K80", "V100", "T4", "L4", "A10G", "A100-40GB", "A100-80GB", "H100", "H200", "B200"} <= {
+        offer.gpu for offer in CATALOG.offers()
+    }
+
+
+def test_every_offer_has_one_price_and_says_from_whom_and_when() -> None:
+    offers, prices = CATALOG.offers(), CATALOG.prices()
+    assert [offer.id for offer in offers] == [price.offer_id for price in prices]
+    assert len({offer.id for offer in offers}) == len(offers)
+    publishers = {source.publisher for source in CATALOG.sources()}
+    for price in prices:
+        publisher, _, day = price.source.rpartition(", ")
+        assert publisher in publishers
+        assert day_ms(day) == price.effective_at_ms == price.observed_at_ms
+
+
+def test_nothing_is_simulated_and_every_machine_has_gpus() -> None:
+    for offer in CATALOG.offers():
+        assert not offer.simulated
+        assert offer.gpu_count >= 1
+        assert offer.vcpu >= 0
+        if offer.provider in ("aws", "gcp", "azure"):
+            assert offer.vcpu > 0
+            assert offer.memory_bytes > 0
+            kind = CATALOG.instance_type(offer)
+            assert bool(kind.interconnect) == (offer.gpu_count > 1)
+
+
+def test_no_spot_offer_costs_nearly_as_much_as_on_demand() -> None:
+    on_demand = {
+        (offer.provider, offer.region, offer.instance_type): PRICES[offer.id].nano_usd_per_hour
+        for offer in CATALOG.offers()
+        if not offer.spot
+    }
+    compared = 0
+    for offer in CATALOG.offers():
+        beside = on_demand.get((offer.provider, offer.region, offer.instance_type))
+        if offer.spot and beside is not None:
+            compared += 1
+            assert PRICES[offer.id].nano_usd_per_hour < NEAR_ON_DEMAND * beside
+    assert compared > 300
+
+
+def test_prices_that_everyone_can_look_up() -> None:
+    def price(offer_id: str) -> int:
+        return PRICES[offer_id].nano_usd_per_hour
+
+    assert price("aws/us-east-1//p3.2xlarge/on_demand") == usd("3.06")
+    assert price("aws/us-east-1//p5.48xlarge/on_demand") == usd("55.04")
+    assert price("azure/eastus//Standard_ND96isr_H100_v5/on_demand") == usd("98.32")
+    assert price("gcp/us-central1//a3-highgpu-8g/on_demand") == usd("88.49")
+    assert price("verda/FIN-02//1H100.80S.32V/spot") == usd("0.8015")
+
+
+def test_phantoms_are_kept_with_their_reason_and_are_no_offers() -> None:
+    offered = {(o.provider, o.region, o.instance_type, o.zone, o.capacity_type) for o in CATALOG.offers()}
+    reasons = Counter(each.flag for each in CATALOG.flagged())
+    assert reasons[Flag.PHANTOM] > 1000
+    assert reasons[Flag.SPOT_ABOVE] > 20
+    assert reasons[Flag.SPOT_NEAR] >= 1
+    for each in CATALOG.flagged():
+        row = each.row
+        key = (row.provider, row.region, row.instance_type, row.zone, CapacityType(row.capacity))
+        assert key not in offered
+        assert each.reason
+    # The cheapest "H100" of GCP's list is in a region without any: the trap of market.md, finding 8.
+    phantoms = [each.row for each in CATALOG.flagged() if each.row.instance_type == "a3-highgpu-8g"]
+    assert min(row.nano_usd for row in phantoms) < usd(10)
+    assert not [o for o in CATALOG.offers() if o.instance_type == "a3-highgpu-8g" and o.region == "europe-west4"]
+    assert not [o for o in CATALOG.offers() if o.instance_type == "p5.4xlarge" and o.spot]
+
+
+def test_it_says_how_old_its_numbers_are() -> None:
+    newest, oldest = CATALOG.age_days(NOW_MS) or (0.0, 0.0)
+    assert 100 < newest < oldest < 1000
+    assert CATALOG.age_days(NOW_MS + DAY_MS) == (newest + 1, oldest + 1)
+    price = PRICES["gcp/us-central1//a3-highgpu-8g/on_demand"]
+    assert age_days(price.effective_at_ms, NOW_MS) == pytest.approx(114.5)
+
+
+def test_interruptions_are_those_of_the_spot_advisor() -> None:
+    found = CATALOG.interruptions
+    assert len(found) > 600
+    p3 = [each for (_, _, kind), each in found.items() if kind.startswith("p3.")]
+    assert all(each.low == 0.20 and each.high is None for each in p3)
+    assert "Spot Advisor, 2025-06-28" in p3[0].source
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "dollars"),
+    [
+        (("aws", "us-east-1", "use1-az1"), ("aws", "us-east-1", "use1-az1"), "0"),
+        (("aws", "us-east-1", "use1-az1"), ("aws", "us-east-1", "use1-az2"), "0.02"),
+        (("aws", "us-east-1"), ("aws", "us-east-2"), "0.01"),
+        (("aws", "us-east-1"), ("aws", "eu-west-1"), "0.02"),
+        (("aws", "af-south-1"), ("aws", "us-east-1"), "0.147"),
+        (("aws", "us-east-1"), ("gcp", "us-central1"), "0.09"),
+        (("aws", "sa-east-1"), ("verda", "FIN-01"), "0.15"),
+        (("gcp", "us-central1", "us-central1-a"), ("gcp", "us-central1", "us-central1-b"), "0.01"),
+        (("gcp", "us-central1"), ("gcp", "us-east1"), "0.01"),
+        (("gcp", "europe-west1"), ("gcp", "europe-west4"), "0.02"),
+        (("gcp", "us-central1"), ("gcp", "europe-west4"), "0.08"),
+        (("gcp", "asia-east1"), ("gcp", "asia-southeast2"), "0.15"),
+        (("gcp", "us-central1"), ("aws", "us-east-1"), "0.12"),
+        (("azure", "eastus"), ("azure", "westus2"), "0.02"),
+        (("azure", "eastus"), ("azure", "westeurope"), "0.05"),
+        (("azure", "eastus"), ("aws", "us-east-1"), "0.087"),
+        (("lambda", "us-east-1"), ("aws", "us-east-1"), "0"),
+        (("local", "a"), ("local", "b"), "0.01"),
+    ],
+)
+def test_the_egress_table_has_the_list_prices(source, target, dollars) -> None:
+    assert CATALOG.egress().rate(source, target) == usd(dollars)
+
+
+def test_every_region_of_a_cloud_that_prices_by_continent_is_on_one() -> None:
+    table = CATALOG.egress()
+    regions = {(o.provider, o.region) for o in CATALOG.offers() if o.provider in ("aws", "gcp", "azure")}
+    assert [place for place in regions if len(table.names(place)) < 3] == []
+
+
+def test_the_shipped_catalogue_is_sound() -> None:
+    verdict = verify(NOW_MS)
+    assert verdict.findings == ()
+    assert verdict.checked == len(CATALOG.rows) + len(CATALOG.flagged())
+
+
+def test_own_rows_win_over_equal_ones(tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text(
+        "provider,region,instance_type,capacity,usd_per_hour,date,source,gpu,gpu_count\n"
+        "aws,us-east-1,p3.2xlarge,on_demand,1.53,2026-11-01,contract,,\n"
+        "basement,home,tower,on_demand,0.30,2026-11-01,electricity bill,RTX 4090,2\n"
+    )
+    mine = CATALOG.extended(path)
+    prices = {price.offer_id: price for price in mine.prices()}
+    assert len(mine.offers()) == len(CATALOG.offers()) + 1
+    assert prices["aws/us-east-1//p3.2xlarge/on_demand"].nano_usd_per_hour == usd("1.53")
+    assert prices["aws/us-east-1//p3.2xlarge/on_demand"].source == "contract, 2026-11-01"
+    (tower,) = (offer for offer in mine.offers() if offer.provider == "basement")
+    assert (tower.gpu, tower.gpu_count) == ("RTX-4090", 2)
+    assert len(CATALOG.offers()) == len(load().offers())
+
+
+def test_own_rows_that_price_an_offer_twice_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    row = "aws,us-east-1,p3.2xlarge,on_demand,1.53,2026-11-01,contract\n"
+    path.write_text("provider,region,instance_type,capacity,usd_per_hour,date,source\n" + row + row)
+    with pytest.raises(CatalogError, match=r"own.csv:3: prices aws/us-east-1//p3.2xlarge/on_demand again .*own.csv:2"):
+        CATALOG.extended(path)
+
+
+def test_importing_it_reads_no_file_and_loads_nothing_heavy() -> None:
+    program = (
+        "import sys, providers.catalog\n"
+        "from providers.catalog import load\n"
+        "assert load.cache_info().currsize == 0\n"
+        "load().interruptions, load().egress()\n"
+        "assert not {'numpy', 'pydantic', 'sqlalchemy', 'pyarrow'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
