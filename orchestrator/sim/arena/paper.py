@@ -61,7 +61,10 @@ class Chooser:
         train = TrainSpec("paper:job", None, {}, "/", {}, (), _STEPS, None)
         self.models = tuple(models)
         self.demands = [
-            Demand(Job(f"job_{i:02}", JobSpec(name=f"job-{i}", train=train, objective=objective), "paper", 0, "queued"), _STEPS)
+            Demand(
+                Job(f"job_{i:02}", JobSpec(name=f"job-{i}", train=train, objective=objective), "paper", 0, "queued"),
+                _STEPS,
+            )
             for i, _ in enumerate(models)
         ]
         self.perf = PerfBook.as_of(

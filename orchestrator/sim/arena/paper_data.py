@@ -52,7 +52,12 @@ class PaperData:
 
 def read(folder: Path) -> PaperData:
     """Raises SpecError for a file that is missing, MissingExtraError without pyarrow."""
-    for name in ("aws_spot_2020_dispa.parquet", "azure_spot_2020_dispa.csv.gz", "throughputs.csv.gz", "paper_ratios.csv"):
+    for name in (
+        "aws_spot_2020_dispa.parquet",
+        "azure_spot_2020_dispa.csv.gz",
+        "throughputs.csv.gz",
+        "paper_ratios.csv",
+    ):
         if not (folder / name).exists():
             raise refused(folder / name, 0, "paper", "there is no such file", "name the folder with the paper's data")
     steps: dict[str, dict[str, float]] = {}
@@ -82,7 +87,8 @@ def _aws(path: Path) -> tuple[Series, ...]:
     table = pq.read_table(path).to_pydict()
     rows: dict[tuple[str, str, str, str, int], list[tuple[int, float]]] = {}
     for region, zone, kind, gpu, gpus, at, usd in zip(
-        *(table[key] for key in ("region", "zone", "instance_type", "gpu", "gpus", "timestamp", "spot_price")), strict=True
+        *(table[key] for key in ("region", "zone", "instance_type", "gpu", "gpus", "timestamp", "spot_price")),
+        strict=True,
     ):
         rows.setdefault((region, zone, kind, gpu, int(gpus)), []).append((round(at.timestamp() * 1000), float(usd)))
     return tuple(_series("aws", *key, found) for key, found in sorted(rows.items()))

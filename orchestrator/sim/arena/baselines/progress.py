@@ -37,3 +37,15 @@ class UniformProgress(Baseline):
 
     def order(self, seen: Observation) -> list[int]:
         return self.by_price(seen)
+
+
+class UniformProgressHere(UniformProgress):
+    """The paper's own setting: one zone, the cheapest when the job starts."""
+
+    name = "uniform-progress-1z"
+    zone: int | None = None
+
+    def order(self, seen: Observation) -> list[int]:
+        if self.zone is None:
+            self.zone = self.by_price(seen)[0]
+        return [self.zone]

@@ -15,6 +15,7 @@ _EPS = 1e-9
 class Baseline:
     """Job, market and the arithmetic of ticks. Subclasses have `step`."""
 
+    name = ""
     job: TickJob
     market: TickMarket
 
@@ -24,6 +25,9 @@ class Baseline:
     def work_left(self, seen: Observation) -> float:
         return max(self.job.work_hours - seen.done_hours, 0.0)
 
+    def step(self, seen: Observation, cloud: Cloud) -> None:
+        raise NotImplementedError
+
     def ticks_needed(self, seen: Observation, overhead_h: float) -> int:
         """Whole ticks to sit out an overhead and finish, without interruption."""
         return math.ceil((self.work_left(seen) + overhead_h) / self.market.tick_hours - _EPS)
@@ -31,6 +35,10 @@ class Baseline:
     def must_buy(self, seen: Observation, overheads: float = 1.0) -> bool:
         """It is the last tick at which a fresh on-demand instance (with so many overheads) still makes the deadline."""
         return self.ticks_needed(seen, overheads * self.job.restart_overhead_hours) >= seen.ticks_left
+
+    def late(self, seen: Observation, overheads: float = 1.0) -> bool:
+        """The same with one tick kept back."""
+        return self.ticks_needed(seen, overheads * self.job.restart_overhead_hours) + 1 >= seen.ticks_left
 
     def by_price(self, seen: Observation) -> list[int]:
         return sorted(range(len(self.market.zones)), key=lambda z: (seen.spot_usd_per_hour[z], z))
@@ -69,9 +77,8 @@ class Greedy(Baseline):
     def step(self, seen: Observation, cloud: Cloud) -> None:
         if seen.running is not None and seen.running[1] == ON_DEMAND:
             return
-        # One tick is kept back. A spot machine past its overhead uses up no slack: when it is lost there is time.
-        late = self.ticks_needed(seen, self.job.restart_overhead_hours) + 1 >= seen.ticks_left
-        if late and (seen.running is None or seen.overhead_left_hours > 0):
+        # A spot machine past its overhead uses up no slack: when it is lost there is time.
+        if self.late(seen) and (seen.running is None or seen.overhead_left_hours > 0):
             self.buy(seen, cloud)
         elif seen.running is None:
             self.first_spot(self.by_price(seen), cloud)
