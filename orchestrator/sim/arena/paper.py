@@ -112,15 +112,19 @@ def _offer(series: Series) -> Offer:
     )
 
 
+def paper_starts(data: PaperData, region: str) -> tuple[int, ...]:
+    """The instants of the 30 daily starts: all but the last five of the log's last 35 days."""
+    return tuple(day * DAY_MS for day in _calendar(data, region)[-35:-5])
+
+
 def paper_costs(
-    data: PaperData, region: str, days: Sequence[float], *, first_ms: int = 0, models: Sequence[str] = MODELS
+    data: PaperData, region: str, days: Sequence[float], *, models: Sequence[str] = MODELS
 ) -> dict[tuple[float, str, str], Floats]:
-    """(days, model, policy) -> US$ for each of the 30 daily starts, as the notebook has it. `first_ms`: starts before
-    this instant are left out."""
+    """(days, model, policy) -> US$ for each of the daily starts, as the notebook has it."""
     local = [series for series in data.aws if series.region == region]
     azure = [series for series in data.azure if series.gpus == 1]  # larger ones never win: it forgets their GPU count
-    calendar = sorted({int(at) // DAY_MS for s in local if s.instance_type == "p3.2xlarge" for at in s.at_ms})
-    starts = [i for i in range(len(calendar) - 35, len(calendar) - 5) if calendar[i] * DAY_MS >= first_ms]
+    calendar = _calendar(data, region)
+    starts = range(len(calendar) - 35, len(calendar) - 5)
     sets = {
         "baseline": _daily([s for s in local if s.instance_type == "p3.2xlarge"], calendar),
         "gpu_type": _daily([s for s in local if s.instance_type in _SMALL], calendar),
@@ -140,6 +144,12 @@ def paper_costs(
                     [extra + _job_cost(chooser, options, model, speed, start, length, dynamic) for start in starts]
                 )
     return costs
+
+
+def _calendar(data: PaperData, region: str) -> list[int]:
+    """Days on which the region's p3.2xlarge has a record."""
+    series = [one for one in data.aws if one.region == region and one.instance_type == "p3.2xlarge"]
+    return sorted({int(at) // DAY_MS for one in series for at in one.at_ms})
 
 
 def _daily(series: Sequence[Series], calendar: Sequence[int]) -> Options:
