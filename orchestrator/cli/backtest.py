@@ -39,7 +39,7 @@ def backtest(
     from orchestrator.cli.render import backtest as text
     from orchestrator.cli.render.text import Paint
     from orchestrator.errors import PartialFailure, UsageError
-    from orchestrator.services.views import to_json
+    from orchestrator.services.documents import to_json
     from orchestrator.sim.arena.paper_tables import paper_tables
     from orchestrator.sim.arena.results import summarise
     from orchestrator.sim.arena.runner import run

@@ -141,7 +141,7 @@ def paper_costs(
                 options = sets["multi_cloud" if dynamic else policy]
                 extra = DATA_MOVEMENT_USD if policy.endswith("data_movement") else 0.0
                 costs[length, model, policy] = np.array(
-                    [extra + _job_cost(chooser, options, model, speed, start, length, dynamic) for start in starts]
+                    [_job_cost(chooser, options, model, speed, start, length, dynamic, extra) for start in starts]
                 )
     return costs
 
@@ -175,9 +175,16 @@ def _daily(series: Sequence[Series], calendar: Sequence[int]) -> Options:
 
 
 def _job_cost(
-    chooser: Chooser, options: Options, model: str, speed: Mapping[str, float], start: int, days: float, dynamic: bool
+    chooser: Chooser,
+    options: Options,
+    model: str,
+    speed: Mapping[str, float],
+    start: int,
+    days: float,
+    dynamic: bool,
+    extra: float,
 ) -> float:
-    """One job, day by day. Past the log's last day it pays on at the last price."""
+    """One job, day by day. Past the log's last day it pays on at the last price, and is let off `extra`."""
     left = days * speed["V100"]  # in days of one step per second
     day, last = start, len(options.at_ms) - 1
     row = chooser.choices(options, day)[model]
@@ -185,8 +192,10 @@ def _job_cost(
     cost = 0.0
     while True:
         rate = speed[options.series[row].gpu]
-        if day == last or left <= rate:
+        if day == last:
             return cost + left / rate * 24 * price
+        if left <= rate:
+            return cost + left / rate * 24 * price + extra
         left -= rate
         cost += 24 * price
         day += 1

@@ -56,6 +56,7 @@ _CURVE_HONEST = {
     "ResNet-50 (batch size 128)": (1.0,) * 7,
     "Transformer (batch size 256)": (1.0, 1.0, 1.012, 1.030, 1.066, 1.110, 1.146),
 }
+_DATA_MOVEMENT = dict(zip(SHORT, (2.74, 1.43, 1.55, 2.30, 1.34, 2.49), strict=True))
 _WINNERS = {
     ("AWS", "cheapest"): {"K80": 9, "V100": 17},
     ("AWS", "fastest"): {"V100": 26},
@@ -119,7 +120,10 @@ def _as_printed(data: PaperData) -> Iterator[PaperTable]:
             for policy in POLICIES:
                 for model, short in zip(MODELS, SHORT, strict=True):
                     ratio = float(costs[days, model, "baseline"].mean() / costs[days, model, policy].mean())
-                    cells.append(Cell(policy, short, ratio, data.ratios.get((region, days, model, policy))))
+                    known = data.ratios.get((region, days, model, policy))
+                    if (region, days, policy) == ("us-east-1", 4, POLICIES[-1]):
+                        known = _DATA_MOVEMENT[short]
+                    cells.append(Cell(policy, short, ratio, known))
             yield PaperTable(f"Cost reduction as printed, {region}, {days} days", PAPER_WITHIN, tuple(cells))
         if curves:
             complete = np.array(paper_starts(data, region)) >= _AZURE_BEGINS_MS
