@@ -42,6 +42,16 @@ SHARED = Path(os.environ.get("TRADEWIND_SHARED") or Path(__file__).parents[1] / 
 T = TypeVar("T")
 OURS = ("daily", "deadline", "decide")
 QUICK_EVERY = 9
+TRACES = (
+    ("aws_v100x1_2023.npz", 1, 40.0),
+    ("aws_v100x1_2022.npz", 1, 40.0),
+    ("aws_v100x8_2022.npz", 1, 40.0),
+    ("aws_v100x4node_2023.npz", 4, 24.0),
+    ("gcp_h100x8_2025.npz", 1, 24.0),
+    ("gcp_h100x8_2025.npz", 16, 24.0),
+)
+RATIOS = (1.05, 1.1, 1.2, 1.3, 1.5, 2.0, 3.0)
+SWEEP_STARTS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +71,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a ninth of the reference runs: within 50 s")
     parser.add_argument("--json", action="store_true", help="only the claims, as JSON")
+    parser.add_argument(
+        "--sweep", action="store_true", help="instead: every trace at deadline ratios 1.05 to 3, Markdown"
+    )
     parser.add_argument("--table", action="store_true", help="also every family and policy, as Markdown")
     options = parser.parse_args()
     if not (SHARED / "traces").exists():
         print(f"needs the shared data in {SHARED}", file=sys.stderr)
         return 2
+    if options.sweep:
+        print(sweep())
+        return 0
     claims = [*paper(), *speed()]
     runs = references(QUICK_EVERY if options.quick else 1)
     found, rows = reference_claims(runs)
@@ -110,6 +126,46 @@ def speed() -> list[Claim]:
     return claims
 
 
+def sweep() -> str:
+    """Every trace at every deadline ratio: mean over starts, 95th percentile and worst over all of them, misses."""
+    parts = []
+    for name, gang, work_h in TRACES:
+        trace = load(SHARED / "traces" / name)
+        found: dict[str, list[list[tuple[float, bool]]]] = {policy: [] for policy in makers()}
+        found["static-in-hindsight"] = []
+        for ratio in RATIOS:
+            task = Task.of(work_h, ratio * work_h, 0.2, 50.0, trace.tick_ms)
+            starts = [(trace.ticks - task.ticks) * i // (SWEEP_STARTS - 1) for i in range(SWEEP_STARTS)]
+            windows = [trace.window(start, task.ticks, gang=gang) for start in starts]
+            optima = [optimum(task, window).usd for window in windows]
+            for policy, make in makers().items():
+                found[policy].append(_ratios([play(make(), task, window) for window in windows], optima))
+            found["static-in-hindsight"].append(_ratios([hindsight(task, window) for window in windows], optima))
+        parts.append(_sweep_table(f"{name}, gang of {gang}, {work_h:g} h of work", found))
+    return "\n\n".join(parts)
+
+
+def _ratios(done: Sequence[Outcome], optima: Sequence[float]) -> list[tuple[float, bool]]:
+    return [(each.usd / best, each.finished) for each, best in zip(done, optima, strict=True)]
+
+
+def _sweep_table(title: str, found: dict[str, list[list[tuple[float, bool]]]]) -> str:
+    head = ["policy", *(f"{ratio:g}" for ratio in RATIOS), "mean", "p95", "worst", "missed"]
+    rows = [head, ["---"] * len(head)]
+    for policy, columns in found.items():
+        flat = np.array([ratio for column in columns for ratio, _ in column])
+        missed = sum(not finished for column in columns for _, finished in column)
+        means = [f"{np.mean([ratio for ratio, _ in column]):.2f}" for column in columns]
+        total = [f"{flat.mean():.3f}", f"{np.quantile(flat, 0.95):.2f}", f"{flat.max():.2f}", str(missed)]
+        rows.append([policy, *means, *total])
+    return f"**{title}**\n\n" + "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def makers() -> dict[str, Callable[[], TickPolicy]]:
+    """A fresh policy by name: the baselines, and ours."""
+    return dict(BASELINES) | {name: partial(online.make, name) for name in OURS}
+
+
 def references(every: int) -> list[Reference]:
     """The published runs, on our windows."""
     with (SHARED / "traces" / "reference_results.csv").open(newline="") as file:
@@ -145,9 +201,7 @@ def reference_claims(runs: Sequence[Reference]) -> tuple[list[Claim], list[Line]
     published = np.array([float(run.row["optimum_usd"]) for run in runs])
     claims = [Claim("optimum, run by run", _off(optima, published), "%", 0.5)]
     lines = []
-    makers: dict[str, Callable[[], TickPolicy]] = dict(BASELINES)
-    makers |= {name: partial(online.make, name) for name in OURS}
-    for name, make in makers.items():
+    for name, make in makers().items():
         done = [play(make(), run.task, run.window) for run in runs]
         lines.append(_line(name, runs, done, optima))
         usd = [each.usd for each in done]

@@ -35,8 +35,8 @@ class Task:
 
     @classmethod
     def of(cls, work_h: float, deadline_h: float, overhead_h: float, checkpoint_gb: float, tick_ms: int) -> Task:
-        """The deadline is rounded to whole ticks. Raises SpecError for figures that no job can have."""
-        ticks = round(deadline_h * _HOUR / tick_ms)
+        """Only ticks that end by the deadline count. Raises SpecError for figures that no job can have."""
+        ticks = round(deadline_h * _HOUR) // tick_ms
         task = cls(round(work_h * _HOUR), round(overhead_h * _HOUR), checkpoint_gb, ticks)
         if task.work_ms <= 0 or task.overhead_ms < 0 or checkpoint_gb < 0:
             raise refused("job", 0, "work_hours", "work must be positive, overhead and checkpoint not negative")
