@@ -80,7 +80,7 @@ class _Ticking:
     def _late(self, seen: Any, overheads: float = 1.0) -> bool:
         """So many overheads and the work left fill all ticks that are left but one."""
         left_h = self._work_h - float(seen.done_hours) + overheads * self._overhead_h
-        return math.ceil(left_h / self._tick_h - _EPS) + 1 >= seen.ticks_left
+        return math.ceil(left_h / self._tick_h - _EPS) + 1 >= int(seen.ticks_left)
 
     def _must_buy(self, seen: Any) -> bool:
         """A spot machine past its overhead uses up no slack; anything else must be on demand by the last safe tick."""

@@ -54,7 +54,7 @@ class Desk:
         if not (market.tick_hours > 0 and job.work_hours > 0 and job.restart_overhead_hours >= 0):
             raise ValueError(f"ticks and work must be positive, the overhead not negative: {job}, {market}")
         self.zones = zones
-        self.tick_ms = market.tick_hours * _HOUR_MS
+        self.tick_ms = float(market.tick_hours) * _HOUR_MS
         self.offers = {(z, kind): _offer(z, kind) for z in range(zones) for kind in (SPOT, ON_DEMAND)}
         self.place_of = {offer.id: place for place, offer in self.offers.items()}
         self.points: list[AvailabilityPoint] = []
@@ -70,7 +70,7 @@ class Desk:
         self._jobs: dict[tuple[tuple[str, ...], bool], Job] = {}
 
     def at_ms(self, seen: Any) -> int:
-        return round(seen.tick * self.tick_ms)
+        return round(int(seen.tick) * self.tick_ms)
 
     def saw(self, seen: Any, place: TickPlace, kind: AvailabilityKind) -> None:
         """Something happened to an instance in this tick."""

@@ -72,8 +72,8 @@ def _sections(view: Backtest, played: Sequence[Played]) -> Iterable[Html]:
         "Cost over the optimum is the mean over cells; p95 and worst are over runs", head, rows, numbers=range(1, 8)
     )
     yield element("h2", "Where each dollar was saved")
-    head = ("policy", "by spot", "by zone", "by moving", "egress", "moves", "preemptions", "useful", "time / work")
-    rows = [
+    split = ("policy", "by spot", "by zone", "by moving", "egress", "moves", "preemptions", "useful", "time / work")
+    sources = [
         (
             row.policy,
             format_usd(row.saved_by_spot_nano_usd),
@@ -87,7 +87,7 @@ def _sections(view: Backtest, played: Sequence[Played]) -> Iterable[Html]:
         )
         for row in view.policies
     ]
-    yield table("The three add up to what on-demand only would have cost more", head, rows, numbers=range(1, 9))
+    yield table("The three add up to what on-demand only would have cost more", split, sources, numbers=range(1, 9))
     yield element("h2", "Distributions")
     labels = [row.policy for row in view.policies]
     for number, (title, of) in enumerate((("cost over the optimum", _cost), ("time over work", _time))):

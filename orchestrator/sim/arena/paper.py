@@ -282,7 +282,7 @@ def _hourly_cost(
         span = every_h or options.offered.shape[1]
         end = min(hour + span, options.offered.shape[1])
         prices = options.offered[row, hour:end]
-        needed = left / rates[row]
+        needed = left / float(rates[row])
         if needed <= prices.size:
             whole = int(needed)
             return cost + float(prices[:whole].sum()) + (needed - whole) * float(prices[min(whole, prices.size - 1)])

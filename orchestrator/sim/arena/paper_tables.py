@@ -127,11 +127,11 @@ def _as_printed(data: PaperData) -> Iterator[PaperTable]:
             yield PaperTable(f"Cost reduction as printed, {region}, {days} days", PAPER_WITHIN, tuple(cells))
         if curves:
             complete = np.array(paper_starts(data, region)) >= _AZURE_BEGINS_MS
-            for title, starts, known in (
+            for title, starts, curve in (
                 ("Moving over staying by days on one V100, 30 starts as printed", complete | True, _CURVE),
                 ("The same, only starts from which Azure's log exists", complete, _CURVE_HONEST),
             ):
-                yield PaperTable(f"{title}, {region}", PAPER_WITHIN, tuple(_curve(costs, starts, known)))
+                yield PaperTable(f"{title}, {region}", PAPER_WITHIN, tuple(_curve(costs, starts, curve)))
 
 
 def _curve(

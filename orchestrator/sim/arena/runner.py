@@ -114,7 +114,8 @@ def hindsight(task: Task, window: Window) -> Outcome:
 
 
 def task_of(job: JobShape, trace: Trace) -> Task:
-    return Task.of(job.work_h, job.deadline_h, job.overhead_h, job.checkpoint_gb, trace.tick_ms)
+    name = f"the job {job.label} on {trace.name}"
+    return Task.of(job.work_h, job.deadline_h, job.overhead_h, job.checkpoint_gb, trace.tick_ms, name=name)
 
 
 @cache

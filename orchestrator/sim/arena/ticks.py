@@ -34,16 +34,25 @@ class Task:
     ticks: int
 
     @classmethod
-    def of(cls, work_h: float, deadline_h: float, overhead_h: float, checkpoint_gb: float, tick_ms: int) -> Task:
+    def of(
+        cls,
+        work_h: float,
+        deadline_h: float,
+        overhead_h: float,
+        checkpoint_gb: float,
+        tick_ms: int,
+        *,
+        name: str = "job",
+    ) -> Task:
         """Only ticks that end by the deadline count. Raises SpecError for figures that no job can have."""
         ticks = round(deadline_h * _HOUR) // tick_ms
         task = cls(round(work_h * _HOUR), round(overhead_h * _HOUR), checkpoint_gb, ticks)
         if task.work_ms <= 0 or task.overhead_ms < 0 or checkpoint_gb < 0:
-            raise refused("job", 0, "work_hours", "work must be positive, overhead and checkpoint not negative")
+            raise refused(name, 0, "work_hours", "work must be positive, overhead and checkpoint not negative")
         if task.ticks_on_demand(tick_ms) > ticks:
             need = task.ticks_on_demand(tick_ms) * tick_ms / _HOUR
             message = f"{deadline_h:g} h is before the work could be done: {need:g} h without any interruption"
-            raise refused("job", 0, "deadline", message, "give it a later deadline")
+            raise refused(name, 0, "deadline", message, "give it a later deadline")
         return task
 
     def ticks_on_demand(self, tick_ms: int) -> int:

@@ -168,12 +168,12 @@ def checked(trace: Trace) -> Trace:
         ("capacity", trace.known & (trace.capacity < 0)),
     ):
         if bad.any():
-            zone, tick = (int(x) for x in np.argwhere(bad)[0])
-            value = (trace.spot if field == "spot_price" else trace.capacity)[zone, tick]
-            message = f"{trace.zones[zone]} has {value} in tick {tick}"
+            row, tick = (int(x) for x in np.argwhere(bad)[0])
+            value = trace.spot[row, tick] if field == "spot_price" else trace.capacity[row, tick]
+            message = f"{trace.zones[row]} has {value} in tick {tick}"
             raise refused(trace.name, tick + 1, field, message, "correct the row, or cut the series off before it")
     bad_price = ~(np.isfinite(trace.on_demand) & (trace.on_demand > 0))
     if bad_price.any():
-        zone = int(np.flatnonzero(bad_price)[0])
-        raise refused(trace.name, zone + 1, "on_demand_price", f"{trace.zones[zone]} has {trace.on_demand[zone]}")
+        row = int(np.flatnonzero(bad_price)[0])
+        raise refused(trace.name, row + 1, "on_demand_price", f"{trace.zones[row]} has {trace.on_demand[row]}")
     return trace

@@ -94,8 +94,9 @@ def test_the_reference_results_are_met():
     ratios = {"greedy_usd": [], "uniform_progress_usd": []}
     for row in rows:
         tape = traces[row["file"]]
-        hours = (float(row[key]) for key in ("work_h", "deadline_h", "restart_overhead_h", "checkpoint_gb"))
-        job = Task.of(*hours, tape.tick_ms)
+        keys = ("work_h", "deadline_h", "restart_overhead_h", "checkpoint_gb")
+        work, deadline, overhead, size = (float(row[key]) for key in keys)
+        job = Task.of(work, deadline, overhead, size, tape.tick_ms)
         window = tape.window(int(row["start_tick"]), job.ticks, zones=row["zones"].split(), gang=int(row["gang"]))
         assert play(BASELINES["on-demand"](), job, window).usd == pytest.approx(float(row["on_demand_usd"]), rel=1e-3)
         assert optimum(job, window).usd == pytest.approx(float(row["optimum_usd"]), rel=5e-3)
