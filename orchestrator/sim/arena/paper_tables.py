@@ -5,7 +5,7 @@ Must not know: how a choice is made, how a table is shown.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -135,7 +135,7 @@ def _as_printed(data: PaperData) -> Iterator[PaperTable]:
 
 
 def _curve(
-    costs: dict[tuple[float, str, str], Floats], starts: NDArray[np.bool_], known: dict[str, tuple[float, ...]]
+    costs: dict[tuple[float, str, str], Floats], starts: NDArray[np.bool_], known: Mapping[str, tuple[float, ...]]
 ) -> Iterator[Cell]:
     for model, row in known.items():
         for days, published in zip(DURATIONS, row, strict=True):
