@@ -29,7 +29,7 @@ from rich.table import Table
 
 from benchmarks._claims import Claim, show
 from orchestrator.policy import online
-from orchestrator.sim.arena.baselines import BASELINES
+from orchestrator.sim.arena.baselines.registry import BASELINES
 from orchestrator.sim.arena.formats import load
 from orchestrator.sim.arena.optimum import optimum
 from orchestrator.sim.arena.paper_tables import paper_tables

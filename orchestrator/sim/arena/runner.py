@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import cache
 from multiprocessing import get_context
 
-from orchestrator.sim.arena.baselines import OneZone
 from orchestrator.sim.arena.baselines.simple import OnDemandOnly
+from orchestrator.sim.arena.baselines.static import OneZone
 from orchestrator.sim.arena.formats import load
 from orchestrator.sim.arena.optimum import Optimum, optimum
 from orchestrator.sim.arena.scenario import HINDSIGHT, JobShape, PolicyChoice, Scenario, TraceSource

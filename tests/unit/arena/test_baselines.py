@@ -7,7 +7,8 @@ import csv
 import numpy as np
 import pytest
 
-from orchestrator.sim.arena.baselines import BASELINES, OneZone
+from orchestrator.sim.arena.baselines.registry import BASELINES
+from orchestrator.sim.arena.baselines.static import OneZone
 from orchestrator.sim.arena.formats import load
 from orchestrator.sim.arena.optimum import optimum
 from orchestrator.sim.arena.protocol import ON_DEMAND, SPOT
