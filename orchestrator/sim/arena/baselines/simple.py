@@ -1,0 +1,84 @@
+"""On-demand only and greedy spot: the two ends between which every policy must lie. And what all baselines share.
+
+Must not know: the future.
+"""
+
+from __future__ import annotations
+
+import math
+
+from orchestrator.sim.arena.protocol import ON_DEMAND, SPOT, Cloud, Observation, TickJob, TickMarket
+
+_EPS = 1e-9
+
+
+class Baseline:
+    """Job, market and the arithmetic of ticks. Subclasses have `step`."""
+
+    name = ""
+    job: TickJob
+    market: TickMarket
+
+    def start(self, job: TickJob, market: TickMarket) -> None:
+        self.job, self.market = job, market
+
+    def work_left(self, seen: Observation) -> float:
+        return max(self.job.work_hours - seen.done_hours, 0.0)
+
+    def step(self, seen: Observation, cloud: Cloud) -> None:
+        raise NotImplementedError
+
+    def ticks_needed(self, seen: Observation, overhead_h: float) -> int:
+        """Whole ticks to sit out an overhead and finish, without interruption."""
+        return math.ceil((self.work_left(seen) + overhead_h) / self.market.tick_hours - _EPS)
+
+    def must_buy(self, seen: Observation, overheads: float = 1.0) -> bool:
+        """It is the last tick at which a fresh on-demand instance (with so many overheads) still makes the deadline."""
+        return self.ticks_needed(seen, overheads * self.job.restart_overhead_hours) >= seen.ticks_left
+
+    def late(self, seen: Observation, overheads: float = 1.0) -> bool:
+        """The same with one tick kept back."""
+        return self.ticks_needed(seen, overheads * self.job.restart_overhead_hours) + 1 >= seen.ticks_left
+
+    def by_price(self, seen: Observation) -> list[int]:
+        return sorted(range(len(self.market.zones)), key=lambda z: (seen.spot_usd_per_hour[z], z))
+
+    def buy(self, seen: Observation, cloud: Cloud) -> None:
+        """On-demand where it is cheapest, egress counted."""
+        if seen.running is not None and seen.running[1] == ON_DEMAND:
+            return
+        hours = self.work_left(seen) + self.job.restart_overhead_hours
+        prices, egress = self.market.on_demand_usd_per_hour, self.market.egress_usd_per_gb
+        here = seen.checkpoint_zone
+        moving = [0.0 if here is None else self.job.checkpoint_gb * egress[here][z] for z in range(len(prices))]
+        zone = min(range(len(prices)), key=lambda z: (prices[z] * hours + moving[z], z != here, z))
+        cloud.try_launch(zone, ON_DEMAND)
+
+    def first_spot(self, order: list[int], cloud: Cloud) -> bool:
+        """The first zone of `order` that has spot capacity."""
+        return any(cloud.try_launch(zone, SPOT) for zone in order)
+
+
+class OnDemandOnly(Baseline):
+    """Starts on demand at once and stays."""
+
+    name = "on-demand"
+
+    def step(self, seen: Observation, cloud: Cloud) -> None:
+        if seen.running is None:
+            self.buy(seen, cloud)
+
+
+class Greedy(Baseline):
+    """The cheapest zone that launches, kept until it is lost; on-demand at the last safe tick, for good."""
+
+    name = "greedy"
+
+    def step(self, seen: Observation, cloud: Cloud) -> None:
+        if seen.running is not None and seen.running[1] == ON_DEMAND:
+            return
+        # A spot machine past its overhead uses up no slack: when it is lost there is time.
+        if self.late(seen) and (seen.running is None or seen.overhead_left_hours > 0):
+            self.buy(seen, cloud)
+        elif seen.running is None:
+            self.first_spot(self.by_price(seen), cloud)
