@@ -79,8 +79,12 @@ class _Ticking:
 
     def _late(self, seen: Any, overheads: float = 1.0) -> bool:
         """So many overheads and the work left fill all ticks that are left but one."""
-        left_h = self._work_h - float(seen.done_hours) + overheads * self._overhead_h
-        return math.ceil(left_h / self._tick_h - _EPS) + 1 >= int(seen.ticks_left)
+        return self._ticks(seen, max(self.desk.speed), overheads) + 1 >= int(seen.ticks_left)
+
+    def _ticks(self, seen: Any, speed: float, overheads: float) -> int:
+        """Ticks to sit out so many overheads and finish at a speed, without interruption."""
+        left_h = (self._work_h - float(seen.done_hours)) / speed + overheads * self._overhead_h
+        return math.ceil(left_h / self._tick_h - _EPS)
 
     def _must_buy(self, seen: Any) -> bool:
         """A spot machine past its overhead uses up no slack; anything else must be on demand by the last safe tick."""
@@ -98,10 +102,12 @@ class _Ticking:
         return True
 
     def _buy(self, seen: Any, cloud: Any) -> None:
-        """On-demand where `decide` wants it."""
+        """On-demand where `decide` wants it, of the kinds that make the deadline, or of the fastest."""
         if self._up is None or self._up[1] != ON_DEMAND:
-            zone = self._order(seen, ON_DEMAND)[0]
-            self._launch(seen, cloud, (zone, ON_DEMAND))
+            order, speed, left = self._order(seen, ON_DEMAND), self.desk.speed, int(seen.ticks_left)
+            quick = [zone for zone in order if self._ticks(seen, speed[zone], 1.0) <= left]
+            fastest = [zone for zone in order if speed[zone] == max(speed)]
+            self._launch(seen, cloud, ((quick or fastest)[0], ON_DEMAND))
 
     def _order(self, seen: Any, kind: str) -> list[int]:
         """Zones as `decide` ranks them; asked again when prices, sightings or the checkpoint's place changed, or after

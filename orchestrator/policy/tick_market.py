@@ -1,7 +1,8 @@
 """A tick simulator's job and market, told to `decide`: the inputs of one decision, from nothing but what was observed.
 
 Money per gigabyte of checkpoint is in the tariff, zone by zone; moving it takes no time, as in these simulators. Every
-zone is a site of its own, with one spot and one on-demand offer. One step is one second of work.
+zone is a site of its own, with one spot and one on-demand offer. One step is one second of work; where a market tells
+the `speed` of each zone (hours of work per hour; the protocol has none), machines are of as many kinds.
 
 Must not know: what to do with a plan; any simulator. Objects of the caller are read by attribute.
 """
@@ -54,14 +55,21 @@ class Desk:
         if not (market.tick_hours > 0 and job.work_hours > 0 and job.restart_overhead_hours >= 0):
             raise ValueError(f"ticks and work must be positive, the overhead not negative: {job}, {market}")
         self.zones = zones
+        self.speed = tuple(float(each) for each in getattr(market, "speed", ())) or (1.0,) * zones
+        if len(self.speed) != zones or min(self.speed) <= 0:
+            raise ValueError(f"a market that tells speeds tells a positive one for each zone: {market}")
         self.tick_ms = float(market.tick_hours) * _HOUR_MS
-        self.offers = {(z, kind): _offer(z, kind) for z in range(zones) for kind in (SPOT, ON_DEMAND)}
+        kinds = {speed: f"kind-{i}" for i, speed in enumerate(sorted(set(self.speed)))}
+        self.offers = {
+            (z, kind): _offer(z, kind, kinds[self.speed[z]]) for z in range(zones) for kind in (SPOT, ON_DEMAND)
+        }
         self.place_of = {offer.id: place for place, offer in self.offers.items()}
         self.points: list[AvailabilityPoint] = []
         self._tariff = _Egress(market.egress_usd_per_gb, job.checkpoint_gb)
         self._startup = {_PROVIDER: job.restart_overhead_hours * 3600.0}
         self._steps = math.ceil(job.work_hours * 3600.0)
-        self._perf = PerfBook.as_of(0, [Observation("job", None, 0, 1.0, _EXACT, 0)])
+        known = [Observation("job", kind, 1, speed, _EXACT, 0) for speed, kind in kinds.items()]
+        self._perf = PerfBook.as_of(0, known)
         self._deadline_ms = round(job.deadline_hours * _HOUR_MS)
         self._fixed = [
             PricePoint(self.offers[z, ON_DEMAND].id, usd(float(price)), 0, 0, _SOURCE)
@@ -134,5 +142,5 @@ def _region(zone: int) -> str:
     return f"z{zone:03}"
 
 
-def _offer(zone: int, kind: str) -> Offer:
-    return Offer(_PROVIDER, _region(zone), _region(zone), "machine", None, 0, 1, 1, CapacityType(kind))
+def _offer(zone: int, kind: str, gpu: str) -> Offer:
+    return Offer(_PROVIDER, _region(zone), _region(zone), "machine", gpu, 1, 1, 1, CapacityType(kind))

@@ -32,6 +32,7 @@ def backtest(view: Backtest, paint: Paint) -> str:
             row.policy,
             money(row.saved_by_spot_nano_usd),
             money(row.saved_by_zone_nano_usd),
+            money(row.saved_by_gpu_nano_usd),
             money(row.saved_by_moving_nano_usd),
             money(row.egress_nano_usd),
             f"{row.moves:.1f}",
@@ -42,23 +43,36 @@ def backtest(view: Backtest, paint: Paint) -> str:
         for row in view.policies
     ]
     head = ("policy", "cost", "/ optimum", "p95", "worst", "missed", "failed", f"- {clean(view.reference)}", "95 %")
-    split = ("saved", "by spot", "by zone", "by moving", "egress", "moves", "preempted", "useful", "time / work")
+    split = (
+        "saved",
+        "by spot",
+        "by zone",
+        "by GPU",
+        "by moving",
+        "egress",
+        "moves",
+        "preempted",
+        "useful",
+        "time / work",
+    )
     filled = f"{view.filled_ticks} ticks were filled after outages of the recorder" if view.filled_ticks else ""
     inexact = f"{view.inexact_optima} optima are lower bounds" if view.inexact_optima else ""
+    assumed = (
+        f"{view.assumed_runs} runs have recorded prices only: capacity is taken to be there"
+        if view.assumed_runs
+        else ""
+    )
     return blocks(
         f"{clean(view.name)}: {view.runs} runs; on demand {money(view.on_demand_nano_usd)}, "
         f"optimum {money(view.optimum_nano_usd)} (means per run, per instance)",
         "",
         table(head, costs, paint, right=range(1, 9)),
         "",
-        table(split, sources, paint, right=range(1, 9)),
+        table(split, sources, paint, right=range(1, 10)),
         "",
-        paint(
-            "a difference is on the same windows, with its bootstrap interval; one kind of GPU: none saved by another",
-            "dim",
-        ),
+        paint("a difference is on the same windows, with its bootstrap interval", "dim"),
         paint("recorded prices and availability; simulated jobs", "dim"),
-        paint("; ".join(each for each in (filled, inexact) if each), "yellow"),
+        paint("; ".join(each for each in (assumed, filled, inexact) if each), "yellow"),
         *(paint(clean(message), "red") for message in view.failures),
     )
 

@@ -1,7 +1,8 @@
-"""Trace files: our .npz and Parquet, SkyPilot's spot-traces JSON and SkyNomad's JSON -> Trace.
+"""Trace files: our .npz and Parquet, SkyPilot's spot-traces JSON, SkyNomad's JSON, exported prices -> Trace.
 
     load(path)                               one .npz or .parquet
-    load(folder, on_demand=.., spot=..)      a folder of spot-traces JSON, one file a zone (us-west-2a_v100_1.json)
+    load(path, Prices(machine=..))           what `tradewind prices export` wrote (price_export.py)
+    load(folder, Prices(3.06, 0.92))         a folder of spot-traces JSON, one file a zone (us-west-2a_v100_1.json)
     load(folder)                             a folder of SkyNomad's, one folder a zone (us-east-1a_v100_1/full.json)
 
 Must not know: jobs, policies.
@@ -20,27 +21,30 @@ from zipfile import BadZipFile
 import numpy as np
 
 from orchestrator.errors import MissingExtraError
+from orchestrator.sim.arena.price_export import NO_PRICES, Prices, is_price_export, price_export
 from orchestrator.sim.arena.traces import Trace, checked, refused
 
 _NPZ = ("zones", "capacity", "spot_price", "on_demand_price", "tick_seconds")
 _COLUMNS = ("at", "zone", "capacity", "spot_usd_per_hour", "on_demand_usd_per_hour")
 
 
-def load(path: Path, *, on_demand: float | None = None, spot: float | None = None) -> Trace:
-    """Read a trace. `on_demand` and `spot` (US$ per hour) are for formats without prices.
+def load(path: Path, prices: Prices = NO_PRICES) -> Trace:
+    """Read a trace. `prices` say what its format leaves open.
 
     Raises SpecError that names the file and, if there is one, the row; MissingExtraError without pyarrow for Parquet.
     """
     if not path.exists():
         raise refused(path, 0, "trace", "there is no such file or folder")
     if path.is_dir():
-        return _json_folder(path, on_demand, spot)
-    readers = {".npz": _npz, ".parquet": _parquet}
-    if path.suffix not in readers:
-        raise refused(
-            path, 0, "trace", f"no known format: {path.suffix or 'no suffix'}", "one of .npz, .parquet, folder"
-        )
-    return readers[path.suffix](path)
+        return _json_folder(path, prices.on_demand, prices.spot)
+    if path.suffix == ".npz":
+        return _npz(path)
+    if path.name.endswith((".csv", ".csv.gz")) or (path.suffix == ".parquet" and is_price_export(path)):
+        return price_export(path, prices)
+    if path.suffix == ".parquet":
+        return _parquet(path)
+    known = "one of .npz, .parquet, .csv, .csv.gz, or a folder"
+    raise refused(path, 0, "trace", f"no known format: {path.suffix or 'no suffix'}", known)
 
 
 def _npz(path: Path) -> Trace:

@@ -3,9 +3,11 @@
     run[t, s, w]     cheapest way to do w from tick t on, with an instance s = (zone, kind) past its overhead
     none[t, z, w]    the same with nothing running and the checkpoint in zone z
 
-A launch is one step of `m` ticks, those of the overhead: giving up an instance that has made no progress yet never
+A launch is one step of `boot` ticks, those of the overhead: giving up an instance that has made no progress yet never
 pays, but as a detour for egress, and egress prices are first closed over detours. Work is counted in the greatest
-common divisor of tick and overhead, in which every reachable amount of work is a whole number.
+common divisor of what a tick and a launch get done, in which every reachable amount of work is a whole number. Where
+there is no usable one (odd overheads, kinds of GPU of any speed) what gets done is rounded up to a coarser unit: then
+the result is a lower bound. Of a gang every instance does the same, so it holds for gangs as for single machines.
 
 Runs backwards over ticks, all work amounts at once. Must not know: policies.
 """
@@ -13,12 +15,13 @@ Runs backwards over ticks, all work amounts at once. Must not know: policies.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.sim.arena.ticks import Task
+from orchestrator.sim.arena.ticks import Task, pace_permille
 from orchestrator.sim.arena.traces import Window
 
 Floats = NDArray[np.float64]
@@ -28,7 +31,7 @@ MAX_UNITS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Optimum:
-    """US$ per instance. Not `exact`: a lower bound, because the overhead was rounded down to a coarser unit."""
+    """US$ per instance. Not `exact`: a lower bound, because progress was rounded up to a coarser unit of work."""
 
     usd: float
     exact: bool
@@ -40,33 +43,38 @@ def optimum(task: Task, window: Window, *, on_demand: bool = True, max_units: in
     usd is infinite when nothing could have finished in time (only without on-demand).
     """
     tick_ms = window.tick_ms
-    unit, overhead_ms, exact = _unit(task, tick_ms, max_units)
-    step = tick_ms // unit
-    work = -(-task.work_ms // unit)
-    boot = max(-(-overhead_ms // tick_ms), 1)  # ticks of a launch
-    gained = boot * step - overhead_ms // unit
-    places = _places(window, on_demand)
+    boot = max(-(-task.overhead_ms // tick_ms), 1)  # ticks of a launch
+    paces = pace_permille(window)
+    done = {pace: (tick_ms * pace, (boot * tick_ms - task.overhead_ms) * pace) for pace in paces}  # in us
+    work_us = task.work_ms * 1000
+    unit, exact = _unit(work_us, done.values(), tick_ms * 1000, max_units)
+    units = {pace: (-(-step // unit), -(-gained // unit)) for pace, (step, gained) in done.items()}
+    places = _places(window, on_demand, [units[pace] for pace in paces])
     egress = task.checkpoint_gb * _closed(window.egress)
-    return Optimum(_solve(task.ticks, work, step, boot, gained, places, egress), exact)
+    return Optimum(_solve(task.ticks, -(-work_us // unit), boot, places, egress), exact)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Places:
-    """Rows of instances: zone, whether it is up, price per tick; on-demand zones that are alike only once."""
+    """Rows of instances: zone, whether it is up, price per tick, units of work done by a tick and by a launch.
+
+    On-demand zones that are alike are there only once.
+    """
 
     zone: NDArray[np.int64]
     up: NDArray[np.bool_]
     price: Floats
+    step: tuple[int, ...]
+    gained: tuple[int, ...]
 
 
-def _unit(task: Task, tick_ms: int, max_units: int) -> tuple[int, int, bool]:
-    """(unit, overhead, whether they are exact): a coarser unit divides the tick, and the overhead is rounded down."""
-    unit = math.gcd(tick_ms, task.overhead_ms)
-    if -(-task.work_ms // unit) <= max_units:
-        return unit, task.overhead_ms, True
-    divisors = (d for d in range(1, tick_ms + 1) if tick_ms % d == 0 and -(-task.work_ms // d) <= max_units)
-    unit = next(divisors, tick_ms)
-    return unit, task.overhead_ms // unit * unit, False
+def _unit(work: int, done: Iterable[tuple[int, int]], tick: int, max_units: int) -> tuple[int, bool]:
+    """(unit, whether everything is a whole number of it)."""
+    unit = math.gcd(*(part for pair in done for part in pair))
+    if -(-work // unit) <= max_units:
+        return unit, True
+    finest = max_units * tick // work  # parts of a tick
+    return tick // next((parts for parts in range(finest, 0, -1) if tick % parts == 0), 1), False
 
 
 def _closed(egress: Floats) -> Floats:
@@ -78,23 +86,24 @@ def _closed(egress: Floats) -> Floats:
     return closed
 
 
-def _places(window: Window, on_demand: bool) -> _Places:
+def _places(window: Window, on_demand: bool, units: list[tuple[int, int]]) -> _Places:
     hours = window.tick_ms / 3_600_000
     zone, up, price = list(range(len(window.zones))), [window.up], [window.spot * hours]
     if on_demand:
         alike = {
-            (float(window.on_demand[z]), tuple(window.egress[z]), tuple(window.egress[:, z])): z
+            (float(window.on_demand[z]), units[z], tuple(window.egress[z]), tuple(window.egress[:, z])): z
             for z in reversed(range(len(window.zones)))
         }
         for z in sorted(alike.values()):
             zone.append(z)
             up.append(np.ones((1, window.ticks), np.bool_))
             price.append(np.full((1, window.ticks), window.on_demand[z] * hours))
-    return _Places(np.array(zone), np.concatenate(up), np.concatenate(price))
+    steps, gains = zip(*(units[z] for z in zone), strict=True)
+    return _Places(np.array(zone), np.concatenate(up), np.concatenate(price), steps, gains)
 
 
-def _solve(ticks: int, work: int, step: int, boot: int, gained: int, places: _Places, egress: Floats) -> float:
-    """Column i of every array is i units of work left, less what can't be left any more.
+def _solve(ticks: int, work: int, boot: int, places: _Places, egress: Floats) -> float:
+    """Column i of every array is i units of work left; no units are none left, whatever was done beyond.
 
     Only the newest `boot` ticks of `run` are kept. `none` has a row per group of zones with the same egress.
     """
@@ -110,70 +119,61 @@ def _solve(ticks: int, work: int, step: int, boot: int, gained: int, places: _Pl
     group_of = group_of.ravel()
     heads = [int(np.flatnonzero(group_of == g)[0]) for g in range(len(rows_of_egress))]
     between = egress[np.ix_(heads, heads)]
+    group_of_place = group_of[places.zone].tolist()
     members = [np.flatnonzero(group_of[places.zone] == g) for g in range(len(heads))]
-    group_of_place = group_of[places.zone]
 
+    fastest = max(places.step)
     size = work + 1
     run = np.full((len(places.zone), size), np.inf)
     run[:, 0] = 0.0
     none = np.full((len(heads), size), np.inf)
     none[:, 0] = 0.0
+    arrive, nowhere = np.empty_like(none), np.full(size, np.inf)
     history = [run]  # history[i] is run at tick t + 1 + i
     best = math.inf
     scratch = np.empty(size)
     for t in range(ticks - 1, -1, -1):
         # Only amounts between what must be done by t and what can still be done matter.
-        high = min(work, (ticks - t) * step)
-        low = max(work - t * step, 1)
+        high = min(work, (ticks - t) * fastest)
+        low = max(work - t * fastest, 1)
         part = slice(low, high + 1)
         if t < last:
-            arrive = _launches(history[boot - 1], boot_cost[:, t], streak[:, t], members, low, high, gained, scratch)
+            for g, mine in enumerate(members):
+                landing, best_yet = arrive[g, part], nowhere[part]
+                for s in mine[streak[mine, t]].tolist():
+                    ahead = history[boot - 1][s]
+                    _onward(ahead, float(boot_cost[s, t]), places.gained[s], low, high, best_yet, landing, scratch)
+                    best_yet = landing
+                if best_yet is not landing:
+                    landing.fill(np.inf)
             if high == work:
-                best = min(best, float(arrive[:, -1].min()))
+                best = min(best, float(arrive[:, work].min()))
             for g in range(len(heads)):
+                np.minimum(none[g, part], arrive[g, part], out=none[g, part])
                 for other in range(len(heads)):
-                    there = np.add(arrive[other], between[g, other], out=scratch[: high + 1 - low])
-                    np.minimum(none[g, part], there, out=none[g, part])
+                    if other != g:
+                        there = np.add(arrive[other, part], between[g, other], out=scratch[: high + 1 - low])
+                        np.minimum(none[g, part], there, out=none[g, part])
         new = history.pop() if len(history) > boot else np.empty_like(run)
         new[:, :low] = np.inf
         new[:, high + 1 :] = np.inf
         new[:, 0] = 0.0
-        new[:, part] = none[group_of_place, part]
-        finishing = max(min(step - low + 1, high + 1 - low), 0)
-        onward = slice(low + finishing - step, high + 1 - step)
-        for s in np.flatnonzero(up[:, t]).tolist():
-            target = new[s, part]
-            np.minimum(target[:finishing], price[s, t], out=target[:finishing])
-            if finishing < target.size:
-                rest, going_on = target[finishing:], scratch[: target.size - finishing]
-                np.add(history[0][s, onward], price[s, t], out=going_on)
-                np.minimum(rest, going_on, out=rest)
+        for s, g in enumerate(group_of_place):
+            if up[s, t]:
+                ahead, cost = history[0][s], float(price[s, t])
+                _onward(ahead, cost, places.step[s], low, high, none[g, part], new[s, part], scratch)
+            else:
+                new[s, part] = none[g, part]
         history.insert(0, new)
     return best
 
 
-def _launches(
-    ahead: Floats,
-    cost: Floats,
-    possible: NDArray[np.bool_],
-    members: list[NDArray[np.int64]],
-    low: int,
-    high: int,
-    gained: int,
-    scratch: Floats,
-) -> Floats:
-    """Cheapest launch in each group of zones, for `low` to `high` units of work left; `ahead` is run after the launch.
-
-    A launch does `gained` units itself; less than that is finished by it.
-    """
-    width = high + 1 - low
-    short = max(min(gained - low, width), 0)
-    after = slice(max(low - gained, 0), max(low - gained, 0) + width - short)
-    arrive = np.full((len(members), width), np.inf)
-    for g, mine in enumerate(members):
-        for s in mine[possible[mine]].tolist():
-            target = arrive[g]
-            np.minimum(target[:short], cost[s], out=target[:short])
-            there = np.add(ahead[s, after], cost[s], out=scratch[: width - short])
-            np.minimum(target[short:], there, out=target[short:])
-    return arrive
+def _onward(
+    ahead: Floats, cost: float, done: int, low: int, high: int, other: Floats, into: Floats, scratch: Floats
+) -> None:
+    """`into` (`low` to `high` units left): the less of `other`, and of paying `cost` for `done` units and going on."""
+    finished = max(min(done - low + 1, into.size), 0)
+    np.minimum(other[:finished], cost, out=into[:finished])
+    if finished < into.size:
+        there = np.add(ahead[low + finished - done : high + 1 - done], cost, out=scratch[: into.size - finished])
+        np.minimum(other[finished:], there, out=into[finished:])

@@ -45,6 +45,9 @@ def _header(view: Backtest) -> Iterable[Html]:
     yield element("p", words, class_="muted")
     if view.filled_ticks:
         yield element("p", f"{view.filled_ticks} ticks inside the windows were filled after outages of the recorder.")
+    if view.assumed_runs:
+        words = f"{view.assumed_runs} runs have recorded prices only: capacity is taken to be there."
+        yield element("p", words, class_="simulated")
     figures = [
         ("on-demand only", format_usd(view.on_demand_nano_usd)),
         ("clairvoyant optimum", format_usd(view.optimum_nano_usd)),
@@ -72,12 +75,24 @@ def _sections(view: Backtest, played: Sequence[Played]) -> Iterable[Html]:
         "Cost over the optimum is the mean over cells; p95 and worst are over runs", head, rows, numbers=range(1, 8)
     )
     yield element("h2", "Where each dollar was saved")
-    split = ("policy", "by spot", "by zone", "by moving", "egress", "moves", "preemptions", "useful", "time / work")
+    split = (
+        "policy",
+        "by spot",
+        "by zone",
+        "by GPU",
+        "by moving",
+        "egress",
+        "moves",
+        "preemptions",
+        "useful",
+        "time / work",
+    )
     sources = [
         (
             row.policy,
             format_usd(row.saved_by_spot_nano_usd),
             format_usd(row.saved_by_zone_nano_usd),
+            format_usd(row.saved_by_gpu_nano_usd),
             format_usd(row.saved_by_moving_nano_usd),
             format_usd(row.egress_nano_usd),
             f"{row.moves:.1f}",
@@ -87,7 +102,9 @@ def _sections(view: Backtest, played: Sequence[Played]) -> Iterable[Html]:
         )
         for row in view.policies
     ]
-    yield table("The three add up to what on-demand only would have cost more", split, sources, numbers=range(1, 9))
+    yield table(
+        "The first four add up to what on-demand only would have cost more", split, sources, numbers=range(1, 10)
+    )
     yield element("h2", "Distributions")
     labels = [row.policy for row in view.policies]
     for number, (title, of) in enumerate((("cost over the optimum", _cost), ("time over work", _time))):
@@ -97,7 +114,7 @@ def _sections(view: Backtest, played: Sequence[Played]) -> Iterable[Html]:
     yield element("p", f"The first {len(shown)} of {len(played)} runs.", class_="muted")
     for number, run in enumerate(shown):
         case = run.case
-        summary = element("summary", f"{case.trace.path.name}, {case.job.label}, from tick {case.start}")
+        summary = element("summary", f"{case.trace.title}, {case.job.label}, from tick {case.start}")
         yield element("details", summary, _timeline(run, labels, f"t{number}"))
     for failure in view.failures:
         yield element("p", failure, class_="simulated")

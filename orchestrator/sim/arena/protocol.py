@@ -26,13 +26,17 @@ class TickJob:
 
 @dataclass(frozen=True, slots=True)
 class TickMarket:
-    """What never changes. A probe that finds capacity is billed `probe_hours` of that zone's spot price."""
+    """What never changes. A probe that finds capacity is billed `probe_hours` of that zone's spot price.
+
+    `speed` is ours: hours of work done per hour in each zone. Where a market has none, all machines are of one kind.
+    """
 
     zones: tuple[str, ...]
     on_demand_usd_per_hour: tuple[float, ...]
     egress_usd_per_gb: tuple[tuple[float, ...], ...]
     tick_hours: float
     probe_hours: float
+    speed: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

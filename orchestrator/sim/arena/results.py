@@ -25,9 +25,9 @@ class PolicyResult:
 
     `over_optimum` is the mean over cells (trace, job) of cost over optimum, both summed over starts; `p95` and `worst`
     are over single runs. `difference_nano_usd` is the mean of (policy - reference) on the same windows, with its 95 %
-    bootstrap interval. The three savings add up to on-demand's cost minus this policy's: renting spot in the first
-    zone, choosing the zone at the start, everything after (waiting, failing over, moving, buying). All runs of a trace
-    have one kind of GPU, so none is saved by choosing another.
+    bootstrap interval. The four savings add up to on-demand's cost minus this policy's: renting spot in the first zone,
+    choosing the zone (so region and cloud) at the start, choosing the kind of machine at the start, everything after
+    (waiting, failing over, moving, buying). Up to there everything is on the trace's first kind.
     """
 
     policy: str
@@ -43,6 +43,7 @@ class PolicyResult:
     difference_high_nano_usd: int
     saved_by_spot_nano_usd: int
     saved_by_zone_nano_usd: int
+    saved_by_gpu_nano_usd: int
     saved_by_moving_nano_usd: int
     egress_nano_usd: int
     moves: float
@@ -53,7 +54,10 @@ class PolicyResult:
 
 @dataclass(frozen=True, slots=True)
 class Backtest:
-    """The view of one scenario. `filled_ticks` counts outage-filled ticks inside the windows, all runs together."""
+    """The view of one scenario. `filled_ticks` counts outage-filled ticks inside the windows, all runs together.
+
+    `assumed_runs` counts runs on traces of prices alone: capacity was not recorded, and is taken to be there.
+    """
 
     kind: ClassVar[str] = "backtest"
 
@@ -62,6 +66,7 @@ class Backtest:
     runs: int
     inexact_optima: int
     filled_ticks: int
+    assumed_runs: int
     optimum_nano_usd: int
     on_demand_nano_usd: int
     policies: tuple[PolicyResult, ...]
@@ -76,6 +81,7 @@ def summarise(scenario: Scenario, played: Sequence[Played]) -> Backtest:
         runs=len(played),
         inexact_optima=sum(not run.optimum.exact for run in played),
         filled_ticks=sum(run.window.filled for run in played),
+        assumed_runs=sum(run.window.assumed for run in played),
         optimum_nano_usd=_nano([run.optimum.usd for run in played]),
         on_demand_nano_usd=_nano([run.on_demand.usd for run in played]),
         policies=tuple(_policy(choice.label, scenario.reference, played) for choice in scenario.policies),
@@ -93,7 +99,7 @@ def _policy(label: str, reference: str, played: Sequence[Played]) -> PolicyResul
     )
     low, high = bootstrap(paired)
     ratios = costs / optima
-    on_demand, home, at_start = (np.array([getattr(run, part).usd for run in runs]) for part in _PARTS)
+    on_demand, home, at_start, any_kind = (np.array([getattr(run, part).usd for run in runs]) for part in _PARTS)
     return PolicyResult(
         policy=label,
         runs=len(runs),
@@ -108,7 +114,8 @@ def _policy(label: str, reference: str, played: Sequence[Played]) -> PolicyResul
         difference_high_nano_usd=_nano([high]),
         saved_by_spot_nano_usd=_nano(on_demand - home),
         saved_by_zone_nano_usd=_nano(home - at_start),
-        saved_by_moving_nano_usd=_nano(at_start - costs),
+        saved_by_gpu_nano_usd=_nano(at_start - any_kind),
+        saved_by_moving_nano_usd=_nano(any_kind - costs),
         egress_nano_usd=_nano([outcome.egress_usd for outcome in outcomes]),
         moves=_mean([outcome.moves for outcome in outcomes]),
         preemptions=_mean([outcome.preemptions for outcome in outcomes]),
@@ -122,7 +129,7 @@ def _policy(label: str, reference: str, played: Sequence[Played]) -> PolicyResul
     )
 
 
-_PARTS = ("on_demand", "home", "at_start")
+_PARTS = ("on_demand", "home", "at_start", "any_kind")
 
 
 def bootstrap(differences: Sequence[float] | np.ndarray[tuple[int], np.dtype[np.float64]]) -> tuple[float, float]:

@@ -17,7 +17,7 @@ from orchestrator.sim.arena.formats import load
 from orchestrator.sim.arena.optimum import Optimum, optimum
 from orchestrator.sim.arena.scenario import HINDSIGHT, JobShape, PolicyChoice, Scenario, TraceSource
 from orchestrator.sim.arena.ticks import Outcome, PolicyFailed, Task, play
-from orchestrator.sim.arena.traces import Trace, Window, refused
+from orchestrator.sim.arena.traces import Trace, Window, mixed, refused
 
 Progress = Callable[[int, int], None]
 
@@ -35,8 +35,8 @@ class Case:
 class Played:
     """What every policy made of one case. `outcomes` by label; `failures` has what a policy that failed said.
 
-    `on_demand`, `home` and `at_start` split the savings: on-demand only, spot in the first zone, spot in the zone that
-    was cheapest at the start. `filled` counts outage-filled ticks of the window.
+    Four others split the savings: on-demand only, spot in the first zone, and spot in the zone that was cheapest at the
+    start, all three on the trace's first kind of machine; and the same of any kind.
     """
 
     case: Case
@@ -45,6 +45,7 @@ class Played:
     on_demand: Outcome
     home: Outcome
     at_start: Outcome
+    any_kind: Outcome
     outcomes: dict[str, Outcome]
     failures: dict[str, str]
 
@@ -58,7 +59,7 @@ def cases(scenario: Scenario) -> Iterator[Case]:
             last = trace.ticks - task.ticks
             if last < 0:
                 message = f"the trace has {trace.hours:g} h, the deadline of the job {job.deadline_h:g} h"
-                raise refused(source.path, 0, "jobs", message, "choose a nearer deadline or a longer trace")
+                raise refused(trace.name, 0, "jobs", message, "choose a nearer deadline or a longer trace")
             for start in _starts(scenario.starts, last):
                 trace.window(start, task.ticks, zones=source.zones, gang=job.gang)
                 yield Case(source, job, start)
@@ -96,13 +97,16 @@ def play_case(case: Case, policies: tuple[PolicyChoice, ...]) -> Played:
             )
         except PolicyFailed as error:
             failures[choice.label] = str(error)
+    first = window.only(window.speed[0]) if window.mixed else window
+    at_start = play(OneZone(), task, first)
     return Played(
         case=case,
         window=window,
         optimum=optimum(task, window),
-        on_demand=play(OnDemandOnly(), task, window),
-        home=play(OneZone(0), task, window),
-        at_start=play(OneZone(), task, window),
+        on_demand=play(OnDemandOnly(), task, first),
+        home=play(OneZone(0), task, first),
+        at_start=at_start,
+        any_kind=play(OneZone(), task, window) if window.mixed else at_start,
         outcomes=outcomes,
         failures=failures,
     )
@@ -120,7 +124,9 @@ def task_of(job: JobShape, trace: Trace) -> Task:
 
 @cache
 def _trace(source: TraceSource) -> Trace:
-    return load(source.path, on_demand=source.on_demand, spot=source.spot)
+    if not source.parts:
+        return load(source.path, source.prices)
+    return mixed([(load(part.path, part.prices), part.kind, part.speed) for part in source.parts])
 
 
 def _starts(starts: int | tuple[int, ...], last: int) -> tuple[int, ...]:

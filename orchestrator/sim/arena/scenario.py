@@ -3,6 +3,8 @@
     name: V100 in six zones
     traces:
       - path: aws_v100x1_2023.npz           # to the scenario's folder; zones: [..], on_demand: 3.06, spot: 0.92 (USD/h)
+      - mixed: [{path: one.npz, kind: "V100:1"}, {path: eight.npz, kind: "V100:8", speed: 7}]  # to the first's
+      - {path: prices.parquet, machine: p5.48xlarge, tick: 10 min}  # of `tradewind prices export`
     jobs:
       - {work: 40h, deadline: [44h, 50h], overhead: 12 min, checkpoint: 50 GB, gang: 1}  # deadline: or ratio: [1.1, 2]
     starts: 6                               # so many, evenly over the trace; or a list of ticks
@@ -24,6 +26,7 @@ from orchestrator.policy import online
 from orchestrator.services.jobfile.marks import Finding, Loc, Marks, YamlSyntaxError, read_yaml
 from orchestrator.services.jobfile.units import BadValueError, parse_duration, parse_size
 from orchestrator.sim.arena.baselines.registry import BASELINES
+from orchestrator.sim.arena.formats import Prices
 from orchestrator.sim.arena.protocol import TickPolicy
 
 HINDSIGHT = "static-in-hindsight"
@@ -33,12 +36,21 @@ POLICIES = (*OURS, *BASELINES, HINDSIGHT)
 
 @dataclass(frozen=True, slots=True)
 class TraceSource:
-    """A trace file; `zones` empty: all of it. Prices (US$/h) are for formats that have none."""
+    """A trace file, or `parts` of one time and several kinds of machine. `zones` empty: all of them.
+
+    `speed` is that of `kind` against the first part's.
+    """
 
     path: Path
     zones: tuple[str, ...] = ()
-    on_demand: float | None = None
-    spot: float | None = None
+    prices: Prices = Prices()  # noqa: RUF009 - frozen
+    kind: str = ""
+    speed: float = 1.0
+    parts: tuple[TraceSource, ...] = ()
+
+    @property
+    def title(self) -> str:
+        return " + ".join(part.path.name for part in self.parts) if self.parts else self.path.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,27 +158,46 @@ class _Reader:
                 self.findings.append(Finding((*loc, key), "is no field of a scenario", hint, at="key"))
         return value
 
-    def items(self, top: Mapping[str, Any], name: str) -> list[tuple[int, object]]:
+    def items(self, top: Mapping[str, Any], name: str, loc: Loc = ()) -> list[tuple[int, object]]:
         value = top.get(name)
         if not isinstance(value, list) or not value:
-            self.wrong((name,), "must be a list of at least one")
+            self.wrong((*loc, name), "must be a list of at least one")
             return []
         return list(enumerate(value))
 
     def trace(self, item: object, loc: Loc) -> TraceSource:
-        given = self.mapping(
-            {"path": item} if isinstance(item, str) else item, loc, ("path", "zones", "on_demand", "spot")
-        )
+        if isinstance(item, dict) and "mixed" in item:
+            given = self.mapping(item, loc, ("mixed", "zones"))
+            found = self.items(given, "mixed", loc)
+            parts = [self.file(part, (*loc, "mixed", i), ("kind", "speed")) for i, part in found]
+            if parts and parts[0].speed != 1.0:
+                self.wrong((*loc, "mixed", 0, "speed"), "must be 1", "work is counted in hours of the first kind")
+            return TraceSource(self.path.parent, self.zones(given, loc), parts=tuple(parts))
+        return self.file(item, loc, ("zones",))
+
+    def file(self, item: object, loc: Loc, more: tuple[str, ...]) -> TraceSource:
+        fields = ("path", *more, "on_demand", "spot", "machine", "tick")
+        given = self.mapping({"path": item} if isinstance(item, str) else item, loc, fields)
         path = given.get("path")
         if not isinstance(path, str) or not path:
             self.wrong((*loc, "path"), "must name a trace file or folder")
             path = "."
+        on_demand, spot, speed = (
+            self.number(given.get(key), (*loc, key)) if key in given else None for key in ("on_demand", "spot", "speed")
+        )
+        tick_s = self.unit(parse_duration, given["tick"], (*loc, "tick")) if "tick" in given else None
+        prices = Prices(
+            on_demand, spot, str(given.get("machine", "")), None if tick_s is None else round(tick_s * 1000)
+        )
+        kind = str(given.get("kind", Path(path).stem))
+        return TraceSource(self.path.parent / path, self.zones(given, loc), prices, kind, speed or 1.0)
+
+    def zones(self, given: Mapping[str, Any], loc: Loc) -> tuple[str, ...]:
         zones = given.get("zones", [])
-        if not isinstance(zones, list) or not all(isinstance(zone, str) for zone in zones):
-            self.wrong((*loc, "zones"), "must be a list of zone names")
-            zones = []
-        prices = [self.number(given.get(key), (*loc, key)) if key in given else None for key in ("on_demand", "spot")]
-        return TraceSource(self.path.parent / path, tuple(zones), *prices)
+        if isinstance(zones, list) and all(isinstance(zone, str) for zone in zones):
+            return tuple(zones)
+        self.wrong((*loc, "zones"), "must be a list of zone names")
+        return ()
 
     def job(self, item: object, loc: Loc) -> list[JobShape]:
         given = self.mapping(item, loc, ("work", "deadline", "ratio", "overhead", "checkpoint", "gang"))

@@ -152,8 +152,10 @@ def play(policy: TickPolicy, task: Task, window: Window, *, probe_ms: int = PROB
         egress_usd_per_gb=tuple(tuple(row) for row in window.egress.tolist()),
         tick_hours=tick_ms / _HOUR,
         probe_hours=probe_ms / _HOUR,
+        speed=window.speed,
     )
-    tick, done_ms, useful_ms, preemptions = 0, 0, 0, 0
+    paces = pace_permille(window)
+    tick, done_ms, useful_ms, preemptions = 0, 0, 0.0, 0
     spot_usd, on_demand_usd = 0.0, 0.0
     track: list[tuple[int, str] | None] = []
     up, prices = window.up.tolist(), window.spot.T.tolist()
@@ -186,9 +188,9 @@ def play(policy: TickPolicy, task: Task, window: Window, *, probe_ms: int = PROB
                     on_demand_usd += float(window.on_demand[zone]) * tick_ms / _HOUR
                 waited = min(cloud.overhead_ms, tick_ms)
                 cloud.overhead_ms -= waited
-                progress = min(tick_ms - waited, task.work_ms - done_ms)
+                progress = min((tick_ms - waited) * paces[zone] // 1000, task.work_ms - done_ms)
                 done_ms += progress
-                useful_ms += progress
+                useful_ms += progress * 1000 / paces[zone]
             tick += 1
     except RuleBroken as error:
         raise PolicyFailed(f"{_who(policy)} breaks a rule at tick {tick} of {window.name}: it {error}") from error
@@ -210,6 +212,11 @@ def play(policy: TickPolicy, task: Task, window: Window, *, probe_ms: int = PROB
         preemptions=preemptions,
         track=tuple(track),
     )
+
+
+def pace_permille(window: Window) -> list[int]:
+    """Milliseconds of work done per second in each zone."""
+    return [round(speed * 1000) for speed in window.speed]
 
 
 def _who(policy: TickPolicy) -> str:

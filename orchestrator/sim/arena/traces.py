@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,8 @@ Floats = NDArray[np.float64]
 _AWS = re.compile(r"((?:[a-z]{2}|us-gov|[a-z]{2}-iso[a-z]?)-[a-z]+-\d)[a-z]")
 _DASHED = re.compile(r"([a-z]+(?:-[a-z]+)*-?[a-z]+\d+)-[a-z0-9]+")
 
+_INTERNET_USD_PER_GB = {"aws": 0.09, "gcp": 0.12}
+
 
 def refused(path: Path | str, row: int, field: str, message: str, hint: str = "") -> SpecError:
     """The error of a file: `row` counts from 1 (0: the file as a whole)."""
@@ -32,17 +35,28 @@ def refused(path: Path | str, row: int, field: str, message: str, hint: str = ""
 
 
 def region_of(zone: str) -> str:
-    """The region of an availability zone of AWS (us-east-1a) or GCP (us-central1-a). Raises ValueError."""
-    found = _AWS.fullmatch(zone) or _DASHED.fullmatch(zone)
-    if found is None:
-        raise ValueError(f"{zone!r} is no availability zone of AWS or GCP")
-    return found[1]
+    """The region of an availability zone of AWS (us-east-1a) or GCP (us-central1-a), also behind a kind of machine
+    (V100:8/us-east-1a). Raises ValueError."""
+    return _place(zone)[1]
+
+
+def _place(zone: str) -> tuple[str, str]:
+    """(cloud, region)."""
+    name = zone.rpartition("/")[2]
+    for cloud, pattern in (("aws", _AWS), ("gcp", _DASHED)):
+        found = pattern.fullmatch(name)
+        if found is not None:
+            return cloud, found[1]
+    raise ValueError(f"{zone!r} is no availability zone of AWS or GCP")
 
 
 def egress_usd_per_gb(source: str, target: str) -> float:
     """US$ per GB between two zones: 0 inside a region, 0.01 us-east-1 <-> us-east-2, 0.08 inside Asia-Pacific, else
-    0.02. Source: public price lists of 2024, as the suite of reference results has them."""
-    here, there = region_of(source), region_of(target)
+    0.02; to another cloud 0.09 from AWS, 0.12 from GCP. Source: public price lists of 2024, as the suite of reference
+    results has them, and for the internet the first 10 TB of 2026-07."""
+    (cloud, here), (other, there) = _place(source), _place(target)
+    if cloud != other:
+        return _INTERNET_USD_PER_GB[cloud]
     if here == there:
         return 0.0
     if {here, there} == {"us-east-1", "us-east-2"}:
@@ -58,6 +72,7 @@ class Trace:
 
     `known` is False before a zone's series starts and after it ends. `filled` marks ticks that nobody observed
     (outages of the recorder, filled with the state before). `start_ms` is None where the source gives no instant.
+    `speed` per zone is empty where all machines are of one kind. `assumed`: capacity was not recorded, only prices.
     """
 
     name: str
@@ -71,6 +86,8 @@ class Trace:
     start_ms: int | None = None
     gpu: str = ""
     cloud: str = ""
+    speed: tuple[float, ...] = ()
+    assumed: bool = False
 
     def __post_init__(self) -> None:
         for column in (self.capacity, self.spot, self.on_demand, self.known, self.filled):
@@ -122,12 +139,17 @@ class Trace:
             egress=np.array([[egress_usd_per_gb(a, b) for b in names] for a in names]),
             filled=int(self.filled[rows, part].any(axis=0).sum()),
             tick_ms=self.tick_ms,
+            speed=tuple(self.speed[row] for row in rows) if self.speed else (1.0,) * len(rows),
+            assumed=self.assumed,
         )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Window:
-    """What happened during one run. `up[z, t]`: the whole gang could be had. `filled` counts outage-filled ticks."""
+    """What happened during one run. `up[z, t]`: the whole gang could be had. `filled` counts outage-filled ticks.
+
+    `speed`: hours of the job's work done per hour there.
+    """
 
     name: str
     zones: tuple[str, ...]
@@ -138,10 +160,65 @@ class Window:
     egress: Floats
     filled: int
     tick_ms: int
+    speed: tuple[float, ...]
+    assumed: bool
 
     @property
     def ticks(self) -> int:
         return int(self.up.shape[1])
+
+    @property
+    def mixed(self) -> bool:
+        """Whether there are machines of several speeds."""
+        return len(set(self.speed)) > 1
+
+    def only(self, speed: float) -> Window:
+        """The same with nothing but the machines of one speed."""
+        rows = [row for row, of in enumerate(self.speed) if of == speed]
+        return replace(
+            self,
+            zones=tuple(self.zones[row] for row in rows),
+            up=self.up[rows],
+            spot=self.spot[rows],
+            on_demand=self.on_demand[rows],
+            egress=self.egress[np.ix_(rows, rows)],
+            speed=(speed,) * len(rows),
+        )
+
+
+def mixed(parts: Sequence[tuple[Trace, str, float]]) -> Trace:
+    """Traces of the same time as one market: (trace, kind, speed) each; zones are then called KIND/ZONE.
+
+    Raises SpecError where they do not have the same ticks from the same instant on, or two are of the same kind.
+    """
+    first = parts[0][0]
+    kinds = [kind for _, kind, _ in parts]
+    for (trace, kind, _), before in zip(parts, (kinds[:i] for i in range(len(kinds))), strict=True):
+        if kind in before:
+            raise refused(trace.name, 0, "kind", f"{kind!r} is the kind of another trace, too", "give each a `kind`")
+        if (trace.tick_ms, trace.start_ms) != (first.tick_ms, first.start_ms):
+            message = f"does not have the ticks of {first.name}, or does not start at the same instant"
+            raise refused(trace.name, 0, "mixed", message, "mix traces that were recorded together")
+    ticks = min(trace.ticks for trace, _, _ in parts)
+
+    def rows(column: str) -> NDArray[Any]:
+        return np.concatenate([getattr(trace, column)[:, :ticks] for trace, _, _ in parts])
+
+    return checked(
+        Trace(
+            name=" + ".join(trace.name for trace, _, _ in parts),
+            zones=tuple(f"{kind}/{zone}" for trace, kind, _ in parts for zone in trace.zones),
+            capacity=rows("capacity"),
+            spot=rows("spot"),
+            on_demand=np.concatenate([trace.on_demand for trace, _, _ in parts]),
+            tick_ms=first.tick_ms,
+            known=rows("known"),
+            filled=rows("filled"),
+            start_ms=first.start_ms,
+            speed=tuple(speed for trace, _, speed in parts for _ in trace.zones),
+            assumed=any(trace.assumed for trace, _, _ in parts),
+        )
+    )
 
 
 def checked(trace: Trace) -> Trace:

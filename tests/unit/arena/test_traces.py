@@ -10,6 +10,7 @@ import pytest
 
 from orchestrator.errors import SpecError
 from orchestrator.sim.arena.formats import load
+from orchestrator.sim.arena.price_export import Prices
 from orchestrator.sim.arena.traces import checked, egress_usd_per_gb, region_of
 from tests.unit.arena.worlds import trace
 
@@ -122,7 +123,7 @@ def test_a_wrong_parquet_is_refused_with_its_row(tmp_path, ticks, named):
 def test_spot_traces_of_skypilot_have_no_prices(tmp_path):
     for zone, data in (("us-west-2a_v100_1", [1, 0, 4]), ("us-west-2b_v100_1", [0, 1])):
         (tmp_path / f"{zone}.json").write_text(json.dumps({"metadata": {"gap_seconds": 300}, "data": data}))
-    read = load(tmp_path, on_demand=3.06, spot=0.92)
+    read = load(tmp_path, Prices(3.06, 0.92))
     assert read.zones == ("us-west-2a", "us-west-2b")
     assert (read.tick_ms, read.gpu) == (300_000, "V100")
     assert read.capacity[0].tolist() == [1, 0, 4]

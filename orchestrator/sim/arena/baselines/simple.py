@@ -18,9 +18,11 @@ class Baseline:
     name = ""
     job: TickJob
     market: TickMarket
+    speed: tuple[float, ...]
 
     def start(self, job: TickJob, market: TickMarket) -> None:
         self.job, self.market = job, market
+        self.speed = market.speed or (1.0,) * len(market.zones)
 
     def work_left(self, seen: Observation) -> float:
         return max(self.job.work_hours - seen.done_hours, 0.0)
@@ -28,9 +30,10 @@ class Baseline:
     def step(self, seen: Observation, cloud: Cloud) -> None:
         raise NotImplementedError
 
-    def ticks_needed(self, seen: Observation, overhead_h: float) -> int:
-        """Whole ticks to sit out an overhead and finish, without interruption."""
-        return math.ceil((self.work_left(seen) + overhead_h) / self.market.tick_hours - _EPS)
+    def ticks_needed(self, seen: Observation, overhead_h: float, zone: int | None = None) -> int:
+        """Whole ticks to sit out an overhead and finish without interruption: in a zone, or on the fastest kind."""
+        speed = max(self.speed) if zone is None else self.speed[zone]
+        return math.ceil((self.work_left(seen) / speed + overhead_h) / self.market.tick_hours - _EPS)
 
     def must_buy(self, seen: Observation, overheads: float = 1.0) -> bool:
         """It is the last tick at which a fresh on-demand instance (with so many overheads) still makes the deadline."""
@@ -41,18 +44,30 @@ class Baseline:
         return self.ticks_needed(seen, overheads * self.job.restart_overhead_hours) + 1 >= seen.ticks_left
 
     def by_price(self, seen: Observation) -> list[int]:
-        return sorted(range(len(self.market.zones)), key=lambda z: (seen.spot_usd_per_hour[z], z))
+        """Zones, the cheapest spot first."""
+        cost = self.per_work(seen)
+        return sorted(range(len(cost)), key=lambda z: (cost[z], z))
+
+    def per_work(self, seen: Observation) -> list[float]:
+        """US$ on spot for an hour's work, in each zone."""
+        return [price / speed for price, speed in zip(seen.spot_usd_per_hour, self.speed, strict=True)]
 
     def buy(self, seen: Observation, cloud: Cloud) -> None:
-        """On-demand where it is cheapest, egress counted."""
+        """On-demand where it is cheapest, egress counted, of what still makes the deadline if anything does."""
         if seen.running is not None and seen.running[1] == ON_DEMAND:
             return
-        hours = self.work_left(seen) + self.job.restart_overhead_hours
+        overhead, left = self.job.restart_overhead_hours, self.work_left(seen)
         prices, egress = self.market.on_demand_usd_per_hour, self.market.egress_usd_per_gb
         here = seen.checkpoint_zone
-        moving = [0.0 if here is None else self.job.checkpoint_gb * egress[here][z] for z in range(len(prices))]
-        zone = min(range(len(prices)), key=lambda z: (prices[z] * hours + moving[z], z != here, z))
-        cloud.try_launch(zone, ON_DEMAND)
+
+        def worth(z: int) -> tuple[float, bool, int]:
+            moving = 0.0 if here is None else self.job.checkpoint_gb * egress[here][z]
+            return prices[z] * (left / self.speed[z] + overhead) + moving, z != here, z
+
+        zones = range(len(prices))
+        quick = [z for z in zones if self.ticks_needed(seen, overhead, z) <= seen.ticks_left]
+        fastest = [z for z in zones if self.speed[z] == max(self.speed)]
+        cloud.try_launch(min(quick or fastest, key=worth), ON_DEMAND)
 
     def first_spot(self, order: list[int], cloud: Cloud) -> bool:
         """The first zone of `order` that has spot capacity."""

@@ -60,7 +60,7 @@ class SkyNomad(Baseline):
         current = 0.0
         if here is not None:
             price = seen.spot_usd_per_hour[here] if kind == SPOT else self.market.on_demand_usd_per_hour[here]
-            current = value - price
+            current = value * self.speed[here] - price
             current += _MARGIN_USD + _MARGIN_PER_GB * self.job.checkpoint_gb + _MARGIN_PER_V * value
         options = [(self._spot_value(seen, zone, value), zone, SPOT) for zone in range(len(self.market.zones))]
         options += [(self._on_demand_value(seen, zone, value), zone, ON_DEMAND) for zone in range(len(self.open))]
@@ -95,13 +95,14 @@ class SkyNomad(Baseline):
         overhead = self.job.restart_overhead_hours
         if life <= overhead:
             return -math.inf
-        return value * (life - overhead) / life - seen.spot_usd_per_hour[zone] - self._egress(seen, zone) / life
+        gain = value * self.speed[zone] * (life - overhead) / life
+        return gain - seen.spot_usd_per_hour[zone] - self._egress(seen, zone) / life
 
     def _on_demand_value(self, seen: Observation, zone: int, value: float) -> float:
         moving = self._egress(seen, zone)
         if seen.checkpoint_zone not in (None, zone):
             moving += self.job.restart_overhead_hours * value
-        return value - self.market.on_demand_usd_per_hour[zone] - moving
+        return value * self.speed[zone] - self.market.on_demand_usd_per_hour[zone] - moving
 
     def _lifetime(self, seen: Observation, zone: int) -> float:
         """Expected hours that an instance there still lives, by Nelson-Aalen; the cap where none was ever lost."""
@@ -138,13 +139,14 @@ class SkyNomad(Baseline):
         work, left = self.work_left(seen), self.market.tick_hours * seen.ticks_left
         overhead = self.job.restart_overhead_hours
         bought = self._on_demand_share(seen) * work
-        cost = bought * min(self.market.on_demand_usd_per_hour)
+        on_demand = min(price / at for price, at in zip(self.market.on_demand_usd_per_hour, self.speed, strict=True))
+        cost = bought * on_demand
         wanted = work - bought
         offers = []
         for zone in range(len(self.market.zones)):
             life, share = self._lifetime(seen, zone), self._available(seen, zone)
             if life > overhead and share > 0:
-                useful = (life - overhead) / life
+                useful = self.speed[zone] * (life - overhead) / life
                 offers.append((seen.spot_usd_per_hour[zone] / useful, share * left * useful))
         used = 0
         for price, hours in sorted(offers):
@@ -152,7 +154,7 @@ class SkyNomad(Baseline):
                 break
             taken = min(hours, wanted)
             cost, wanted, used = cost + taken * price, wanted - taken, used + 1
-        cost += max(wanted, 0.0) * min(self.market.on_demand_usd_per_hour)
+        cost += max(wanted, 0.0) * on_demand
         switches = max(used + (bought + max(wanted, 0.0) > 0) - 1, 0)
         return _MARKUP * (cost + switches * self.job.checkpoint_gb * 0.02) / max(work, 1e-6)
 

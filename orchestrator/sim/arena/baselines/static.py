@@ -38,7 +38,7 @@ class PaperDaily(Greedy):
             self.decided_h = seen.elapsed_hours
             if not self.late(seen, 2.0):
                 here = seen.running[0]
-                now = seen.spot_usd_per_hour
+                now = self.per_work(seen)
                 self.first_spot([zone for zone in self.by_price(seen) if now[zone] < now[here]], cloud)
                 return
         super().step(seen, cloud)
@@ -54,7 +54,7 @@ class Karpenter(Greedy):
 
     def step(self, seen: Observation, cloud: Cloud) -> None:
         if seen.running is not None and seen.running[1] == SPOT and not self.late(seen, 2.0):
-            here, now = seen.running[0], seen.spot_usd_per_hour
+            here, now = seen.running[0], self.per_work(seen)
             better = [zone for zone in self.by_price(seen) if now[zone] <= (1 - self.least) * now[here]]
             if better:
                 self.first_spot(better, cloud)
