@@ -87,9 +87,11 @@ class _Ticking:
         return math.ceil(left_h / self._tick_h - _EPS)
 
     def _must_buy(self, seen: Any) -> bool:
-        """A spot machine past its overhead uses up no slack; anything else must be on demand by the last safe tick."""
-        steady = self._up is not None and self._up[1] == SPOT and float(seen.overhead_left_hours) <= 0
-        return self._late(seen) and not steady
+        """What makes progress at full speed uses up no slack; anything else must be on demand by the last safe tick."""
+        if self._up is None or self._up[1] != SPOT:
+            return self._late(seen)
+        steady = float(seen.overhead_left_hours) <= 0 and self.desk.speed[self._up[0]] == max(self.desk.speed)
+        return not steady and self._late(seen)
 
     def _launch(self, seen: Any, cloud: Any, place: TickPlace) -> bool:
         if not cloud.try_launch(*place):

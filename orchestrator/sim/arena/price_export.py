@@ -88,7 +88,7 @@ def price_export(path: Path, prices: Prices = NO_PRICES) -> Trace:
     at_ms = start_ms + tick_ms * np.arange(ticks)
     index = [np.searchsorted([at for at, _, _ in found], at_ms, side="right") - 1 for found in spot.values()]
     known = np.array([column >= 0 for column in index])
-    usd = [
+    columns = [
         np.array([price for _, _, price in found])[column] for found, column in zip(spot.values(), index, strict=True)
     ]
     return checked(
@@ -96,7 +96,7 @@ def price_export(path: Path, prices: Prices = NO_PRICES) -> Trace:
             name=str(path),
             zones=tuple(zone for _, zone in spot),
             capacity=np.where(known, 2**31, 0),
-            spot=np.where(known, np.array(usd), 1.0),
+            spot=np.where(known, np.array(columns), 1.0),
             on_demand=on_demand,
             tick_ms=tick_ms,
             known=known,

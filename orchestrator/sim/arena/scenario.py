@@ -26,7 +26,7 @@ from orchestrator.policy import online
 from orchestrator.services.jobfile.marks import Finding, Loc, Marks, YamlSyntaxError, read_yaml
 from orchestrator.services.jobfile.units import BadValueError, parse_duration, parse_size
 from orchestrator.sim.arena.baselines.registry import BASELINES
-from orchestrator.sim.arena.formats import Prices
+from orchestrator.sim.arena.price_export import Prices
 from orchestrator.sim.arena.protocol import TickPolicy
 
 HINDSIGHT = "static-in-hindsight"

@@ -39,6 +39,7 @@ def test_pairs_start_together_and_savings_add_up(scenario, played):
     assert view.runs == 2
     assert [row.policy for row in view.policies] == [choice.label for choice in scenario.policies]
     for row in view.policies:
+        assert row.saved_by_gpu_nano_usd == 0  # one kind
         saved = row.saved_by_spot_nano_usd + row.saved_by_zone_nano_usd + row.saved_by_moving_nano_usd
         assert saved == pytest.approx(view.on_demand_nano_usd - row.cost_nano_usd, abs=2)
         assert row.over_optimum >= 1
@@ -46,6 +47,49 @@ def test_pairs_start_together_and_savings_add_up(scenario, played):
     reference = next(row for row in view.policies if row.policy == scenario.reference)
     assert reference.difference_nano_usd == 0
     assert all(run.outcomes.keys() == {row.policy for row in view.policies} for run in played)
+
+
+def test_what_another_kind_of_machine_saves_is_told_apart(tmp_path):
+    market = EXAMPLES / "made-up"
+    (tmp_path / "mixed.yaml").write_text(
+        f"""
+traces:
+  - mixed:
+      - {{path: {market}, on_demand: 3.06, spot: 0.92, kind: small}}
+      - {{path: {market}, on_demand: 12.24, spot: 2.76, kind: large, speed: 4}}
+jobs: [{{work: 10h, ratio: 1.4, overhead: 12 min, checkpoint: 20 GB}}]
+starts: 2
+policies: [greedy, daily, deadline, decide, skynomad]
+"""
+    )
+    mix = load_scenario(tmp_path / "mixed.yaml")
+    played = run(mix)
+    view = summarise(mix, played)
+    assert played[0].window.zones[0].startswith("small/")
+    for row in view.policies:
+        parts = ("spot", "zone", "gpu", "moving")
+        saved = sum(getattr(row, f"saved_by_{part}_nano_usd") for part in parts)
+        assert saved == pytest.approx(view.on_demand_nano_usd - row.cost_nano_usd, abs=3)
+        assert row.saved_by_gpu_nano_usd > 0
+        assert (row.missed, row.failed) == (0, 0)
+    assert "large/us-east-2a" in page(view, played)
+
+
+@pytest.mark.parametrize(
+    ("trace", "named"),
+    [
+        ("{mixed: []}", "must be a list of at least one"),
+        ("{mixed: [{path: a.npz, speed: 2}]}", "must be 1"),
+        ("{path: a.npz, mixed: [a.npz]}", "path: is no field of a scenario"),
+        ("{path: a.npz, speed: 2}", "speed: is no field of a scenario"),
+        ("{path: a.npz, tick: soon}", "tick"),
+    ],
+)
+def test_a_wrong_trace_is_named(tmp_path, trace, named):
+    path = tmp_path / "wrong.yaml"
+    path.write_text(f"traces: [{trace}]\njobs: [{{work: 10h, ratio: 1.4}}]\npolicies: [greedy]\n")
+    with pytest.raises(SpecError, match=named):
+        load_scenario(path)
 
 
 def test_processes_change_nothing(scenario, played):

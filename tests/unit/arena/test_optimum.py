@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from functools import cache
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.policy import online
 from orchestrator.sim.arena.baselines.progress import UniformProgress
+from orchestrator.sim.arena.baselines.registry import BASELINES
 from orchestrator.sim.arena.baselines.simple import Greedy, OnDemandOnly
 from orchestrator.sim.arena.optimum import optimum
 from orchestrator.sim.arena.protocol import ON_DEMAND, SPOT
@@ -45,7 +48,8 @@ def brute(job, window):
             zone, kind = place
             price = window.spot[zone, t] if kind == SPOT else window.on_demand[zone]
             waited = min(wait, tick)
-            then = best(t + 1, left - (tick - waited), place, wait - waited, where)
+            done = (tick - waited) * round(window.speed[zone] * 1000) / 1000
+            then = best(t + 1, left - done, place, wait - waited, where)
             least = min(least, cost + price * hours + then)
         return least
 
@@ -56,7 +60,7 @@ SHORT, FEW = st.integers(3, 6), st.integers(1, 3)
 
 
 @st.composite
-def worlds(draw, ticks=SHORT, zones=FEW):
+def worlds(draw, ticks=SHORT, zones=FEW, speeds=(1.0,)):
     count, length = draw(zones), draw(ticks)
     row = st.lists(st.integers(0, 1), min_size=length, max_size=length)
     price = st.lists(st.sampled_from([0.5, 1.0, 1.5, 4.0]), min_size=length, max_size=length)
@@ -64,6 +68,7 @@ def worlds(draw, ticks=SHORT, zones=FEW):
         draw(st.lists(row, min_size=count, max_size=count)),
         draw(st.lists(price, min_size=count, max_size=count)),
         draw(st.lists(st.sampled_from([2.0, 3.0]), min_size=count, max_size=count)),
+        speed=(1.0, *draw(st.lists(st.sampled_from(speeds), min_size=count - 1, max_size=count - 1))),
     )
     overhead = draw(st.sampled_from([0, 0.25, 0.5, 1, 1.25, 2]))
     most = length - overhead
@@ -88,6 +93,44 @@ def test_no_policy_is_cheaper(world):
     for policy in (OnDemandOnly(), Greedy(), UniformProgress()):
         done = play(policy, job, window)
         assert not done.finished or done.usd >= least - 1e-9
+
+
+MIXED = (0.4, 1.0, 2.5, 3.7)
+
+
+@GATE
+@given(worlds(speeds=MIXED), st.integers(10, 200))
+def test_with_several_kinds_of_machine_it_is_what_brute_force_finds_or_a_lower_bound(world, units):
+    job, window = world
+    least = brute(job, window)
+    for found in (optimum(job, window), optimum(job, window, max_units=units)):
+        assert found.usd <= least + 1e-9
+        assert not found.exact or found.usd == pytest.approx(least, rel=1e-9)
+
+
+@settings(GATE, max_examples=25)
+@given(worlds(ticks=st.integers(8, 40), zones=st.integers(2, 4), speeds=MIXED), st.sampled_from([200, 60_000]))
+def test_no_policy_is_cheaper_than_the_bound_of_several_kinds(world, units):
+    job, window = world
+    least = optimum(job, window, max_units=units).usd
+    policies = [make() for make in BASELINES.values()] + [online.make(name) for name in ("daily", "deadline", "decide")]
+    for policy in policies:
+        done = play(policy, job, window)
+        assert not done.finished or done.usd >= least - 1e-9
+
+
+@settings(GATE, max_examples=15)
+@given(st.integers(0, 10**6), st.integers(2, 16))
+def test_no_policy_is_cheaper_than_the_optimum_of_a_gang(seed, gang):
+    generator = np.random.default_rng(seed)
+    capacity = generator.integers(0, 17, (3, 8)).repeat(5, axis=1)
+    window = trace(capacity, generator.uniform(0.4, 2.0, (3, 1)).repeat(40, axis=1)).window(0, 40, gang=gang)
+    job = task(24, 40, 1.2, 20)
+    least = optimum(job, window)
+    assert least.exact
+    for make in BASELINES.values():
+        done = play(make(), job, window)
+        assert not done.finished or done.usd >= least.usd - 1e-9
 
 
 @GATE

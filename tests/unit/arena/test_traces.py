@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import re
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -11,7 +14,7 @@ import pytest
 from orchestrator.errors import SpecError
 from orchestrator.sim.arena.formats import load
 from orchestrator.sim.arena.price_export import Prices
-from orchestrator.sim.arena.traces import checked, egress_usd_per_gb, region_of
+from orchestrator.sim.arena.traces import checked, egress_usd_per_gb, mixed, region_of
 from tests.unit.arena.worlds import trace
 
 
@@ -173,3 +176,110 @@ def test_zones_and_egress():
     assert egress_usd_per_gb("us-east-1a", "us-west-2b") == 0.02
     assert egress_usd_per_gb("asia-southeast1-b", "us-west1-a") == 0.02
     assert egress_usd_per_gb("ap-south-1a", "ap-northeast-1a") == 0.08
+    assert egress_usd_per_gb("us-east-1a", "us-east1-b") == 0.09  # from AWS over the internet
+    assert egress_usd_per_gb("H100/us-east1-b", "V100/us-east-1a") == 0.12
+    assert egress_usd_per_gb("V100:1/us-east-1a", "V100:8/us-east-1b") == 0
+
+
+def test_traces_of_one_time_are_mixed():
+    one, eight = trace([[1, 1, 0], [1, 1, 1]]), trace([[0, 1, 1, 1]], 7.0, 20.0)
+    both = mixed([(one, "V100:1", 1.0), (eight, "V100:8", 7.5)])
+    assert both.zones == ("V100:1/us-east-1a", "V100:1/us-east-1b", "V100:8/us-east-1a")
+    window = both.window(0, 3, zones=both.zones[1:])
+    assert (window.speed, window.on_demand.tolist(), window.mixed) == ((1.0, 7.5), [3.0, 20.0], True)
+    assert window.only(1.0).zones == both.zones[1:2]
+    assert not window.only(1.0).mixed
+    with pytest.raises(SpecError, match="the kind of another trace"):
+        mixed([(one, "V100", 1.0), (eight, "V100", 7.5)])
+    with pytest.raises(SpecError, match="does not have the ticks of small"):
+        mixed([(one, "V100:1", 1.0), (trace([[1]], tick_ms=300_000), "V100:8", 7.5)])
+
+
+# What `tradewind prices export` writes: a row per change.
+EXPORT = (
+    *("provider", "region", "zone", "instance_type", "gpu", "gpu_count", "vcpu", "memory_gib", "capacity_type"),
+    *("price_per_hour", "effective_at", "observed_at", "source", "simulated"),
+)
+
+
+def exported(*changes):
+    """Rows from (zone, instance type, capacity type, price, minute)."""
+    start = datetime(2025, 1, 1, tzinfo=UTC)
+    for zone, kind, capacity, price, minute in changes:
+        at = start + timedelta(minutes=minute)
+        yield ("aws", "us-east-1", zone, kind, "V100", 1, 8, 61.0, capacity, Decimal(price), at, at, "aws", False)
+
+
+SOUND = (
+    ("us-east-1a", "p3", "spot", "0.900000001", 0),
+    ("us-east-1a", "p3", "spot", "0.8", 21),
+    ("us-east-1b", "p3", "spot", "0.7", 10),
+    ("", "p3", "on_demand", "3.06", 0),
+)
+
+
+def write_export(path, rows):
+    """As the product does it, in Parquet or CSV."""
+    if path.suffix == ".csv":
+        with path.open("w", newline="") as file:
+            csv.writer(file).writerows([EXPORT, *rows])
+        return path
+    pa = pytest.importorskip("pyarrow", reason="Parquet needs tradewind[analysis]")
+    import pyarrow.parquet as pq
+
+    kinds = {"price_per_hour": pa.decimal128(18, 9), "gpu_count": pa.int32(), "vcpu": pa.int32()}
+    kinds |= {"memory_gib": pa.float64(), "simulated": pa.bool_()}
+    kinds |= dict.fromkeys(("effective_at", "observed_at"), pa.timestamp("ms", tz="UTC"))
+    schema = pa.schema([(name, kinds.get(name, pa.string())) for name in EXPORT])
+    columns = [pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), schema, strict=True)]
+    pq.write_table(pa.Table.from_arrays(columns, schema=schema), path, compression="zstd")
+    return path
+
+
+@pytest.mark.parametrize("name", ["prices.parquet", "prices.csv"])
+def test_exported_prices_are_a_trace_without_capacity(tmp_path, name):
+    other = ("us-east-1a", "p2", "spot", "0.2", 45)
+    path = write_export(tmp_path / name, list(exported(*SOUND, other)))
+    read = load(path, Prices(machine="p3"))
+    assert (read.zones, read.tick_ms, read.gpu, read.assumed) == (("us-east-1a", "us-east-1b"), 600_000, "V100", True)
+    assert read.spot[0].tolist() == [0.900000001] * 3 + [0.8] * 2  # up to the last instant of the file
+    assert read.known[1].tolist() == [False, True, True, True, True]
+    assert read.on_demand.tolist() == [3.06, 3.06]
+    assert read.window(1, 4, gang=100).up.all()
+    with pytest.raises(SpecError, match="us-east-1b starts or ends inside the window"):
+        read.window(0, 4)
+    assert load(path, Prices(5.0, machine="p3", tick_ms=300_000)).on_demand.tolist() == [5.0, 5.0]
+    with pytest.raises(SpecError, match="prices of 2 instance types"):
+        load(path)
+    with pytest.raises(SpecError, match=r"no prices of 'p33'.*did you mean"):
+        load(path, Prices(machine="p33"))
+
+
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [
+        ([("us-east-1a", "p3", "spot", "-1", 30)], r":6:1: price_per_hour: '-1' is no price"),
+        ([("us-east-1a", "p3", "spot", "0.5", 21)], r"effective_at: row \d has another price for this instant"),
+        ([("", "p3", "on_demand", "4", 30)], r":6:1: price_per_hour: the on-demand price of us-east-1a changes"),
+        ([("nowhere", "p3", "spot", "0.5", 21), ("nowhere", "p3", "on_demand", "3", 0)], "'nowhere' is no availab"),
+        ([("us-east-1a", "p3", "spot", "0.5", 10**9)], "are too many"),
+    ],
+)
+def test_a_wrong_export_is_refused_with_its_row(tmp_path, more, named):
+    path = write_export(tmp_path / "prices.csv", list(exported(*SOUND, *more)))
+    with pytest.raises(SpecError, match=r"prices\.csv") as error:
+        load(path)
+    assert re.search(named, str(error.value)), error.value
+
+
+def test_an_export_without_what_a_trace_needs_says_so(tmp_path):
+    with pytest.raises(SpecError, match="holds no on-demand price for us-east-1a"):
+        load(write_export(tmp_path / "a.csv", list(exported(*SOUND[:3]))))
+    with pytest.raises(SpecError, match="holds no spot prices"):
+        load(write_export(tmp_path / "b.csv", list(exported(SOUND[3]))))
+    (tmp_path / "c.csv").write_text("provider,zone\naws,us-east-1a\n")
+    with pytest.raises(SpecError, match="region: is no column of this file"):
+        load(tmp_path / "c.csv")
+    (tmp_path / "d.parquet").write_bytes(b"PAR1 cut off")
+    with pytest.raises(SpecError, match="no whole Parquet file"):
+        load(tmp_path / "d.parquet")

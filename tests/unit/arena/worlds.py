@@ -11,7 +11,7 @@ ZONES = ("us-east-1a", "us-east-1b", "us-west-2a", "europe-west1-c")
 HOUR = 3_600_000
 
 
-def trace(capacity, spot=1.0, on_demand=3.0, tick_ms=600_000, known=None) -> Trace:
+def trace(capacity, spot=1.0, on_demand=3.0, tick_ms=600_000, known=None, speed=()) -> Trace:
     """A trace from rows of capacity, one a zone."""
     rows = np.array(capacity, np.int64)
     return Trace(
@@ -24,6 +24,7 @@ def trace(capacity, spot=1.0, on_demand=3.0, tick_ms=600_000, known=None) -> Tra
         known=np.ones(rows.shape, np.bool_) if known is None else np.array(known, np.bool_),
         filled=np.zeros(rows.shape, np.bool_),
         start_ms=0,
+        speed=tuple(speed),
     )
 
 

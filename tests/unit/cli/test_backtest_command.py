@@ -9,6 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from orchestrator.cli.app import app
+from orchestrator.services.documents import to_json
+from orchestrator.sim.arena.paper_tables import Cell, PaperTable, PaperTables
 
 MARKET = Path(__file__).parents[3] / "examples" / "scenarios" / "made-up"
 
@@ -46,6 +48,24 @@ def test_the_json_has_a_schema(scenario):
     assert document["schema"] == "tradewind/backtest/v1"
     assert [row["policy"] for row in document["policies"]] == ["greedy", "deadline"]
     assert all(row["missed"] == 0 for row in document["policies"])
+
+
+def test_the_json_of_the_papers_tables_keeps_its_shape():
+    table = PaperTable("Cost", 0.01, (Cell("packed", "A3C", 1.71, 1.72), Cell("packed", "LM", 1.08, None)))
+    assert to_json(PaperTables((table,), 3)) == {
+        "schema": "tradewind/backtest-paper/v1",
+        "tables": [
+            {
+                "title": "Cost",
+                "within": 0.01,
+                "cells": [
+                    {"row": "packed", "column": "A3C", "value": 1.71, "published": 1.72},
+                    {"row": "packed", "column": "LM", "value": 1.08, "published": None},
+                ],
+            }
+        ],
+        "refused_runs": 3,
+    }
 
 
 def test_what_makes_no_sense(scenario, tmp_path):

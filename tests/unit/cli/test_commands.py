@@ -31,6 +31,7 @@ READING: dict[str, tuple[str, ...]] = {
     "explain": ("explain", "conv"),
     "explain-migration": ("explain", "mig_3"),
     "report": ("report",),
+    "backtest": ("backtest", "arena.yaml"),
     "offers": ("offers", "--cloud", "fake"),
     "throughputs": ("throughputs", "rates.csv"),
     "plan": ("plan", "job.yaml"),

@@ -71,6 +71,24 @@ def test_it_never_misses(name, market):
 
 
 @pytest.mark.parametrize("name", NAMES)
+@settings(GATE, max_examples=6)
+@given(markets(), st.sampled_from([0.3, 2.5]))
+def test_it_never_misses_with_several_kinds_of_machine(name, market, speed):
+    up, spot = market
+    ticks = up.shape[1]
+    window = trace(up, spot, speed=(1.0, speed, 1.7)[: len(up)]).window(0, ticks)
+    for slack in (1.06, 1.4, 3.0):
+        assert play(online.make(name), task(min(ticks / slack, ticks - 3.2), ticks, 1.2, gb=20), window).finished
+
+
+def test_a_dearer_machine_that_is_faster_by_more_is_taken():
+    window = trace([[1] * 60, [1] * 60], [[1.0] * 60, [2.0] * 60], speed=(1.0, 3.0)).window(0, 60)
+    done = play(online.make(), task(30, 60, 1.2), window)
+    assert {place[0] for place in done.track} == {1}
+    assert done.ticks_used == 12  # 30 ticks of work at three times the speed, and the overhead
+
+
+@pytest.mark.parametrize("name", NAMES)
 @GATE
 @given(markets(), st.integers(5, 25), st.integers(0, 10**6))
 def test_a_poisoned_future_changes_nothing(name, market, cut, seed):
@@ -151,6 +169,10 @@ def test_what_make_refuses():
         online.make("fast")
     with pytest.raises(TypeError, match="speed"):
         online.make(speed=3)
+    job = SimpleNamespace(work_hours=10.0, deadline_hours=20.0, restart_overhead_hours=0.2, checkpoint_gb=50.0)
+    one = {"zones": ("a",), "on_demand_usd_per_hour": (3.0,), "egress_usd_per_gb": ((0,),), "tick_hours": 0.25}
+    with pytest.raises(ValueError, match="a positive one for each zone"):
+        Desk(job, SimpleNamespace(**one, speed=(0.0,)))
     with pytest.raises(ValueError, match="a market needs zones"):
         Desk(None, SimpleNamespace(zones=(), on_demand_usd_per_hour=(), egress_usd_per_gb=()))
 

@@ -21,7 +21,7 @@ class UniformProgress(Baseline):
         overhead = self.job.restart_overhead_hours
         kind = None if seen.running is None else seen.running[1]
         if kind == SPOT:
-            if self.must_buy(seen) and seen.overhead_left_hours > 0:
+            if self.must_buy(seen) and not self.steady(seen):
                 self.buy(seen, cloud)
             return
         if self.must_buy(seen, 2.0):

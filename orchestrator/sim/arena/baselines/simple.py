@@ -43,6 +43,11 @@ class Baseline:
         """The same with one tick kept back."""
         return self.ticks_needed(seen, overheads * self.job.restart_overhead_hours) + 1 >= seen.ticks_left
 
+    def steady(self, seen: Observation) -> bool:
+        """What runs uses up no slack: of the fastest kind and past its overhead. When it is lost there is time."""
+        running = seen.running
+        return running is not None and seen.overhead_left_hours <= 0 and self.speed[running[0]] == max(self.speed)
+
     def by_price(self, seen: Observation) -> list[int]:
         """Zones, the cheapest spot first."""
         cost = self.per_work(seen)
@@ -92,8 +97,7 @@ class Greedy(Baseline):
     def step(self, seen: Observation, cloud: Cloud) -> None:
         if seen.running is not None and seen.running[1] == ON_DEMAND:
             return
-        # A spot machine past its overhead uses up no slack: when it is lost there is time.
-        if self.late(seen) and (seen.running is None or seen.overhead_left_hours > 0):
+        if self.late(seen) and not self.steady(seen):
             self.buy(seen, cloud)
         elif seen.running is None:
             self.first_spot(self.by_price(seen), cloud)

@@ -42,7 +42,7 @@ class SkyNomad(Baseline):
             self._end(self.spot, seen.elapsed_hours, lost=seen.preempted)
             self.spot = None
         kind = None if seen.running is None else seen.running[1]
-        steady = kind == SPOT and seen.overhead_left_hours <= 0
+        steady = kind == SPOT and self.steady(seen)
         if self.ticks_needed(seen, self.job.restart_overhead_hours) + 1 >= seen.ticks_left and not steady:
             self.buy(seen, cloud)
             return
