@@ -78,7 +78,12 @@ def _place(
 ) -> Placement:
     here = None if running is None else market.row(running.offer_id)
     current = None if running is None or running.leaving else here
-    screened = screen(demand.job.spec, current)
+    screened = screen(
+        demand.job.spec,
+        current,
+        shortfalls=perf.shortfalls(demand.job, market.listing.kinds),
+        home=_home(demand, running),
+    )
     outlook = forecast(demand, screened.pool, perf, running)
     twin = _sameness(demand, outlook) if running is None else None
     if twin is not None and twin in twins:
@@ -88,6 +93,13 @@ def _place(
     if twin is not None:
         twins[twin] = placement
     return placement
+
+
+def _home(demand: Demand, running: Running | None) -> str | None:
+    """The provider where a job runs, or left its newest checkpoint."""
+    if running is not None:
+        return running.offer_id.partition("/")[0]
+    return None if demand.checkpoint_at is None else demand.checkpoint_at[0]
 
 
 def _sameness(demand: Demand, outlook: Outlook) -> Hashable:
