@@ -1,8 +1,8 @@
 """Trial: the probe rule (probe.py) put to the offers at hand: which to try for minutes before a long job commits.
 
-Of every kind of hardware the best offer that keeps the job's promises is an option. What it takes to get there, to try
-it and to come back is the price of trying. Time counts as money at the rate at which the objective would trade the two
-where the job would be without a probe; an objective that asks for no money has none to spend on knowing.
+Of every kind of hardware the best offer that may keep the job's promises is an option. What it takes to get there, to
+try it and to come back is the price of trying. Time counts as money at the rate at which the objective would trade the
+two where the job would be without a probe; an objective that asks for no money has none to spend on knowing.
 
 Must not know: how a probe is carried out.
 """
@@ -16,10 +16,10 @@ import numpy as np
 from orchestrator.market import Market
 from orchestrator.model import Probe
 from orchestrator.perf import Floats, Kind, PerfBook, on_host
-from orchestrator.policy.cost import Outlook, Rows
+from orchestrator.policy.cost import Outlook, Pool, Rows
 from orchestrator.policy.demand import Demand
 from orchestrator.policy.eligible import NONE
-from orchestrator.policy.objectives import SAFE, Ranking, budget_left, objective_keys, time_left_s
+from orchestrator.policy.objectives import POSSIBLE, SAFE, Ranking, budget_left, objective_keys, time_left_s
 from orchestrator.policy.probe import PROBE_MINUTES, Option, advise
 
 PROBE_S = PROBE_MINUTES * 60
@@ -53,31 +53,30 @@ def trial(demand: Demand, market: Market, perf: PerfBook, outlook: Outlook, rank
         return None
     if not demand.job.spec.probe:
         return _none("the job file says probe: false")
-    safe = np.flatnonzero(ranking.tiers == SAFE)
-    keys = objective_keys(objective, outlook.mid.cost, outlook.mid.seconds)[0][safe]
-    best = int(keys.argmin())
-    if float(outlook.mid.cost[safe[best]]) <= PROBE_S * float(pool.price_s[safe].min()):
+    keys = objective_keys(objective, outlook.mid.cost, outlook.mid.seconds)[0]
+    safe, able = np.flatnonzero(ranking.tiers == SAFE), np.flatnonzero(ranking.tiers >= POSSIBLE)
+    best = int(safe[keys[safe].argmin()])
+    if float(outlook.mid.cost[best]) <= PROBE_S * float(pool.price_s[able].min()):
         return _none("what is left to do costs less than a probe")
-    rows = _best_of_kinds(pool.rows[safe], keys, pool.kind[pool.cell[safe]], best)
+    rows = _best_of_kinds(pool, keys, able, best)
     outlook = outlook.over(rows if here is None else [*rows, here])
     rows = _promising(demand, outlook, rows)
     if len(rows) < 2:
-        return _none("no other kind that keeps the promises could be better")
-    left_s = time_left_s(demand, market)
-    if left_s is not None:
-        on_the_way_s = PROBE_S + 2 * float(outlook.setback_s.max())
-        if float(outlook.high.seconds[outlook.pool.at(rows[0])]) + on_the_way_s > left_s:
-            return _none("the deadline leaves no time for a probe")
-    left, commit = budget_left(demand), outlook.pool.at(rows[0])
-    reserve = float(outlook.high.cost[commit] - outlook.mid.cost[commit])  # the budget must stay safe after the probe
+        return _none("no other kind could be better")
+    left_s, left, commit = time_left_s(demand, market), budget_left(demand), outlook.pool.at(rows[0])
+    on_the_way_s = PROBE_S + 2 * float(outlook.setback_s.max())
+    if left_s is not None and float(outlook.high.seconds[commit]) + on_the_way_s > left_s:
+        return _none("the deadline leaves no time for a probe")
     advice = advise(
         perf.joint(demand.job, [_kind(market, row) for row in rows]),
         _options(demand, market, perf, outlook, rows),
         steps=outlook.steps_left,
-        budget_left_nano_usd=None if left is None else left - reserve,
+        budget_left_nano_usd=left,
     )
     if advice.probe is None:
         return _none(advice.reason)
+    if left is not None and float(outlook.high.cost[commit]) + advice.cost_nano_usd > left:
+        return _none("the budget leaves no room for a probe")  # and for the rest at its dearest
     row, cost, saving = rows[advice.probe], round(advice.cost_nano_usd), round(advice.saving_nano_usd)
     return Trial(row, Probe(market.ids[row], advice.minutes, cost, saving, advice.reason))
 
@@ -90,14 +89,14 @@ def _kind(market: Market, row: int) -> Kind:
     return market.listing.kinds[int(market.listing.kind[row])]
 
 
-def _best_of_kinds(rows: Rows, keys: Floats, kinds: Rows, best: int) -> list[int]:
-    """The best row of each kind, the best of all first."""
+def _best_of_kinds(pool: Pool, keys: Floats, able: Rows, best: int) -> list[int]:
+    """The market row at position `best` of the pool, and the best row of each other kind among the `able` positions."""
+    kinds, keys, best_kind = pool.kind[pool.cell[able]], keys[able], pool.kind[pool.cell[best]]
     least = np.full(int(kinds.max()) + 1, np.inf)
     np.minimum.at(least, kinds, keys)
-    winners = np.flatnonzero(keys <= least[kinds])
+    winners = np.flatnonzero((keys <= least[kinds]) & (kinds != best_kind))
     _, first = np.unique(kinds[winners], return_index=True)
-    others = [int(at) for at in winners[first] if kinds[at] != kinds[best]]
-    return [int(rows[best]), *(int(rows[at]) for at in others)]
+    return [int(pool.rows[best]), *pool.rows[able[winners[first]]].tolist()]
 
 
 def _promising(demand: Demand, outlook: Outlook, rows: list[int]) -> list[int]:
