@@ -185,7 +185,7 @@ def _open(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan, acto
 
 
 def _reason(placement: Placement, source: Run | None) -> Reason:
-    probing = placement.probe is not None and placement.probe.offer_id is not None
+    probing = placement.probe is not None and placement.probe.offer_id == placement.offer_id
     if probing and (source is None or source.end is None):
         return "probe"
     if source is None:

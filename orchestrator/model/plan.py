@@ -94,8 +94,9 @@ class Placement:
     `baseline` is the cheapest on-demand offer that meets the constraints (what one would pay without us).
     `would_move_below` is the $/h of the best other offer under which this job would be placed or move there (None:
     never); `kept_up_to` the $/h of the chosen one up to which it is chosen (None: at any price, or there is no other).
-    `probe` is what the probe rule said, where it was asked; its offer, if it has one, is the chosen one here, and the
-    decision is to be taken again with what it shows. `again_at_ms`: decide again then, whatever happens.
+    `probe` is what the probe rule said, where it was asked. If its offer is the chosen one, the decision is to be taken
+    again with what it shows; another offer is to be tried once the job was measured on the chosen one. `again_at_ms`:
+    decide again then, whatever happens.
     """
 
     job_id: str

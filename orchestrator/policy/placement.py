@@ -52,8 +52,8 @@ class Draft:
         """The placement for row `chosen`. The saving of a move is against staying, any other's against the baseline.
 
         `held` says why no voluntary move may be made now; `threshold` is the price below which one would be, and
-        `kept_up_to` the price of the chosen one up to which it is chosen. With an offer in `probe` the chosen one is
-        tried, and the saving is what that is expected to save.
+        `kept_up_to` the price of the chosen one up to which it is chosen. If that is the offer of `probe` it is tried,
+        and the saving is what that is expected to save.
         """
         ranking, market, current = self.ranking, self.market, self.screened.current
         whole = len(market) <= TOLD_WHOLE
@@ -68,7 +68,7 @@ class Draft:
         shown = self.outlook.over([*best, *misses, *unknown, *needed])
 
         told: list[_Told] = [] if chosen is None else [(chosen, "", bool(ranking.bars[chosen] == NONE))]
-        trying = probe is not None and probe.offer_id is not None
+        trying = probe is not None and chosen is not None and probe.offer_id == market.ids[chosen]
         told += self._passed_over(shown, best, chosen, held, trying=trying)
         told += [(row, explain.why_barred(self.demand, market, shown, ranking, row), False) for row in misses]
         sheet = _Sheet(shown, self.screened)

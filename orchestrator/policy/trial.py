@@ -9,7 +9,7 @@ Must not know: how a probe is carried out.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,12 +23,13 @@ from orchestrator.policy.objectives import POSSIBLE, SAFE, Ranking, budget_left,
 from orchestrator.policy.probe import PROBE_MINUTES, Option, advise
 
 PROBE_S = PROBE_MINUTES * 60
+MOST = 12  # kinds that are weighed against each other
 GB = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """`row` is the offer to try now; None: none, for the reason in `probe`."""
+    """`row` is the offer to try now. None: `probe` names none, for its reason, or one to try later."""
 
     row: int | None
     probe: Probe
@@ -37,7 +38,11 @@ class Trial:
 def trial(demand: Demand, market: Market, perf: PerfBook, outlook: Outlook, ranking: Ranking) -> Trial | None:
     """What the probe rule says; None where there is nothing to ask: one kind of hardware, kinds that differ by what is
     declared of them (simulated ones), an unknown number of steps, promises in danger, no money in the objective, or a
-    job that was not measured yet where it is."""
+    job that was not measured yet where it is.
+
+    Wherever a job begins of which nothing is known, it is measured for nothing. So it begins where it is expected to be
+    best, and what it would try next is what the rule says if it turns out there as expected.
+    """
     pool, objective, here = outlook.pool, demand.job.spec.objective, outlook.pool.current
     if (
         ranking.mode != "safe"
@@ -67,9 +72,15 @@ def trial(demand: Demand, market: Market, perf: PerfBook, outlook: Outlook, rank
     on_the_way_s = PROBE_S + 2 * float(outlook.setback_s.max())
     if left_s is not None and float(outlook.high.seconds[commit]) + on_the_way_s > left_s:
         return _none("the deadline leaves no time for a probe")
+    belief = perf.joint(demand.job, [_kind(market, row) for row in rows])
+    options = _options(demand, market, perf, outlook, rows)
+    begins = here is None and not any(option.measured for option in options)
+    if begins:
+        belief = belief.given(0, float(belief.mean[0]))
+        options[0] = replace(options[0], measured=True)
     advice = advise(
-        perf.joint(demand.job, [_kind(market, row) for row in rows]),
-        _options(demand, market, perf, outlook, rows),
+        belief,
+        options,
         steps=outlook.steps_left,
         budget_left_nano_usd=left,
     )
@@ -78,7 +89,7 @@ def trial(demand: Demand, market: Market, perf: PerfBook, outlook: Outlook, rank
     if left is not None and float(outlook.high.cost[commit]) + advice.cost_nano_usd > left:
         return _none("the budget leaves no room for a probe")  # and for the rest at its dearest
     row, cost, saving = rows[advice.probe], round(advice.cost_nano_usd), round(advice.saving_nano_usd)
-    return Trial(row, Probe(market.ids[row], advice.minutes, cost, saving, advice.reason))
+    return Trial(None if begins else row, Probe(market.ids[row], advice.minutes, cost, saving, advice.reason))
 
 
 def _none(reason: str) -> Trial:
@@ -100,11 +111,13 @@ def _best_of_kinds(pool: Pool, keys: Floats, able: Rows, best: int) -> list[int]
 
 
 def _promising(demand: Demand, outlook: Outlook, rows: list[int]) -> list[int]:
-    """The first of the rows and those that could beat it, were they as good as can be expected."""
+    """The first of the rows and those that could beat it, were they as good as may be and it as bad; the MOST best."""
     objective, at = demand.job.spec.objective, [outlook.pool.at(row) for row in rows]
-    expected = objective_keys(objective, outlook.mid.cost, outlook.mid.seconds)[0]
-    at_best = objective_keys(objective, outlook.low.cost, outlook.low.seconds)[0]
-    return [rows[0], *(row for row, i in zip(rows[1:], at[1:], strict=True) if at_best[i] < expected[at[0]])]
+    at_best, at_worst = (
+        objective_keys(objective, case.cost, case.seconds)[0][at].tolist() for case in (outlook.low, outlook.high)
+    )
+    able = [(best, row) for best, row in zip(at_best[1:], rows[1:], strict=True) if best < at_worst[0]]
+    return [rows[0], *(row for _, row in sorted(able)[: MOST - 1])]
 
 
 def _options(demand: Demand, market: Market, perf: PerfBook, outlook: Outlook, rows: list[int]) -> list[Option]:

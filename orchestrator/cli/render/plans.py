@@ -91,7 +91,8 @@ def _probe(view: Decision) -> str:
     figures = (
         f"costs {money(view.probe.cost_nano_usd, 4)}, expected to save {money(view.probe.saving_nano_usd, 4)} more"
     )
-    return f"probe  {view.probe.minutes:g} min on {view.probe.offer_id}, then decided again ({figures})"
+    when = "then decided again" if view.probe.offer_id == view.offer_id else "once it was measured where it begins"
+    return f"probe  {view.probe.minutes:g} min on {view.probe.offer_id}, {when} ({figures})"
 
 
 def _parts(view: Decision) -> str:

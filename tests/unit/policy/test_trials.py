@@ -37,14 +37,23 @@ def measured(world: World, **rates: float) -> None:
         world.observations.append(Observation("job_1", gpu, 1, rate, 2209, world.now))
 
 
-def test_a_long_new_job_begins_with_a_probe_and_the_plan_shows_it(world: World, offers: dict[str, str]) -> None:
+def test_a_new_job_begins_where_it_is_expected_to_be_best_and_the_plan_shows_what_it_will_try(
+    world: World, offers: dict[str, str]
+) -> None:
+    placed, without = world.decide(fresh(world)), world.decide(fresh(world, probe=False))
+    assert placed.probe is not None
+    assert (placed.action, placed.offer_id) == ("place", without.offer_id)
+    assert placed.probe.offer_id in {*offers.values()} - {placed.offer_id}
+    assert placed.probe.minutes == 8
+    assert placed.probe.saving_nano_usd > placed.probe.cost_nano_usd > 0
+
+
+def test_a_new_job_whose_like_was_measured_there_begins_with_the_probe(world: World, offers: dict[str, str]) -> None:
+    measured(world, V100=5.0)
     placed = world.decide(fresh(world))
     assert placed.probe is not None
-    assert placed.action == "place"
-    assert placed.offer_id == placed.probe.offer_id
-    assert placed.offer_id in offers.values()
-    assert placed.probe.minutes == 8
-    assert placed.saving_nano_usd == placed.probe.saving_nano_usd > placed.probe.cost_nano_usd > 0
+    assert placed.offer_id == placed.probe.offer_id != offers["V100"]
+    assert placed.saving_nano_usd == placed.probe.saving_nano_usd
     assert placed.reason.startswith("a probe: 8 min on ")
     assert {each.reason for each in placed.alternatives[1:]} == {"to be decided after the probe"}
 
