@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from orchestrator.config import Config
+from orchestrator.engine import public
 from orchestrator.engine.move import under_way
 from orchestrator.market import AvailabilityKind, AvailabilityPoint, Market
 from orchestrator.model import Job, Migration, Run
@@ -76,9 +77,10 @@ def current_run(runs: Sequence[Run]) -> Run | None:
 def market(tx: Tx, now_ms: int, config: Config) -> Market:
     """What is known of the market at `now_ms`."""
     since = now_ms - AVAILABILITY_WINDOW_MS
+    offers = tx.offers()
     return Market.as_of(
         now_ms,
-        offers=tx.offers(),
+        offers=offers,
         prices=tx.prices_as_of(now_ms),
         availability=[
             AvailabilityPoint(row.offer_id, row.at_ms, cast("AvailabilityKind", row.kind))
@@ -90,6 +92,8 @@ def market(tx: Tx, now_ms: int, config: Config) -> Market:
             if (polled_ms := tx.last_good_poll_ms(name)) is not None
         ],
         startup_s=_startup_s(tx, config),
+        priors=public.hazard_priors(offers),
+        tariff=public.tariff(offers),
     )
 
 
@@ -159,8 +163,9 @@ def _running(tx: Tx, job: Job, run: Run, now_ms: int, leaving: bool) -> Running:
     moves: list[Migration] = [
         migration
         for migration in tx.migrations(job_id=job.id)
-        if migration.reason in ("cheaper offer", "objective") and migration.target_run_id in rented
+        if migration.reason in ("cheaper offer", "objective", "probe") and migration.target_run_id in rented
     ]
+    came_by = next((each.reason for each in tx.migrations(job_id=job.id) if each.target_run_id == run.id), None)
     return Running(
         offer_id=run.offer_id,
         since_ms=run.training_from_ms or run.created_at_ms,
@@ -168,4 +173,5 @@ def _running(tx: Tx, job: Job, run: Run, now_ms: int, leaving: bool) -> Running:
         moves_today=sum(1 for migration in moves if migration.step_at_ms > now_ms - DAY_MS),
         migrating=under_way(tx, job.id),
         leaving=leaving,
+        came_by=came_by or "first placement",
     )

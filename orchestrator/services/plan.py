@@ -167,6 +167,7 @@ def decision(job: Job, placement: Placement, offers: dict[str, Offer]) -> Decisi
         hazard_source=placement.hazard_source,
         kept_up_to_nano_usd_per_hour=placement.kept_up_to_nano_usd_per_hour,
         rejected=placement.rejected,
+        probe=placement.probe,
     )
 
 
@@ -176,7 +177,8 @@ def require_feasible(view: PlanView) -> None:
         reasons = sorted({choice.reason for choice in decided.choices if choice.role == "no"})
         raise InfeasibleError(
             f"{decided.name}: {decided.reason}" + "".join(f"\n  - {reason}" for reason in reasons[:8]),
-            hint="loosen what these lines name in the job file; see where else it would run: tradewind plan --anywhere",
+            hint="loosen what these lines name in the job file"
+            + ("" if view.anywhere else "; see where else it would run: tradewind plan --anywhere"),
         )
 
 
