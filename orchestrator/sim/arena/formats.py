@@ -22,7 +22,7 @@ import numpy as np
 
 from orchestrator.errors import MissingExtraError
 from orchestrator.sim.arena.price_export import NO_PRICES, Prices, is_price_export, price_export
-from orchestrator.sim.arena.traces import Trace, checked, refused
+from orchestrator.sim.arena.traces import Floats, Trace, checked, refused
 
 _NPZ = ("zones", "capacity", "spot_price", "on_demand_price", "tick_seconds")
 _COLUMNS = ("at", "zone", "capacity", "spot_usd_per_hour", "on_demand_usd_per_hour")
@@ -56,31 +56,66 @@ def _npz(path: Path) -> Trace:
             columns = {key: file[key] for key in file.files}
     except (BadZipFile, OSError, ValueError) as error:
         raise refused(path, 0, "trace", f"is no readable .npz file: {error}") from error
-    meta = json.loads(str(columns["meta"])) if "meta" in columns else {}
-    capacity = columns["capacity"].astype(np.int64)
-    filled = np.zeros(capacity.shape, np.bool_)
-    if "gapfill" in meta:
-        begin, end = meta["gapfill"]
-        filled[:, begin:end] = True
-    tick_s = float(columns["tick_seconds"])
+    zones, capacity = columns["zones"], columns["capacity"]
+    if zones.ndim != 1 or capacity.ndim != 2 or len(capacity) != len(zones):
+        message = f"has the shape {capacity.shape}, not (zones, ticks), for zones of shape {zones.shape}"
+        raise refused(path, 0, "capacity", message)
+    numbers = {key: _floats(path, key, columns[key]) for key in ("capacity", *_NPZ[2:])}
+    tick_s = numbers["tick_seconds"]
+    if tick_s.size != 1 or not 0 < float(tick_s.sum()) < 1e7:
+        raise refused(path, 0, "tick_seconds", f"must be one positive number, not {columns['tick_seconds']}")
+    tick_ms = round(float(tick_s.sum()) * 1000)
+    bad = ~np.isfinite(numbers["capacity"])
+    if bad.any():
+        row, tick = (int(x) for x in np.argwhere(bad)[0])
+        raise refused(path, tick + 1, "capacity", f"{zones[row]} has {capacity[row, tick]} in tick {tick}")
     if "at_seconds" in columns:
-        _even(path, columns["at_seconds"].astype(np.float64), tick_s)
+        at_s = _floats(path, "at_seconds", columns["at_seconds"])
+        if at_s.shape != capacity.shape[1:]:
+            message = f"has the shape {at_s.shape} for {capacity.shape[1]} ticks"
+            raise refused(path, 0, "at_seconds", message, "one instant for each tick")
+        _even(path, at_s, tick_ms / 1000)
+    meta = _meta(path, columns)
+    filled = np.zeros(capacity.shape, np.bool_)
+    begin, end = meta.get("gapfill", (0, 0))
+    filled[:, begin:end] = True
     start = str(columns["start_utc"]) if "start_utc" in columns else ""
     return checked(
         Trace(
             name=str(path),
-            zones=tuple(str(zone) for zone in columns["zones"]),
-            capacity=capacity,
-            spot=columns["spot_price"].astype(np.float64),
-            on_demand=columns["on_demand_price"].astype(np.float64),
-            tick_ms=round(tick_s * 1000),
+            zones=tuple(str(zone) for zone in zones),
+            capacity=numbers["capacity"].astype(np.int64),
+            spot=numbers["spot_price"],
+            on_demand=numbers["on_demand_price"],
+            tick_ms=tick_ms,
             known=np.ones(capacity.shape, np.bool_),
             filled=filled,
-            start_ms=_instant(start),
+            start_ms=_instant(path, "start_utc", start),
             gpu=str(meta.get("gpu", "")),
             cloud=str(meta.get("cloud", "")),
         )
     )
+
+
+def _floats(path: Path, field: str, column: np.ndarray[Any, np.dtype[Any]]) -> Floats:
+    try:
+        return column.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise refused(path, 0, field, f"does not hold numbers: {error}") from error
+
+
+def _meta(path: Path, columns: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The file's JSON notes; `gapfill` is two whole numbers."""
+    try:
+        meta = json.loads(str(columns["meta"])) if "meta" in columns else {}
+    except ValueError as error:
+        raise refused(path, 0, "meta", f"is no JSON: {error}") from error
+    if not isinstance(meta, dict):
+        raise refused(path, 0, "meta", "must be a JSON object")
+    gap = meta.get("gapfill", [0, 0])
+    if not isinstance(gap, list) or len(gap) != 2 or not all(isinstance(tick, int) and tick >= 0 for tick in gap):
+        raise refused(path, 0, "meta.gapfill", f"must be [from, to) in ticks, not {gap!r}")
+    return meta
 
 
 def _even(path: Path, at_s: np.ndarray[Any, np.dtype[np.float64]], tick_s: float) -> None:
@@ -92,24 +127,37 @@ def _even(path: Path, at_s: np.ndarray[Any, np.dtype[np.float64]], tick_s: float
             raise refused(path, row + 1, "at_seconds", f"tick {row} {message}", f"ticks are {tick_s:g} s apart")
 
 
-def _instant(text: str) -> int | None:
+def _instant(path: Path, field: str, text: str) -> int | None:
     if not text:
         return None
-    when = datetime.fromisoformat(text)
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise refused(path, 0, field, f"{text!r} is not like 2025-10-04T00:10:00") from None
     return round((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def _parquet(path: Path) -> Trace:
     """Long form, a row a (zone, tick), in order of time within each zone."""
     try:
+        import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as error:
         raise MissingExtraError("pyarrow", "analysis") from error
-    table = pq.read_table(path)
+    try:
+        table = pq.read_table(path)
+    except (OSError, ValueError) as error:  # pyarrow.ArrowInvalid is a ValueError
+        raise refused(path, 0, "trace", f"is no whole Parquet file: {error}") from error
     missing = [name for name in _COLUMNS if name not in table.column_names]
     if missing:
         raise refused(path, 0, missing[0], "is no column of this file", f"a trace has {', '.join(_COLUMNS)}")
+    for name in _COLUMNS:
+        if table.column(name).null_count:
+            row = table.column(name).is_null().to_pylist().index(True)
+            raise refused(path, row + 1, name, "is empty", "a gap must be filled, or the series cut there")
     zone = np.array(table.column("zone").to_pylist(), dtype=str)
+    if not pa.types.is_timestamp(table.column("at").type):
+        raise refused(path, 0, "at", f"must be timestamps, not {table.column('at').type}")
     at_ms = table.column("at").to_numpy().astype("datetime64[ms]").astype(np.int64)
     zones = tuple(sorted(set(zone.tolist())))
     rows = {name: np.flatnonzero(zone == name) for name in zones}
@@ -127,7 +175,7 @@ def _parquet(path: Path) -> Trace:
     capacity, spot = np.zeros(shape, np.int64), np.ones(shape)
     known, filled = np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
     on_demand = np.zeros(len(zones))
-    values = {name: table.column(name).to_numpy() for name in _COLUMNS[2:]}
+    values = {name: _floats(path, name, table.column(name).to_numpy()) for name in _COLUMNS[2:]}
     marks = table.column("filled").to_numpy(zero_copy_only=False) if "filled" in table.column_names else None
     for index, (name, step) in enumerate(zip(zones, steps, strict=True)):
         mine = rows[name]
@@ -183,7 +231,7 @@ def _json_folder(folder: Path, on_demand: float | None, spot: float | None) -> T
             tick_ms=round(ticks.pop() * 1000),
             known=known,
             filled=np.zeros(shape, np.bool_),
-            start_ms=_instant(starts.pop()),
+            start_ms=_instant(folder, "metadata.start_time", starts.pop()),
             gpu=series[0]["gpu"],
         )
     )
@@ -212,11 +260,13 @@ def _skynomad(file: Path) -> dict[str, Any]:
     content = _content(file)
     metadata = content["metadata"]
     zone, _, gpu = file.parent.name.partition("_")
-    info = metadata.get("price_info") or {}
-    if "on_demand_price" not in info:
-        raise refused(file, 0, "metadata.price_info.on_demand_price", "is missing")
+    info = metadata.get("price_info")
+    if not isinstance(info, dict) or not isinstance(info.get("on_demand_price"), int | float):
+        raise refused(file, 0, "metadata.price_info.on_demand_price", "is missing, or no number")
+    if "prices" not in content and not isinstance(info.get("price"), int | float):
+        raise refused(file, 0, "prices", "are missing", "a price for each tick, or metadata.price_info.price for all")
     lost = _numbers(file, content, "data")
-    prices = _numbers(file, content, "prices") if "prices" in content else [float(info.get("price", -1))] * len(lost)
+    prices = _numbers(file, content, "prices") if "prices" in content else [float(info["price"])] * len(lost)
     if len(prices) != len(lost):
         row = min(len(prices), len(lost)) + 1
         raise refused(file, row, "prices", f"there are {len(prices)} prices for {len(lost)} ticks")

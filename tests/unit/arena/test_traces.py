@@ -58,6 +58,16 @@ def test_our_npz(tmp_path):
         ({"zones": np.array(["us-east-1a", "nowhere"])}, "'nowhere' is no availability zone"),
         ({"spot_price": np.ones((2, 2))}, "spot_price: has the shape"),
         ({"capacity": None}, "capacity: is missing"),
+        ({"capacity": np.array([1, 1, 1])}, "capacity: has the shape (3,)"),
+        ({"capacity": np.array([["x"] * 3] * 2)}, "capacity: does not hold numbers"),
+        ({"capacity": np.array([[1, 1, 1], [1, np.nan, 1]])}, ":2:1: capacity: us-west-2a has nan in tick 1"),
+        ({"zones": np.array("us-east-1a")}, "for zones of shape ()"),
+        ({"tick_seconds": np.int32(0)}, "tick_seconds: must be one positive number, not 0"),
+        ({"start_utc": np.array("yesterday")}, "start_utc: 'yesterday' is not like"),
+        ({"meta": np.array("{oops")}, "meta: is no JSON"),
+        ({"meta": np.array("[1]")}, "meta: must be a JSON object"),
+        ({"meta": np.array('{"gapfill": [5]}')}, "meta.gapfill: must be [from, to) in ticks, not [5]"),
+        ({"at_seconds": np.array([0, 600])}, "at_seconds: has the shape (2,) for 3 ticks"),
         ({"at_seconds": np.array([0, 600, 1800])}, ":3:1: at_seconds: tick 2 has a gap"),
         ({"at_seconds": np.array([0, 600, 600])}, ":3:1: at_seconds: tick 2 is duplicated"),
         ({"at_seconds": np.array([600, 0, 600])}, ":2:1: at_seconds: tick 1 is out of order"),
@@ -121,6 +131,17 @@ def test_a_wrong_parquet_is_refused_with_its_row(tmp_path, ticks, named):
     with pytest.raises(SpecError, match=r"a\.parquet") as error:
         load(parquet(tmp_path / "a.parquet", rows({"us-east-1a": ticks})))
     assert named in str(error.value)
+
+
+def test_an_empty_cell_is_refused_with_its_row(tmp_path):
+    good = rows({"us-east-1a": [0, 1, 2]})
+    for column, name in enumerate(("at", "zone", "capacity", "spot_usd_per_hour", "on_demand_usd_per_hour")):
+        bad = [
+            tuple(None if i == column and row == 1 else cell for i, cell in enumerate(line))
+            for row, line in enumerate(good)
+        ]
+        with pytest.raises(SpecError, match=rf"a\.parquet:2:1: {name}: is empty"):
+            load(parquet(tmp_path / "a.parquet", bad))
 
 
 def test_spot_traces_of_skypilot_have_no_prices(tmp_path):
