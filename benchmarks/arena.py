@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import math
 import os
 import sys
 import time
@@ -201,8 +202,10 @@ def reference_claims(runs: Sequence[Reference]) -> tuple[list[Claim], list[Line]
     published = np.array([float(run.row["optimum_usd"]) for run in runs])
     claims = [Claim("optimum, run by run", _off(optima, published), "%", 0.5)]
     lines = []
+    nearest = math.inf
     for name, make in makers().items():
         done = [play(make(), run.task, run.window) for run in runs]
+        nearest = min(nearest, *(each.usd / best for each, best in zip(done, optima, strict=True) if each.finished))
         lines.append(_line(name, runs, done, optima))
         usd = [each.usd for each in done]
         if name == "on-demand":
@@ -219,6 +222,7 @@ def reference_claims(runs: Sequence[Reference]) -> tuple[list[Claim], list[Line]
         ("published: SkyNomad RISK", "skynomad_risk_usd"),
     ):
         lines.append(_published(name, runs, column))
+    claims.append(Claim("cheapest run of any policy over its optimum", nearest, "x", 1 - 1e-9, least=True))
     claims += [
         Claim(f"{line.policy}: missed deadlines", line.missed, "runs", 0.0) for line in lines if line.policy in OURS
     ]

@@ -27,6 +27,7 @@ TickPlace = tuple[int, str]  # zone and kind, as the protocol has them
 _PROVIDER = "tick"
 _HOUR_MS = 3_600_000
 _MOVED_BYTES = 1_000  # no time at the speed of any link; the tariff makes it cost what the checkpoint costs
+_GPU = "V100"
 _EXACT = 10**12  # steps behind the throughput: it is known, not estimated
 _SOURCE = "told by the simulator"
 
@@ -59,7 +60,8 @@ class Desk:
         if len(self.speed) != zones or min(self.speed) <= 0:
             raise ValueError(f"a market that tells speeds tells a positive one for each zone: {market}")
         self.tick_ms = float(market.tick_hours) * _HOUR_MS
-        kinds = {speed: f"kind-{i}" for i, speed in enumerate(sorted(set(self.speed)))}
+        # Kinds by name only: one of one, of two, of three ... of some GPU. How fast they are is known.
+        kinds = {speed: count for count, speed in enumerate(sorted(set(self.speed)), 1)}
         self.offers = {
             (z, kind): _offer(z, kind, kinds[self.speed[z]]) for z in range(zones) for kind in (SPOT, ON_DEMAND)
         }
@@ -68,7 +70,7 @@ class Desk:
         self._tariff = _Egress(market.egress_usd_per_gb, job.checkpoint_gb)
         self._startup = {_PROVIDER: job.restart_overhead_hours * 3600.0}
         self._steps = math.ceil(job.work_hours * 3600.0)
-        known = [Observation("job", kind, 1, speed, _EXACT, 0) for speed, kind in kinds.items()]
+        known = [Observation("job", _GPU, count, speed, _EXACT, 0) for speed, count in kinds.items()]
         self._perf = PerfBook.as_of(0, known)
         self._deadline_ms = round(job.deadline_hours * _HOUR_MS)
         self._fixed = [
@@ -133,6 +135,7 @@ class Desk:
                 capacity=tuple(CapacityType(kind) for kind in kinds),
                 deadline_at_ms=self._deadline_ms if deadline else None,
                 checkpoint=CheckpointSpec(max_overhead=0.0),
+                probe=False,
             )
             self._jobs[key] = Job("job", spec, "tick", 0, "running")
         return self._jobs[key]
@@ -142,5 +145,5 @@ def _region(zone: int) -> str:
     return f"z{zone:03}"
 
 
-def _offer(zone: int, kind: str, gpu: str) -> Offer:
-    return Offer(_PROVIDER, _region(zone), _region(zone), "machine", gpu, 1, 1, 1, CapacityType(kind))
+def _offer(zone: int, kind: str, gpus: int) -> Offer:
+    return Offer(_PROVIDER, _region(zone), _region(zone), "machine", _GPU, gpus, 1, 1, CapacityType(kind))
