@@ -56,6 +56,8 @@ def backtest(
         return
     assert scenario is not None
     plan = load_scenario(scenario)
+    if html is not None and not html.absolute().parent.is_dir():
+        raise UsageError(f"{html} cannot be written: there is no folder {html.parent}", hint="make it first")
     with out.progress() as tick:
         played = run(plan, processes=processes, progress=lambda done, whole: tick(plan.name, done, whole))
     view = summarise(plan, played)

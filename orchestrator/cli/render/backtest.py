@@ -42,7 +42,17 @@ def backtest(view: Backtest, paint: Paint) -> str:
         )
         for row in view.policies
     ]
-    head = ("policy", "cost", "/ optimum", "p95", "worst", "missed", "failed", f"- {clean(view.reference)}", "95 %")
+    head = (
+        "policy",
+        "cost",
+        "/ optimum",
+        "p95",
+        "worst",
+        "missed",
+        "failed",
+        f"against {clean(view.reference)}",
+        "95 %",
+    )
     split = (
         "saved",
         "by spot",
@@ -65,11 +75,11 @@ def backtest(view: Backtest, paint: Paint) -> str:
     return blocks(
         f"{clean(view.name)}: {view.runs} runs; on demand {money(view.on_demand_nano_usd)}, "
         f"optimum {money(view.optimum_nano_usd)} (means per run, per instance)",
-        "",
+        " ",
         table(head, costs, paint, right=range(1, 9)),
-        "",
+        " ",
         table(split, sources, paint, right=range(1, 10)),
-        "",
+        " ",
         paint("a difference is on the same windows, with its bootstrap interval", "dim"),
         paint("recorded prices and availability; simulated jobs", "dim"),
         paint("; ".join(each for each in (assumed, filled, inexact) if each), "yellow"),
@@ -79,7 +89,7 @@ def backtest(view: Backtest, paint: Paint) -> str:
 
 def paper(view: PaperTables, paint: Paint) -> str:
     """Each table with ours and the published figure in every cell."""
-    parts = [part for each in view.tables for part in (*_paper_table(each, paint), "")]
+    parts = [part for each in view.tables for part in (*_paper_table(each, paint), " ")]
     refused = f"{view.refused_runs} runs left out: they would outlast the log of 2020" if view.refused_runs else ""
     return blocks(*parts, paint(refused, "dim"))
 

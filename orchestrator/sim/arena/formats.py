@@ -34,7 +34,9 @@ def load(path: Path, prices: Prices = NO_PRICES) -> Trace:
     Raises SpecError that names the file and, if there is one, the row; MissingExtraError without pyarrow for Parquet.
     """
     if not path.exists():
-        raise refused(path, 0, "trace", "there is no such file or folder")
+        raise refused(
+            path, 0, "trace", "there is no such file or folder", "paths are relative to the scenario's folder"
+        )
     if path.is_dir():
         return _json_folder(path, prices.on_demand, prices.spot)
     if path.suffix == ".npz":

@@ -106,12 +106,15 @@ def _sections(view: Backtest, played: Sequence[Played]) -> Iterable[Html]:
         "The first four add up to what on-demand only would have cost more", split, sources, numbers=range(1, 10)
     )
     yield element("h2", "Distributions")
+    yield element("p", "A mark is a run, hollow where it missed its deadline; a bar is the median.", class_="muted")
     labels = [row.policy for row in view.policies]
     for number, (title, of) in enumerate((("cost over the optimum", _cost), ("time over work", _time))):
         yield _strips(title, labels, played, of, f"d{number}")
     yield element("h2", "Runs")
     shown = played[:TIMELINES]
-    yield element("p", f"The first {len(shown)} of {len(played)} runs.", class_="muted")
+    words = f"The first {len(shown)} of {len(played)} runs." if len(shown) < len(played) else ""
+    key = "Above, where each zone was up, and its price as a line; below, where each policy ran, framed on demand."
+    yield element("p", f"{words} {key}".strip(), class_="muted")
     for number, run in enumerate(shown):
         case = run.case
         summary = element("summary", f"{case.trace.title}, {case.job.label}, from tick {case.start}")
@@ -197,8 +200,9 @@ def _timeline(run: Played, labels: Sequence[str], number: str) -> Html:
             words = f"{name}: {place[1]} in {zone}, hours {begin * hours:.1f} to {end * hours:.1f}"
             kind = "demand" if place[1] == ON_DEMAND else None
             marks.append(bar(scale(begin), y + 3, scale(end) - scale(begin), 13, colors[zone], words, kind))
-    for value in scale.ticks(6):
-        marks.append(label(scale(value), height - 6, f"{value * hours:.0f} h", anchor="middle"))
+    clock = Scale(0, window.ticks * hours, _WIDE, WIDTH - RIGHT)
+    for value in clock.ticks(6):
+        marks.append(label(clock(value), height - 6, f"{value:g} h", anchor="middle"))
     title = f"{run.case.job.label}: optimum ${run.optimum.usd:.2f}, on demand ${run.on_demand.usd:.2f}"
     return figure(title, "Capacity and price by zone, and where each policy was", height, *marks, number=number)
 

@@ -72,3 +72,5 @@ def test_what_makes_no_sense(scenario, tmp_path):
     assert tradewind().exit_code == 2
     assert tradewind(scenario, "--paper", tmp_path).exit_code == 2
     assert tradewind(tmp_path / "none.yaml").exit_code == 3
+    nowhere = tradewind(scenario, "--html", tmp_path / "none" / "page.html")
+    assert (nowhere.exit_code, "there is no folder" in nowhere.stderr) == (2, True)
