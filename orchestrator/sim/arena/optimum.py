@@ -123,6 +123,10 @@ def _solve(ticks: int, work: int, boot: int, places: _Places, egress: Floats) ->
     members = [np.flatnonzero(group_of[places.zone] == g) for g in range(len(heads))]
 
     fastest = max(places.step)
+    # Where every machine does the same, one launch at the lowest price of all: nothing can be less.
+    least = 0.0
+    if len(set(places.step)) == 1 and price.size:
+        least = (boot + max(-(-(work - places.gained[0]) // fastest), 0)) * float(price.min())
     size = work + 1
     run = np.full((len(places.zone), size), np.inf)
     run[:, 0] = 0.0
@@ -148,6 +152,8 @@ def _solve(ticks: int, work: int, boot: int, places: _Places, egress: Floats) ->
                     landing.fill(np.inf)
             if high == work:
                 best = min(best, float(arrive[:, work].min()))
+                if best <= least * (1 + 1e-12):
+                    break
             for g in range(len(heads)):
                 np.minimum(none[g, part], arrive[g, part], out=none[g, part])
                 for other in range(len(heads)):
