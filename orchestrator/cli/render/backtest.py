@@ -17,14 +17,14 @@ def backtest(view: Backtest, paint: Paint) -> str:
         (
             row.policy,
             money(row.cost_nano_usd),
-            f"{row.over_optimum:.3f}",
-            f"{row.p95:.3f}",
-            f"{row.worst:.3f}",
+            *(_ratio(value) for value in (row.over_optimum, row.p95, row.worst)),
             str(row.missed),
             str(row.failed),
             money(row.difference_nano_usd),
             f"{money(row.difference_low_nano_usd)} .. {money(row.difference_high_nano_usd)}",
         )
+        if row.runs
+        else (row.policy, *["-"] * 4, "0", str(row.failed), "-", "-")
         for row in view.policies
     ]
     sources = [
@@ -41,6 +41,7 @@ def backtest(view: Backtest, paint: Paint) -> str:
             f"{row.stretch:.2f}",
         )
         for row in view.policies
+        if row.runs
     ]
     head = (
         "policy",
@@ -85,6 +86,10 @@ def backtest(view: Backtest, paint: Paint) -> str:
         paint("; ".join(each for each in (assumed, filled, inexact) if each), "yellow"),
         *(paint(clean(message), "red") for message in view.failures),
     )
+
+
+def _ratio(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
 
 
 def paper(view: PaperTables, paint: Paint) -> str:

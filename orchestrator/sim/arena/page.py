@@ -62,18 +62,19 @@ def _sections(view: Backtest, played: Sequence[Played]) -> Iterable[Html]:
         (
             row.policy,
             format_usd(row.cost_nano_usd),
-            f"{row.over_optimum:.3f}",
-            f"{row.p95:.3f}",
-            f"{row.worst:.3f}",
-            row.missed + row.failed,
+            *("-" if value is None else f"{value:.3f}" for value in (row.over_optimum, row.p95, row.worst)),
+            row.missed,
             format_usd(row.difference_nano_usd),
             f"{format_usd(row.difference_low_nano_usd)} to {format_usd(row.difference_high_nano_usd)}",
         )
         for row in view.policies
+        if row.runs
     ]
     yield table(
         "Cost over the optimum is the mean over cells; p95 and worst are over runs", head, rows, numbers=range(1, 8)
     )
+    for failure in view.failures:
+        yield element("p", failure, class_="simulated")
     yield element("h2", "Where each dollar was saved")
     split = (
         "policy",
@@ -101,6 +102,7 @@ def _sections(view: Backtest, played: Sequence[Played]) -> Iterable[Html]:
             f"{row.stretch:.2f}",
         )
         for row in view.policies
+        if row.runs
     ]
     yield table(
         "The first four add up to what on-demand only would have cost more", split, sources, numbers=range(1, 10)
@@ -119,8 +121,6 @@ def _sections(view: Backtest, played: Sequence[Played]) -> Iterable[Html]:
         case = run.case
         summary = element("summary", f"{case.trace.title}, {case.job.label}, from tick {case.start}")
         yield element("details", summary, _timeline(run, labels, f"t{number}"))
-    for failure in view.failures:
-        yield element("p", failure, class_="simulated")
 
 
 def _cost(run: Played, outcome: Outcome) -> float:

@@ -27,16 +27,17 @@ class PolicyResult:
     are over single runs. `difference_nano_usd` is the mean of (policy - reference) on the same windows, with its 95 %
     bootstrap interval. The four savings add up to on-demand's cost minus this policy's: renting spot in the first zone,
     choosing the zone (so region and cloud) at the start, choosing the kind of machine at the start, everything after
-    (waiting, failing over, moving, buying). Up to there everything is on the trace's first kind.
+    (waiting, failing over, moving, buying). Up to there everything is on the trace's first kind. Of a policy that
+    failed in all runs there are no ratios, and amounts are 0.
     """
 
     policy: str
     runs: int
     missed: int
     failed: int
-    over_optimum: float
-    p95: float
-    worst: float
+    over_optimum: float | None
+    p95: float | None
+    worst: float | None
     cost_nano_usd: int
     difference_nano_usd: int
     difference_low_nano_usd: int
@@ -105,9 +106,9 @@ def _policy(label: str, reference: str, played: Sequence[Played]) -> PolicyResul
         runs=len(runs),
         missed=sum(not outcome.finished for outcome in outcomes),
         failed=len(played) - len(runs),
-        over_optimum=_over_cells(runs, outcomes),
-        p95=float(np.quantile(ratios, 0.95)) if runs else float("nan"),
-        worst=float(ratios.max()) if runs else float("nan"),
+        over_optimum=_over_cells(runs, outcomes) if runs else None,
+        p95=float(np.quantile(ratios, 0.95)) if runs else None,
+        worst=float(ratios.max()) if runs else None,
         cost_nano_usd=_nano(costs),
         difference_nano_usd=_nano(paired),
         difference_low_nano_usd=_nano([low]),

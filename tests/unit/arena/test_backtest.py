@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from orchestrator.cli.render.backtest import backtest
+from orchestrator.cli.render.text import Paint
 from orchestrator.errors import SpecError
 from orchestrator.sim.arena.page import page
 from orchestrator.sim.arena.results import bootstrap, summarise
@@ -108,12 +111,17 @@ def test_a_policy_that_fails_is_told_and_the_others_go_on(scenario, monkeypatch)
 
     real = PolicyChoice.fresh
     monkeypatch.setattr(PolicyChoice, "fresh", lambda self: Broken() if self.name == "daily" else real(self))
-    view = summarise(scenario, run(scenario))
+    played = run(scenario)
+    view = summarise(scenario, played)
     failed = next(row for row in view.policies if row.policy == "daily")
     assert (failed.runs, failed.failed) == (0, 2)
     assert "broken fails at tick 0" in view.failures[0]
     assert "RuntimeError: no idea" in view.failures[0]
     assert all(row.failed == 0 for row in view.policies if row.policy != "daily")
+    assert (failed.over_optimum, failed.p95, failed.worst) == (None, None, None)
+    shown = backtest(view, Paint(False)).splitlines()
+    assert any(re.fullmatch(r"daily +- +- +- +- +0 +2 +- +-", line) for line in shown)
+    assert "broken fails at tick 0" in page(view, played)
 
 
 def test_the_page_is_self_contained(scenario, played):
