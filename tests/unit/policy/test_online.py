@@ -112,18 +112,26 @@ def test_the_same_world_gives_the_same_run(name):
     assert play(online.make(name), job_for(up), window) == play(online.make(name), job_for(up), window)
 
 
-def test_the_same_observation_gives_a_byte_identical_plan():
+PRICES = st.lists(st.floats(0.1, 5.0), min_size=3, max_size=3).map(tuple)
+
+
+@settings(GATE, max_examples=25)
+@given(PRICES, PRICES, st.floats(0.0, 9.0), st.sampled_from([None, 0, 1, 2]), st.booleans())
+def test_the_same_observations_give_a_byte_identical_plan(spot, on_demand, done_h, here, deadline):
     job = SimpleNamespace(work_hours=10.0, deadline_hours=20.0, restart_overhead_hours=0.2, checkpoint_gb=50.0)
     market = SimpleNamespace(
-        zones=("a", "b"), on_demand_usd_per_hour=(3.0, 3.0), egress_usd_per_gb=((0, 0.02), (0.02, 0)), tick_hours=0.25
+        zones=("a", "b", "c"),
+        on_demand_usd_per_hour=on_demand,
+        egress_usd_per_gb=((0, 0.02, 0.01), (0.02, 0, 0.08), (0.01, 0.08, 0)),
+        tick_hours=0.25,
     )
-    seen = SimpleNamespace(tick=3, done_hours=0.5, spot_usd_per_hour=(1.0, 0.9), checkpoint_zone=0, elapsed_hours=0.75)
+    seen = SimpleNamespace(tick=3, done_hours=done_h, spot_usd_per_hour=spot, checkpoint_zone=here, elapsed_hours=0.75)
     plans = []
     for _ in range(2):
         desk = Desk(job, market)
         desk.saw(SimpleNamespace(tick=1), (0, "spot"), "launched")
         desk.saw(SimpleNamespace(tick=2), (0, "spot"), "lost")
-        plans.append(desk.plan(seen, ("spot", "on_demand"), deadline=True))
+        plans.append(desk.plan(seen, ("spot", "on_demand"), deadline=deadline))
     assert repr(plans[0]).encode() == repr(plans[1]).encode()
     assert plans[0].placements[0].action == "place"
 
