@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import cast
 
 from orchestrator.config import Config
+from orchestrator.engine import public
 from orchestrator.engine.move import under_way
-from orchestrator.market import AvailabilityKind, AvailabilityPoint, Market
+from orchestrator.market import AvailabilityKind, AvailabilityPoint, Market, Place
 from orchestrator.model import Job, Migration, Run
-from orchestrator.perf import Observation, PerfBook
+from orchestrator.perf import Observation, PerfBook, program_of
 from orchestrator.policy import Demand, Rails, Running
 from orchestrator.store import Tx
 
@@ -76,9 +77,10 @@ def current_run(runs: Sequence[Run]) -> Run | None:
 def market(tx: Tx, now_ms: int, config: Config) -> Market:
     """What is known of the market at `now_ms`."""
     since = now_ms - AVAILABILITY_WINDOW_MS
+    offers = tx.offers()
     return Market.as_of(
         now_ms,
-        offers=tx.offers(),
+        offers=offers,
         prices=tx.prices_as_of(now_ms),
         availability=[
             AvailabilityPoint(row.offer_id, row.at_ms, cast("AvailabilityKind", row.kind))
@@ -90,6 +92,8 @@ def market(tx: Tx, now_ms: int, config: Config) -> Market:
             if (polled_ms := tx.last_good_poll_ms(name)) is not None
         ],
         startup_s=_startup_s(tx, config),
+        priors=public.hazard_priors(offers),
+        tariff=public.tariff(offers),
     )
 
 
@@ -98,10 +102,14 @@ def perf(tx: Tx, now_ms: int, job_ids: Collection[str] | None = None) -> PerfBoo
 
     A decision names its jobs, so that it costs the same however many jobs there ever were.
     """
-    points = tx.perf(None if job_ids is None else {*job_ids, *tx.measured_last(LIKE_JOBS)})
+    newest = tx.measured_last(LIKE_JOBS)
+    points = tx.perf(None if job_ids is None else {*job_ids, *newest})
     return PerfBook.as_of(
         now_ms,
         [Observation(row.job_id, row.gpu, row.gpu_count, row.steps_per_s, row.steps, row.at_ms) for row in points],
+        programs={job_id: program_of(tx.job(job_id).spec.train) for job_id in newest},
+        works=tx.works(),
+        tables=tx.rates(),
     )
 
 
@@ -144,9 +152,8 @@ def _demand(tx: Tx, job: Job, runs: Sequence[Run], known: bool, factor: float) -
     )
 
 
-def _place(offer_id: str) -> tuple[str, str]:
-    provider, region, *_ = offer_id.split("/")
-    return provider, region
+def _place(offer_id: str) -> Place:
+    return tuple(offer_id.split("/")[:3])
 
 
 def _running(tx: Tx, job: Job, run: Run, now_ms: int, leaving: bool) -> Running:
@@ -155,8 +162,9 @@ def _running(tx: Tx, job: Job, run: Run, now_ms: int, leaving: bool) -> Running:
     moves: list[Migration] = [
         migration
         for migration in tx.migrations(job_id=job.id)
-        if migration.reason in ("cheaper offer", "objective") and migration.target_run_id in rented
+        if migration.reason in ("cheaper offer", "objective", "probe") and migration.target_run_id in rented
     ]
+    came_by = next((each.reason for each in tx.migrations(job_id=job.id) if each.target_run_id == run.id), None)
     return Running(
         offer_id=run.offer_id,
         since_ms=run.training_from_ms or run.created_at_ms,
@@ -164,4 +172,5 @@ def _running(tx: Tx, job: Job, run: Run, now_ms: int, leaving: bool) -> Running:
         moves_today=sum(1 for migration in moves if migration.step_at_ms > now_ms - DAY_MS),
         migrating=under_way(tx, job.id),
         leaving=leaving,
+        came_by=came_by or "first placement",
     )

@@ -1,36 +1,43 @@
-"""Which function shows which view. Must not know: how."""
+"""Which function shows which view. Must not know: how.
+
+Names, not functions: a command loads the one that it needs.
+"""
 
 from __future__ import annotations
 
-from orchestrator.cli.render import catalog, jobs, plans, reports, store, system
+from importlib import import_module
+
 from orchestrator.cli.render.text import Paint
-from orchestrator.services import catalog_views, store_views, views
+from orchestrator.services.documents import View
 
 RENDERERS = {
-    catalog_views.CatalogVerdict: catalog.verdict,
-    catalog_views.CatalogView: catalog.catalog,
-    store_views.StoreBackup: store.backup,
-    store_views.StoreDiagnosis: system.diagnosis,
-    store_views.StoreRestored: store.restored,
-    views.Accepted: system.accepted,
-    views.ControlPlaneView: system.control_plane,
-    views.Diagnosis: system.diagnosis,
-    views.EventList: jobs.events,
-    views.Explanation: plans.explanation,
-    views.Fetched: jobs.fetched,
-    views.JobList: jobs.queue,
-    views.JobView: jobs.job,
-    views.LogLine: jobs.log_line,
-    views.OfferList: system.offers,
-    views.PlanView: plans.plan,
-    views.ReportView: reports.report,
-    views.SettingList: system.settings,
-    views.StatusView: jobs.status,
-    views.Version: system.version,
+    "Accepted": "system:accepted",
+    "CatalogVerdict": "catalog:verdict",
+    "CatalogView": "catalog:catalog",
+    "ControlPlaneView": "system:control_plane",
+    "Diagnosis": "system:diagnosis",
+    "EventList": "jobs:events",
+    "Explanation": "plans:explanation",
+    "Fetched": "jobs:fetched",
+    "ImportedTable": "profiles:imported",
+    "JobList": "jobs:queue",
+    "JobView": "jobs:job",
+    "LogLine": "jobs:log_line",
+    "OfferList": "offers:offers",
+    "PlanView": "plans:plan",
+    "ProfileView": "profiles:profile",
+    "ReportView": "reports:report",
+    "SettingList": "system:settings",
+    "StatusView": "jobs:status",
+    "StoreBackup": "store:backup",
+    "StoreDiagnosis": "system:diagnosis",
+    "StoreRestored": "store:restored",
+    "Version": "system:version",
 }
 
 
-def render(view: views.View, *, color: bool) -> str:
+def render(view: View, *, color: bool) -> str:
     """A view as text, without a newline at its end."""
-    show = RENDERERS[type(view)]
-    return show(view, Paint(color))  # type: ignore[operator, no-any-return]
+    module, _, function = RENDERERS[type(view).__name__].partition(":")
+    show = getattr(import_module(f"orchestrator.cli.render.{module}"), function)
+    return show(view, Paint(color))  # type: ignore[no-any-return]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -21,6 +22,13 @@ JOB_FILE = """\
 name: fresh
 train: {entry: "train:main", steps: 500}
 resources: {gpu: [V100]}
+"""
+
+SCENARIO = """\
+traces: [{path: market, on_demand: 3.06, spot: 0.92}]
+jobs: [{work: 2h, ratio: 2, overhead: 12 min, checkpoint: 1 GB}]
+starts: 2
+policies: [greedy, deadline]
 """
 
 
@@ -51,6 +59,11 @@ def environment(state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     """A working folder with a job file, and settings in the environment, for this process and for others."""
     (tmp_path / "job.yaml").write_text(JOB_FILE)
     (tmp_path / "train.py").write_text("def main(**args): pass\n")
+    (tmp_path / "rates.csv").write_text("job,gpu,gpu_count,steps_per_s\nfresh,V100,1,4.5\n")
+    (tmp_path / "market").mkdir()
+    series = {"metadata": {"gap_seconds": 600}, "data": [1] * 20 + [0] * 4 + [1] * 16}
+    (tmp_path / "market" / "us-east-1a_v100_1.json").write_text(json.dumps(series))
+    (tmp_path / "arena.yaml").write_text(SCENARIO)
     monkeypatch.chdir(tmp_path)
     settings = {"TRADEWIND_STATE_DIR": str(state), "TRADEWIND_PROVIDERS_ENABLED": "fake", "TERM": "dumb"}
     for name in ("TRADEWIND_DEBUG", "NO_COLOR", "FORCE_COLOR"):

@@ -1,0 +1,216 @@
+"""The product's policy, driven tick by tick by anyone's simulator.
+
+    policy = make()                      # a fresh object for each simulation
+    policy.start(job, market)            # once
+    policy.step(observation, cloud)      # at every tick
+
+The protocol's objects are the caller's and are read by attribute: job (work_hours, deadline_hours,
+restart_overhead_hours, checkpoint_gb), market (zones, on_demand_usd_per_hour, egress_usd_per_gb, tick_hours),
+observation (tick, elapsed_hours, ticks_left, done_hours, running, overhead_left_hours, preempted, spot_usd_per_hour,
+checkpoint_zone) and cloud (try_launch, terminate). Where to run is always `decide`'s answer; what is here is when to
+ask it, and the deadline, which it never misses while on-demand is there.
+
+Pure: no clock, no I/O, no random source, nothing shared between objects. Must not know: traces, capacity.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from orchestrator.policy.demand import Rails, Running
+from orchestrator.policy.tick_market import ON_DEMAND, SPOT, Desk, TickPlace
+
+_EPS = 1e-9
+_DAY_MS = 86_400_000
+
+
+class OnlinePolicy(Protocol):
+    """What `make` gives."""
+
+    name: str
+
+    def start(self, job: Any, market: Any) -> None: ...
+
+    def step(self, observation: Any, cloud: Any) -> None: ...
+
+
+def make(name: str = "deadline", **options: Any) -> OnlinePolicy:
+    """A fresh policy.
+
+    "deadline"  spot where `decide` ranks it first; on-demand while progress lags behind the share of time gone
+    "daily"     spot where `decide` ranks it first, waiting for it; on-demand only at the last safe tick
+    "decide"    as live: the plan of `decide`, with the deadline told to it, at every decision
+
+    Option `replan_hours`: how often a job that runs is decided anew (24, 24 and 1). Raises ValueError for an unknown
+    name, TypeError for an unknown option.
+    """
+    if name not in _POLICIES:
+        raise ValueError(f"no policy is called {name!r}; there are {', '.join(sorted(_POLICIES))}")
+    return _POLICIES[name](name=name, **options)
+
+
+@dataclass
+class _Ticking:
+    """What all of them do: the arithmetic of ticks, the last safe tick, and remembering what was seen."""
+
+    name: str
+    replan_hours: float = 24.0
+
+    def start(self, job: Any, market: Any) -> None:
+        self.desk = Desk(job, market)
+        self._work_h, self._overhead_h = float(job.work_hours), float(job.restart_overhead_hours)
+        self._deadline_h, self._tick_h = float(job.deadline_hours), float(market.tick_hours)
+        self._up: TickPlace | None = None
+        self._since_ms = self._planned_ms = 0
+        self._moves_ms: list[int] = []
+        self._orders: dict[str, tuple[tuple[Any, ...], list[int]]] = {}
+
+    def step(self, seen: Any, cloud: Any) -> None:
+        running = None if seen.running is None else (int(seen.running[0]), str(seen.running[1]))
+        if self._up is not None and running != self._up:
+            self.desk.saw(seen, self._up, "lost" if seen.preempted else "released")
+        self._up = running
+        self._act(seen, cloud)
+
+    def _act(self, seen: Any, cloud: Any) -> None:
+        raise NotImplementedError
+
+    def _late(self, seen: Any, overheads: float = 1.0) -> bool:
+        """So many overheads and the work left fill all ticks that are left but one."""
+        return self._ticks(seen, max(self.desk.speed), overheads) + 1 >= int(seen.ticks_left)
+
+    def _ticks(self, seen: Any, speed: float, overheads: float) -> int:
+        """Ticks to sit out so many overheads and finish at a speed, without interruption."""
+        left_h = (self._work_h - float(seen.done_hours)) / speed + overheads * self._overhead_h
+        return math.ceil(left_h / self._tick_h - _EPS)
+
+    def _must_buy(self, seen: Any) -> bool:
+        """What makes progress at full speed uses up no slack; anything else must be on demand by the last safe tick."""
+        if self._up is None or self._up[1] != SPOT:
+            return self._late(seen)
+        steady = float(seen.overhead_left_hours) <= 0 and self.desk.speed[self._up[0]] == max(self.desk.speed)
+        return not steady and self._late(seen)
+
+    def _launch(self, seen: Any, cloud: Any, place: TickPlace) -> bool:
+        if not cloud.try_launch(*place):
+            return False
+        if self._up is not None:
+            self.desk.saw(seen, self._up, "released")
+            self._moves_ms.append(self.desk.at_ms(seen))
+        self.desk.saw(seen, place, "launched")
+        self._up, self._since_ms = place, self.desk.at_ms(seen)
+        return True
+
+    def _buy(self, seen: Any, cloud: Any) -> None:
+        """On-demand where `decide` wants it, of the kinds that make the deadline, or of the fastest."""
+        if self._up is None or self._up[1] != ON_DEMAND:
+            order, speed, left = self._order(seen, ON_DEMAND), self.desk.speed, int(seen.ticks_left)
+            quick = [zone for zone in order if self._ticks(seen, speed[zone], 1.0) <= left]
+            fastest = [zone for zone in order if speed[zone] == max(speed)]
+            self._launch(seen, cloud, ((quick or fastest)[0], ON_DEMAND))
+
+    def _order(self, seen: Any, kind: str) -> list[int]:
+        """Zones as `decide` ranks them; asked again when prices, sightings or the checkpoint's place changed, or after
+        an hour, when a zone that was lost may be worth a try again."""
+        hour = int(seen.elapsed_hours)
+        facts = (tuple(seen.spot_usd_per_hour), len(self.desk.points), seen.checkpoint_zone, hour)
+        known = self._orders.get(kind)
+        if known is None or known[0] != facts:
+            known = (facts, self.desk.order(self.desk.plan(seen, (kind,)), kind))
+            self._orders[kind] = known
+        return known[1]
+
+    def _running(self, seen: Any) -> Running | None:
+        if self._up is None:
+            return None
+        now = self.desk.at_ms(seen)
+        last = self._moves_ms[-1] if self._moves_ms else None
+        today = sum(at > now - _DAY_MS for at in self._moves_ms)
+        return Running(self.desk.offers[self._up].id, self._since_ms, last, today)
+
+    def _due(self, seen: Any) -> bool:
+        """It is time to look at a job that runs."""
+        now = self.desk.at_ms(seen)
+        if now - max(self._planned_ms, self._since_ms) < self.replan_hours * 3_600_000:
+            return False
+        self._planned_ms = now
+        return True
+
+
+@dataclass
+class _Daily(_Ticking):
+    """Greedy in time: waits for spot until on-demand must step in."""
+
+    def _act(self, seen: Any, cloud: Any) -> None:
+        if self._up is not None and self._up[1] == ON_DEMAND:
+            return
+        if self._must_buy(seen):
+            self._buy(seen, cloud)
+        elif self._up is None:
+            self._try_spot(seen, cloud)
+        else:
+            self._reconsider(seen, cloud)
+
+    def _try_spot(self, seen: Any, cloud: Any) -> bool:
+        return any(self._launch(seen, cloud, (zone, SPOT)) for zone in self._order(seen, SPOT))
+
+    def _reconsider(self, seen: Any, cloud: Any) -> None:
+        """A voluntary move, where `decide` finds that it pays; not when it would use up the last slack."""
+        if self._due(seen) and not self._late(seen, 2.0):
+            placement = self.desk.plan(seen, (SPOT,), self._running(seen)).placements[0]
+            if placement.action == "move" and placement.offer_id is not None:
+                self._launch(seen, cloud, self.desk.place_of[placement.offer_id])
+
+
+@dataclass
+class _Deadline(_Daily):
+    """Uniform Progress (Can't Be Late, NSDI '24) says when to be on demand; `decide` says where."""
+
+    def _act(self, seen: Any, cloud: Any) -> None:
+        kind = None if self._up is None else self._up[1]
+        if kind == SPOT:
+            super()._act(seen, cloud)
+            return
+        if self._late(seen, 2.0):
+            self._buy(seen, cloud)
+            return
+        pace = self._work_h / self._deadline_h
+        done, gone = float(seen.done_hours), float(seen.elapsed_hours)
+        if kind == ON_DEMAND and done < (gone + 2 * self._overhead_h) * pace:
+            return
+        if not self._try_spot(seen, cloud) and kind is None and done < gone * pace:
+            self._buy(seen, cloud)
+
+
+@dataclass
+class _Live(_Ticking):
+    """The plan is carried out as it is; a refused launch is a fact for the next decision of the same tick."""
+
+    replan_hours: float = 1.0
+
+    def _act(self, seen: Any, cloud: Any) -> None:
+        if self._must_buy(seen):
+            self._buy(seen, cloud)
+            return
+        if self._up is not None and not self._due(seen):
+            return
+        for _ in range(2 * self.desk.zones):
+            plan = self.desk.plan(seen, (SPOT, ON_DEMAND), self._running(seen), deadline=True, rails=Rails())
+            placement = plan.placements[0]
+            if placement.action == "wait":
+                if self._up is not None:
+                    self.desk.saw(seen, self._up, "released")
+                    self._up = None
+                    cloud.terminate()
+                return
+            if placement.action not in ("place", "move") or placement.offer_id is None:
+                return
+            place = self.desk.place_of[placement.offer_id]
+            if self._launch(seen, cloud, place):
+                return
+            self.desk.saw(seen, place, "refused")
+
+
+_POLICIES: dict[str, type[_Ticking]] = {"daily": _Daily, "deadline": _Deadline, "decide": _Live}

@@ -1,0 +1,149 @@
+"""A tick simulator's job and market, told to `decide`: the inputs of one decision, from nothing but what was observed.
+
+Money per gigabyte of checkpoint is in the tariff, zone by zone; moving it takes no time, as in these simulators. Every
+zone is a site of its own, with one spot and one on-demand offer. One step is one second of work; where a market tells
+the `speed` of each zone (hours of work per hour; the protocol has none), machines are of as many kinds.
+
+Must not know: what to do with a plan; any simulator. Objects of the caller are read by attribute.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from orchestrator.market import AvailabilityKind, AvailabilityPoint, Market, Place
+from orchestrator.model import CheckpointSpec, Job, JobSpec, Plan, TrainSpec
+from orchestrator.perf import Observation, PerfBook
+from orchestrator.policy.decide import decide
+from orchestrator.policy.demand import Demand, Rails, Running
+from providers.money import usd
+from providers.offer import CapacityType, Offer
+from providers.price import PricePoint
+
+SPOT, ON_DEMAND = "spot", "on_demand"
+TickPlace = tuple[int, str]  # zone and kind, as the protocol has them
+
+_PROVIDER = "tick"
+_HOUR_MS = 3_600_000
+_MOVED_BYTES = 1_000  # no time at the speed of any link; the tariff makes it cost what the checkpoint costs
+_GPU = "V100"
+_EXACT = 10**12  # steps behind the throughput: it is known, not estimated
+_SOURCE = "told by the simulator"
+
+
+class _Egress:
+    """Tariff by zone."""
+
+    def __init__(self, usd_per_gb: Any, checkpoint_gb: float) -> None:
+        scale = checkpoint_gb * 1e9 / _MOVED_BYTES
+        self._nano = [[round(float(cell) * scale * 1e9) for cell in row] for row in usd_per_gb]
+
+    def rate(self, source: Place, target: Place) -> int:
+        """nano-USD per 10^9 of the bytes that are said to be moved."""
+        if source == target:
+            return 0
+        return self._nano[int(source[1][1:])][int(target[1][1:])]
+
+
+class Desk:
+    """Holds what was seen of one job and asks `decide`. Raises ValueError for a job or market that makes no sense."""
+
+    def __init__(self, job: Any, market: Any) -> None:
+        zones = len(market.zones)
+        if zones == 0 or len(market.on_demand_usd_per_hour) != zones or len(market.egress_usd_per_gb) != zones:
+            raise ValueError(f"a market needs zones, with an on-demand price and egress prices for each: {market}")
+        if not (market.tick_hours > 0 and job.work_hours > 0 and job.restart_overhead_hours >= 0):
+            raise ValueError(f"ticks and work must be positive, the overhead not negative: {job}, {market}")
+        self.zones = zones
+        self.speed = tuple(float(each) for each in getattr(market, "speed", ())) or (1.0,) * zones
+        if len(self.speed) != zones or min(self.speed) <= 0:
+            raise ValueError(f"a market that tells speeds tells a positive one for each zone: {market}")
+        self.tick_ms = float(market.tick_hours) * _HOUR_MS
+        # Kinds by name only: one of one, of two, of three ... of some GPU. How fast they are is known.
+        kinds = {speed: count for count, speed in enumerate(sorted(set(self.speed)), 1)}
+        self.offers = {
+            (z, kind): _offer(z, kind, kinds[self.speed[z]]) for z in range(zones) for kind in (SPOT, ON_DEMAND)
+        }
+        self.place_of = {offer.id: place for place, offer in self.offers.items()}
+        self.points: list[AvailabilityPoint] = []
+        self._tariff = _Egress(market.egress_usd_per_gb, job.checkpoint_gb)
+        self._startup = {_PROVIDER: job.restart_overhead_hours * 3600.0}
+        self._steps = math.ceil(job.work_hours * 3600.0)
+        known = [Observation("job", _GPU, count, speed, _EXACT, 0) for speed, count in kinds.items()]
+        self._perf = PerfBook.as_of(0, known)
+        self._deadline_ms = round(job.deadline_hours * _HOUR_MS)
+        self._fixed = [
+            PricePoint(self.offers[z, ON_DEMAND].id, usd(float(price)), 0, 0, _SOURCE)
+            for z, price in enumerate(market.on_demand_usd_per_hour)
+        ]
+        self._jobs: dict[tuple[tuple[str, ...], bool], Job] = {}
+
+    def at_ms(self, seen: Any) -> int:
+        return round(int(seen.tick) * self.tick_ms)
+
+    def saw(self, seen: Any, place: TickPlace, kind: AvailabilityKind) -> None:
+        """Something happened to an instance in this tick."""
+        self.points.append(AvailabilityPoint(self.offers[place].id, self.at_ms(seen), kind))
+
+    def plan(
+        self,
+        seen: Any,
+        kinds: tuple[str, ...],
+        running: Running | None = None,
+        *,
+        deadline: bool = False,
+        rails: Rails | None = None,
+    ) -> Plan:
+        """What `decide` says now, with these capacity types; `deadline`: whether it is told of the deadline."""
+        at_ms = self.at_ms(seen)
+        spot = [
+            PricePoint(self.offers[z, SPOT].id, usd(float(price)), at_ms, at_ms, _SOURCE)
+            for z, price in enumerate(seen.spot_usd_per_hour)
+        ]
+        market = Market.as_of(
+            at_ms,
+            offers=self.offers.values(),
+            prices=[*self._fixed, *spot],
+            availability=self.points,
+            polls=[(_PROVIDER, at_ms)],
+            startup_s=self._startup,
+            tariff=self._tariff,
+        )
+        here = seen.checkpoint_zone
+        demand = Demand(
+            job=self._job(kinds, deadline),
+            total_steps=self._steps,
+            done_steps=min(int(seen.done_hours * 3600.0), self._steps),
+            checkpoint_bytes=_MOVED_BYTES,
+            checkpoint_s=0.0,
+            checkpoint_at=None if here is None else (_PROVIDER, _region(here)),
+        )
+        return decide([demand], market, self._perf, {} if running is None else {"job": running}, rails=rails)
+
+    def order(self, plan: Plan, kind: str) -> list[int]:
+        """Zones in the plan's order: what it chose, what else fits, what does not fit now (a lost zone, say)."""
+        ranked = [self.place_of[each.offer_id] for each in plan.placements[0].alternatives]
+        return [zone for zone, of in ranked if of == kind]
+
+    def _job(self, kinds: tuple[str, ...], deadline: bool) -> Job:
+        key = (kinds, deadline)
+        if key not in self._jobs:
+            spec = JobSpec(
+                name="job",
+                train=TrainSpec("job:work", None, {}, "/", {}, (), self._steps, None),
+                capacity=tuple(CapacityType(kind) for kind in kinds),
+                deadline_at_ms=self._deadline_ms if deadline else None,
+                checkpoint=CheckpointSpec(max_overhead=0.0),
+                probe=False,
+            )
+            self._jobs[key] = Job("job", spec, "tick", 0, "running")
+        return self._jobs[key]
+
+
+def _region(zone: int) -> str:
+    return f"z{zone:03}"
+
+
+def _offer(zone: int, kind: str, gpus: int) -> Offer:
+    return Offer(_PROVIDER, _region(zone), _region(zone), "machine", _GPU, gpus, 1, 1, CapacityType(kind))

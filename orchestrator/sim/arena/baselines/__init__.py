@@ -1,0 +1,4 @@
+"""Other people's policies as tick policies, re-implemented from their papers, documents or sources.
+
+Must not know: traces; our own policies.
+"""

@@ -1,0 +1,191 @@
+"""From a scenario file to a table and a page."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from orchestrator.cli.render.backtest import backtest
+from orchestrator.cli.render.text import Paint
+from orchestrator.errors import SpecError
+from orchestrator.sim.arena.page import page
+from orchestrator.sim.arena.results import bootstrap, summarise
+from orchestrator.sim.arena.runner import cases, run
+from orchestrator.sim.arena.scenario import PolicyChoice, load_scenario
+
+EXAMPLES = Path(__file__).parents[3] / "examples" / "scenarios"
+
+
+@pytest.fixture(scope="module")
+def scenario():
+    small = load_scenario(EXAMPLES / "small.yaml")
+    return replace(small, jobs=small.jobs[:1], starts=2)
+
+
+@pytest.fixture(scope="module")
+def played(scenario):
+    return run(scenario)
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_examples_are_scenarios(path):
+    assert load_scenario(path).policies
+
+
+def test_pairs_start_together_and_savings_add_up(scenario, played):
+    view = summarise(scenario, played)
+    assert view.runs == 2
+    assert [row.policy for row in view.policies] == [choice.label for choice in scenario.policies]
+    for row in view.policies:
+        assert row.saved_by_gpu_nano_usd == 0  # one kind
+        saved = row.saved_by_spot_nano_usd + row.saved_by_zone_nano_usd + row.saved_by_moving_nano_usd
+        assert saved == pytest.approx(view.on_demand_nano_usd - row.cost_nano_usd, abs=2)
+        assert row.over_optimum >= 1
+        assert row.difference_low_nano_usd <= row.difference_nano_usd <= row.difference_high_nano_usd
+    reference = next(row for row in view.policies if row.policy == scenario.reference)
+    assert reference.difference_nano_usd == 0
+    assert all(run.outcomes.keys() == {row.policy for row in view.policies} for run in played)
+
+
+def test_what_another_kind_of_machine_saves_is_told_apart(tmp_path):
+    market = EXAMPLES / "made-up"
+    (tmp_path / "mixed.yaml").write_text(
+        f"""
+traces:
+  - mixed:
+      - {{path: {market}, on_demand: 3.06, spot: 0.92, kind: small}}
+      - {{path: {market}, on_demand: 12.24, spot: 2.76, kind: large, speed: 4}}
+jobs: [{{work: 10h, ratio: 1.4, overhead: 12 min, checkpoint: 20 GB}}]
+starts: 2
+policies: [greedy, daily, deadline, decide, skynomad]
+"""
+    )
+    mix = load_scenario(tmp_path / "mixed.yaml")
+    played = run(mix)
+    view = summarise(mix, played)
+    assert played[0].window.zones[0].startswith("small/")
+    for row in view.policies:
+        parts = ("spot", "zone", "gpu", "moving")
+        saved = sum(getattr(row, f"saved_by_{part}_nano_usd") for part in parts)
+        assert saved == pytest.approx(view.on_demand_nano_usd - row.cost_nano_usd, abs=3)
+        assert row.saved_by_gpu_nano_usd > 0
+        assert (row.missed, row.failed) == (0, 0)
+    assert "large/us-east-2a" in page(view, played)
+
+
+@pytest.mark.parametrize(
+    ("trace", "named"),
+    [
+        ("{mixed: []}", "must be a list of at least one"),
+        ("{mixed: [{path: a.npz, speed: 2}]}", "must be 1"),
+        ("{path: a.npz, mixed: [a.npz]}", "path: is no field of a scenario"),
+        ("{path: a.npz, speed: 2}", "speed: is no field of a scenario"),
+        ("{path: a.npz, tick: soon}", "tick"),
+    ],
+)
+def test_a_wrong_trace_is_named(tmp_path, trace, named):
+    path = tmp_path / "wrong.yaml"
+    path.write_text(f"traces: [{trace}]\njobs: [{{work: 10h, ratio: 1.4}}]\npolicies: [greedy]\n")
+    with pytest.raises(SpecError, match=named):
+        load_scenario(path)
+
+
+def test_processes_change_nothing(scenario, played):
+    told = []
+    again = run(scenario, processes=2, progress=lambda done, whole: told.append((done, whole)))
+    assert summarise(scenario, again) == summarise(scenario, played)
+    assert told == [(1, 2), (2, 2)]
+
+
+def test_a_policy_that_fails_is_told_and_the_others_go_on(scenario, monkeypatch):
+    class Broken:
+        name = "broken"
+
+        def start(self, job, market):
+            raise RuntimeError("no idea")
+
+    real = PolicyChoice.fresh
+    monkeypatch.setattr(PolicyChoice, "fresh", lambda self: Broken() if self.name == "daily" else real(self))
+    played = run(scenario)
+    view = summarise(scenario, played)
+    failed = next(row for row in view.policies if row.policy == "daily")
+    assert (failed.runs, failed.failed) == (0, 2)
+    assert "broken fails at tick 0" in view.failures[0]
+    assert "RuntimeError: no idea" in view.failures[0]
+    assert all(row.failed == 0 for row in view.policies if row.policy != "daily")
+    assert (failed.over_optimum, failed.p95, failed.worst) == (None, None, None)
+    shown = backtest(view, Paint(False)).splitlines()
+    assert any(re.fullmatch(r"daily +- +- +- +- +0 +2 +- +-", line) for line in shown)
+    assert "broken fails at tick 0" in page(view, played)
+
+
+def test_the_page_is_self_contained(scenario, played):
+    drawn = page(summarise(scenario, played), played)
+    assert drawn.count("<svg") == 2 + len(played)
+    assert "uniform-progress" in drawn
+    assert "us-east-2a up, hours" in drawn
+    for outside in ("http://", "https://", "<script", "src="):
+        assert outside not in drawn.replace("http://www.w3.org/2000/svg", "")
+
+
+def test_hindsight_is_no_dearer_than_the_zone_chosen_at_the_start(played):
+    for each in played:
+        assert each.outcomes["static-in-hindsight"].usd <= each.at_start.usd + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"policies": ["gready"]}, "policies[0]: there is no policy 'gready' (did you mean \"greedy\"?)"),
+        ({"reference": "daily"}, "reference: 'daily' is not among the policies"),
+        ({"policies": [{"policy": "daily", "speed": 2}]}, "an option that daily does not have"),
+        ({"policies": [{"policy": "greedy", "replan_hours": 2}]}, "greedy takes no options"),
+        ({"policies": ["greedy", "greedy"]}, "named twice"),
+        ({"jobs": [{"work": "40", "ratio": 2}]}, "is not a duration"),
+        ({"jobs": [{"work": "40h"}]}, "needs `deadline` or `ratio`"),
+        ({"jobs": [{"work": "40h", "ratio": -1}]}, "must be a positive number"),
+        ({"jobs": [{"work": "40h", "ratio": 2, "gang": 0}]}, "must be a whole number"),
+        ({"jobs": []}, "jobs: must be a list of at least one"),
+        ({"starts": 0}, "starts: must be a number of starts"),
+        ({"trace": []}, 'is no field of a scenario (did you mean "traces"?)'),
+    ],
+)
+def test_a_wrong_scenario_is_refused_with_its_place(tmp_path, change, named):
+    good = {
+        "traces": [{"path": "x.npz"}],
+        "jobs": [{"work": "4h", "ratio": 2}],
+        "starts": 2,
+        "policies": ["greedy"],
+    }
+    path = tmp_path / "s.yaml"
+    path.write_text(json.dumps({**good, **change}))  # JSON is YAML
+    with pytest.raises(SpecError) as error:
+        load_scenario(path)
+    assert str(path) in str(error.value)
+    assert named in str(error.value)
+    path.write_text(json.dumps(good))
+    assert load_scenario(path).jobs[0].deadline_h == 8
+
+
+def test_a_start_or_deadline_outside_the_trace_is_refused(scenario):
+    with pytest.raises(SpecError, match="are not all inside the trace"):
+        list(cases(replace(scenario, starts=(890,))))
+    tight = replace(scenario.jobs[0], deadline_h=scenario.jobs[0].work_h)
+    with pytest.raises(SpecError, match=r"the job 30 h in 30 h on .*made-up.*before the work could be done"):
+        list(cases(replace(scenario, jobs=(tight,))))
+    longer = replace(scenario.jobs[0], deadline_h=1000.0)
+    with pytest.raises(SpecError, match="choose a nearer deadline"):
+        list(cases(replace(scenario, jobs=(longer,))))
+
+
+def test_the_interval_holds_the_mean_and_is_the_same_each_time():
+    values = np.arange(30.0)
+    low, high = bootstrap(values)
+    assert low < values.mean() < high
+    assert (low, high) == bootstrap(values)
+    assert bootstrap([]) == (0.0, 0.0)
