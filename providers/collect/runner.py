@@ -179,7 +179,8 @@ class Collector:
             case Regions(source, names, error):
                 round_.expect(source, names)
                 if error is not None:
-                    return [self._end(_Progress(source, ALL, now_ms), error)]
+                    waiting = self._schedule.due(source, now_ms) or [ALL]
+                    return [self._end(_Progress(source, region, now_ms), error) for region in waiting]
                 if round_.relists(source):
                     self._listed_ms[source] = now_ms
                     self._schedule.follow(source, names, now_ms)
@@ -359,6 +360,8 @@ class _Child:
 
     def end(self) -> None:
         self.kill("the collector was stopped")
+        if self._process is not None:
+            self._process.wait()
         for stream in (self._process.stdin, self._process.stdout, self._stderr) if self._process else ():
             if stream is not None and not stream.closed:
                 stream.close()
