@@ -70,12 +70,13 @@ class OnDemandPrices:
         connect_s: float = 5.0,
         read_s: float = 30.0,
         attempts: int = 3,
+        connections: Connections | None = None,
     ) -> None:
         self.name = name
         self._only = tuple(regions)
         self._account = account
         self._files = files.rstrip("/")
-        self._connections = Connections(connect_s, read_s, attempts)
+        self._connections = connections or Connections(connect_s, read_s, attempts)
         self._http = Http(Patience(connect_s, read_s, attempts))
 
     def regions(self) -> Sequence[str]:
@@ -221,7 +222,9 @@ def _add(finding: Finding, kind: InstanceType, zones: Sequence[str], row: Row, n
             text = f"its GPU is unknown to us: {kind.gpu_name}"
             finding.flag(Flag.UNKNOWN_GPU, subject, text, offer, point)
         elif not kind.gpu_count or not kind.vcpu:
-            finding.flag(Flag.MALFORMED, subject, f"GPU count {row.get('gpu')!r}, vCPU {row.get('vcpu')!r}", offer, point)
+            finding.flag(
+                Flag.MALFORMED, subject, f"GPU count {row.get('gpu')!r}, vCPU {row.get('vcpu')!r}", offer, point
+            )
         elif not zones:
             finding.flag(Flag.NO_HARDWARE, subject, f"no zone of {finding.region} offers {kind.name}", offer, point)
         else:
@@ -232,4 +235,3 @@ def _date_ms(text: str) -> int:
     """`2025-06-01` or `2025-06-01T00:00:00Z` -> milliseconds. Raises ValueError."""
     at = datetime.fromisoformat(text.replace("Z", "+00:00"))
     return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
-

@@ -29,7 +29,9 @@ def gpu_types(ec2: Any, finding: Finding) -> dict[str, InstanceType]:
             try:
                 kind = described(row)
             except (KeyError, TypeError, ValueError) as error:
-                finding.flag(Flag.MALFORMED, f"aws/{finding.region}", f"instance type without {error}: {str(row)[:200]}")
+                finding.flag(
+                    Flag.MALFORMED, f"aws/{finding.region}", f"instance type without {error}: {str(row)[:200]}"
+                )
                 continue
             if kind is not None:
                 found[kind.name] = kind

@@ -41,6 +41,7 @@ class Interruptions:
         connect_s: float = 5.0,
         read_s: float = 30.0,
         attempts: int = 3,
+        connections: Connections | None = None,
     ) -> None:
         for group in scores:
             if len(set(group)) < FEWEST_TYPES:
@@ -50,7 +51,7 @@ class Interruptions:
         self._scores = [list(group) for group in scores]
         self._score_regions = list(score_regions)
         self._http = Http(Patience(connect_s, read_s, attempts))
-        self._connections = Connections(connect_s, read_s, attempts)
+        self._connections = connections or Connections(connect_s, read_s, attempts)
 
     def regions(self) -> Sequence[str]:
         return [GLOBAL]
@@ -93,6 +94,4 @@ def _interruption(finding: Finding, region: str, name: str, cell: Any, now_ms: i
     except (KeyError, IndexError, TypeError):
         finding.flag(Flag.MALFORMED, f"aws/{region}/{name}", f"not a bucket from 0 to 4: {json.dumps(cell)[:100]}")
         return
-    finding.signal(
-        Signal("interruption_percent", "aws", region, "", name, low, high, now_ms, now_ms, ADVISOR_SOURCE)
-    )
+    finding.signal(Signal("interruption_percent", "aws", region, "", name, low, high, now_ms, now_ms, ADVISOR_SOURCE))

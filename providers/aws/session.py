@@ -13,6 +13,7 @@ from typing import Any
 import boto3
 from botocore import exceptions
 from botocore.config import Config
+from botocore.parsers import ResponseParserError
 
 from providers.errors import (
     AuthError,
@@ -89,9 +90,11 @@ def in_our_words(error: Exception, *, in_region: str = "") -> ProviderError | No
         return ExpiredCredentialsError(str(error), hint="log in again: aws sso login")
     if isinstance(error, exceptions.ReadTimeoutError | exceptions.ConnectTimeoutError):
         return TimedOutError(f"AWS {in_region} did not answer in time".replace("  ", " "))
-    if isinstance(error, exceptions.ResponseParserError):
-        return FormatError(f"AWS sent an answer that is not whole XML or JSON: {str(error)[:200]}")
-    if isinstance(error, exceptions.ConnectionClosedError | exceptions.ResponseStreamingError | exceptions.IncompleteReadError):
+    if isinstance(error, ResponseParserError):  # botocore does not check an answer's length: half of one ends up here
+        return CutOffError(f"AWS {in_region} sent an answer that is not whole: {str(error)[:100]}".replace("  ", " "))
+    if isinstance(
+        error, exceptions.ConnectionClosedError | exceptions.ResponseStreamingError | exceptions.IncompleteReadError
+    ):
         return CutOffError("the connection ended in the middle of AWS's answer")
     if isinstance(error, exceptions.HTTPClientError | exceptions.EndpointConnectionError):
         return UnavailableError(f"AWS {in_region} cannot be reached: {error}".replace("  ", " "))

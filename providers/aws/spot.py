@@ -48,13 +48,14 @@ class SpotPrices:
         connect_s: float = 5.0,
         read_s: float = 30.0,
         attempts: int = 3,
+        connections: Connections | None = None,
     ) -> None:
         if not 0 <= backfill_days <= HISTORY_DAYS:
             raise ValueError(f"backfill_days is {backfill_days}: AWS keeps {HISTORY_DAYS} days")
         self.name = name
         self._only = tuple(regions)
         self._backfill_days = backfill_days
-        self._connections = Connections(connect_s, read_s, attempts)
+        self._connections = connections or Connections(connect_s, read_s, attempts)
 
     def regions(self) -> Sequence[str]:
         if self._only:

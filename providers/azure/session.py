@@ -145,7 +145,9 @@ def _no_token(text: str) -> ProviderError:
         return ClockSkewError(text[:300], hint="set this machine's clock (timedatectl set-ntp true)")
     if re.search(r"AADSTS(70043|700082|50173|7000222)", text):
         return ExpiredCredentialsError(text[:300], hint="run: az login")
-    return NoCredentialsError("no Azure credentials were found", hint="run: az login; or set AZURE_CLIENT_ID and others")
+    return NoCredentialsError(
+        "no Azure credentials were found", hint="run: az login; or set AZURE_CLIENT_ID and others"
+    )
 
 
 def denied(said: str, action: str) -> PermissionDeniedError:

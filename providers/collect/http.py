@@ -31,6 +31,7 @@ from providers.errors import (
 if TYPE_CHECKING:
     import urllib3
 
+
 class RefusedError(ProviderError):
     """Any other answer that is no success. `status` is its HTTP code."""
 
@@ -57,7 +58,9 @@ class Patience:
 class Http:
     """Connections to one or several hosts, shared by threads. `ca_file` adds a private certificate authority."""
 
-    def __init__(self, patience: Patience | None = None, clock: Clock | None = None, ca_file: str | None = None) -> None:
+    def __init__(
+        self, patience: Patience | None = None, clock: Clock | None = None, ca_file: str | None = None
+    ) -> None:
         self.patience = Patience() if patience is None else patience
         self._clock: Clock = SystemClock() if clock is None else clock
         self._tls = ssl.create_default_context()
@@ -88,9 +91,10 @@ class Http:
             response = self._send("GET", url, headers, None)
             try:
                 rest = b""
-                for block in response.stream(1 << 16, decode_content=True):
+                while block := response.read1(1 << 16, decode_content=True):  # stream() would lose its last block
                     *whole, rest = (rest + block).split(b"\n")
                     yield from whole
+                _require_whole(response, url)
                 if rest:
                     yield rest
             finally:
@@ -104,8 +108,8 @@ class Http:
                     response = self._send(method, url, headers, body)
                     try:
                         data = response.read(MAX_PAGE_BYTES + 1, decode_content=True)
-                        if response.length_remaining and len(data) <= MAX_PAGE_BYTES:
-                            raise CutOffError(f"{_place(url)}: {response.length_remaining} bytes of the answer are missing")
+                        if len(data) <= MAX_PAGE_BYTES:
+                            _require_whole(response, url)
                     finally:
                         response.release_conn()
             except CutOffError:
@@ -125,9 +129,10 @@ class Http:
         skipped = urllib.request.proxy_bypass(parts.hostname or "")
         proxy = None if skipped else urllib.request.getproxies().get(parts.scheme)
         if proxy not in self._pools:
-            made = urllib3.ProxyManager if proxy else urllib3.PoolManager
-            at = {"proxy_url": proxy} if proxy else {}
-            self._pools[proxy] = made(**at, ssl_context=self._tls, maxsize=8)
+            if proxy:
+                self._pools[proxy] = urllib3.ProxyManager(proxy, ssl_context=self._tls, maxsize=8)
+            else:
+                self._pools[proxy] = urllib3.PoolManager(ssl_context=self._tls, maxsize=8)
         return self._pools[proxy]
 
     def _send(
@@ -147,7 +152,13 @@ class Http:
                     raise error
                 self._clock.sleep(wait_s)
             response = self._pool(url).request(
-                method, url, headers=dict(headers or {}), body=body, timeout=timeout, retries=hops, preload_content=False
+                method,
+                url,
+                headers=dict(headers or {}),
+                body=body,
+                timeout=timeout,
+                retries=hops,
+                preload_content=False,
             )
             if response.status < 300:
                 return response
@@ -204,6 +215,11 @@ def retry_after_s(header: str | None, now_ms: int) -> float | None:
         return None
 
 
+def _require_whole(response: urllib3.BaseHTTPResponse, url: str) -> None:
+    if response.length_remaining:
+        raise CutOffError(f"{_place(url)}: the last {response.length_remaining} bytes of the answer are missing")
+
+
 @contextmanager
 def _translated(url: str) -> Iterator[None]:
     """urllib3's exceptions as ours."""
@@ -224,5 +240,3 @@ def _translated(url: str) -> Iterator[None]:
         raise UnavailableError(f"{place} cannot be reached: {error.reason}") from error
     except exceptions.HTTPError as error:
         raise UnavailableError(f"{place} cannot be reached: {type(error).__name__}") from error
-
-

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from providers.collect.facts import Flag, Flagged
 from providers.money import format_usd
@@ -106,11 +107,24 @@ class Changes:
         self._newest = {offer.id: (point.effective_at_ms, point.nano_usd_per_hour) for offer, point in known}
 
     def news(self, points: Iterable[PricePoint]) -> list[PricePoint]:
-        """The points that change an offer's price, in order of time. What is older than the newest known is no news."""
-        fresh = []
-        for point in sorted(points, key=lambda point: point.effective_at_ms):
-            at_ms, price = self._newest.get(point.offer_id, (-1, -1))
-            if point.effective_at_ms > at_ms and point.nano_usd_per_hour != price:
-                self._newest[point.offer_id] = (point.effective_at_ms, point.nano_usd_per_hour)
-                fresh.append(point)
+        """The points that change an offer's price, in order of offer and time. Give all points of an offer together.
+
+        What is older than the newest known is no news. But if an offer's last point contradicts what is known for that
+        time, the provider has corrected itself: that is a change from when we saw it.
+        """
+        by_offer: dict[str, list[PricePoint]] = defaultdict(list)
+        for point in points:
+            by_offer[point.offer_id].append(point)
+        fresh: list[PricePoint] = []
+        for offer_id, series in by_offer.items():
+            series.sort(key=lambda point: point.effective_at_ms)
+            at_ms, price = self._newest.get(offer_id, (-1, -1))
+            last = series[-1]
+            if last.effective_at_ms <= at_ms < last.observed_at_ms and last.nano_usd_per_hour != price:
+                series = [replace(last, effective_at_ms=last.observed_at_ms)]
+            for point in series:
+                if point.effective_at_ms > at_ms and point.nano_usd_per_hour != price:
+                    at_ms, price = point.effective_at_ms, point.nano_usd_per_hour
+                    fresh.append(point)
+            self._newest[offer_id] = (at_ms, price)
         return fresh

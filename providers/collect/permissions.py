@@ -22,9 +22,7 @@ Attempt = tuple[str, Callable[[], str]]
 """What is tried in words, and the call: it returns a detail to show, and raises what the cloud raises."""
 
 
-def examine(
-    attempts: Sequence[Attempt], classify: Callable[[Exception], ProviderError | None]
-) -> list[Access]:
+def examine(attempts: Sequence[Attempt], classify: Callable[[Exception], ProviderError | None]) -> list[Access]:
     """Try everything; the first one says who one is, and when it fails the rest is not asked.
 
     Exceptions that `classify` doesn't know are faults of this program, and go on.

@@ -58,7 +58,11 @@ def make_source(name: str, options: Mapping[str, Any]) -> PriceSource:
         made = getattr(importlib.import_module(module), attribute)(name=name, **options)
     except ModuleNotFoundError as error:
         remedy = f"pip install 'tradewind[{kind.extra}]'" if kind.extra else f"pip install {error.name}"
-        raise SetupError(f"the price source {name!r} needs {error.name}, which is not installed", hint=remedy) from error
+        raise SetupError(
+            f"the price source {name!r} needs {error.name}, which is not installed", hint=remedy
+        ) from error
     except (TypeError, ValueError) as error:
-        raise SetupError(f"the price source {name!r} cannot be set up: {error}", hint="see docs/collectors.md") from error
+        raise SetupError(
+            f"the price source {name!r} cannot be set up: {error}", hint="see docs/collectors.md"
+        ) from error
     return cast("PriceSource", made)

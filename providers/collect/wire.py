@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from providers import errors
@@ -19,6 +20,10 @@ from providers.price import PricePoint
 BATCH = 500
 
 _Row = TypeVar("_Row")
+_offer_out = attrgetter(*(field.name for field in fields(Offer)))
+_CAPACITY_TYPE = [field.name for field in fields(Offer)].index("capacity_type")
+_point_out = attrgetter(*(field.name for field in fields(PricePoint)))
+_signal_out = attrgetter(*(field.name for field in fields(Signal)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +66,7 @@ Message = Regions | Batch | Ended
 def of_result(source: str, result: PollResult, started_at_ms: int, ended_at_ms: int) -> Iterator[Message]:
     """A result as batches and an ending. Offers come before the prices that name them."""
     yield from (Batch(source, result.region, offers=part) for part in _parts(result.offers))
-    yield from (Batch(source, result.region, points=part) for part in _parts(result.points))
+    yield from (Batch(source, result.region, points=part) for part in _whole_series(result.points))
     yield from (Batch(source, result.region, flagged=part) for part in _parts(result.flagged))
     yield from (Batch(source, result.region, signals=part) for part in _parts(result.signals))
     yield Ended(source, result.region, started_at_ms, ended_at_ms, result.pages, result.rows, result.error)
@@ -69,6 +74,15 @@ def of_result(source: str, result: PollResult, started_at_ms: int, ended_at_ms: 
 
 def _parts(rows: tuple[_Row, ...]) -> Iterator[tuple[_Row, ...]]:
     return (rows[start : start + BATCH] for start in range(0, len(rows), BATCH))
+
+
+def _whole_series(points: tuple[PricePoint, ...]) -> Iterator[tuple[PricePoint, ...]]:
+    """Parts that never divide the points of one offer, which a result holds side by side."""
+    start = 0
+    for index in range(1, len(points) + 1):
+        if index == len(points) or (index - start >= BATCH and points[index].offer_id != points[index - 1].offer_id):
+            yield points[start:index]
+            start = index
 
 
 def encode(message: Message) -> str:
@@ -83,10 +97,10 @@ def encode(message: Message) -> str:
                 "batch": [
                     message.source,
                     message.region,
-                    [astuple(offer) for offer in message.offers],
-                    [astuple(point) for point in message.points],
+                    [_offer_out(offer) for offer in message.offers],
+                    [_point_out(point) for point in message.points],
                     [_flagged_out(flagged) for flagged in message.flagged],
-                    [astuple(signal) for signal in message.signals],
+                    [_signal_out(signal) for signal in message.signals],
                 ]
             }
     return json.dumps(body, separators=(",", ":"))
@@ -99,7 +113,7 @@ def decode(line: str) -> Message:
         if kind == "regions":
             return Regions(body[0], tuple(body[1]), _error_in(body[2]))
         if kind == "ended":
-            return Ended(*body[:6], error=_error_in(body[6]))
+            return Ended(*body[:6], _error_in(body[6]))
         source, region, offers, points, flagged, signals = body
         return Batch(
             source,
@@ -114,13 +128,14 @@ def decode(line: str) -> Message:
 
 
 def _offer_in(row: Sequence[Any]) -> Offer:
-    *start, capacity_type, simulated = row
-    return Offer(*start, CapacityType(capacity_type), simulated)
+    values: list[Any] = list(row)
+    values[_CAPACITY_TYPE] = CapacityType(values[_CAPACITY_TYPE])
+    return Offer(*values)
 
 
 def _flagged_out(flagged: Flagged) -> list[Any]:
-    offer = None if flagged.offer is None else astuple(flagged.offer)
-    point = None if flagged.point is None else astuple(flagged.point)
+    offer = None if flagged.offer is None else _offer_out(flagged.offer)
+    point = None if flagged.point is None else _point_out(flagged.point)
     return [flagged.flag, flagged.subject, flagged.detail, offer, point]
 
 

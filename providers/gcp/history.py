@@ -34,11 +34,12 @@ class CapacityHistory:
         project: str | None = None,
         compute: str | None = None,
         call_s: float = 30.0,
+        connections: Connections | None = None,
     ) -> None:
         self.name = name
         self._only = tuple(regions)
         self._machine_types = frozenset(machine_types)
-        self._connections = Connections(project, compute, call_s)
+        self._connections = connections or Connections(project, compute, call_s)
 
     def regions(self) -> Sequence[str]:
         return self._only or listed_regions(self._connections)
@@ -77,7 +78,16 @@ class CapacityHistory:
                 rate = record.preemption_rate
                 finding.signal(
                     Signal(
-                        "preemption_fraction", "gcp", finding.region, zone, machine.name, rate, rate, at_ms, now_ms, SOURCE
+                        "preemption_fraction",
+                        "gcp",
+                        finding.region,
+                        zone,
+                        machine.name,
+                        rate,
+                        rate,
+                        at_ms,
+                        now_ms,
+                        SOURCE,
                     )
                 )
         self._add_prices(finding, zone, machine, answer.price_history, now_ms, since_ms)
@@ -102,7 +112,9 @@ class CapacityHistory:
             before = nano
             point = PricePoint(offer.id, nano, _start_ms(record), now_ms, SOURCE)
             if gpu is None:
-                finding.flag(Flag.UNKNOWN_GPU, offer.id, f"its GPU is unknown to us: {machine.accelerator}", offer, point)
+                finding.flag(
+                    Flag.UNKNOWN_GPU, offer.id, f"its GPU is unknown to us: {machine.accelerator}", offer, point
+                )
             else:
                 finding.price(offer, point)
 

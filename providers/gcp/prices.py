@@ -37,8 +37,6 @@ N1_COUNTS = (1, 2, 4, 8)
 """GPUs that are attached to N1 machines; one shape per count, within GCP's limits for all of them."""
 
 
-
-
 class ListPrices:
     """Source `gcp-prices`. `project` None: the credentials' own. The endpoints are for emulators."""
 
@@ -54,11 +52,12 @@ class ListPrices:
         billing: str = BILLING,
         call_s: float = 30.0,
         attempts: int = 3,
+        connections: Connections | None = None,
     ) -> None:
         self.name = name
         self._only = tuple(regions)
         self._billing = billing.rstrip("/")
-        self._connections = Connections(project, compute, call_s, patience_s=call_s * attempts)
+        self._connections = connections or Connections(project, compute, call_s, patience_s=call_s * attempts)
         self._http = Http(Patience(read_s=call_s, attempts=attempts))
         self._reading = threading.Lock()
         self._prices: PriceList | ProviderError | None = None

@@ -43,7 +43,9 @@ class Connections:
     ) -> None:
         self.call_s = call_s
         self.retry = Retry(
-            predicate=if_exception_type(exceptions.ServiceUnavailable, exceptions.BadGateway, exceptions.GatewayTimeout),
+            predicate=if_exception_type(
+                exceptions.ServiceUnavailable, exceptions.BadGateway, exceptions.GatewayTimeout
+            ),
             initial=0.5,
             maximum=8.0,
             timeout=patience_s,
@@ -74,7 +76,7 @@ class Connections:
         with self._making:
             if self._credentials is None:
                 if self._endpoint is not None and self._endpoint.startswith("http://"):
-                    self._credentials = AnonymousCredentials()  # type: ignore[no-untyped-call]
+                    self._credentials = AnonymousCredentials()
                 else:
                     self._credentials, own = default(scopes=[SCOPE])
                     self._project = self._project or own
@@ -98,7 +100,7 @@ class Connections:
         credentials = self.credentials()
         with self._making:
             if not getattr(credentials, "valid", True):
-                credentials.refresh(Request())  # type: ignore[no-untyped-call]
+                credentials.refresh(Request())
         headers: dict[str, str] = {}
         credentials.apply(headers)
         return headers

@@ -108,7 +108,9 @@ def price_list(skus: Iterable[Mapping[str, Any]], finding: Finding) -> PriceList
         try:
             _sort_in(prices, sku, finding)
         except (KeyError, IndexError, TypeError, ValueError) as error:
-            finding.flag(Flag.MALFORMED, f"gcp/{sku.get('skuId', '')}", f"{type(error).__name__} {error} in {str(sku)[:200]}")
+            finding.flag(
+                Flag.MALFORMED, f"gcp/{sku.get('skuId', '')}", f"{type(error).__name__} {error} in {str(sku)[:200]}"
+            )
     return prices
 
 
@@ -125,7 +127,9 @@ def _sort_in(prices: PriceList, sku: Mapping[str, Any], finding: Finding) -> Non
     expression = newest["pricingExpression"]
     price = expression["tieredRates"][-1]["unitPrice"]  # a first tier may be a free allowance
     if price.get("currencyCode", "USD") != "USD":
-        finding.flag(Flag.CURRENCY, f"gcp/{sku.get('skuId', '')}", f"{description} is priced in {price['currencyCode']}")
+        finding.flag(
+            Flag.CURRENCY, f"gcp/{sku.get('skuId', '')}", f"{description} is priced in {price['currencyCode']}"
+        )
         return
     nano = int(price.get("units") or 0) * NANO + int(price.get("nanos") or 0)
     if nano <= 0:

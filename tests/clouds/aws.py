@@ -124,7 +124,10 @@ class AwsCloud:
         return _xml("DescribeInstanceTypeOfferings", f"<instanceTypeOfferingSet>{items}</instanceTypeOfferingSet>")
 
     def _history(self, name: str, region: AwsRegion, form: dict[str, str]) -> Response:
-        start_ms = round(datetime.fromisoformat(form["StartTime"].replace("Z", "+00:00")).timestamp() * 1000)
+        start_ms = round(
+            datetime.fromisoformat(form.get("StartTime", "2020-01-01T00:00:00Z").replace("Z", "+00:00")).timestamp()
+            * 1000
+        )
         wanted = {value for key, value in form.items() if key.startswith("InstanceType.")}
         products = {value for key, value in form.items() if key.startswith("ProductDescription.")}
         rows = [row for row in region.changes if row.instance_type in wanted]
@@ -158,8 +161,8 @@ class AwsCloud:
     def _products(self, body: dict[str, Any]) -> Response:
         if "GetProducts" in self.denied:
             text = "User: arn:aws:iam::123456789012:user/x is not authorized to perform: pricing:GetProducts"
-            answer = {"__type": "AccessDeniedException", "Message": text}
-            return Response(400, json.dumps(answer).encode(), "application/x-amz-json-1.1")
+            refusal = {"__type": "AccessDeniedException", "Message": text}
+            return Response(400, json.dumps(refusal).encode(), "application/x-amz-json-1.1")
         fields = {row["Field"]: row["Value"] for row in body.get("Filters", [])}
         region = self.regions.get(fields.get("regionCode", ""))
         rows = self.products
@@ -185,10 +188,11 @@ class AwsCloud:
         return Response(body=price_file(here.on_demand_usd, self.currency).encode(), content_type="text/csv")
 
 
-HEADER = (
-    "SKU,OfferTermCode,RateCode,TermType,PriceDescription,EffectiveDate,Unit,PricePerUnit,Currency,Instance Type,"
-    "Instance Family,vCPU,Memory,GPU,Tenancy,Operating System,CapacityStatus,Pre Installed S/W,MarketOption"
-).split(",")
+HEADER = [
+    *("SKU", "OfferTermCode", "RateCode", "TermType", "PriceDescription", "EffectiveDate", "Unit", "PricePerUnit"),
+    *("Currency", "Instance Type", "Instance Family", "vCPU", "Memory", "GPU", "Tenancy", "Operating System"),
+    *("CapacityStatus", "Pre Installed S/W", "MarketOption"),
+]
 
 
 def price_file(on_demand_usd: dict[str, str], currency: str = "USD") -> str:
@@ -263,7 +267,9 @@ def _identity() -> Response:
 
 def error(code: str, message: str, status: int, headers: dict[str, str] | None = None) -> Response:
     """An error as EC2 sends it."""
-    body = f"<Response><Errors><Error><Code>{code}</Code><Message>{escape(message)}</Message></Error></Errors></Response>"
+    body = (
+        f"<Response><Errors><Error><Code>{code}</Code><Message>{escape(message)}</Message></Error></Errors></Response>"
+    )
     return Response(status, body.encode(), XML, headers or {})
 
 

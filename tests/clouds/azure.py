@@ -40,9 +40,7 @@ def row(
     }  # fmt: skip
 
 
-def resource_sku(
-    name: str, region: str, *, restriction: str = "", spot: bool = True, gpus: int = 8
-) -> dict[str, Any]:
+def resource_sku(name: str, region: str, *, restriction: str = "", spot: bool = True, gpus: int = 8) -> dict[str, Any]:
     """A resource SKU of ARM's."""
     restrictions = []
     if restriction:

@@ -26,9 +26,7 @@ class GcpMachine:
     def body(self) -> dict[str, Any]:
         row: dict[str, Any] = {"name": self.name, "guestCpus": self.vcpu, "memoryMb": self.memory_mb}
         if self.accelerator:
-            row["accelerators"] = [
-                {"guestAcceleratorType": self.accelerator, "guestAcceleratorCount": self.gpu_count}
-            ]
+            row["accelerators"] = [{"guestAcceleratorType": self.accelerator, "guestAcceleratorCount": self.gpu_count}]
         if self.ssds:
             row["bundledLocalSsds"] = {"defaultInterface": "NVME", "partitionCount": self.ssds}
         if self.deprecated:

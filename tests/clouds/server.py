@@ -64,7 +64,7 @@ class LoopbackServer:
         self.faults: list[Fault] = []
         self.throttled: Response | None = None
         self.throttled_fraction = 0.0
-        self._cloud = cloud
+        self.cloud = cloud
         self._chance = random.Random(7)
         self._deciding = threading.Lock()
         self._ended = threading.Event()
@@ -83,6 +83,11 @@ class LoopbackServer:
     def asked(self, part: str) -> list[Request]:
         """Requests whose path or form holds `part`."""
         return [request for request in self.requests if part in request.path or part.encode() in request.body]
+
+    def serve(self, cloud: Cloud) -> None:
+        """Forget everything and be this cloud from now on: clients keep their connections."""
+        self.cloud = cloud
+        self.requests, self.faults, self.throttled, self.throttled_fraction = [], [], None, 0.0
 
     def start(self) -> None:
         self._thread.start()
@@ -108,7 +113,7 @@ class LoopbackServer:
             return fault.answer, False
         if throttled and self.throttled is not None:
             return self.throttled, False
-        return self._cloud(request), fault is not None and fault.cut
+        return self.cloud(request), fault is not None and fault.cut
 
 
 def _handler(server: LoopbackServer) -> type[BaseHTTPRequestHandler]:
