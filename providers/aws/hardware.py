@@ -66,7 +66,7 @@ def gpu_named(name: str, memory_mib: int) -> str | None:
 
 
 def described(row: Mapping[str, Any]) -> InstanceType | None:
-    """An entry of DescribeInstanceTypes; None when it has no GPU, or a part of one. Raises KeyError for a damaged row."""
+    """An entry of DescribeInstanceTypes; None when it has no whole GPU. Raises KeyError for a damaged row."""
     gpus = row.get("GpuInfo", {}).get("Gpus", [])
     if not gpus or not gpus[0].get("Count"):
         return None

@@ -11,7 +11,6 @@ import csv
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 from providers.aws.hardware import InstanceType, gpu_of_family
 from providers.aws.regions import enabled_regions, gpu_types, zones_by_type
@@ -46,12 +45,13 @@ COLUMNS = {
     "instanceFamily": "Instance Family",
 }
 NEEDED = {"TermType", "PricePerUnit", "Currency", "Unit", "EffectiveDate", "Instance Type", "vCPU", "Memory", "GPU"}
-PUBLIC_REGIONS = (
-    "af-south-1 ap-east-1 ap-northeast-1 ap-northeast-2 ap-northeast-3 ap-south-1 ap-south-2 ap-southeast-1 "
-    "ap-southeast-2 ap-southeast-3 ap-southeast-4 ap-southeast-5 ca-central-1 ca-west-1 eu-central-1 eu-central-2 "
-    "eu-north-1 eu-south-1 eu-south-2 eu-west-1 eu-west-2 eu-west-3 il-central-1 me-central-1 me-south-1 mx-central-1 "
-    "sa-east-1 us-east-1 us-east-2 us-west-1 us-west-2"
-).split()
+PUBLIC_REGIONS = [
+    *("af-south-1", "ap-east-1", "ap-northeast-1", "ap-northeast-2", "ap-northeast-3", "ap-south-1", "ap-south-2"),
+    *("ap-southeast-1", "ap-southeast-2", "ap-southeast-3", "ap-southeast-4", "ap-southeast-5", "ca-central-1"),
+    *("ca-west-1", "eu-central-1", "eu-central-2", "eu-north-1", "eu-south-1", "eu-south-2", "eu-west-1"),
+    *("eu-west-2", "eu-west-3", "il-central-1", "me-central-1", "me-south-1", "mx-central-1", "sa-east-1"),
+    *("us-east-1", "us-east-2", "us-west-1", "us-west-2"),
+]
 """Regions with a public file (AWS's list of regions, 2026-11), for those without an account."""
 
 

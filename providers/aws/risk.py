@@ -1,4 +1,4 @@
-"""How likely AWS takes a spot machine back: the Spot Advisor's public file, and placement scores where they are allowed.
+"""How likely AWS takes a spot machine back: the Spot Advisor's public file, and placement scores where allowed.
 
 Both are optional: prices don't need them. Must not know prices.
 """

@@ -67,13 +67,15 @@ SIZES = {
 }
 """By name in lower case: Azure's interfaces don't agree on the case."""
 
-REGIONS = (
-    "australiacentral australiaeast australiasoutheast austriaeast belgiumcentral brazilsouth brazilsoutheast "
-    "canadacentral canadaeast centralindia centralus chilecentral denmarkeast eastasia eastus eastus2 francecentral "
-    "francesouth germanynorth germanywestcentral indonesiacentral israelcentral italynorth japaneast japanwest "
-    "jioindiacentral jioindiawest koreacentral koreasouth malaysiawest mexicocentral newzealandnorth northcentralus "
-    "northeurope norwayeast norwaywest polandcentral qatarcentral southafricanorth southafricawest southcentralus "
-    "southeastasia southindia spaincentral swedencentral swedensouth switzerlandnorth switzerlandwest uaecentral "
-    "uaenorth uksouth ukwest westcentralus westeurope westindia westus westus2 westus3"
-).split()
+REGIONS = [
+    *("australiacentral", "australiaeast", "australiasoutheast", "austriaeast", "belgiumcentral", "brazilsouth"),
+    *("brazilsoutheast", "canadacentral", "canadaeast", "centralindia", "centralus", "chilecentral", "denmarkeast"),
+    *("eastasia", "eastus", "eastus2", "francecentral", "francesouth", "germanynorth", "germanywestcentral"),
+    *("indonesiacentral", "israelcentral", "italynorth", "japaneast", "japanwest", "jioindiacentral"),
+    *("jioindiawest", "koreacentral", "koreasouth", "malaysiawest", "mexicocentral", "newzealandnorth"),
+    *("northcentralus", "northeurope", "norwayeast", "norwaywest", "polandcentral", "qatarcentral"),
+    *("southafricanorth", "southafricawest", "southcentralus", "southeastasia", "southindia", "spaincentral"),
+    *("swedencentral", "swedensouth", "switzerlandnorth", "switzerlandwest", "uaecentral", "uaenorth", "uksouth"),
+    *("ukwest", "westcentralus", "westeurope", "westindia", "westus", "westus2", "westus3"),
+]
 """Public regions, for those without an account: no interface lists them without one."""

@@ -148,7 +148,7 @@ class RetailPrices:
         return (name, CapacityType.SPOT if spot else CapacityType.ON_DEMAND), effective_ms, price
 
     def _refused(self, finding: Finding) -> dict[tuple[str, CapacityType], str] | None:
-        """(size in lower case, capacity type) -> why the subscription can't start it; all others it can. None: unknown."""
+        """(size in lower case, capacity type) -> why the subscription can't start it. None: nobody can say."""
         if self._connections is None:
             return None
         refused: dict[tuple[str, CapacityType], str] = {}

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
 
@@ -63,9 +64,7 @@ class Http:
     ) -> None:
         self.patience = Patience() if patience is None else patience
         self._clock: Clock = SystemClock() if clock is None else clock
-        self._tls = ssl.create_default_context()
-        if ca_file is not None:
-            self._tls.load_verify_locations(ca_file)
+        self._ca_file = ca_file
         self._pools: dict[str | None, urllib3.PoolManager] = {}
 
     def get_json(
@@ -83,7 +82,7 @@ class Http:
         return self._body("GET", url, headers, None)
 
     def lines(self, url: str, headers: Mapping[str, str] | None = None) -> Iterator[bytes]:
-        """The body line by line as it arrives, never whole in memory. A cut connection raises after the last whole line.
+        """The body line by line as it arrives, never whole in memory; if it is cut off, whole lines come first.
 
         Raises ProviderError, also in the middle.
         """
@@ -130,9 +129,9 @@ class Http:
         proxy = None if skipped else urllib.request.getproxies().get(parts.scheme)
         if proxy not in self._pools:
             if proxy:
-                self._pools[proxy] = urllib3.ProxyManager(proxy, ssl_context=self._tls, maxsize=8)
+                self._pools[proxy] = urllib3.ProxyManager(proxy, ssl_context=_tls(self._ca_file), maxsize=8)
             else:
-                self._pools[proxy] = urllib3.PoolManager(ssl_context=self._tls, maxsize=8)
+                self._pools[proxy] = urllib3.PoolManager(ssl_context=_tls(self._ca_file), maxsize=8)
         return self._pools[proxy]
 
     def _send(
@@ -168,6 +167,15 @@ class Http:
                 raise error
         assert error is not None
         raise error
+
+
+@cache
+def _tls(ca_file: str | None) -> ssl.SSLContext:
+    """Reading the system's authorities takes 30 ms, so once."""
+    context = ssl.create_default_context()
+    if ca_file is not None:
+        context.load_verify_locations(ca_file)
+    return context
 
 
 def _with_query(url: str, query: Mapping[str, str] | None) -> str:

@@ -117,12 +117,12 @@ class Changes:
             by_offer[point.offer_id].append(point)
         fresh: list[PricePoint] = []
         for offer_id, series in by_offer.items():
-            series.sort(key=lambda point: point.effective_at_ms)
+            ordered = sorted(series, key=lambda point: point.effective_at_ms)
             at_ms, price = self._newest.get(offer_id, (-1, -1))
-            last = series[-1]
+            last = ordered[-1]
             if last.effective_at_ms <= at_ms < last.observed_at_ms and last.nano_usd_per_hour != price:
-                series = [replace(last, effective_at_ms=last.observed_at_ms)]
-            for point in series:
+                ordered = [replace(last, effective_at_ms=last.observed_at_ms)]
+            for point in ordered:
                 if point.effective_at_ms > at_ms and point.nano_usd_per_hour != price:
                     at_ms, price = point.effective_at_ms, point.nano_usd_per_hour
                     fresh.append(point)

@@ -85,7 +85,7 @@ class Sink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Wall seconds. A child that says nothing for `silence_s`, or takes `total_s`, is killed; `workers` poll at once."""
+    """Wall seconds: a child silent for `silence_s`, or at work for `total_s`, is killed. `workers` regions at once."""
 
     silence_s: float = 180.0
     total_s: float = 900.0
@@ -314,7 +314,7 @@ class _Child:
         self._stderr: IO[str] | None = None
 
     def start(self, inbox: queue.Queue[tuple[_Child, Message | None]], clock: Clock) -> None:
-        self._stderr = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
+        self._stderr = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 closed in end()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "providers.collect.child"],
             stdin=subprocess.PIPE,

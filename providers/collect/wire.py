@@ -113,7 +113,7 @@ def decode(line: str) -> Message:
         if kind == "regions":
             return Regions(body[0], tuple(body[1]), _error_in(body[2]))
         if kind == "ended":
-            return Ended(*body[:6], _error_in(body[6]))
+            return Ended(*[*body[:6], _error_in(body[6])])
         source, region, offers, points, flagged, signals = body
         return Batch(
             source,

@@ -36,10 +36,16 @@ class Connections:
     """Clients of the Compute API, made once each. `project` None: the one that the credentials belong to.
 
     `endpoint` is for an emulator or a private endpoint; plain http is asked without credentials.
+    `credentials` None: those of the environment (application default).
     """
 
     def __init__(
-        self, project: str | None = None, endpoint: str | None = None, call_s: float = 30.0, patience_s: float = 60.0
+        self,
+        project: str | None = None,
+        endpoint: str | None = None,
+        call_s: float = 30.0,
+        patience_s: float = 60.0,
+        credentials: Any = None,
     ) -> None:
         self.call_s = call_s
         self.retry = Retry(
@@ -53,7 +59,7 @@ class Connections:
         self._project = project
         self._endpoint = endpoint
         self._making = threading.Lock()
-        self._credentials: Any = None
+        self._credentials = credentials
         self._clients: dict[str, Any] = {}
         self._listing = threading.Lock()
         self._zones: dict[str, list[str]] | None = None
@@ -187,7 +193,7 @@ def _refused(error: exceptions.GoogleAPICallError) -> ProviderError:
 
 
 def permission_in(text: str) -> str:
-    """The permission that a refusal names: "Required 'compute.zones.list' permission for ..."; '' when it names none."""
+    """The permission that a refusal names ("Required 'compute.zones.list' permission for ..."), or ''."""
     found = re.search(r"'([a-z]+\.[\w.]+)'", text)
     return found.group(1) if found else ""
 

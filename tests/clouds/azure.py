@@ -79,7 +79,7 @@ class AzureCloud:
             return self._prices(request)
         for action in self.denied:
             if action.lower() in f"microsoft.{request.path.lower().partition('microsoft.')[2]}/read":
-                text = f"The client 'x' does not have authorization to perform action '{action}' over scope '/subscriptions/s'"
+                text = f"The client 'x' does not have authorization to perform action '{action}' over scope '/s'"
                 return error("AuthorizationFailed", text, 403)
         if request.path.lower().endswith("/providers/microsoft.compute/skus"):
             region = request.query.get("$filter", "").split("'")[1]
