@@ -146,7 +146,8 @@ class Http:
         error: ProviderError | None = None
         for attempt in range(patience.attempts):
             if error is not None:
-                wait_s = error.retry_after_s or patience.first_wait_s * 2.0 ** (attempt - 1)
+                backoff_s = patience.first_wait_s * 2.0 ** (attempt - 1)
+                wait_s = backoff_s if error.retry_after_s is None else error.retry_after_s
                 if wait_s > patience.longest_wait_s:
                     raise error
                 self._clock.sleep(wait_s)
@@ -236,15 +237,12 @@ def _translated(url: str) -> Iterator[None]:
     place = _place(url)
     try:
         yield
-    except (exceptions.ReadTimeoutError, exceptions.ConnectTimeoutError) as error:
-        raise TimedOutError(f"{place} did not answer in time", hint="it is tried again at the next poll") from error
-    except (exceptions.IncompleteRead, exceptions.ProtocolError, exceptions.DecodeError) as error:
-        raise CutOffError(f"{place}: the answer ended in the middle") from error
-    except exceptions.MaxRetryError as error:
-        if isinstance(error.reason, exceptions.ConnectTimeoutError | exceptions.ReadTimeoutError):
-            raise TimedOutError(f"{place} did not answer in time", hint="it is tried again at the next poll") from error
-        if isinstance(error.reason, exceptions.ProtocolError):
-            raise CutOffError(f"{place}: the connection ended before an answer") from error
-        raise UnavailableError(f"{place} cannot be reached: {error.reason}") from error
     except exceptions.HTTPError as error:
-        raise UnavailableError(f"{place} cannot be reached: {type(error).__name__}") from error
+        cause = error.reason if isinstance(error, exceptions.MaxRetryError) and error.reason else error
+        if isinstance(cause, exceptions.NewConnectionError):  # refused, or no such host; a kind of timeout in urllib3
+            raise UnavailableError(f"{place} cannot be reached: {cause}") from error
+        if isinstance(cause, exceptions.ReadTimeoutError | exceptions.ConnectTimeoutError):
+            raise TimedOutError(f"{place} did not answer in time", hint="it is tried again at the next poll") from error
+        if isinstance(cause, exceptions.IncompleteRead | exceptions.ProtocolError | exceptions.DecodeError):
+            raise CutOffError(f"{place}: the connection ended in the middle") from error
+        raise UnavailableError(f"{place} cannot be reached: {cause}") from error

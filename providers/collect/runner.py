@@ -195,7 +195,7 @@ class Collector:
                     message.pages,
                     message.rows,
                 )
-                return [self._end(progress, message.error)]
+                return [self._end(progress, message.error, message.ended_at_ms)]
 
     def _take_batch(self, progress: _Progress, batch: Batch) -> None:
         source, region = batch.source, batch.region
@@ -224,7 +224,7 @@ class Collector:
         round_.over = True
         return [self._end(progress, _dead(last_words)) for progress in round_.open(self._clock.now_ms())]
 
-    def _end(self, progress: _Progress, error: ProviderError | None) -> Poll:
+    def _end(self, progress: _Progress, error: ProviderError | None, ended_at_ms: int | None = None) -> Poll:
         now_ms = self._clock.now_ms()
         source, region = progress.source, progress.region
         self._schedule.done(source, region, now_ms, self._cadence_s[source], error)
@@ -235,7 +235,7 @@ class Collector:
             source,
             region,
             progress.started_at_ms,
-            now_ms,
+            now_ms if ended_at_ms is None else ended_at_ms,
             len(progress.offers),
             progress.changed,
             progress.flagged,
