@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from typing import Any
 
 from google.api_core import exceptions
-from google.api_core.retry import Retry, if_exception_type
+from google.api_core.retry import Retry
 from google.auth import exceptions as auth_exceptions
 
 from providers.collect.http import retry_after_s
@@ -28,6 +29,7 @@ from providers.errors import (
     UnavailableError,
 )
 
+LONGEST_WAIT_S = 20.0
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 THROTTLE_REASONS = ("rateLimitExceeded", "userRateLimitExceeded", "RATE_LIMIT_EXCEEDED", "quotaExceeded")
 
@@ -48,14 +50,7 @@ class Connections:
         credentials: Any = None,
     ) -> None:
         self.call_s = call_s
-        self.retry = Retry(
-            predicate=if_exception_type(
-                exceptions.ServiceUnavailable, exceptions.BadGateway, exceptions.GatewayTimeout
-            ),
-            initial=0.5,
-            maximum=8.0,
-            timeout=patience_s,
-        )
+        self.retry = Retry(predicate=_passes, initial=0.5, maximum=8.0, timeout=patience_s, on_error=_wait)
         self._project = project
         self._endpoint = endpoint
         self._making = threading.Lock()
@@ -131,6 +126,27 @@ class Connections:
                 finding_page(len(items))
             found += items
         return found
+
+
+def _asked_to_wait_s(error: Exception) -> float:
+    response = getattr(error, "response", None)
+    return retry_after_s(getattr(response, "headers", {}).get("Retry-After"), 0) or 0.0
+
+
+def _passes(error: Exception) -> bool:
+    """Whether a call is worth repeating soon. A longer wait is left to the schedule."""
+    passing = (
+        exceptions.TooManyRequests,
+        exceptions.ServiceUnavailable,
+        exceptions.BadGateway,
+        exceptions.GatewayTimeout,
+    )
+    return isinstance(error, passing) and _asked_to_wait_s(error) <= LONGEST_WAIT_S
+
+
+def _wait(error: Exception) -> None:
+    """The library backs off by itself, but does not know Retry-After."""
+    time.sleep(_asked_to_wait_s(error))
 
 
 def in_our_words(error: Exception) -> ProviderError | None:
