@@ -154,7 +154,7 @@ def _plain_rows(lines: Iterable[bytes], url: str) -> Iterator[Row]:
     lines = iter(lines)
     header: list[str] = []
     for line in lines:  # five lines about the file come before the header
-        header = next(csv.reader([line.decode()]), [])
+        header = _cells(line)
         if header[:1] == ["SKU"]:
             break
     missing = (NEEDED | set(COLUMNS.values())) - set(header)
@@ -163,8 +163,12 @@ def _plain_rows(lines: Iterable[bytes], url: str) -> Iterator[Row]:
     for line in lines:
         if b"GPU instance" not in line or b'"OnDemand"' not in line or b'"Linux"' not in line:
             continue  # of millions of lines a few hundred are worth parsing
-        row = dict(zip(header, next(csv.reader([line.decode()])), strict=False))
-        if row.get("TermType") != "OnDemand" or any(row.get(COLUMNS[key]) != value for key, value in PLAIN.items()):
+        row = dict(zip(header, _cells(line), strict=False))
+        if (
+            len(row) < len(header)
+            or row["TermType"] != "OnDemand"
+            or any(row.get(COLUMNS[key]) != value for key, value in PLAIN.items())
+        ):
             continue
         yield {
             "instanceType": row["Instance Type"],
@@ -176,6 +180,14 @@ def _plain_rows(lines: Iterable[bytes], url: str) -> Iterator[Row]:
             "unit": row["Unit"],
             "effectiveDate": row["EffectiveDate"],
         }
+
+
+def _cells(line: bytes) -> list[str]:
+    """The cells of one line; none where it isn't CSV."""
+    try:
+        return next(csv.reader([line.decode(errors="replace")], strict=True), [])
+    except csv.Error:
+        return []
 
 
 def _by_family(row: Row) -> InstanceType:

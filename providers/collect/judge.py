@@ -126,5 +126,9 @@ class Changes:
                 if point.effective_at_ms > at_ms and point.nano_usd_per_hour != price:
                     at_ms, price = point.effective_at_ms, point.nano_usd_per_hour
                     fresh.append(point)
-            self._newest[offer_id] = (at_ms, price)
         return fresh
+
+    def keep(self, news: Iterable[PricePoint]) -> None:
+        """From now on these are known. Only to be told once they are safe: what is known is never told again."""
+        for point in news:
+            self._newest[point.offer_id] = (point.effective_at_ms, point.nano_usd_per_hour)

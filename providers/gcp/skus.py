@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from providers.collect.facts import Finding, Flag
+from providers.collect.facts import MAX_PRICE_USD, Finding, Flag
 
 HOURS_PER_MONTH = 730
 """GCP's own month: SSD is priced by it."""
@@ -107,10 +107,9 @@ def price_list(skus: Iterable[Mapping[str, Any]], finding: Finding) -> PriceList
     for sku in skus:
         try:
             _sort_in(prices, sku, finding)
-        except (KeyError, IndexError, TypeError, ValueError) as error:
-            finding.flag(
-                Flag.MALFORMED, f"gcp/{sku.get('skuId', '')}", f"{type(error).__name__} {error} in {str(sku)[:200]}"
-            )
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+            text = f"{type(error).__name__} {error} in {str(sku)[:200]}"
+            finding.flag(Flag.MALFORMED, f"gcp/{finding.region}/catalog", text)
     return prices
 
 
@@ -132,6 +131,8 @@ def _sort_in(prices: PriceList, sku: Mapping[str, Any], finding: Finding) -> Non
         )
         return
     nano = int(price.get("units") or 0) * NANO + int(price.get("nanos") or 0)
+    if nano > MAX_PRICE_USD * NANO:
+        raise ValueError(f"{nano / NANO:g} USD is no price")
     if nano <= 0:
         return
     if expression.get("usageUnit", "h").endswith("mo"):

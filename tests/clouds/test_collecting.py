@@ -119,6 +119,30 @@ def test_no_change_and_no_data_are_different_facts(server):
     assert (second.error, type(third.error)) == (None, UnavailableError)
 
 
+class FullDisk(Kept):
+    """Fails at the end of the first poll, as a store does when the disk is full."""
+
+    full = True
+
+    def ended(self, poll: Poll) -> None:
+        if self.full:
+            raise OSError(28, "No space left on device")
+        super().ended(poll)
+
+
+def test_what_a_full_disk_could_not_keep_is_told_again(server):
+    server.serve(AzureCloud([row("eastus", H100, 98.0), row("westus", H100, 90.0)]))
+    sink = FullDisk()
+    collecting = collector(sink, azure(server, "eastus", "westus"))
+    with pytest.raises(OSError, match="No space left"):
+        collecting.collect()
+    sink.full = False
+    sink.prices_of.clear()
+    polls = collecting.collect()
+    assert [(poll.changed, poll.error) for poll in polls] == [(1, None), (1, None)]
+    assert len(sink.prices_of) == 2
+
+
 def test_a_region_that_fails_or_hangs_leaves_the_others_alone(server):
     regions = ["eastus", "westus", "uksouth", "japaneast"]
     server.serve(AzureCloud([row(region, H100, 90.0) for region in regions]))
