@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from providers.aws.hardware import InstanceType, gpu_of_family
-from providers.aws.regions import enabled_regions, gpu_types, zones_by_type
+from providers.aws.regions import enabled_regions, gpu_types, rows_of, zones_by_type
 from providers.aws.session import Connections, in_our_words
 from providers.collect.facts import Finding, Flag, PollResult, gather, hourly_price
 from providers.collect.http import Http, Patience
@@ -110,8 +110,9 @@ class OnDemandPrices:
             Filters=[{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in wanted.items()],
         )
         for page in pages:
-            finding.page(len(page["PriceList"]))
-            for text in page["PriceList"]:
+            texts = rows_of(page, "PriceList")
+            finding.page(len(texts))
+            for text in texts:
                 for row in _products(text, finding):
                     kind = types.get(row["instanceType"]) or _by_family(row)
                     _add(finding, kind, sorted(zones.get(kind.name, ())), row, now_ms, API)

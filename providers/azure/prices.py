@@ -161,7 +161,7 @@ class RetailPrices:
         offered = set()
         for sku in self._connections.resource_skus(finding.region):
             finding.rows += 1
-            if sku.resource_type != "virtualMachines":
+            if sku is None or sku.resource_type != "virtualMachines":
                 continue
             name = str(sku.name).lower()
             offered.add(name)

@@ -75,7 +75,8 @@ class Sink(Protocol):
     def offers(self, source: str, region: str, offers: Sequence[Offer]) -> None: ...
 
     def prices(self, source: str, region: str, points: Sequence[PricePoint]) -> None:
-        """Only changes, and only what decisions may rest on."""
+        """Only changes, and only what decisions may rest on. A price that was flagged after it had been accepted
+        comes again once it is right."""
         ...
 
     def flagged(self, source: str, region: str, flagged: Sequence[Flagged]) -> None:
@@ -214,6 +215,9 @@ class Collector:
             offers = list(progress.offers.values())
             accepted, doubtful = self._judge.judge(offers, batch.points)
             flagged += doubtful
+            for row in doubtful:
+                if row.point is not None:
+                    self._changes.doubt(row.point)
             news = self._changes.news(accepted)
             progress.news += news
             newest = max(point.effective_at_ms for point in batch.points)

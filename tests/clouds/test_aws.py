@@ -27,7 +27,7 @@ from providers.errors import (
 )
 from tests.clouds.aws import THROTTLED, AwsCloud, AwsRegion, AwsType, Change, error
 from tests.clouds.conftest import flags
-from tests.clouds.server import Fault, LoopbackServer, Request
+from tests.clouds.server import Fault, LoopbackServer, Request, Response
 
 NOW = 1_790_000_000_000
 HOUR = 3_600_000
@@ -275,6 +275,19 @@ def test_without_credentials_the_error_says_where_to_put_them(server, environmen
     assert (finding.works, finding.remedy) == (False, caught.value.hint)
 
 
+def test_an_answer_without_its_list_is_no_empty_market(server, spot):
+    server.serve(lambda request: Response(body=b"<DescribeInstanceTypesResponse/>", content_type="text/xml"))
+    assert isinstance(spot.poll("us-east-1", NOW, None).error, FormatError)
+
+
+def test_a_region_that_cannot_be_reached_is_named(environment, connections):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+        failed = SpotPrices(attempts=1, connect_s=0.5).poll("us-east-1", NOW, None).error
+    assert isinstance(failed, UnavailableError)
+    assert "cannot be reached" in str(failed)
+
+
 def test_a_wrong_key_is_no_region_that_is_off(server, spot):
     server.serve(cloud())
     server.faults = [answers("AuthFailure", "AWS was not able to validate the provided access credentials", 401)]
@@ -367,7 +380,7 @@ def test_a_price_list_that_ends_in_the_middle_keeps_its_whole_lines(server):
 
 def test_changed_columns_of_the_price_list_are_named(server):
     text = b'"SKU","TermType","Price"\n"a","OnDemand","1"\n'
-    server.serve(lambda request: error("x", "", 200).__class__(200, text, "text/csv"))
+    server.serve(lambda request: Response(200, text, "text/csv"))
     failed = OnDemandPrices(account=False, files=server.url, attempts=1).poll("us-east-1", NOW, None).error
     assert isinstance(failed, FormatError)
     assert "Instance Type" in str(failed)

@@ -17,10 +17,12 @@ from providers.collect.facts import Finding, Flag
 from providers.collect.http import Http, Patience, retry_after_s
 from providers.errors import CutOffError, FormatError, UnavailableError
 from providers.feed.source import Feed
+from providers.gcp.prices import ListPrices
+from providers.gcp.session import Connections
 from providers.gcp.skus import price_list
 from tests.clouds.aws import price_file
 from tests.clouds.azure import row
-from tests.clouds.gcp import a2_skus
+from tests.clouds.gcp import GcpCloud, GcpZone, a2_skus
 from tests.clouds.server import Fault, LoopbackServer, Response
 
 NOW = 1_790_000_000_000
@@ -89,6 +91,20 @@ def test_law_a_feed_of_any_bytes(tmp_path, data):
         (tmp_path / name).write_bytes(header + data if name == "f.csv" else data)
         result = Feed(at=str(tmp_path / name)).poll("all", NOW, None)
         assert result.error is None or isinstance(result.error, FormatError | CutOffError), result.error
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b'{"items": "x"}', b'{"items": [{"guestCpus": "many"}]}', b"<html>"],
+    ids=["text", "type", "html"],
+)
+def test_machine_types_that_are_none_are_named(server: LoopbackServer, body):
+    google = GcpCloud({"us-central1-a": GcpZone()}, a2_skus(["us-central1"]))
+    server.serve(google)
+    server.faults = [Fault(lambda request: "machineTypes" in request.path, None, Response(body=body))]
+    connections = Connections("p", server.url, call_s=1.0, patience_s=0.0)
+    source = ListPrices(billing=server.url, attempts=1, connections=connections)
+    assert isinstance(source.poll("us-central1", NOW, None).error, FormatError | CutOffError)
 
 
 @pytest.mark.parametrize(

@@ -406,3 +406,16 @@ def test_the_account_is_told_what_it_may_read(server, connections, poll):
     found = access(connections, server.url)
     assert [finding.what for finding in found if not finding.works] == ["accelerators"]
     assert "roles/compute.viewer" in found[3].remedy
+
+
+def test_googles_own_future_polls_an_operation_at_another_machine_so_it_must_not_be_used(server):
+    """clouds.md 0.5: the second client is built without the endpoint. The guard of the tests sees it."""
+    from google.auth.credentials import AnonymousCredentials
+    from google.cloud import compute_v1
+
+    operation = b'{"name": "op", "status": "RUNNING", "zone": "zones/z"}'
+    server.serve(lambda request: Response(body=operation))
+    client = compute_v1.InstancesClient(credentials=AnonymousCredentials(), client_options={"api_endpoint": server.url})
+    started = client.insert(project="p", zone="z", instance_resource={"name": "vm"})
+    with pytest.raises(Exception, match=r"own addresses|googleapis"):
+        started.done(retry=None)
