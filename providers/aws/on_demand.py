@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from providers.aws.hardware import InstanceType, gpu_of_family
@@ -17,7 +18,7 @@ from providers.aws.regions import enabled_regions, gpu_types, rows_of, zones_by_
 from providers.aws.session import Connections, in_our_words
 from providers.collect.facts import Finding, Flag, PollResult, gather, hourly_price
 from providers.collect.http import Http, Patience
-from providers.errors import AuthError, FormatError
+from providers.errors import AuthError, FormatError, ProviderError
 from providers.hardware import GIB
 from providers.offer import CapacityType, Offer
 from providers.price import PricePoint
@@ -56,7 +57,11 @@ PUBLIC_REGIONS = [
 
 
 class OnDemandPrices:
-    """Source `aws-on-demand`. `account` False: don't even try, read the public files. `files` is where they are."""
+    """Source `aws-on-demand`. `account` False: don't even try, read the public files. `files` is where they are.
+
+    An account that may not use the API falls back to the files for those `regions` that are named: all of them together
+    are gigabytes, which nobody should download without having asked for it.
+    """
 
     provider = "aws"
 
@@ -88,15 +93,15 @@ class OnDemandPrices:
             known = in_our_words(error)
             if known is None:
                 raise
-            if isinstance(known, AuthError):
-                return PUBLIC_REGIONS
-            raise known from error
+            raise _with_files_as_remedy(known) from error
 
     def poll(self, region: str, now_ms: int, since_ms: int | None) -> PollResult:
         if self._account:
             api = gather(region, lambda finding: self._read_api(finding, now_ms), in_our_words)
             if not isinstance(api.error, AuthError) or api.points:
                 return api
+            if region not in self._only:
+                return replace(api, error=_with_files_as_remedy(api.error))
         return gather(region, lambda finding: self._read_file(finding, now_ms), in_our_words)
 
     def _read_api(self, finding: Finding, now_ms: int) -> None:
@@ -123,6 +128,12 @@ class OnDemandPrices:
             finding.rows += 1
             _add(finding, _by_family(row), [""], row, now_ms, FILE)
         finding.pages += 1
+
+
+def _with_files_as_remedy(error: ProviderError) -> ProviderError:
+    if isinstance(error, AuthError):
+        error.hint += "; or name the regions whose public price lists are to be read (hundreds of MB each)"
+    return error
 
 
 Row = Mapping[str, str]

@@ -37,7 +37,7 @@ RELIST_MS = 24 * 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class SourceSpec:
-    """A source that is to be collected. `cadence_s` None: what its kind usually takes."""
+    """A source that is to be collected; `options` travel as JSON. `cadence_s` None: what its kind usually takes."""
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -331,7 +331,7 @@ class _Child:
     def start(self, inbox: queue.Queue[tuple[_Child, Message | None]], clock: Clock) -> None:
         self._stderr = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 closed in end()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "providers.collect.child"],
+            [sys.executable, "-P", "-m", "providers.collect.child"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
