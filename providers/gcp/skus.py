@@ -14,12 +14,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from providers.collect.facts import MAX_PRICE_USD, Finding, Flag
+from providers.money import format_usd
 
 HOURS_PER_MONTH = 730
 """GCP's own month: SSD is priced by it."""
 NANO = 1_000_000_000
 
-NOT_PLAIN = re.compile(r"sole tenancy|reserved|premium|custom|suspended|commitment|\bdws\b|calendar|flex.?start", re.I)
+NOT_PLAIN = re.compile(
+    r"sole tenancy|reserved|premium|custom|suspended|commitment|dynamic workload|\bdws\b|calendar|flex.?start", re.I
+)
 """Words of SKUs that are no plain on-demand or spot price, whatever they are filed under."""
 SPOT = re.compile(r"spot preemptible|attached to (?:spot )?preemptible", re.I)
 GPU = re.compile(r"^(?:Spot Preemptible )?(?:A4X? )?(?:Nvidia )?(?:Tesla )?(.+?) (?:GPU|\(1 gpu slice\))(?: |$)", re.I)
@@ -138,7 +141,11 @@ def _sort_in(prices: PriceList, sku: Mapping[str, Any], finding: Finding) -> Non
     if expression.get("usageUnit", "h").endswith("mo"):
         nano = round(nano / HOURS_PER_MONTH)
     for region in sku["serviceRegions"]:
-        rates[name, region, spot] = nano
+        other = rates.setdefault((name, region, spot), nano)
+        if other != nano:
+            rates[name, region, spot] = max(other, nano)
+            text = f"{description}: {format_usd(nano)} and {format_usd(other)}, of which the higher counts"
+            finding.flag(Flag.AMBIGUOUS, f"gcp/{region}/{name}", text)
 
 
 def _what(

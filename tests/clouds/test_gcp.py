@@ -199,6 +199,14 @@ def test_skus_that_are_no_plain_price_are_passed_over_though_filed_as_on_demand(
     assert prices(poll()) == pytest.approx({f"a2-highgpu-1g/{kind}": usd for kind, usd in A2_PRICES.items()})
 
 
+def test_two_skus_for_the_same_part_are_flagged_and_the_dearer_counts(server, poll):
+    twin = sku("Nvidia Tesla A100 GPU running in Virginia", 0.1, [HERE])
+    server.serve(cloud(A2, skus=[*a2_skus([HERE]), twin]))
+    result = poll()
+    assert prices(result)["a2-highgpu-1g/on_demand"] == pytest.approx(A2_PRICES["on_demand"])
+    assert flags(result) == [("ambiguous", f"gcp/{HERE}/a100")]
+
+
 def test_commitments_are_no_on_demand_prices(server, poll):
     cheap = sku("Commitment v1: Nvidia Tesla A100 GPU running in Americas for 3 Year", 1.0, [HERE], "Commit3Yr")
     server.serve(cloud(A2, skus=[*a2_skus([HERE]), cheap]))
