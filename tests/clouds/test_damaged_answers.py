@@ -26,7 +26,7 @@ from tests.clouds.gcp import GcpCloud, GcpZone, a2_skus
 from tests.clouds.server import Fault, LoopbackServer, Response
 
 NOW = 1_790_000_000_000
-FEW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FEW = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 GARBAGE: list[Any] = [None, "", "x", -1, 1e308, [], {}, True, [None], {"a": 1}, "\u0000", "NaN", 10**30]
 
 
