@@ -1,0 +1,112 @@
+"""What can be rented, as its sources named it. Must not know prices or jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from itertools import islice
+
+from sqlalchemy import bindparam, select, update
+
+from orchestrator.errors import NotFoundError
+from orchestrator.store.schema import offer
+from orchestrator.store.transaction import Transaction, columns, insert_into
+from providers.offer import CapacityType, Offer
+
+_BATCH = 1000  # values in one IN (...): below the parameter limit of every database
+
+_OFFER = [offer.c[field.name] for field in fields(Offer)]
+_OFFERS = select(*_OFFER).where(offer.c.listed).order_by(offer.c.id)
+_STORED = select(*_OFFER, offer.c.id, offer.c.listed, offer.c.source)
+_OF_SOURCE = _STORED.where(offer.c.source == bindparam("name"))
+_OF_REGION = _OF_SOURCE.where(offer.c.region == bindparam("place"))
+_BY_ID = _STORED.where(offer.c.id.in_(bindparam("ids", expanding=True)))
+_KEYS = select(offer.c.id, offer.c.key).where(offer.c.id.in_(bindparam("ids", expanding=True)))
+
+
+class OfferRows(Transaction):
+    def put_offers(
+        self,
+        provider: str,
+        offers: Sequence[Offer],
+        *,
+        source: str | None = None,
+        region: str = "",
+        whole: bool = True,
+        listed: bool = True,
+    ) -> None:
+        """These are all offers that `source` (default: the provider itself) names now, in `region` ('': in all).
+
+        Those no longer named stay known for their prices, but unlisted; with `whole` False the list may lack some, and
+        none is. Offers that are new but not `listed` can only be looked back at; one that is listed already stays so.
+        """
+        name = provider if source is None else source
+        rows = self._connection.execute(_OF_REGION if region else _OF_SOURCE, {"name": name, "place": region})
+        named_before = {row.id: dict(row._mapping) for row in rows}
+        elsewhere = {each.id for each in offers} - named_before.keys()
+        known = dict(named_before)
+        for batch in batches(elsewhere):
+            known.update((row.id, dict(row._mapping)) for row in self._connection.execute(_BY_ID, {"ids": batch}))
+        new = {}
+        for each in offers:
+            named_before.pop(each.id, None)
+            before = known.get(each.id)
+            values = columns(each) | {"id": each.id, "listed": listed, "source": name}
+            if before is None:
+                new[each.id] = values
+            elif before != values and (listed or not before["listed"]):
+                self._connection.execute(update(offer).where(offer.c.id == each.id).values(values))
+        if new:
+            self._connection.execute(insert_into(offer), list(new.values()))
+        for gone, values in named_before.items() if whole else ():
+            if values["listed"]:
+                self._connection.execute(update(offer).where(offer.c.id == gone).values(listed=False))
+
+    def offers(self) -> list[Offer]:
+        """Everything listed now, by id."""
+        return [_offer(row._mapping) for row in self._connection.execute(_OFFERS)]
+
+    def find_offers(
+        self,
+        *,
+        offer_id: str | None = None,
+        gpu: str | None = None,
+        provider: str | None = None,
+        region: str | None = None,
+        spot: bool | None = None,
+    ) -> list[Offer]:
+        """Every offer that was ever known and matches, listed or not, by id."""
+        query = select(*_OFFER).order_by(offer.c.id)
+        for column, value in (
+            (offer.c.id, offer_id),
+            (offer.c.gpu, gpu),
+            (offer.c.provider, provider),
+            (offer.c.region, region),
+        ):
+            if value is not None:
+                query = query.where(column == value)
+        if spot is not None:
+            query = query.where(offer.c.capacity_type == (CapacityType.SPOT if spot else CapacityType.ON_DEMAND).value)
+        return [_offer(row._mapping) for row in self._connection.execute(query)]
+
+    def _offer_keys(self, ids: Iterable[str], *, strict: bool = True) -> dict[str, int]:
+        """The keys of offers; raises NotFoundError for one that was never put, unless not `strict`."""
+        wanted = set(ids)
+        keys: dict[str, int] = {}
+        for batch in batches(wanted):
+            keys.update((row.id, row.key) for row in self._connection.execute(_KEYS, {"ids": batch}))
+        if strict and (unknown := wanted - keys.keys()):
+            raise NotFoundError(f"the store knows no offer {min(unknown)}", hint="put_offers comes first")
+        return keys
+
+
+def batches(values: Iterable[str]) -> Iterable[list[str]]:
+    """The values in order, as many at once as fit into one question."""
+    remaining = iter(sorted(values))
+    while batch := list(islice(remaining, _BATCH)):
+        yield batch
+
+
+def _offer(row: object) -> Offer:
+    values = dict(row)  # type: ignore[call-overload]
+    return Offer(**{**values, "capacity_type": CapacityType(values["capacity_type"])})
