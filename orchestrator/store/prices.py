@@ -10,22 +10,10 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import (
-    BindParameter,
-    ColumnElement,
-    Select,
-    bindparam,
-    column,
-    delete,
-    func,
-    or_,
-    select,
-    values,
-)
+from sqlalchemy import BindParameter, ColumnElement, Select, Table, bindparam, delete, or_, select
 
-from orchestrator.store.offers import OfferRows, batches
-from orchestrator.store.schema import offer, price_day, price_flag, price_point, price_source
-from orchestrator.store.transaction import insert_into
+from orchestrator.store.offers import OfferRows
+from orchestrator.store.schema import offer, price_day, price_flag, price_now, price_point, price_source
 from orchestrator.store.types import Number
 from providers.price import PricePoint
 
@@ -56,33 +44,35 @@ class PriceRows(OfferRows):
         the present, as ProvidesPriceHistory gives it. Raises NotFoundError for an offer that was never put.
         """
         ordered = sorted(points, key=lambda point: (point.effective_at_ms, point.observed_at_ms))
-        keys = self._offer_keys(point.offer_id for point in ordered)
+        keys, newest = self._keys_and_newest({point.offer_id for point in ordered})
         sources = self._source_keys({point.source for point in ordered})
-        known = self._known_around(ordered, keys)
+        known = self._known_around(ordered, keys, newest)
         fresh = []
         first_day: dict[int, int] = {}
         for point in ordered:
             key = keys[point.offer_id]
-            series = known.setdefault(key, [])
-            place = bisect_left(series, point.effective_at_ms, key=lambda entry: entry.effective_at_ms)
+            series = known[key]
+            place = bisect_left(series, (point.effective_at_ms,))
             if place < len(series) and series[place].effective_at_ms == point.effective_at_ms:
                 continue
             entry = _Known(point.effective_at_ms, point.observed_at_ms, point.nano_usd_per_hour)
             if place and _adds_nothing(series[place - 1], entry):
                 continue
+            row = {
+                "offer_key": key,
+                "effective_at_ms": point.effective_at_ms,
+                "observed_at_ms": point.observed_at_ms,
+                "nano_usd_per_hour": point.nano_usd_per_hour,
+                "source_key": sources[point.source],
+            }
+            if place == len(series):
+                newest[key] = row
             series.insert(place, entry)
             first_day.setdefault(key, point.effective_at_ms // DAY_MS)
-            fresh.append(
-                {
-                    "offer_key": key,
-                    "effective_at_ms": point.effective_at_ms,
-                    "observed_at_ms": point.observed_at_ms,
-                    "nano_usd_per_hour": point.nano_usd_per_hour,
-                    "source_key": sources[point.source],
-                }
-            )
+            fresh.append(row)
         if fresh:
-            self._connection.execute(insert_into(price_point), fresh)
+            self._insert_many(price_point, fresh)
+            self._renew([newest[key] for key in first_day if newest[key] is not None])
             self._forget_days(first_day)
         return len(fresh)
 
@@ -91,11 +81,14 @@ class PriceRows(OfferRows):
 
         Offers whose newest report was flagged then (FlagRows) are left out: their price is not fit to decide on.
         """
-        return [PricePoint(*row) for row in self._connection.execute(_KNOWN_AT, {"at_ms": at_ms})]
+        at = {"at_ms": at_ms}
+        found = self._connection.execute(_NEWEST_KNOWN_AT, at).all()
+        found += self._connection.execute(_OLDER_KNOWN_AT, at).all()  # few, unless the instant lies in the past
+        return sorted((PricePoint(*row) for row in found), key=lambda point: point.offer_id)
 
     def newest_prices(self) -> list[PricePoint]:
         """Per listed offer the newest change, flagged or not, in force or announced; ordered by offer id."""
-        return [PricePoint(*row) for row in self._connection.execute(_NEWEST_LISTED)]
+        return [PricePoint(*row) for row in self._connection.execute(_NEWEST_LISTED).all()]
 
     def price_points(self, offer_id: str, start_ms: int, end_ms: int) -> list[PricePoint]:
         """Everything about an offer's price from the one in force at `start_ms` to those before `end_ms`, ascending."""
@@ -103,12 +96,11 @@ class PriceRows(OfferRows):
 
     def price_points_of(self, intervals: Sequence[Interval]) -> list[list[PricePoint]]:
         """As `price_points`, of many intervals at once."""
-        sources = dict(row for row in self._connection.execute(_SOURCE_NAMES))
+        sources = {row.key: row.name for row in self._connection.execute(_SOURCE_NAMES)}
         found: list[list[PricePoint]] = [[] for _ in intervals]
-        for number, row in self._asked(intervals):
-            name, source = intervals[number].offer_id, sources[row.source_key]
-            point = PricePoint(name, row.nano_usd_per_hour, row.effective_at_ms, row.observed_at_ms, source)
-            found[number].append(point)
+        for number, effective_at_ms, observed_at_ms, price, source in self._asked(intervals):
+            name = intervals[number].offer_id
+            found[number].append(PricePoint(name, price, effective_at_ms, observed_at_ms, sources[source]))
         return found
 
     def price_changes(self, offer_id: str, start_ms: int, end_ms: int) -> list[tuple[int, int]]:
@@ -119,19 +111,21 @@ class PriceRows(OfferRows):
     def price_changes_of(self, intervals: Sequence[Interval]) -> list[list[tuple[int, int]]]:
         """As `price_changes`, of many intervals at once, in their order."""
         found: list[list[tuple[int, int]]] = [[] for _ in intervals]
-        for number, row in self._asked(intervals):
-            found[number].append((row.effective_at_ms, row.nano_usd_per_hour))
+        for number, effective_at_ms, _, price, _ in self._asked(intervals):
+            found[number].append((effective_at_ms, price))
         return found
 
     def prices_at(self, instants: Sequence[tuple[str, int]]) -> list[int | None]:
         """nano-USD per hour of each (offer id, instant), as known now; None where no price was in force yet."""
         found: list[int | None] = [None] * len(instants)
-        for number, row in self._asked([Interval(offer_id, at_ms, at_ms) for offer_id, at_ms in instants]):
-            found[number] = row.nano_usd_per_hour
+        asked = [Interval(offer_id, at_ms, at_ms) for offer_id, at_ms in instants]
+        for number, effective_at_ms, _, price, _ in self._asked(asked):
+            if effective_at_ms <= instants[number][1]:
+                found[number] = price
         return found
 
-    def _asked(self, intervals: Sequence[Interval]) -> Iterable[tuple[int, Any]]:
-        """(index of the interval, row), ascending in both."""
+    def _asked(self, intervals: Sequence[Interval]) -> Iterable[Any]:
+        """(index of the interval, effective, observed, price, source key), ascending in the first two."""
         keys = self._offer_keys({each.offer_id for each in intervals}, strict=False)
         rows = [
             (number, keys[each.offer_id], each.start_ms, max(each.end_ms, each.start_ms + 1))
@@ -139,28 +133,48 @@ class PriceRows(OfferRows):
             if each.offer_id in keys
         ]
         for start in range(0, len(rows), _ASKED):
-            for row in self._connection.execute(_within(rows[start : start + _ASKED])):
-                yield row.number, row
+            yield from self._connection.exec_driver_sql(_within(rows[start : start + _ASKED])).all()
 
-    def _known_around(self, points: Sequence[PricePoint], keys: dict[str, int]) -> dict[int, list[_Known]]:
+    def _keys_and_newest(self, ids: set[str]) -> tuple[dict[str, int], dict[int, dict[str, int] | None]]:
+        """Offer keys by id, and by key the row of price_now. Raises NotFoundError for an offer that was never put."""
+        keys = self._offer_keys(ids)
+        newest: dict[int, dict[str, int] | None] = dict.fromkeys(keys.values())
+        wanted = list(newest)
+        for start in range(0, len(wanted), _ASKED):
+            rows = self._connection.exec_driver_sql(_of_keys(wanted[start : start + _ASKED])).mappings().all()
+            newest.update((row["offer_key"], dict(row)) for row in rows)
+        return keys, newest
+
+    def _known_around(
+        self, points: Sequence[PricePoint], keys: dict[str, int], newest: dict[int, dict[str, int] | None]
+    ) -> dict[int, list[_Known]]:
         """Per offer key what is stored from the price in force at its first point on; of most, the newest alone."""
-        first: dict[int, int] = {}
-        for point in points:
-            first.setdefault(keys[point.offer_id], point.effective_at_ms)
         known: dict[int, list[_Known]] = {}
         late = []
-        for batch in batches(keys):
-            numbers = [keys[name] for name in batch]
-            for row in self._connection.execute(_NEWEST, {"keys": numbers}):
-                if row.effective_at_ms < first[row.key]:
-                    known[row.key] = [_Known(row.effective_at_ms, row.observed_at_ms, row.nano_usd_per_hour)]
-                else:
-                    late.append((row.key, row.key, first[row.key], row.effective_at_ms + 1))
+        for point in points:
+            key = keys[point.offer_id]
+            if key in known:
+                continue
+            last = newest[key]
+            known[key] = []
+            if last is None:
+                continue
+            if last["effective_at_ms"] < point.effective_at_ms:
+                known[key].append(_Known(last["effective_at_ms"], last["observed_at_ms"], last["nano_usd_per_hour"]))
+            else:
+                late.append((key, key, point.effective_at_ms, last["effective_at_ms"] + 1))
         for start in range(0, len(late), _ASKED):
-            for row in self._connection.execute(_within(late[start : start + _ASKED])):
-                entry = _Known(row.effective_at_ms, row.observed_at_ms, row.nano_usd_per_hour)
-                known.setdefault(row.number, []).append(entry)
+            for key, *entry, _ in self._connection.exec_driver_sql(_within(late[start : start + _ASKED])).all():
+                known[key].append(_Known(*entry))
         return known
+
+    def _renew(self, rows: Sequence[dict[str, int]]) -> None:
+        """These are the newest prices of their offers now."""
+        for start in range(0, len(rows), _ASKED):
+            part = rows[start : start + _ASKED]
+            listed = ", ".join(str(row["offer_key"]) for row in part)
+            self._connection.exec_driver_sql(f"DELETE FROM price_now WHERE offer_key IN ({listed})")
+        self._insert_many(price_now, rows)
 
     def _forget_days(self, first_day: dict[int, int]) -> None:
         """A price learned late makes roll-ups from its day on wrong: they are made again."""
@@ -189,35 +203,6 @@ _FORGET = delete(price_day).where(
 )
 
 
-def newest_point(*bounds: ColumnElement[bool]) -> ColumnElement[int]:
-    """The instant of an offer's newest point within `bounds`: one walk down the key, never a scan of all prices."""
-    return (
-        select(_Point.effective_at_ms)
-        .where(_Point.offer_key == offer.c.key, *bounds)
-        .order_by(_Point.effective_at_ms.desc())
-        .limit(1)
-        .correlate(offer)
-        .scalar_subquery()
-    )
-
-
-def _with_newest(*bounds: ColumnElement[bool]) -> Select[Any]:
-    instant = price_point.c.effective_at_ms == newest_point(*bounds)
-    return (
-        select(
-            offer.c.id.label("offer_id"),
-            price_point.c.nano_usd_per_hour,
-            price_point.c.effective_at_ms,
-            price_point.c.observed_at_ms,
-            price_source.c.name.label("source"),
-        )
-        .select_from(offer)
-        .join(price_point, (price_point.c.offer_key == offer.c.key) & instant)
-        .join(price_source, price_source.c.key == price_point.c.source_key)
-        .order_by(offer.c.id)
-    )
-
-
 _AT: BindParameter[int] = bindparam("at_ms", type_=Number)
 _FLAGGED = (
     select(price_flag.c.seq)
@@ -226,46 +211,61 @@ _FLAGGED = (
     .correlate(offer)
     .exists()
 )
-KNOWN_AT = (_Point.effective_at_ms <= _AT, _Point.observed_at_ms <= _AT)
-_KNOWN_AT = _with_newest(*KNOWN_AT).where(~_FLAGGED)
-_NEWEST_LISTED = _with_newest().where(offer.c.listed)
-_NEWEST = (
-    select(offer.c.key, price_point.c.effective_at_ms, price_point.c.observed_at_ms, price_point.c.nano_usd_per_hour)
-    .select_from(offer)
-    .join(price_point, (price_point.c.offer_key == offer.c.key) & (price_point.c.effective_at_ms == newest_point()))
-    .where(offer.c.key.in_(bindparam("keys", expanding=True)))
+
+
+def newest_known(at_ms: ColumnElement[int]) -> ColumnElement[int]:
+    """The instant of an offer's price as known at `at_ms`: one walk down the key, never a scan of all prices."""
+    return (
+        select(_Point.effective_at_ms)
+        .where(_Point.offer_key == offer.c.key, _Point.effective_at_ms <= at_ms, _Point.observed_at_ms <= at_ms)
+        .order_by(_Point.effective_at_ms.desc())
+        .limit(1)
+        .correlate(offer)
+        .scalar_subquery()
+    )
+
+
+def _points_of(prices: Table) -> Select[Any]:
+    """The columns of PricePoint from a table shaped like price_point."""
+    return (
+        select(
+            offer.c.id.label("offer_id"),
+            prices.c.nano_usd_per_hour,
+            prices.c.effective_at_ms,
+            prices.c.observed_at_ms,
+            price_source.c.name.label("source"),
+        )
+        .join(prices, prices.c.offer_key == offer.c.key)
+        .join(price_source, price_source.c.key == prices.c.source_key)
+        .select_from(offer)
+    )
+
+
+_NEW_BY_THEN = (price_now.c.effective_at_ms <= _AT) & (price_now.c.observed_at_ms <= _AT)
+_NEWEST_LISTED = _points_of(price_now).where(offer.c.listed).order_by(offer.c.id)
+_NEWEST_KNOWN_AT = _points_of(price_now).where(_NEW_BY_THEN, ~_FLAGGED)
+_OLDER_KNOWN_AT = (
+    _points_of(price_point)
+    .where(offer.c.key.in_(select(price_now.c.offer_key).where(~_NEW_BY_THEN)))
+    .where(price_point.c.effective_at_ms == newest_known(_AT), ~_FLAGGED)
 )
 
 
-def _within(rows: Sequence[tuple[int, int, int, int]]) -> Select[Any]:
-    """Per (number, offer key, start, end) the point in force at the start and those after it, before the end.
+def _of_keys(keys: Sequence[int]) -> str:
+    """price_now of offers. Integers stand in the statement: parameters take many times as long, and have a limit."""
+    return f"SELECT * FROM price_now WHERE offer_key IN ({', '.join(map(str, keys))})"
 
-    The rows stand in the statement itself: as parameters, they would be more than SQLite takes.
-    """
-    names = [column(name, Number) for name in ("number", "offer_key", "start_ms", "end_ms")]
-    asked = values(*names, name="asked", literal_binds=True).data(rows).cte("asked")
-    in_force = (
-        select(func.max(_Point.effective_at_ms))
-        .where(_Point.offer_key == asked.c.offer_key, _Point.effective_at_ms <= asked.c.start_ms)
-        .correlate(asked)
-        .scalar_subquery()
-    )
+
+def _within(rows: Sequence[tuple[int, int, int, int]]) -> str:
+    """Per (number, offer key, start, end) the points from the one in force at the start to the last before the end."""
+    asked = ", ".join(f"({number}, {key}, {start}, {end})" for number, key, start, end in rows)
     return (
-        select(
-            asked.c.number,
-            price_point.c.effective_at_ms,
-            price_point.c.observed_at_ms,
-            price_point.c.nano_usd_per_hour,
-            price_point.c.source_key,
-        )
-        .select_from(asked)
-        .join(
-            price_point,
-            (price_point.c.offer_key == asked.c.offer_key)
-            & (price_point.c.effective_at_ms >= func.coalesce(in_force, asked.c.start_ms))
-            & (price_point.c.effective_at_ms < asked.c.end_ms),
-        )
-        .order_by(asked.c.number, price_point.c.effective_at_ms)
+        f"WITH asked (number, offer_key, start_ms, end_ms) AS (VALUES {asked}) "
+        "SELECT asked.number, point.effective_at_ms, point.observed_at_ms, point.nano_usd_per_hour, point.source_key "
+        "FROM asked JOIN price_point AS point ON point.offer_key = asked.offer_key "
+        "AND point.effective_at_ms >= coalesce((SELECT max(before.effective_at_ms) FROM price_point AS before "
+        "WHERE before.offer_key = asked.offer_key AND before.effective_at_ms <= asked.start_ms), asked.start_ms) "
+        "AND point.effective_at_ms < asked.end_ms ORDER BY asked.number, point.effective_at_ms"
     )
 
 

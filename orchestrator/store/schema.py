@@ -161,6 +161,17 @@ price_point = Table(
     sqlite_with_rowid=False,
 )
 
+price_now = Table(  # of each offer its newest price_point, kept with every write: what a tick asks for
+    "price_now",
+    metadata,
+    Column("offer_key", Number, ForeignKey("offer.key"), primary_key=True, autoincrement=False),
+    Column("effective_at_ms", Number, nullable=False),
+    Column("observed_at_ms", Number, nullable=False),
+    Column("nano_usd_per_hour", Number, nullable=False),
+    Column("source_key", Number, ForeignKey("price_source.key"), nullable=False),
+    sqlite_with_rowid=False,
+)
+
 poll = Table(
     "poll",
     metadata,

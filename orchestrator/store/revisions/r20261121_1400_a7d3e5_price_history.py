@@ -1,4 +1,4 @@
-"""Prices of clouds: polls by source and region, flagged rows, roll-ups by day, risks; and old history may leave.
+"""Prices of clouds: the newest apart, polls by region, flagged rows, roll-ups, risks; and old history may leave.
 
 Prices and polls could never be deleted. From here on those may be that are older than `history_kept_from_ms` in
 `meta`, which retention sets once it has archived them.
@@ -56,6 +56,21 @@ def upgrade() -> None:
         "LEFT JOIN poll AS good ON good.seq = "
         "(SELECT max(seq) FROM poll WHERE provider = last.provider AND error IS NULL) "
         "WHERE last.seq IN (SELECT max(seq) FROM poll GROUP BY provider)"
+    )
+    op.create_table(
+        "price_now",
+        sa.Column("offer_key", NUMBER, sa.ForeignKey("offer.key"), primary_key=True, autoincrement=False),
+        sa.Column("effective_at_ms", NUMBER, nullable=False),
+        sa.Column("observed_at_ms", NUMBER, nullable=False),
+        sa.Column("nano_usd_per_hour", NUMBER, nullable=False),
+        sa.Column("source_key", NUMBER, sa.ForeignKey("price_source.key"), nullable=False),
+        sqlite_with_rowid=False,
+    )
+    op.execute(
+        "INSERT INTO price_now (offer_key, effective_at_ms, observed_at_ms, nano_usd_per_hour, source_key) "
+        "SELECT newest.offer_key, newest.effective_at_ms, newest.observed_at_ms, newest.nano_usd_per_hour, "
+        "newest.source_key FROM offer JOIN price_point AS newest ON newest.offer_key = offer.key "
+        "AND newest.effective_at_ms = (SELECT max(effective_at_ms) FROM price_point WHERE offer_key = offer.key)"
     )
     op.create_table(
         "price_flag",
