@@ -1,0 +1,41 @@
+"""What an account may read, asked call by call: the shape of the answer. Must not know any cloud."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from providers.errors import ProviderError
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One thing that was tried. `remedy` is what would make it work: a policy line, a command; '' when it works."""
+
+    what: str
+    works: bool
+    detail: str
+    remedy: str = ""
+
+
+Attempt = tuple[str, Callable[[], str]]
+"""What is tried in words, and the call: it returns a detail to show, and raises what the cloud raises."""
+
+
+def examine(attempts: Sequence[Attempt], classify: Callable[[Exception], ProviderError | None]) -> list[Access]:
+    """Try everything; the first one says who one is, and when it fails the rest is not asked.
+
+    Exceptions that `classify` doesn't know are faults of this program, and go on.
+    """
+    found: list[Access] = []
+    for what, call in attempts:
+        try:
+            found.append(Access(what, True, call()))
+        except Exception as error:
+            known = error if isinstance(error, ProviderError) else classify(error)
+            if known is None:
+                raise
+            found.append(Access(what, False, str(known), known.hint))
+            if len(found) == 1:
+                break
+    return found
