@@ -37,7 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.SIGINT, signal.default_int_handler
     )  # a shell's background job would hand down that it is ignored
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else every child compiles Ray anew
-    for name in [name for name in os.environ if name.startswith("TRADEWIND_")]:
+    for name in [name for name in os.environ if name.startswith("TRADEWIND_") and name != "TRADEWIND_SHARED"]:
         del os.environ[name]
     home = Path(tempfile.mkdtemp(prefix="tradewind-tests-"))
     config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))

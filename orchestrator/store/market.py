@@ -8,7 +8,8 @@ from sqlalchemy import bindparam, select
 
 from orchestrator.store.flags import FlagRows
 from orchestrator.store.polls import PollRows
-from orchestrator.store.prices import PriceRows
+from orchestrator.store.price_days import PriceDayRows
+from orchestrator.store.retention import RetentionRows
 from orchestrator.store.schema import availability_point, offer
 
 
@@ -28,7 +29,7 @@ _AVAILABILITY = (
 )
 
 
-class MarketRows(PriceRows, FlagRows, PollRows):
+class MarketRows(PriceDayRows, RetentionRows, FlagRows, PollRows):
     def add_availability(
         self, offer_id: str, at_ms: int, kind: str, run_id: str | None = None, detail: str = ""
     ) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from itertools import islice
+from typing import Any
 
 from sqlalchemy import bindparam, select, update
 
@@ -16,7 +17,8 @@ from providers.offer import CapacityType, Offer
 _BATCH = 1000  # values in one IN (...): below the parameter limit of every database
 _FEW = 200
 
-_OFFER = [offer.c[field.name] for field in fields(Offer)]
+_NAMES = [field.name for field in fields(Offer)]
+_OFFER = [offer.c[name] for name in _NAMES]
 _OFFERS = select(*_OFFER).where(offer.c.listed).order_by(offer.c.id)
 _STORED = select(*_OFFER, offer.c.id, offer.c.listed, offer.c.source)
 _OF_SOURCE = _STORED.where(offer.c.source == bindparam("name"))
@@ -35,12 +37,11 @@ class OfferRows(Transaction):
         source: str | None = None,
         region: str = "",
         whole: bool = True,
-        listed: bool = True,
     ) -> None:
         """These are all offers that `source` (default: the provider itself) names now, in `region` ('': in all).
 
         Those no longer named stay known for their prices, but unlisted; with `whole` False the list may lack some, and
-        none is. Offers that are new but not `listed` can only be looked back at; one that is listed already stays so.
+        none is.
         """
         name = provider if source is None else source
         rows = self._connection.execute(_OF_REGION if region else _OF_SOURCE, {"name": name, "place": region})
@@ -53,10 +54,10 @@ class OfferRows(Transaction):
         for each in offers:
             named_before.pop(each.id, None)
             before = known.get(each.id)
-            values = columns(each) | {"id": each.id, "listed": listed, "source": name}
+            values = columns(each) | {"id": each.id, "listed": True, "source": name}
             if before is None:
                 new[each.id] = values
-            elif before != values and (listed or not before["listed"]):
+            elif before != values:
                 self._connection.execute(update(offer).where(offer.c.id == each.id).values(values))
         if new:
             self._connection.execute(insert_into(offer), list(new.values()))
@@ -64,9 +65,29 @@ class OfferRows(Transaction):
             if values["listed"]:
                 self._connection.execute(update(offer).where(offer.c.id == gone).values(listed=False))
 
+    def add_past_offers(self, source: str, offers: Sequence[Offer]) -> int:
+        """Offers to look back at, unlisted. One that is known stays as it is, unless only now its GPU is. Returns how
+        many were new or learned."""
+        known = {}
+        for batch in batches({each.id for each in offers}):
+            known.update((row.id, row) for row in self._connection.execute(_BY_ID, {"ids": batch}).all())
+        new = {}
+        learned = 0
+        for each in offers:
+            before = known.get(each.id)
+            values = columns(each) | {"id": each.id, "listed": False, "source": source}
+            if before is None:
+                new[each.id] = values
+            elif not before.listed and before.gpu is None and each.gpu is not None:
+                self._connection.execute(update(offer).where(offer.c.id == each.id).values(values))
+                learned += 1
+        if new:
+            self._connection.execute(insert_into(offer), list(new.values()))
+        return len(new) + learned
+
     def offers(self) -> list[Offer]:
         """Everything listed now, by id."""
-        return [_offer(row._mapping) for row in self._connection.execute(_OFFERS)]
+        return [offer_of(row._mapping) for row in self._connection.execute(_OFFERS)]
 
     def find_offers(
         self,
@@ -89,7 +110,7 @@ class OfferRows(Transaction):
                 query = query.where(column == value)
         if spot is not None:
             query = query.where(offer.c.capacity_type == (CapacityType.SPOT if spot else CapacityType.ON_DEMAND).value)
-        return [_offer(row._mapping) for row in self._connection.execute(query)]
+        return [offer_of(row._mapping) for row in self._connection.execute(query)]
 
     def _offer_keys(self, ids: Iterable[str], *, strict: bool = True) -> dict[str, int]:
         """The keys of offers; raises NotFoundError for one that was never put, unless not `strict`."""
@@ -112,6 +133,9 @@ def batches(values: Iterable[str]) -> Iterable[list[str]]:
         yield batch
 
 
-def _offer(row: object) -> Offer:
-    values = dict(row)  # type: ignore[call-overload]
-    return Offer(**{**values, "capacity_type": CapacityType(values["capacity_type"])})
+def offer_of(row: Mapping[Any, Any]) -> Offer:
+    """An Offer from a row that has its columns, and maybe others."""
+    return Offer(
+        **{name: row[name] for name in _NAMES if name != "capacity_type"},
+        capacity_type=CapacityType(row["capacity_type"]),
+    )

@@ -12,7 +12,7 @@ from sqlalchemy import bindparam, case, func, select, update
 from orchestrator.store.schema import offer, poll, poll_state
 from orchestrator.store.transaction import Transaction, insert_into
 
-ALL_REGIONS = ("", "*")
+ALL_REGIONS = ("", "*", "all")
 """Regions of a poll that was about everything a source has."""
 
 
@@ -64,6 +64,14 @@ _PRICED_TO = (
     .join(offer, offer.c.source == poll_state.c.source)
     .where(offer.c.id == bindparam("name"))
     .where((poll_state.c.region == offer.c.region) | poll_state.c.region.in_(ALL_REGIONS))
+)
+_POLLED = (
+    select(offer.c.provider, offer.c.region, func.min(poll_state.c.good_started_ms))
+    .join(poll_state, offer.c.source == poll_state.c.source)
+    .where(offer.c.listed, poll_state.c.good_started_ms.is_not(None))
+    .where((poll_state.c.region == offer.c.region) | poll_state.c.region.in_(ALL_REGIONS))
+    .group_by(offer.c.provider, offer.c.region)
+    .order_by(offer.c.provider, offer.c.region)
 )
 _HERE = (poll_state.c.source == bindparam("of_source")) & (poll_state.c.region == bindparam("of_region"))
 _SUCCEEDED = {
@@ -136,6 +144,11 @@ class PollRows(Transaction):
     def poll_states(self) -> list[PollState]:
         """What the last poll of each source and region came to, by provider, source, region."""
         return [PollState(*row) for row in self._connection.execute(_STATES)]
+
+    def polled(self) -> list[tuple[str, str, int]]:
+        """(provider, region, instant) of everything listed: all price changes there are known up to then, of every
+        source. A region that was never polled well is missing."""
+        return [tuple(row) for row in self._connection.execute(_POLLED)]
 
     def last_good_poll_ms(self, provider: str) -> int | None:
         """When the newest poll of `provider` that succeeded, in any region, was begun."""
