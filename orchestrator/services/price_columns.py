@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -54,6 +54,7 @@ PRICES: Mapping[str, tuple[CapacityType | None, bool]] = {  # column: (what it i
 }
 CLOUDS = ("aws", "gcp", "azure")
 """A table whose name begins with one of these, and that names no provider itself, is of that cloud."""
+_IDENTITY = ("provider", "region", "zone", "instance_type", "gpu", "gpu_count", "vcpu", "memory_gib", "simulated")
 LINUX = ("", "Linux/UNIX", "Linux/UNIX (Amazon VPC)")
 
 
@@ -84,6 +85,7 @@ class Layout:
     provider: str
     at_ms: int | None
     source: str
+    _offers: dict[tuple[Any, ...], Offer] = field(default_factory=dict, compare=False, repr=False)
 
     def read(self, line: int, row: Mapping[str, Any]) -> Iterator[PriceRow]:
         """The prices of a row: none where its price is empty, two where spot and on-demand stand side by side.
@@ -113,6 +115,14 @@ class Layout:
             yield PriceRow(line, offer, point, self._flag(row, "offered"))
 
     def _offer(self, row: Mapping[str, Any], capacity: CapacityType) -> Offer:
+        """Of the rows of a series, only the first is looked into."""
+        key = (capacity, *(row.get(self.columns[name]) for name in _IDENTITY if name in self.columns))
+        found = self._offers.get(key)
+        if found is None:
+            found = self._offers[key] = self._new_offer(row, capacity)
+        return found
+
+    def _new_offer(self, row: Mapping[str, Any], capacity: CapacityType) -> Offer:
         count = self._number(row, "gpu_count")
         named = self._text(row, "gpu")
         gpu = canonical_gpu(named) if named else None

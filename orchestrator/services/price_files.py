@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -14,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import MissingExtraError, UsageError
-from orchestrator.store.files import file_to_be
 
 Row = Mapping[str, Any]
 SUFFIXES = (".csv", ".csv.gz", ".parquet")
@@ -59,7 +59,7 @@ def write_rows(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]
     if not is_table(path):
         raise UsageError(f"{path.name} says no format", hint=f"end it with one of {', '.join(SUFFIXES)}")
     try:
-        with file_to_be(path) as unfinished:
+        with _to_be(path) as unfinished:
             if path.name.lower().endswith(".parquet"):
                 return _write_parquet(unfinished, columns, iter(rows))
             written = 0
@@ -97,6 +97,19 @@ def _write_parquet(path: Path, columns: Sequence[str], rows: Iterator[Sequence[A
             writer.write_batch(pyarrow.record_batch(arrays, schema=schema))
             written += len(part)
     return written
+
+
+@contextmanager
+def _to_be(path: Path) -> Iterator[Path]:
+    """A name to write to, which takes the place of `path` when the block is done."""
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        yield unfinished
+        with unfinished.open("rb") as stream:
+            os.fsync(stream.fileno())
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
 def _parquet() -> Any:

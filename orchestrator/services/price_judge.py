@@ -47,7 +47,7 @@ class History:
         self._offered: dict[Kind, bool] = {}
         on_demand: dict[Kind, dict[int, int]] = defaultdict(dict)
         for row in rows:
-            self.of_offer[row.offer.id].append(row)
+            self.of_offer[row.point.offer_id].append(row)
             kind = _kind(row)
             if row.offered is not None:
                 self._offered[kind] = row.offered or self._offered.get(kind, False)
@@ -100,26 +100,26 @@ class History:
         if place == 0:
             return None
         price, on_demand = row.point.nano_usd_per_hour, known[place - 1][1]
+        if SPOT_FLOOR * on_demand <= price < SPOT_SHARE * on_demand:
+            return None
+        flag = Flag.SPOT_NOT_BELOW_ON_DEMAND if price > SPOT_FLOOR * on_demand else Flag.OUTLIER
         share = f"{price / on_demand:.0%} of on-demand {format_usd(on_demand)}/h"
-        if price >= SPOT_SHARE * on_demand:
-            return Flag.SPOT_NOT_BELOW_ON_DEMAND, f"spot {format_usd(price)}/h is {share}"
-        if price < SPOT_FLOOR * on_demand:
-            return Flag.OUTLIER, f"spot {format_usd(price)}/h is {share}"
-        return None
+        return flag, f"spot {format_usd(price)}/h is {share}"
 
 
 def _against_neighbours(rows: Sequence[PriceRow], place: int) -> tuple[Flag, str] | None:
     if place == 0:
         return None
     price, before = rows[place].point.nano_usd_per_hour, rows[place - 1].point.nano_usd_per_hour
+    if not _off(price, before, SPIKE):
+        return None
     words = f"{format_usd(price)}/h after {format_usd(before)}/h"
     if place + 1 == len(rows):
         return (Flag.OUTLIER, f"{words}, and nothing confirms it") if _off(price, before, LEAP) else None
     after = rows[place + 1].point
     lasted_ms = after.effective_at_ms - rows[place].point.effective_at_ms
     if (
-        _off(price, before, SPIKE)
-        and _off(price, after.nano_usd_per_hour, SPIKE)
+        _off(price, after.nano_usd_per_hour, SPIKE)
         and not _off(before, after.nano_usd_per_hour, 1.5)
         and lasted_ms <= SPIKE_MS
     ):
