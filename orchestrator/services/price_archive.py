@@ -61,7 +61,7 @@ def archive(store: Store, folder: Path, now_ms: int, *, keep_days: int = KEEP_DA
     with store.read() as tx:
         first_ms, kept_from = tx.first_price_ms(), tx.kept_from_ms()
     this_month = _month(now_ms)
-    made = []
+    made: list[ArchivedMonth] = []
     if first_ms is not None:
         try:
             folder.mkdir(parents=True, exist_ok=True)

@@ -68,7 +68,7 @@ class OfferRows(Transaction):
     def add_past_offers(self, source: str, offers: Sequence[Offer]) -> int:
         """Offers to look back at, unlisted. One that is known stays as it is, unless only now its GPU is. Returns how
         many were new or learned."""
-        known = {}
+        known: dict[str, Any] = {}
         for batch in batches({each.id for each in offers}):
             known.update((row.id, row) for row in self._connection.execute(_BY_ID, {"ids": batch}).all())
         new = {}

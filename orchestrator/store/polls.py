@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Any
 
 from sqlalchemy import bindparam, case, func, select, update
 
@@ -83,7 +84,9 @@ _SUCCEEDED = {
         else_=func.coalesce(bindparam("newest"), poll_state.c.newest_ms),
     ),
 }
-_LAST = {name: bindparam(name) for name in ("started_ms", "finished_ms", "offers_seen", "flagged", "error", "hint")}
+_LAST: dict[str, Any] = {
+    name: bindparam(name) for name in ("started_ms", "finished_ms", "offers_seen", "flagged", "error", "hint")
+}
 _NOTE_SUCCESS = update(poll_state).where(_HERE).values(**_LAST, **_SUCCEEDED)
 _NOTE_FAILURE = update(poll_state).where(_HERE).values(**_LAST, failures=poll_state.c.failures + 1)
 
@@ -152,9 +155,11 @@ class PollRows(Transaction):
 
     def last_good_poll_ms(self, provider: str) -> int | None:
         """When the newest poll of `provider` that succeeded, in any region, was begun."""
-        return self._connection.execute(_LAST_GOOD_POLL, {"name": provider}).scalar_one()
+        found: int | None = self._connection.execute(_LAST_GOOD_POLL, {"name": provider}).scalar_one()
+        return found
 
     def priced_to_ms(self, offer_id: str) -> int | None:
         """The instant up to which all price changes of an offer are known: the begin of the last poll of its source in
         its region that succeeded."""
-        return self._connection.execute(_PRICED_TO, {"name": offer_id}).scalar_one()
+        found: int | None = self._connection.execute(_PRICED_TO, {"name": offer_id}).scalar_one()
+        return found

@@ -72,7 +72,7 @@ class PriceRows(OfferRows):
             fresh.append(row)
         if fresh:
             self._insert_many(price_point, fresh)
-            self._renew([newest[key] for key in first_day if newest[key] is not None])
+            self._renew([row for row in map(newest.get, first_day) if row is not None])
             self._forget_days(first_day)
         return len(fresh)
 
@@ -82,9 +82,9 @@ class PriceRows(OfferRows):
         Offers whose newest report was flagged then (FlagRows) are left out: their price is not fit to decide on.
         """
         at = {"at_ms": at_ms}
-        found = self._connection.execute(_NEWEST_KNOWN_AT, at).all()
-        found += self._connection.execute(_OLDER_KNOWN_AT, at).all()  # few, unless the instant lies in the past
-        return sorted((PricePoint(*row) for row in found), key=lambda point: point.offer_id)
+        newest = self._connection.execute(_NEWEST_KNOWN_AT, at).all()
+        older = self._connection.execute(_OLDER_KNOWN_AT, at).all()  # few, unless the instant lies in the past
+        return sorted((PricePoint(*row) for row in (*newest, *older)), key=lambda point: point.offer_id)
 
     def newest_prices(self) -> list[PricePoint]:
         """Per listed offer the newest change, flagged or not, in force or announced; ordered by offer id."""

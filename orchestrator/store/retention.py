@@ -55,7 +55,8 @@ class RetentionRows(PriceRows):
             .correlate(offer)
             .scalar_subquery()
         )
-        return self._connection.execute(select(func.min(first)).select_from(offer)).scalar_one()
+        found: int | None = self._connection.execute(select(func.min(first)).select_from(offer)).scalar_one()
+        return found
 
     def points_between(self, start_ms: int, end_ms: int) -> Iterator[tuple[Offer, PricePoint]]:
         """Every change that took effect then, by offer and instant, as a stream."""
