@@ -118,9 +118,10 @@ class PriceRows(OfferRows):
     def prices_at(self, instants: Sequence[tuple[str, int]]) -> list[int | None]:
         """nano-USD per hour of each (offer id, instant), as known now; None where no price was in force yet."""
         found: list[int | None] = [None] * len(instants)
-        asked = [Interval(offer_id, at_ms, at_ms) for offer_id, at_ms in instants]
-        for number, effective_at_ms, _, price, _ in self._asked(asked):
-            if effective_at_ms <= instants[number][1]:
+        keys = self._offer_keys({offer_id for offer_id, _ in instants}, strict=False)
+        rows = [(number, keys[name], at_ms) for number, (name, at_ms) in enumerate(instants) if name in keys]
+        for start in range(0, len(rows), _ASKED):
+            for number, price in self._connection.exec_driver_sql(_in_force(rows[start : start + _ASKED])).all():
                 found[number] = price
         return found
 
@@ -254,6 +255,17 @@ _OLDER_KNOWN_AT = (
 def _of_keys(keys: Sequence[int]) -> str:
     """price_now of offers. Integers stand in the statement: parameters take many times as long, and have a limit."""
     return f"SELECT * FROM price_now WHERE offer_key IN ({', '.join(map(str, keys))})"
+
+
+def _in_force(rows: Sequence[tuple[int, int, int]]) -> str:
+    """Per (number, offer key, instant) the price in force: one walk down the key each."""
+    asked = ", ".join(f"({number}, {key}, {at_ms})" for number, key, at_ms in rows)
+    return (
+        f"WITH asked (number, offer_key, at_ms) AS (VALUES {asked}) "
+        "SELECT asked.number, (SELECT point.nano_usd_per_hour FROM price_point AS point "
+        "WHERE point.offer_key = asked.offer_key AND point.effective_at_ms <= asked.at_ms "
+        "ORDER BY point.effective_at_ms DESC LIMIT 1) FROM asked"
+    )
 
 
 def _within(rows: Sequence[tuple[int, int, int, int]]) -> str:

@@ -161,14 +161,14 @@ price_point = Table(
     sqlite_with_rowid=False,
 )
 
-price_now = Table(  # of each offer its newest price_point, kept with every write: what a tick asks for
-    "price_now",
+price_now = Table(  # of each offer its newest price_point, kept with every write: what a tick asks for. No foreign
+    "price_now",  # keys: each poll replaces thousands of rows, and the same write has them in price_point
     metadata,
-    Column("offer_key", Number, ForeignKey("offer.key"), primary_key=True, autoincrement=False),
+    Column("offer_key", Number, primary_key=True, autoincrement=False),
     Column("effective_at_ms", Number, nullable=False),
     Column("observed_at_ms", Number, nullable=False),
     Column("nano_usd_per_hour", Number, nullable=False),
-    Column("source_key", Number, ForeignKey("price_source.key"), nullable=False),
+    Column("source_key", Number, nullable=False),
     sqlite_with_rowid=False,
 )
 

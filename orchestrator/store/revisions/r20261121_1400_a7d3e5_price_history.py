@@ -59,11 +59,11 @@ def upgrade() -> None:
     )
     op.create_table(
         "price_now",
-        sa.Column("offer_key", NUMBER, sa.ForeignKey("offer.key"), primary_key=True, autoincrement=False),
+        sa.Column("offer_key", NUMBER, primary_key=True, autoincrement=False),
         sa.Column("effective_at_ms", NUMBER, nullable=False),
         sa.Column("observed_at_ms", NUMBER, nullable=False),
         sa.Column("nano_usd_per_hour", NUMBER, nullable=False),
-        sa.Column("source_key", NUMBER, sa.ForeignKey("price_source.key"), nullable=False),
+        sa.Column("source_key", NUMBER, nullable=False),
         sqlite_with_rowid=False,
     )
     op.execute(
