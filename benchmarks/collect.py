@@ -120,8 +120,8 @@ def specs(urls: tuple[str, str, str], azure_regions: list[str]) -> list[SourceSp
         AWS_EC2_METADATA_DISABLED="true",
     )
     return [
-        SourceSpec("aws-on-demand", {"connect_s": 2.0, "read_s": 4.0}),
-        SourceSpec("aws-spot", {"connect_s": 2.0, "read_s": 4.0}),
+        SourceSpec("aws-on-demand", {"connect_s": 2.0, "read_s": 2.0}),
+        SourceSpec("aws-spot", {"connect_s": 2.0, "read_s": 2.0}),
         SourceSpec("gcp-prices", {"project": "p", "compute": urls[1], "billing": urls[1]}),
         SourceSpec("azure-prices", {"url": f"{urls[2]}/api/retail/prices", "regions": azure_regions}),
     ]

@@ -10,14 +10,15 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from providers.aws.hardware import InstanceType, gpu_of_family
-from providers.aws.regions import enabled_regions, gpu_types, zones_by_type
+from providers.aws.regions import enabled_regions, gpu_types, rows_of, zones_by_type
 from providers.aws.session import Connections, in_our_words
 from providers.collect.facts import Finding, Flag, PollResult, gather, hourly_price
 from providers.collect.http import Http, Patience
-from providers.errors import AuthError, FormatError
+from providers.errors import AuthError, FormatError, ProviderError
 from providers.hardware import GIB
 from providers.offer import CapacityType, Offer
 from providers.price import PricePoint
@@ -56,7 +57,11 @@ PUBLIC_REGIONS = [
 
 
 class OnDemandPrices:
-    """Source `aws-on-demand`. `account` False: don't even try, read the public files. `files` is where they are."""
+    """Source `aws-on-demand`. `account` False: don't even try, read the public files. `files` is where they are.
+
+    An account that may not use the API falls back to the files for those `regions` that are named: all of them together
+    are gigabytes, which nobody should download without having asked for it.
+    """
 
     provider = "aws"
 
@@ -88,15 +93,15 @@ class OnDemandPrices:
             known = in_our_words(error)
             if known is None:
                 raise
-            if isinstance(known, AuthError):
-                return PUBLIC_REGIONS
-            raise known from error
+            raise _with_files_as_remedy(known) from error
 
     def poll(self, region: str, now_ms: int, since_ms: int | None) -> PollResult:
         if self._account:
             api = gather(region, lambda finding: self._read_api(finding, now_ms), in_our_words)
             if not isinstance(api.error, AuthError) or api.points:
                 return api
+            if region not in self._only:
+                return replace(api, error=_with_files_as_remedy(api.error))
         return gather(region, lambda finding: self._read_file(finding, now_ms), in_our_words)
 
     def _read_api(self, finding: Finding, now_ms: int) -> None:
@@ -110,8 +115,9 @@ class OnDemandPrices:
             Filters=[{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in wanted.items()],
         )
         for page in pages:
-            finding.page(len(page["PriceList"]))
-            for text in page["PriceList"]:
+            texts = rows_of(page, "PriceList")
+            finding.page(len(texts))
+            for text in texts:
                 for row in _products(text, finding):
                     kind = types.get(row["instanceType"]) or _by_family(row)
                     _add(finding, kind, sorted(zones.get(kind.name, ())), row, now_ms, API)
@@ -122,6 +128,12 @@ class OnDemandPrices:
             finding.rows += 1
             _add(finding, _by_family(row), [""], row, now_ms, FILE)
         finding.pages += 1
+
+
+def _with_files_as_remedy(error: ProviderError) -> ProviderError:
+    if isinstance(error, AuthError):
+        error.hint += "; or name the regions whose public price lists are to be read (hundreds of MB each)"
+    return error
 
 
 Row = Mapping[str, str]
@@ -154,7 +166,7 @@ def _plain_rows(lines: Iterable[bytes], url: str) -> Iterator[Row]:
     lines = iter(lines)
     header: list[str] = []
     for line in lines:  # five lines about the file come before the header
-        header = next(csv.reader([line.decode()]), [])
+        header = _cells(line)
         if header[:1] == ["SKU"]:
             break
     missing = (NEEDED | set(COLUMNS.values())) - set(header)
@@ -163,8 +175,12 @@ def _plain_rows(lines: Iterable[bytes], url: str) -> Iterator[Row]:
     for line in lines:
         if b"GPU instance" not in line or b'"OnDemand"' not in line or b'"Linux"' not in line:
             continue  # of millions of lines a few hundred are worth parsing
-        row = dict(zip(header, next(csv.reader([line.decode()])), strict=False))
-        if row.get("TermType") != "OnDemand" or any(row.get(COLUMNS[key]) != value for key, value in PLAIN.items()):
+        row = dict(zip(header, _cells(line), strict=False))
+        if (
+            len(row) < len(header)
+            or row["TermType"] != "OnDemand"
+            or any(row.get(COLUMNS[key]) != value for key, value in PLAIN.items())
+        ):
             continue
         yield {
             "instanceType": row["Instance Type"],
@@ -176,6 +192,14 @@ def _plain_rows(lines: Iterable[bytes], url: str) -> Iterator[Row]:
             "unit": row["Unit"],
             "effectiveDate": row["EffectiveDate"],
         }
+
+
+def _cells(line: bytes) -> list[str]:
+    """The cells of one line; none where it isn't CSV."""
+    try:
+        return next(csv.reader([line.decode(errors="replace")], strict=True), [])
+    except csv.Error:
+        return []
 
 
 def _by_family(row: Row) -> InstanceType:

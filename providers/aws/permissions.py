@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from providers.aws.on_demand import API_REGION
 from providers.aws.session import Connections, in_our_words
 from providers.collect.permissions import Access, examine
@@ -30,26 +32,28 @@ POLICY = {
 def access(connections: Connections | None = None) -> list[Access]:
     """What the credentials of this environment may read, in order of importance. Takes a call per line."""
     made = Connections() if connections is None else connections
-    ec2 = made.client("ec2", made.home_region)
+
+    def ec2() -> Any:
+        return made.client("ec2", made.home_region)
 
     def identity() -> str:
         return str(made.client("sts", made.home_region).get_caller_identity()["Arn"])
 
     def regions() -> str:
-        rows = ec2.describe_regions(AllRegions=True)["Regions"]
+        rows = ec2().describe_regions(AllRegions=True)["Regions"]
         off = [row["RegionName"] for row in rows if row.get("OptInStatus") == "not-opted-in"]
         return f"{len(rows) - len(off)} regions are enabled, {len(off)} are not"
 
     def types() -> str:
-        ec2.describe_instance_types(InstanceTypes=["p4d.24xlarge"])
+        ec2().describe_instance_types(InstanceTypes=["p4d.24xlarge"])
         return "ec2:DescribeInstanceTypes"
 
     def offerings() -> str:
-        ec2.describe_instance_type_offerings(LocationType="availability-zone-id", MaxResults=5)
+        ec2().describe_instance_type_offerings(LocationType="availability-zone-id", MaxResults=5)
         return "ec2:DescribeInstanceTypeOfferings"
 
     def spot() -> str:
-        ec2.describe_spot_price_history(InstanceTypes=["p4d.24xlarge"], MaxResults=5)
+        ec2().describe_spot_price_history(InstanceTypes=["p4d.24xlarge"], MaxResults=5)
         return "ec2:DescribeSpotPriceHistory"
 
     def prices() -> str:

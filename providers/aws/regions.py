@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from providers.aws.hardware import InstanceType, described
 from providers.collect.facts import Finding, Flag
+from providers.errors import FormatError
 
 GPU_FAMILIES = ["p*", "g*"]
 """AWS cannot filter by GPU, but every family with one begins so."""
@@ -13,8 +15,16 @@ GPU_FAMILIES = ["p*", "g*"]
 
 def enabled_regions(ec2: Any) -> list[str]:
     """Regions that the account has switched on."""
-    answer = ec2.describe_regions(AllRegions=True)
-    return sorted(row["RegionName"] for row in answer["Regions"] if row.get("OptInStatus") != "not-opted-in")
+    rows = rows_of(ec2.describe_regions(AllRegions=True), "Regions")
+    return sorted(row["RegionName"] for row in rows if row.get("OptInStatus") != "not-opted-in")
+
+
+def rows_of(answer: Mapping[str, Any], name: str) -> Sequence[Any]:
+    """The list that an answer is there for. Raises FormatError without it: no list is not an empty one."""
+    rows = answer.get(name)
+    if not isinstance(rows, list):
+        raise FormatError(f"AWS's answer has no list {name}")
+    return rows
 
 
 def gpu_types(ec2: Any, finding: Finding) -> dict[str, InstanceType]:
@@ -24,8 +34,9 @@ def gpu_types(ec2: Any, finding: Finding) -> dict[str, InstanceType]:
         Filters=[{"Name": "instance-type", "Values": GPU_FAMILIES}]
     )
     for page in pages:
-        finding.page(len(page["InstanceTypes"]))
-        for row in page["InstanceTypes"]:
+        rows = rows_of(page, "InstanceTypes")
+        finding.page(len(rows))
+        for row in rows:
             try:
                 kind = described(row)
             except (KeyError, TypeError, ValueError) as error:
@@ -45,7 +56,8 @@ def zones_by_type(ec2: Any, finding: Finding) -> dict[str, set[str]]:
         LocationType="availability-zone-id", Filters=[{"Name": "instance-type", "Values": GPU_FAMILIES}]
     )
     for page in pages:
-        finding.page(len(page["InstanceTypeOfferings"]))
-        for row in page["InstanceTypeOfferings"]:
+        rows = rows_of(page, "InstanceTypeOfferings")
+        finding.page(len(rows))
+        for row in rows:
             found.setdefault(row["InstanceType"], set()).add(row["Location"])
     return found

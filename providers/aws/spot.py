@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from providers.aws.hardware import InstanceType
-from providers.aws.regions import enabled_regions, gpu_types, zones_by_type
+from providers.aws.regions import enabled_regions, gpu_types, rows_of, zones_by_type
 from providers.aws.session import Connections, in_our_words
 from providers.collect.facts import Finding, Flag, PollResult, gather, hourly_price
 from providers.errors import ProviderError
@@ -97,8 +97,9 @@ def _read_series(ec2: Any, finding: Finding, names: list[str], start_ms: int, se
         StartTime=datetime.fromtimestamp(start_ms / 1000, UTC),
     )
     for page in pages:
-        finding.page(len(page["SpotPriceHistory"]))
-        for row in page["SpotPriceHistory"]:
+        rows = rows_of(page, "SpotPriceHistory")
+        finding.page(len(rows))
+        for row in rows:
             if row.get("ProductDescription") != LINUX:
                 continue
             try:

@@ -114,11 +114,17 @@ class RetailPrices:
             if not isinstance(items, list):
                 raise FormatError("the retail prices' answer has no list 'Items'")
             finding.page(len(items))
-            elsewhere = [row for row in items if str(row.get("armRegionName", "")).lower() != finding.region]
+            damaged = [row for row in items if not isinstance(row, dict)]
+            if damaged:
+                finding.flag(Flag.MALFORMED, f"azure/{finding.region}", f"no row: {str(damaged[0])[:200]}")
+            rows = [row for row in items if isinstance(row, dict)]
+            elsewhere = [row for row in rows if str(row.get("armRegionName", "")).lower() != finding.region]
             if elsewhere or finding.pages > MOST_PAGES:
                 raise FormatError("the retail prices ignored the filter: rows of other regions, or pages without end")
-            yield from items
+            yield from rows
             url, query = body.get("NextPageLink"), None
+            if url and not str(url).startswith(("http://", "https://")):
+                raise FormatError(f"the retail prices' link to the next page is {str(url)[:100]!r}")
 
     def _plain(
         self, row: Mapping[str, Any], finding: Finding, now_ms: int
@@ -155,7 +161,7 @@ class RetailPrices:
         offered = set()
         for sku in self._connections.resource_skus(finding.region):
             finding.rows += 1
-            if sku.resource_type != "virtualMachines":
+            if sku is None or sku.resource_type != "virtualMachines":
                 continue
             name = str(sku.name).lower()
             offered.add(name)

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from providers.errors import ProviderError
-from providers.money import usd
+from providers.money import format_usd, usd
 from providers.offer import Offer
 from providers.price import PricePoint
 
@@ -31,6 +31,7 @@ class Flag(StrEnum):
     CURRENCY = "currency"
     RENAMED_SKU = "renamed_sku"
     MALFORMED = "malformed"
+    AMBIGUOUS = "ambiguous"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ class Finding:
         self.pages = 0
         self.rows = 0
         self._offers: dict[str, Offer] = {}
-        self._points: list[PricePoint] = []
+        self._points: dict[tuple[str, int], PricePoint] = {}
         self._flagged: list[Flagged] = []
         self._signals: list[Signal] = []
 
@@ -126,8 +127,14 @@ class Finding:
         self.rows += rows
 
     def price(self, offer: Offer, point: PricePoint) -> None:
+        """Of two prices for one offer and instant the higher counts: nobody is to be promised the lower one."""
         self._offers[offer.id] = offer
-        self._points.append(point)
+        key = (offer.id, point.effective_at_ms)
+        other = self._points.setdefault(key, point)
+        if other.nano_usd_per_hour != point.nano_usd_per_hour:
+            cheaper, self._points[key] = sorted((other, point), key=lambda each: each.nano_usd_per_hour)
+            text = f"also priced at {format_usd(cheaper.nano_usd_per_hour)}/h: the higher price counts"
+            self.flag(Flag.AMBIGUOUS, offer.id, text, offer, cheaper)
 
     def flag(
         self,
@@ -144,7 +151,7 @@ class Finding:
 
     def result(self, error: ProviderError | None = None) -> PollResult:
         """Prices in order of offer and time."""
-        points = sorted(self._points, key=lambda point: (point.offer_id, point.effective_at_ms))
+        points = sorted(self._points.values(), key=lambda point: (point.offer_id, point.effective_at_ms))
         return PollResult(
             self.region,
             tuple(self._offers[key] for key in sorted(self._offers)),

@@ -154,7 +154,7 @@ class Http:
             response = self._pool(url).request(
                 method,
                 url,
-                headers=dict(headers or {}),
+                headers={"Accept-Encoding": "gzip", **(headers or {})},
                 body=body,
                 timeout=timeout,
                 retries=hops,

@@ -7,7 +7,7 @@ clouds, stores, time.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 
 from providers.collect.facts import Flag, Flagged
@@ -40,6 +40,7 @@ class Judge:
         On-demand prices are judged first; a new one may also flag spot prices that were accepted before.
         """
         of_offer = {offer.id: offer for offer in offers}
+        reported_anew = {point.offer_id for point in points}
         accepted: list[PricePoint] = []
         flagged: list[Flagged] = []
         for point in sorted(points, key=lambda point: of_offer[point.offer_id].spot):
@@ -50,8 +51,9 @@ class Judge:
                 self._accept(offer, point)
                 accepted.append(point)
                 if not offer.spot:
-                    flagged += self._spot_prices_now_wrong(offer)
+                    flagged += self._spot_prices_now_wrong(offer, reported_anew)
             else:
+                self._spot[_kind(offer)].pop(offer.id, None)
                 flagged.append(Flagged(reason[0], offer.id, reason[1], offer, point))
         return accepted, flagged
 
@@ -80,12 +82,13 @@ class Judge:
             return Flag.OUTLIER, text
         return None
 
-    def _spot_prices_now_wrong(self, on_demand: Offer) -> list[Flagged]:
+    def _spot_prices_now_wrong(self, on_demand: Offer, reported_anew: Set[str]) -> list[Flagged]:
+        """Of those that were accepted before; what is reported anew is judged on its own."""
         spot = self._spot[_kind(on_demand)]
         flagged = []
         for offer, point in list(spot.values()):
             reason = self._against_on_demand(offer, point)
-            if reason is not None:
+            if reason is not None and offer.id not in reported_anew:
                 del spot[offer.id]
                 flagged.append(Flagged(reason[0], offer.id, reason[1], offer, point))
         return flagged
@@ -126,5 +129,14 @@ class Changes:
                 if point.effective_at_ms > at_ms and point.nano_usd_per_hour != price:
                     at_ms, price = point.effective_at_ms, point.nano_usd_per_hour
                     fresh.append(point)
-            self._newest[offer_id] = (at_ms, price)
         return fresh
+
+    def doubt(self, point: PricePoint) -> None:
+        """A price that was accepted is left out from now on; should it be right again, that is news."""
+        if self._newest.get(point.offer_id) == (point.effective_at_ms, point.nano_usd_per_hour):
+            del self._newest[point.offer_id]
+
+    def keep(self, news: Iterable[PricePoint]) -> None:
+        """From now on these are known. Only to be told once they are safe: what is known is never told again."""
+        for point in news:
+            self._newest[point.offer_id] = (point.effective_at_ms, point.nano_usd_per_hour)

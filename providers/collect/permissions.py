@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
-from providers.errors import ProviderError
+from providers.errors import NotFoundError, ProviderError, SetupError
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +18,24 @@ class Access:
     works: bool
     detail: str
     remedy: str = ""
+
+
+CLOUDS = {name: f"providers.{name}.permissions" for name in ("aws", "gcp", "azure")}
+
+
+def cloud_access(cloud: str) -> list[Access]:
+    """Who am I at a cloud, and what may I read there? Asks it, with the credentials of this environment.
+
+    Raises NotFoundError for a cloud that is none of CLOUDS, and SetupError when its library is not installed.
+    """
+    if cloud not in CLOUDS:
+        raise NotFoundError(f"there is nothing to ask of {cloud!r}", hint=f"known: {', '.join(CLOUDS)}")
+    try:
+        module = importlib.import_module(CLOUDS[cloud])
+    except ModuleNotFoundError as error:
+        remedy = f"pip install 'tradewind[{cloud}]'"
+        raise SetupError(f"asking {cloud} needs {error.name}, which is not installed", hint=remedy) from error
+    return cast("list[Access]", module.access())
 
 
 Attempt = tuple[str, Callable[[], str]]

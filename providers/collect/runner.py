@@ -37,7 +37,7 @@ RELIST_MS = 24 * 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class SourceSpec:
-    """A source that is to be collected. `cadence_s` None: what its kind usually takes."""
+    """A source that is to be collected; `options` travel as JSON. `cadence_s` None: what its kind usually takes."""
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -66,15 +66,23 @@ class Poll:
 
 
 class Sink(Protocol):
-    """Where facts go. Called from one thread; offers of a region always come before the prices that name them."""
+    """Where facts go. Called from one thread; offers of a region always come before the prices that name them.
+
+    Batches of several regions may take turns. What a sink raises ends the round: children are stopped, regions that
+    have not ended are due again, and their news will be told again.
+    """
 
     def offers(self, source: str, region: str, offers: Sequence[Offer]) -> None: ...
 
     def prices(self, source: str, region: str, points: Sequence[PricePoint]) -> None:
-        """Only changes, and only what decisions may rest on."""
+        """Only changes, and only what decisions may rest on. A price that was flagged after it had been accepted
+        comes again once it is right."""
         ...
 
-    def flagged(self, source: str, region: str, flagged: Sequence[Flagged]) -> None: ...
+    def flagged(self, source: str, region: str, flagged: Sequence[Flagged]) -> None:
+        """Rows to keep with their reason. A row comes again with every poll that sees it; a price that was accepted
+        before may come, too: it is doubtful from now on."""
+        ...
 
     def signals(self, source: str, region: str, signals: Sequence[Signal]) -> None: ...
 
@@ -87,8 +95,8 @@ class Sink(Protocol):
 class Limits:
     """Wall seconds: a child silent for `silence_s`, or at work for `total_s`, is killed. `workers` regions at once."""
 
-    silence_s: float = 180.0
-    total_s: float = 900.0
+    silence_s: float = 300.0
+    total_s: float = 1800.0
     workers: int = 8
 
 
@@ -207,8 +215,11 @@ class Collector:
             offers = list(progress.offers.values())
             accepted, doubtful = self._judge.judge(offers, batch.points)
             flagged += doubtful
+            for row in doubtful:
+                if row.point is not None:
+                    self._changes.doubt(row.point)
             news = self._changes.news(accepted)
-            progress.changed += len(news)
+            progress.news += news
             newest = max(point.effective_at_ms for point in batch.points)
             progress.newest_ms = max(newest, progress.newest_ms or newest)
             if news:
@@ -227,17 +238,14 @@ class Collector:
     def _end(self, progress: _Progress, error: ProviderError | None, ended_at_ms: int | None = None) -> Poll:
         now_ms = self._clock.now_ms()
         source, region = progress.source, progress.region
-        self._schedule.done(source, region, now_ms, self._cadence_s[source], error)
         newest_ms = progress.newest_ms if error is None else None
-        if newest_ms is not None:
-            self._newest_ms[source, region] = newest_ms
         poll = Poll(
             source,
             region,
             progress.started_at_ms,
             now_ms if ended_at_ms is None else ended_at_ms,
             len(progress.offers),
-            progress.changed,
+            len(progress.news),
             progress.flagged,
             progress.pages,
             progress.rows,
@@ -245,6 +253,11 @@ class Collector:
             error,
         )
         self._sink.ended(poll)
+        # Only now: had the sink failed (a full disk), the same region would be due again and the same news be news.
+        self._changes.keep(progress.news)
+        if newest_ms is not None:
+            self._newest_ms[source, region] = newest_ms
+        self._schedule.done(source, region, now_ms, self._cadence_s[source], error)
         return poll
 
 
@@ -262,7 +275,7 @@ class _Progress:
     region: str
     started_at_ms: int
     offers: dict[str, Offer] = field(default_factory=dict)
-    changed: int = 0
+    news: list[PricePoint] = field(default_factory=list)
     flagged: int = 0
     pages: int = 0
     rows: int = 0
@@ -310,13 +323,15 @@ class _Child:
         self.started_s = self.heard_s = 0.0
         self._workers = workers
         self._killed_for = ""
+        self._over = False
+        self._reader: threading.Thread | None = None
         self._process: subprocess.Popen[str] | None = None
         self._stderr: IO[str] | None = None
 
     def start(self, inbox: queue.Queue[tuple[_Child, Message | None]], clock: Clock) -> None:
         self._stderr = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 closed in end()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "providers.collect.child"],
+            [sys.executable, "-P", "-m", "providers.collect.child"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
@@ -327,18 +342,28 @@ class _Child:
         self._process.stdin.write(request(self.tasks, self._workers))
         self._process.stdin.flush()  # and left open: its end is the child's sign that we are gone
         self.started_s = self.heard_s = clock.monotonic_s()
-        threading.Thread(target=self._read, args=(inbox,), daemon=True).start()
+        self._reader = threading.Thread(target=self._read, args=(inbox,), daemon=True)
+        self._reader.start()
 
     def _read(self, inbox: queue.Queue[tuple[_Child, Message | None]]) -> None:
         assert self._process is not None
         assert self._process.stdout is not None
         for line in self._process.stdout:
             try:
-                inbox.put((self, decode(line)))
+                self._put(inbox, decode(line))
             except FormatError as error:
                 self.kill(str(error))
         self._process.wait()
-        inbox.put((self, None))
+        self._put(inbox, None)
+
+    def _put(self, inbox: queue.Queue[tuple[_Child, Message | None]], message: Message | None) -> None:
+        """Wait for room, as long as anybody takes messages out."""
+        while not self._over:
+            try:
+                inbox.put((self, message), timeout=0.5)
+            except queue.Full:
+                continue
+            return
 
     def kill(self, reason: str) -> None:
         if self._process is not None and self._process.poll() is None:
@@ -360,8 +385,11 @@ class _Child:
 
     def end(self) -> None:
         self.kill("the collector was stopped")
+        self._over = True
         if self._process is not None:
             self._process.wait()
+        if self._reader is not None:
+            self._reader.join()
         for stream in (self._process.stdin, self._process.stdout, self._stderr) if self._process else ():
             if stream is not None and not stream.closed:
                 stream.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +17,7 @@ from urllib.parse import urlsplit
 
 from providers.collect.facts import Finding, Flag, PollResult, gather, hourly_price
 from providers.collect.http import Http, Patience
-from providers.errors import CutOffError, FormatError, NotFoundError, SetupError
+from providers.errors import CutOffError, FormatError, NotFoundError, ProviderError, SetupError
 from providers.hardware import GIB, canonical_gpu
 from providers.money import NANO_USD
 from providers.offer import CapacityType, Offer
@@ -165,7 +166,12 @@ def _instant(row: Row, now_ms: int) -> int:
 def _rows(data: bytes, shown: str) -> Iterator[tuple[int, Row]]:
     """(line or row number, row). Raises FormatError for a file that isn't a table with the required columns."""
     if shown.endswith(".gz"):
-        data, shown = gzip.decompress(data), shown.removesuffix(".gz")
+        try:
+            data, shown = gzip.decompress(data), shown.removesuffix(".gz")
+        except EOFError as error:
+            raise CutOffError(f"{shown} ends in the middle") from error
+        except (gzip.BadGzipFile, zlib.error) as error:
+            raise FormatError(f"{shown} cannot be unpacked: {error}") from error
     if shown.endswith(".parquet"):
         yield from enumerate(_parquet(data, shown), 1)
         return
@@ -192,7 +198,7 @@ def _parquet(data: bytes, shown: str) -> Iterator[Row]:
         _require(file.schema_arrow.names, shown)
         for batch in file.iter_batches():
             yield from batch.to_pylist()
-    except (pyarrow.ArrowInvalid, OSError) as error:
+    except (pyarrow.ArrowException, OSError, ValueError) as error:
         raise FormatError(f"{shown} is not whole Parquet: {str(error)[:200]}") from error
 
 
@@ -207,9 +213,7 @@ def _require(columns: Sequence[str], shown: str) -> None:
         )
 
 
-def _file_fault(error: Exception) -> FormatError | NotFoundError | CutOffError | None:
-    if isinstance(error, FileNotFoundError | IsADirectoryError | PermissionError):
+def _file_fault(error: Exception) -> ProviderError | None:
+    if isinstance(error, OSError):
         return NotFoundError(f"{error.filename} cannot be read: {error.strerror}", hint="check the path of the feed")
-    if isinstance(error, EOFError):
-        return CutOffError("the packed file ends in the middle")
-    return FormatError(f"not a gzip file: {error}") if isinstance(error, gzip.BadGzipFile) else None
+    return None

@@ -21,6 +21,7 @@ from providers.errors import (
     ClockSkewError,
     CutOffError,
     ExpiredCredentialsError,
+    FormatError,
     NoCredentialsError,
     PermissionDeniedError,
     ProviderError,
@@ -152,6 +153,7 @@ def _wait(error: Exception) -> None:
 def in_our_words(error: Exception) -> ProviderError | None:
     """An exception of Google's libraries as one of ours; None when it is none of theirs."""
     import requests
+    from google.protobuf.json_format import ParseError
 
     if isinstance(error, auth_exceptions.DefaultCredentialsError):
         return NoCredentialsError("no GCP credentials were found", hint="run: gcloud auth application-default login")
@@ -168,6 +170,8 @@ def in_our_words(error: Exception) -> ProviderError | None:
         return TimedOutError("GCP did not answer in time")
     if isinstance(error, requests.exceptions.ChunkedEncodingError | requests.exceptions.ContentDecodingError):
         return CutOffError("the connection ended in the middle of GCP's answer")
+    if isinstance(error, ParseError):
+        return FormatError(f"GCP's answer is not of the form that its library knows: {str(error)[:200]}")
     if isinstance(error, requests.exceptions.JSONDecodeError):
         return CutOffError("GCP's answer is not whole JSON")
     if isinstance(error, requests.exceptions.ConnectionError):

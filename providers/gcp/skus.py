@@ -13,13 +13,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from providers.collect.facts import Finding, Flag
+from providers.collect.facts import MAX_PRICE_USD, Finding, Flag
+from providers.money import format_usd
 
 HOURS_PER_MONTH = 730
 """GCP's own month: SSD is priced by it."""
 NANO = 1_000_000_000
 
-NOT_PLAIN = re.compile(r"sole tenancy|reserved|premium|custom|suspended|commitment|\bdws\b|calendar|flex.?start", re.I)
+NOT_PLAIN = re.compile(
+    r"sole tenancy|reserved|premium|custom|suspended|commitment|dynamic workload|\bdws\b|calendar|flex.?start", re.I
+)
 """Words of SKUs that are no plain on-demand or spot price, whatever they are filed under."""
 SPOT = re.compile(r"spot preemptible|attached to (?:spot )?preemptible", re.I)
 GPU = re.compile(r"^(?:Spot Preemptible )?(?:A4X? )?(?:Nvidia )?(?:Tesla )?(.+?) (?:GPU|\(1 gpu slice\))(?: |$)", re.I)
@@ -107,10 +110,9 @@ def price_list(skus: Iterable[Mapping[str, Any]], finding: Finding) -> PriceList
     for sku in skus:
         try:
             _sort_in(prices, sku, finding)
-        except (KeyError, IndexError, TypeError, ValueError) as error:
-            finding.flag(
-                Flag.MALFORMED, f"gcp/{sku.get('skuId', '')}", f"{type(error).__name__} {error} in {str(sku)[:200]}"
-            )
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+            text = f"{type(error).__name__} {error} in {str(sku)[:200]}"
+            finding.flag(Flag.MALFORMED, f"gcp/{finding.region}/catalog", text)
     return prices
 
 
@@ -132,12 +134,18 @@ def _sort_in(prices: PriceList, sku: Mapping[str, Any], finding: Finding) -> Non
         )
         return
     nano = int(price.get("units") or 0) * NANO + int(price.get("nanos") or 0)
+    if nano > MAX_PRICE_USD * NANO:
+        raise ValueError(f"{nano / NANO:g} USD is no price")
     if nano <= 0:
         return
     if expression.get("usageUnit", "h").endswith("mo"):
         nano = round(nano / HOURS_PER_MONTH)
     for region in sku["serviceRegions"]:
-        rates[name, region, spot] = nano
+        other = rates.setdefault((name, region, spot), nano)
+        if other != nano:
+            rates[name, region, spot] = max(other, nano)
+            text = f"{description}: {format_usd(nano)} and {format_usd(other)}, of which the higher counts"
+            finding.flag(Flag.AMBIGUOUS, f"gcp/{region}/{name}", text)
 
 
 def _what(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 
 import pytest
@@ -25,9 +26,9 @@ from providers.errors import (
     TimedOutError,
     UnavailableError,
 )
-from tests.clouds.aws import THROTTLED, AwsCloud, AwsRegion, AwsType, Change, error
+from tests.clouds.aws import THROTTLED, AwsCloud, AwsRegion, AwsType, Change, error, price_file
 from tests.clouds.conftest import flags
-from tests.clouds.server import Fault, LoopbackServer, Request
+from tests.clouds.server import Fault, LoopbackServer, Request, Response
 
 NOW = 1_790_000_000_000
 HOUR = 3_600_000
@@ -275,6 +276,19 @@ def test_without_credentials_the_error_says_where_to_put_them(server, environmen
     assert (finding.works, finding.remedy) == (False, caught.value.hint)
 
 
+def test_an_answer_without_its_list_is_no_empty_market(server, spot):
+    server.serve(lambda request: Response(body=b"<DescribeInstanceTypesResponse/>", content_type="text/xml"))
+    assert isinstance(spot.poll("us-east-1", NOW, None).error, FormatError)
+
+
+def test_a_region_that_cannot_be_reached_is_named(environment, connections):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+        failed = SpotPrices(attempts=1, connect_s=0.5).poll("us-east-1", NOW, None).error
+    assert isinstance(failed, UnavailableError)
+    assert "cannot be reached" in str(failed)
+
+
 def test_a_wrong_key_is_no_region_that_is_off(server, spot):
     server.serve(cloud())
     server.faults = [answers("AuthFailure", "AWS was not able to validate the provided access credentials", 401)]
@@ -332,12 +346,25 @@ def test_an_on_demand_price_without_any_zone_is_a_phantom(server, on_demand):
     assert (result.points, flags(result)) == ((), [("no_hardware", "aws/us-east-1/p5.48xlarge")])
 
 
-def test_without_permission_the_public_list_is_read_instead(server, on_demand):
+def test_without_permission_the_public_lists_of_named_regions_are_read_instead(server, connections, on_demand):
     here = listed(p4d_24xlarge="21.957")
     here.denied = {"GetProducts"}
     server.serve(here)
-    assert prices(on_demand.poll("us-east-1", NOW, None)) == {f"aws/us-east-1//{P4D}/on_demand": 21.957}
-    assert len(server.asked("index.csv")) == 1
+    failed = on_demand.poll("us-east-1", NOW, None).error
+    assert isinstance(failed, PermissionDeniedError)
+    assert "name the regions" in failed.hint
+    assert server.asked("index.csv") == [], "nobody asked for hundreds of megabytes"
+    named = OnDemandPrices(connections=connections, files=server.url, regions=["us-east-1"], attempts=1)
+    assert prices(named.poll("us-east-1", NOW, None)) == {f"aws/us-east-1//{P4D}/on_demand": 21.957}
+
+
+def test_a_price_list_may_come_packed(server):
+    text = gzip.compress(price_file({P4D: "21.957", "p5.48xlarge": "55.04"}).encode())
+    server.serve(lambda request: Response(200, text, "text/csv", {"Content-Encoding": "gzip"}))
+    source = OnDemandPrices(account=False, files=server.url, attempts=1)
+    assert len(source.poll("us-east-1", NOW, None).points) == 2
+    server.faults = [Fault(lambda request: True, None, cut=True)]
+    assert isinstance(source.poll("us-east-1", NOW, None).error, CutOffError)
 
 
 def test_the_public_list_needs_no_account_and_only_plain_rows_of_it_count(server):
@@ -367,7 +394,7 @@ def test_a_price_list_that_ends_in_the_middle_keeps_its_whole_lines(server):
 
 def test_changed_columns_of_the_price_list_are_named(server):
     text = b'"SKU","TermType","Price"\n"a","OnDemand","1"\n'
-    server.serve(lambda request: error("x", "", 200).__class__(200, text, "text/csv"))
+    server.serve(lambda request: Response(200, text, "text/csv"))
     failed = OnDemandPrices(account=False, files=server.url, attempts=1).poll("us-east-1", NOW, None).error
     assert isinstance(failed, FormatError)
     assert "Instance Type" in str(failed)

@@ -16,6 +16,7 @@ import pytest
 
 from providers.clock import Clock, SystemClock, VirtualClock
 from providers.collect.child import Task, request, run
+from providers.collect.permissions import cloud_access
 from providers.collect.runner import ALL, Collector, Limits, Poll, SourceSpec
 from providers.collect.sources import KINDS, SourceKind, make_source
 from providers.collect.wire import Ended, decode
@@ -117,6 +118,45 @@ def test_no_change_and_no_data_are_different_facts(server):
     (third,) = collecting.collect()
     assert [(poll.offers, poll.changed) for poll in (first, second, third)] == [(1, 1), (1, 0), (0, 0)]
     assert (second.error, type(third.error)) == (None, UnavailableError)
+
+
+def test_a_price_that_was_left_out_for_a_while_comes_again_when_it_is_right(server):
+    clock, sink = VirtualClock(), Kept()
+    collecting = collector(sink, azure(server, "eastus"), clock=clock)
+    told = []
+    for on_demand in (98.0, 40.0, 98.0):
+        at = f"2025-0{len(told) + 1}-01T00:00:00Z"
+        server.serve(AzureCloud([row("eastus", H100, on_demand, effective=at), row("eastus", H100, 50.0, spot=True)]))
+        sink.prices_of.clear()
+        collecting.collect()
+        told.append(sink.prices_of.get(f"azure/eastus//{H100}/spot"))
+        clock.advance(2 * HOUR_S)
+    assert told == [[50.0], None, [50.0]]
+    assert sink.flags == [("spot_not_below_on_demand", f"azure/eastus//{H100}/spot")]
+
+
+class FullDisk(Kept):
+    """Fails at the end of the first poll, as a store does when the disk is full."""
+
+    full = True
+
+    def ended(self, poll: Poll) -> None:
+        if self.full:
+            raise OSError(28, "No space left on device")
+        super().ended(poll)
+
+
+def test_what_a_full_disk_could_not_keep_is_told_again(server):
+    server.serve(AzureCloud([row("eastus", H100, 98.0), row("westus", H100, 90.0)]))
+    sink = FullDisk()
+    collecting = collector(sink, azure(server, "eastus", "westus"))
+    with pytest.raises(OSError, match="No space left"):
+        collecting.collect()
+    sink.full = False
+    sink.prices_of.clear()
+    polls = collecting.collect()
+    assert [(poll.changed, poll.error) for poll in polls] == [(1, None), (1, None)]
+    assert len(sink.prices_of) == 2
 
 
 def test_a_region_that_fails_or_hangs_leaves_the_others_alone(server):
@@ -261,6 +301,17 @@ def test_the_parent_loads_no_library_of_any_cloud():
     assert shown.stdout.strip() == "[]"
 
 
+def test_what_an_account_may_read_is_asked_by_the_name_of_the_cloud(server, monkeypatch):
+    server.serve(lambda request: Response(403, b"{}"))
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    (found,) = cloud_access("aws")
+    assert (found.what, found.works) == ("identity", False)
+    with pytest.raises(NotFoundError, match="oracle"):
+        cloud_access("oracle")
+
+
 def test_an_unknown_source_gets_the_nearest_name():
     with pytest.raises(NotFoundError) as caught:
         make_source("aws-spots", {})
@@ -271,16 +322,3 @@ def test_an_unknown_source_gets_the_nearest_name():
 def test_an_unknown_option_of_any_source_is_refused(name, environment):
     with pytest.raises(SetupError, match="colour"):
         make_source(name, {"colour": "blue"})
-
-
-def test_googles_own_future_polls_an_operation_at_another_machine_so_it_must_not_be_used(server):
-    """clouds.md 0.5: the second client is built without the endpoint. The guard of the tests sees it."""
-    from google.auth.credentials import AnonymousCredentials
-    from google.cloud import compute_v1
-
-    operation = b'{"name": "op", "status": "RUNNING", "zone": "zones/z"}'
-    server.serve(lambda request: Response(body=operation))
-    client = compute_v1.InstancesClient(credentials=AnonymousCredentials(), client_options={"api_endpoint": server.url})
-    started = client.insert(project="p", zone="z", instance_resource={"name": "vm"})
-    with pytest.raises(Exception, match=r"own addresses|googleapis"):
-        started.done(retry=None)

@@ -76,6 +76,13 @@ def test_a_bad_row_names_file_line_and_field_and_costs_only_itself(file, bad, fi
     assert f"{path}, row 2, field {field}: " in result.flagged[0].detail
 
 
+def test_of_two_prices_for_one_offer_and_instant_the_higher_counts(file):
+    for rows in ([GOOD, GOOD.replace("9.12", "8.00")], [GOOD.replace("9.12", "8.00"), GOOD], [GOOD, GOOD]):
+        result = poll(file(*rows))
+        assert [point.nano_usd_per_hour for point in result.points] == [9_120_000_000]
+        assert [flag for flag, _ in flags(result)] == ["ambiguous"] * (rows[0] != rows[1])
+
+
 def test_an_unknown_gpu_is_kept_and_flagged(file):
     result = poll(file(GOOD.replace("H100,8", "Z900,8")))
     assert flags(result) == [("unknown_gpu", "verda/FIN-01//8H100.80S/spot")]

@@ -199,6 +199,14 @@ def test_skus_that_are_no_plain_price_are_passed_over_though_filed_as_on_demand(
     assert prices(poll()) == pytest.approx({f"a2-highgpu-1g/{kind}": usd for kind, usd in A2_PRICES.items()})
 
 
+def test_two_skus_for_the_same_part_are_flagged_and_the_dearer_counts(server, poll):
+    twin = sku("Nvidia Tesla A100 GPU running in Virginia", 0.1, [HERE])
+    server.serve(cloud(A2, skus=[*a2_skus([HERE]), twin]))
+    result = poll()
+    assert prices(result)["a2-highgpu-1g/on_demand"] == pytest.approx(A2_PRICES["on_demand"])
+    assert flags(result) == [("ambiguous", f"gcp/{HERE}/a100")]
+
+
 def test_commitments_are_no_on_demand_prices(server, poll):
     cheap = sku("Commitment v1: Nvidia Tesla A100 GPU running in Americas for 3 Year", 1.0, [HERE], "Commit3Yr")
     server.serve(cloud(A2, skus=[*a2_skus([HERE]), cheap]))
@@ -406,3 +414,16 @@ def test_the_account_is_told_what_it_may_read(server, connections, poll):
     found = access(connections, server.url)
     assert [finding.what for finding in found if not finding.works] == ["accelerators"]
     assert "roles/compute.viewer" in found[3].remedy
+
+
+def test_googles_own_future_polls_an_operation_at_another_machine_so_it_must_not_be_used(server):
+    """clouds.md 0.5: the second client is built without the endpoint. The guard of the tests sees it."""
+    from google.auth.credentials import AnonymousCredentials
+    from google.cloud import compute_v1
+
+    operation = b'{"name": "op", "status": "RUNNING", "zone": "zones/z"}'
+    server.serve(lambda request: Response(body=operation))
+    client = compute_v1.InstancesClient(credentials=AnonymousCredentials(), client_options={"api_endpoint": server.url})
+    started = client.insert(project="p", zone="z", instance_resource={"name": "vm"})
+    with pytest.raises(Exception, match=r"own addresses|googleapis"):
+        started.done(retry=None)
