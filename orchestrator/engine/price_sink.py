@@ -16,6 +16,9 @@ from providers.collect.runner import Poll
 from providers.offer import Offer
 from providers.price import PricePoint
 
+PAST_ONLY = frozenset({"gcp-history"})
+"""Sources that name only what has changed: whether an offer is there now, they do not know."""
+
 
 @dataclass(slots=True)
 class _Found:
@@ -58,15 +61,19 @@ class StoreSink:
             if each.offer is not None and each.offer.id not in found.offers
         }
         with self._store.write() as tx:
-            if found.offers or whole:
+            if poll.source in PAST_ONLY:
+                tx.add_past_offers(poll.source, list(found.offers.values()))
+            elif found.offers or whole:
                 scope = "" if poll.region in ALL_REGIONS else poll.region
                 offers = list(found.offers.values())
                 tx.put_offers(provider, offers, source=poll.source, region=scope, whole=whole)
             if only_flagged:
                 tx.add_past_offers(poll.source, list(only_flagged.values()))
             changed = tx.add_prices(found.points) if found.points else 0
-            flags = [_flagged(each) for each in found.flagged]
-            tx.put_flags(poll.source, poll.region, poll.ended_at_ms, flags, sound=found.offers.keys(), whole=whole)
+            past, flags = _split(found)
+            tx.add_past_flags(poll.source, [(each, poll.region, poll.ended_at_ms, poll.ended_at_ms) for each in past])
+            sound = () if poll.source in PAST_ONLY else found.offers.keys()
+            tx.put_flags(poll.source, poll.region, poll.ended_at_ms, flags, sound=sound, whole=whole)
             if found.signals:
                 tx.add_risks([Risk(**asdict(signal)) for signal in found.signals])
             tx.record_poll(
@@ -93,12 +100,26 @@ def provider_of(source: str) -> str:
     return source.partition(":")[0].partition("-")[0]
 
 
+def _split(found: _Found) -> tuple[list[Flagged], list[Flagged]]:
+    """Flagged rows that a later, sound price has overtaken already (a history has such), and those of the present."""
+    newest: dict[str, int] = {}
+    for point in found.points:
+        newest[point.offer_id] = max(point.effective_at_ms, newest.get(point.offer_id, 0))
+    past, present = [], []
+    for each in found.flagged:
+        overtaken = each.point is not None and newest.get(each.point.offer_id, -1) > each.point.effective_at_ms
+        (past if overtaken else present).append(_flagged(each))
+    return past, present
+
+
 def _flagged(each: facts.Flagged) -> Flagged:
+    """An ambiguous price has a sound twin: its row names the offer, but does not leave it out."""
+    offer = None if each.flag is facts.Flag.AMBIGUOUS else each.offer
     return Flagged(
         each.flag.value,
         each.subject,
         each.detail,
-        None if each.offer is None else each.offer.id,
+        None if offer is None else offer.id,
         None if each.point is None else each.point.nano_usd_per_hour,
         None if each.point is None else each.point.effective_at_ms,
     )

@@ -111,6 +111,35 @@ def test_a_flagged_price_is_kept_and_its_offer_left_out_until_it_is_reported_sou
         assert tx.flag_counts() == {("aws-spot", "us"): {"no_hardware": 1}}
 
 
+def test_a_flag_that_a_later_price_has_overtaken_and_a_second_price_leave_nothing_out(store: Store) -> None:
+    sink = StoreSink(store)
+    a, b = offer("a"), offer("b")
+    sink.offers("aws-spot", "us", [a, b])
+    sink.flagged("aws-spot", "us", [Flagged(Flag.OUTLIER, a.id, "leapt", a, point(a, 99, 5))])
+    sink.flagged("aws-spot", "us", [Flagged(Flag.AMBIGUOUS, b.id, "also at 3", b, point(b, 3, 10))])
+    sink.prices("aws-spot", "us", [point(a, 5, 4), point(a, 6, 8), point(b, 4, 10)])
+    sink.ended(poll(10))
+    assert priced(store, 20) == {a.id: 6, b.id: 4}
+    with store.read() as tx:
+        assert [(row.flag, row.cleared_ms) for row in tx.flags_of(a.id)] == [("outlier", 11)]
+        assert [row.subject for row in tx.flags()] == [b.id]
+
+
+def test_a_source_of_the_past_neither_lists_an_offer_nor_takes_it_from_its_own_source(store: Store) -> None:
+    sink = StoreSink(store)
+    a, gone = (Offer("gcp", "us", zone, "a3", "H100", 8, 208, 2**40, CapacityType.SPOT) for zone in "ab")
+    sink.offers("gcp-prices", "us", [a])
+    sink.ended(Poll("gcp-prices", "us", 10, 11))
+    sink.offers("gcp-history", "us", [a, gone])
+    sink.prices("gcp-history", "us", [point(a, 5, 4), point(gone, 5, 4)])
+    sink.ended(Poll("gcp-history", "us", 20, 21))
+    sink.ended(Poll("gcp-history", "us", 30, 31))
+    with store.read() as tx:
+        assert tx.offers() == [a]
+        assert [each.zone for each in tx.find_offers(provider="gcp")] == ["a", "b"]
+        assert tx.priced_to_ms(a.id) == 10
+
+
 def test_a_feed_is_collected_by_a_child_process_and_the_next_round_stores_only_changes(
     store: Store, tmp_path: Path
 ) -> None:
