@@ -105,7 +105,8 @@ def _split(found: _Found) -> tuple[list[Flagged], list[Flagged]]:
     newest: dict[str, int] = {}
     for point in found.points:
         newest[point.offer_id] = max(point.effective_at_ms, newest.get(point.offer_id, 0))
-    past, present = [], []
+    past: list[Flagged] = []
+    present: list[Flagged] = []
     for each in found.flagged:
         overtaken = each.point is not None and newest.get(each.point.offer_id, -1) > each.point.effective_at_ms
         (past if overtaken else present).append(_flagged(each))
