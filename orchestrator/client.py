@@ -30,6 +30,7 @@ from orchestrator.services import (
     logs,
     offers,
     plan,
+    prices,
     report,
     settings,
     submit,
@@ -38,6 +39,16 @@ from orchestrator.services import (
 from orchestrator.services.catalog_views import CatalogVerdict, CatalogView
 from orchestrator.services.control_plane import control_plane
 from orchestrator.services.jobfile import load_job
+from orchestrator.services.price_views import (
+    CollectedRegion,
+    PriceArchive,
+    PriceChange,
+    PriceCollection,
+    PriceExport,
+    PriceHistory,
+    PriceImport,
+    PriceStatus,
+)
 from orchestrator.services.store_views import StoreBackup, StoreDiagnosis, StoreRestored
 from orchestrator.services.views import (
     Accepted,
@@ -216,6 +227,84 @@ class Client:
     def offers(self, *, gpu: str | None = None, provider: str | None = None, spot: bool | None = None) -> OfferList:
         """What can be rented now, cheapest first. Raises UsageError."""
         return offers.offers(self._opened, gpu=gpu, provider=provider, spot=spot)
+
+    # Prices
+
+    def price_status(self) -> PriceStatus:
+        """When each source and region was polled last, with what result, and what is flagged."""
+        return prices.status(self._opened)
+
+    def price_history(
+        self,
+        offer_id: str | None = None,
+        *,
+        gpu: str | None = None,
+        provider: str | None = None,
+        region: str | None = None,
+        spot: bool | None = None,
+        since: str = "30d",
+        limit: int = 6,
+    ) -> PriceHistory:
+        """How the price of an offer went, or of those that match and are cheapest per GPU. Raises UsageError."""
+        world = self._opened
+        return prices.history(
+            world,
+            offer_id,
+            gpu=gpu,
+            provider=provider,
+            region=region,
+            spot=spot,
+            since_ms=prices.instant_of(since, world.clock.now_ms()),
+            limit=limit,
+        )
+
+    def watch_prices(self, *, gpu: str | None = None) -> Iterator[PriceChange]:
+        """Prices that change and polls that fail from now on. Raises UsageError."""
+        return prices.watch(self._opened, gpu=gpu)
+
+    def collect_prices(
+        self,
+        *,
+        clouds: Sequence[str] = (),
+        feeds: Sequence[tuple[str, str]] = (),
+        once: bool = True,
+        told: Callable[[CollectedRegion], None] = lambda _: None,
+    ) -> PriceCollection:
+        """Poll clouds and feeds (name, file or URL), or else the enabled providers. `told` hears of each poll."""
+        return prices.collect(self._opened, clouds=clouds, feeds=feeds, once=once, told=told)
+
+    def import_prices(
+        self,
+        paths: Sequence[str | Path],
+        *,
+        provider: str = "",
+        at: str = "",
+        progress: Callable[[str, int, int | None], None] = lambda _text, _done, _total: None,
+    ) -> PriceImport:
+        """Take tables of recorded prices, or folders of them, into the store. Raises UsageError, MissingExtraError."""
+        from orchestrator.services.price_import import import_prices
+
+        world = self._opened
+        at_ms = prices.instant_of(at, world.clock.now_ms()) if at else None
+        files = [Path(path) for path in paths]
+        return import_prices(world.store, files, provider=provider, at_ms=at_ms, progress=progress)
+
+    def export_prices(
+        self, path: str | Path, *, gpu: str | None = None, provider: str | None = None, since: str = ""
+    ) -> PriceExport:
+        """Write every price change to a CSV or Parquet file. Raises UsageError, MissingExtraError."""
+        from orchestrator.services.price_archive import export
+
+        world = self._opened
+        from_ms = prices.instant_of(since, world.clock.now_ms()) if since else 0
+        return export(world.store, Path(path), gpu=gpu, provider=provider, from_ms=from_ms)
+
+    def archive_prices(self, *, keep_days: int = 400) -> PriceArchive:
+        """Archive months that are over, and let prices older than `keep_days` leave the store. Raises UsageError."""
+        from orchestrator.services.price_archive import archive
+
+        world = self._opened
+        return archive(world.store, world.state_dir / "archive", world.clock.now_ms(), keep_days=keep_days)
 
     # Tradewind itself
 

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from orchestrator.cli.render import catalog, jobs, plans, reports, store, system
+from orchestrator.cli.render import catalog, jobs, plans, prices, reports, store, system
 from orchestrator.cli.render.text import Paint
-from orchestrator.services import catalog_views, store_views, views
+from orchestrator.services import catalog_views, price_views, store_views, views
 
 RENDERERS = {
     catalog_views.CatalogVerdict: catalog.verdict,
     catalog_views.CatalogView: catalog.catalog,
+    price_views.CollectedRegion: prices.polled,
+    price_views.PriceArchive: prices.archived,
+    price_views.PriceChange: prices.change,
+    price_views.PriceCollection: prices.collection,
+    price_views.PriceExport: prices.exported,
+    price_views.PriceHistory: prices.history,
+    price_views.PriceImport: prices.imported,
+    price_views.PriceStatus: prices.status,
     store_views.StoreBackup: store.backup,
     store_views.StoreDiagnosis: system.diagnosis,
     store_views.StoreRestored: store.restored,

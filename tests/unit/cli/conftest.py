@@ -23,6 +23,11 @@ train: {entry: "train:main", steps: 500}
 resources: {gpu: [V100]}
 """
 
+RECORDED = """\
+provider,region,instance_type,gpu,gpu_count,capacity_type,price_per_hour,effective_at
+aws,r,p5,H100,8,spot,8,2026-01-01
+"""
+
 
 @pytest.fixture(scope="session")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Past]:
@@ -51,6 +56,7 @@ def environment(state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     """A working folder with a job file, and settings in the environment, for this process and for others."""
     (tmp_path / "job.yaml").write_text(JOB_FILE)
     (tmp_path / "train.py").write_text("def main(**args): pass\n")
+    (tmp_path / "recorded.csv").write_text(RECORDED)
     monkeypatch.chdir(tmp_path)
     settings = {"TRADEWIND_STATE_DIR": str(state), "TRADEWIND_PROVIDERS_ENABLED": "fake", "TERM": "dumb"}
     for name in ("TRADEWIND_DEBUG", "NO_COLOR", "FORCE_COLOR"):

@@ -48,6 +48,11 @@ READING: dict[str, tuple[str, ...]] = {
     "store-check": ("store", "check"),
     "store-backup": ("store", "backup", "copy.db"),
     "store-restore": ("store", "restore", "state/saved.db", "--yes"),
+    "prices-status": ("prices", "status"),
+    "prices-history": ("prices", "history", "--provider", "fake", "--limit", "2"),
+    "prices-collect": ("prices", "collect", "--once"),
+    "prices-export": ("prices", "export", "out.csv"),
+    "prices-import": ("prices", "import", "recorded.csv"),
     "version": ("version",),
 }
 
