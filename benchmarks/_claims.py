@@ -12,28 +12,34 @@ from rich.table import Table
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """`target` is the most that `value` may be, in `unit`; None where the figure is only told."""
+    """`target` is the most that `value` may be (with `least`: the least), in `unit`; None: the figure is only told."""
 
     claim: str
     value: float
     unit: str
     target: float | None = None
+    least: bool = False
 
     @property
     def met(self) -> bool:
-        return self.target is None or self.value <= self.target
+        if self.target is None:
+            return True
+        return bool(self.value >= self.target if self.least else self.value <= self.target)
+
+    def to_json(self) -> dict[str, object]:
+        return {key: value for key, value in asdict(self).items() if key != "least"} | {"met": self.met}
 
 
 def show(title: str, claims: Sequence[Claim], *, as_json: bool, notes: Sequence[str] = ()) -> int:
     """Print them to stdout. Returns the exit code: 1 when a target is missed."""
     if as_json:
-        print(json.dumps([{**asdict(claim), "met": claim.met} for claim in claims], indent=2))
+        print(json.dumps([claim.to_json() for claim in claims], indent=2))
     else:
-        table = Table("claim", "value", "unit", "at most", "met", title=title)
+        table = Table("claim", "value", "unit", "target", "met", title=title)
         for claim in claims:
-            target = "-" if claim.target is None else f"{claim.target:g}"
+            target = "-" if claim.target is None else f"{'>=' if claim.least else '<='} {claim.target:g}"
             met = "-" if claim.target is None else "yes" if claim.met else "NO"
-            table.add_row(claim.claim, f"{claim.value:.3g}", claim.unit, target, met)
+            table.add_row(claim.claim, f"{claim.value:.4g}", claim.unit, target, met)
         console = Console()
         console.print(table)
         for note in notes:

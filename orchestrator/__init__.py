@@ -42,8 +42,8 @@ if TYPE_CHECKING:
         TrainSpec,
         Where,
     )
+    from orchestrator.services.documents import to_json
     from orchestrator.services.jobfile import job_from_mapping, load_job
-    from orchestrator.services.views import to_json
 
 _HOMES = {
     "orchestrator.client": ("Client",),
@@ -79,8 +79,8 @@ _HOMES = {
         "TrainSpec",
         "Where",
     ),
+    "orchestrator.services.documents": ("to_json",),
     "orchestrator.services.jobfile": ("job_from_mapping", "load_job"),
-    "orchestrator.services.views": ("to_json",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -14,59 +14,47 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from orchestrator.config import Config, load_config
-from orchestrator.engine.world import World, open_world
 from orchestrator.errors import UsageError
-from orchestrator.model import JobSpec
-from orchestrator.services import apply as applying
-from orchestrator.services import (
-    commands,
-    events,
-    explain,
-    fetch,
-    jobs,
-    logs,
-    offers,
-    plan,
-    prices,
-    report,
-    settings,
-    submit,
-    wait,
-)
-from orchestrator.services.catalog_views import CatalogVerdict, CatalogView
-from orchestrator.services.control_plane import control_plane
-from orchestrator.services.jobfile import load_job
-from orchestrator.services.price_views import (
-    CollectedRegion,
-    PriceArchive,
-    PriceChange,
-    PriceCollection,
-    PriceExport,
-    PriceHistory,
-    PriceImport,
-    PriceStatus,
-)
-from orchestrator.services.store_views import StoreBackup, StoreDiagnosis, StoreRestored
-from orchestrator.services.views import (
-    Accepted,
-    ControlPlaneView,
-    Diagnosis,
-    EventList,
-    Explanation,
-    Fetched,
-    JobList,
-    JobView,
-    LogLine,
-    OfferList,
-    PlanView,
-    ReportView,
-    SettingList,
-    StatusView,
-)
 from providers.clock import SystemClock
+
+if TYPE_CHECKING:  # each method loads what it needs: a command that asks the catalogue alone loads no database
+    from orchestrator.engine.world import World
+    from orchestrator.model import JobSpec
+    from orchestrator.services.catalog_views import CatalogVerdict, CatalogView
+    from orchestrator.services.offer_filters import OfferQuery
+    from orchestrator.services.offer_views import OfferList
+    from orchestrator.services.offers import Grouping
+    from orchestrator.services.price_views import (
+        CollectedRegion,
+        PriceArchive,
+        PriceChange,
+        PriceCollection,
+        PriceExport,
+        PriceHistory,
+        PriceImport,
+        PriceStatus,
+    )
+    from orchestrator.services.store_views import StoreBackup, StoreDiagnosis, StoreRestored
+    from orchestrator.services.views import (
+        Accepted,
+        ControlPlaneView,
+        Diagnosis,
+        EventList,
+        Explanation,
+        Fetched,
+        ImportedTable,
+        JobList,
+        JobView,
+        LogLine,
+        PlanView,
+        ProfileView,
+        ReportView,
+        SettingList,
+        StatusView,
+    )
 
 Progress = Callable[[str], None]
 
@@ -108,6 +96,8 @@ class Client:
     @property
     def _opened(self) -> World:
         if self._world is None:
+            from orchestrator.engine.world import open_world
+
             self._world = open_world(self.config)
         return self._world
 
@@ -115,18 +105,42 @@ class Client:
 
     def load(self, path: str | Path) -> JobSpec:
         """Read a job file. Raises SpecError with every problem in it."""
+        from orchestrator.services.jobfile import load_job
+
         return load_job(path, now_ms=self._opened.clock.now_ms(), submitting=True)
 
-    def plan(self, *work: JobSpec | str | Path, all_jobs: bool = False) -> PlanView:
+    def plan(self, *work: JobSpec | str | Path, all_jobs: bool = False, anywhere: bool | None = False) -> PlanView:
         """What would be done now with these jobs (specs or job files), or with all submitted ones. Changes nothing.
 
-        Raises SpecError, UsageError.
+        With `anywhere` the plan is about the offers of the catalogue, of clouds that are not enabled: it can't be
+        submitted. None: only if no enabled provider can ever run one of the jobs. Raises SpecError, UsageError.
         """
-        specs = [item if isinstance(item, JobSpec) else self.load(item) for item in work]
-        return plan.preview(self._opened, specs, all_jobs=all_jobs)
+        from orchestrator.services import plan
+
+        specs = [self.load(item) if isinstance(item, str | Path) else item for item in work]
+        return plan.preview(self._opened, specs, all_jobs=all_jobs, anywhere=anywhere)
+
+    def profile(self, work: JobSpec | str | Path, *, timeout_s: float = 900.0) -> ProfileView:
+        """Run a few steps of a job's program here; what they do is kept for plans, what they train is not.
+
+        Raises SpecError, MissingExtraError without torch, TradewindError when the program fails.
+        """
+        from orchestrator.services import profile
+
+        spec = self.load(work) if isinstance(work, str | Path) else work
+        return profile.profile(self._opened, spec, timeout_s=timeout_s)
+
+    def import_throughputs(self, table: str | Path) -> ImportedTable:
+        """Take over a table of speeds that others measured. Raises UsageError, SpecError with every bad row."""
+        from orchestrator.services import throughputs
+
+        return throughputs.take_over(self._opened, Path(table))
 
     def submit(self, work: PlanView | JobSpec | str | Path) -> JobView:
         """Hand one job over. Raises SpecError, UsageError, InfeasibleError."""
+        from orchestrator.services import submit
+        from orchestrator.services.views import PlanView
+
         view = work if isinstance(work, PlanView) else self.plan(work)
         if len(view.new_jobs) != 1:
             raise UsageError("this submits one job at a time", hint="apply a plan of several with Client.apply")
@@ -134,37 +148,53 @@ class Client:
 
     def apply(self, reviewed: PlanView | str | Path) -> Accepted:
         """Act on a plan exactly as reviewed. Raises StalePlanError that says what moved, InfeasibleError."""
-        view = reviewed if isinstance(reviewed, PlanView) else self.load_plan(Path(reviewed))
+        from orchestrator.services import apply as applying
+
+        view = self.load_plan(Path(reviewed)) if isinstance(reviewed, str | Path) else reviewed
         return applying.apply(self._opened, view)
 
     def check_plan(self, reviewed: PlanView) -> None:
         """Raises StalePlanError, InfeasibleError, where `apply` would."""
+        from orchestrator.services import apply as applying
+
         applying.check(self._opened, reviewed)
 
     def save_plan(self, view: PlanView, path: Path) -> None:
         """Write a plan document for `apply`. Raises UsageError when it cannot be written."""
+        from orchestrator.services import apply as applying
+
         applying.save(view, path)
 
     def load_plan(self, path: Path) -> PlanView:
         """Read a plan document. Raises NotFoundError, SpecError."""
+        from orchestrator.services import apply as applying
+
         return applying.load(self._opened, path)
 
     # Jobs
 
     def jobs(self, *, ended: bool = False, project: str | None = None) -> JobList:
         """All jobs that have not ended, with `ended` also those that have."""
+        from orchestrator.services import jobs
+
         return jobs.jobs(self._opened, ended=ended, project=project)
 
     def job(self, ref: str) -> JobView:
         """One job."""
+        from orchestrator.services import jobs
+
         return jobs.job(self._opened, ref)
 
     def status(self, ref: str) -> StatusView:
         """One job in detail."""
+        from orchestrator.services import jobs
+
         return jobs.status(self._opened, ref)
 
     def logs(self, ref: str, *, follow: bool = False) -> Iterator[LogLine]:
         """What the job wrote, across its runs; with `follow` until it ends."""
+        from orchestrator.services import logs
+
         return logs.logs(self._opened, ref, follow=follow)
 
     def wait(
@@ -176,46 +206,66 @@ class Client:
     ) -> JobView:
         """The job once it has ended or is paused (its `note` says why) and its cost is final. Raises PartialFailure
         after `timeout_s` real seconds."""
+        from orchestrator.services import wait
+
         return wait.wait(self._opened, ref, timeout_s=timeout_s, progress=progress)
 
     def events(self, ref: str | None = None, *, kinds: Sequence[str] | None = None, limit: int = 100) -> EventList:
         """The newest events, oldest first."""
+        from orchestrator.services import events
+
         return events.events(self._opened, ref, kinds=kinds, limit=limit)
 
     def follow_events(self, ref: str | None = None, *, limit: int = 100) -> Iterator[EventList]:
         """The newest events and those to come, in batches; ends with the job."""
+        from orchestrator.services import events
+
         return events.follow(self._opened, ref, limit=limit)
 
     def fetch(self, ref: str, to: str | Path | None = None) -> Fetched:
         """Copy the job's outputs below `to` (default: ./<job name>). Raises PartialFailure."""
+        from orchestrator.services import fetch
+
         return fetch.fetch(self._opened, ref, None if to is None else Path(to))
 
     # Orders to the control plane
 
     def migrate(self, ref: str, offer_id: str | None = None) -> Accepted:
         """Move a running job, to an offer or to the best other one. Raises UsageError."""
+        from orchestrator.services import commands
+
         return commands.migrate(self._opened, ref, offer_id)
 
     def pause(self, ref: str) -> Accepted:
         """Checkpoint and let the machine go. Raises UsageError."""
+        from orchestrator.services import commands
+
         return commands.pause(self._opened, ref)
 
     def resume(self, ref: str) -> Accepted:
         """Let a paused job go on. Raises UsageError."""
+        from orchestrator.services import commands
+
         return commands.resume(self._opened, ref)
 
     def cancel(self, ref: str) -> Accepted:
         """End a job for good. Raises UsageError."""
+        from orchestrator.services import commands
+
         return commands.cancel(self._opened, ref)
 
     # Insight
 
     def explain(self, ref: str) -> Explanation:
         """Why: of a job, a plan, a migration or a run."""
+        from orchestrator.services import explain
+
         return explain.explain(self._opened, ref)
 
     def report(self, ref: str | None = None) -> ReportView:
         """What one job, or all, cost, beside the on-demand baseline."""
+        from orchestrator.services import report
+
         return report.report(self._opened, ref)
 
     def write_html(self, view: ReportView, path: str | Path) -> None:
@@ -224,14 +274,39 @@ class Client:
 
         _write(Path(path), page(view))
 
-    def offers(self, *, gpu: str | None = None, provider: str | None = None, spot: bool | None = None) -> OfferList:
-        """What can be rented now, cheapest first. Raises UsageError."""
-        return offers.offers(self._opened, gpu=gpu, provider=provider, spot=spot)
+    def offers(
+        self,
+        query: OfferQuery | None = None,
+        *,
+        work: JobSpec | str | Path | None = None,
+        group_by: Grouping | None = None,
+        limit: int | None = None,
+    ) -> OfferList:
+        """What can be rented, cheapest first: now at the enabled providers, and elsewhere as the catalogue says.
+
+        With `work`, a spec or job file, by what a step of that job costs. `limit`: so many simulated and so many real
+        ones. Raises UsageError when a filter leaves nothing, SpecError, InfeasibleError when nothing fits the job.
+        """
+        from orchestrator.services import offers
+        from orchestrator.services.offer_filters import OfferQuery
+
+        spec = self.load(work) if isinstance(work, str | Path) else work
+        return offers.offers(
+            self.config,
+            lambda: self._opened,
+            query or OfferQuery(),
+            now_ms=SystemClock().now_ms(),
+            spec=spec,
+            group_by=group_by,
+            limit=limit,
+        )
 
     # Prices
 
     def price_status(self) -> PriceStatus:
         """When each source and region was polled last, with what result, and what is flagged."""
+        from orchestrator.services import prices
+
         return prices.status(self._opened)
 
     def price_history(
@@ -246,6 +321,8 @@ class Client:
         limit: int = 6,
     ) -> PriceHistory:
         """How the price of an offer went, or of those that match and are cheapest per GPU. Raises UsageError."""
+        from orchestrator.services import prices
+
         world = self._opened
         return prices.history(
             world,
@@ -260,6 +337,8 @@ class Client:
 
     def watch_prices(self, *, gpu: str | None = None) -> Iterator[PriceChange]:
         """Prices that change and polls that fail from now on. Raises UsageError."""
+        from orchestrator.services import prices
+
         return prices.watch(self._opened, gpu=gpu)
 
     def collect_prices(
@@ -271,6 +350,8 @@ class Client:
         told: Callable[[CollectedRegion], None] = lambda _: None,
     ) -> PriceCollection:
         """Poll clouds and feeds (name, file or URL), or else the enabled providers. `told` hears of each poll."""
+        from orchestrator.services import prices
+
         return prices.collect(self._opened, clouds=clouds, feeds=feeds, once=once, told=told)
 
     def import_prices(
@@ -282,6 +363,7 @@ class Client:
         progress: Callable[[str, int, int | None], None] = lambda _text, _done, _total: None,
     ) -> PriceImport:
         """Take tables of recorded prices, or folders of them, into the store. Raises UsageError, MissingExtraError."""
+        from orchestrator.services import prices
         from orchestrator.services.price_import import import_prices
 
         world = self._opened
@@ -293,6 +375,7 @@ class Client:
         self, path: str | Path, *, gpu: str | None = None, provider: str | None = None, since: str = ""
     ) -> PriceExport:
         """Write every price change to a CSV or Parquet file. Raises UsageError, MissingExtraError."""
+        from orchestrator.services import prices
         from orchestrator.services.price_archive import export
 
         world = self._opened
@@ -347,10 +430,14 @@ class Client:
 
     def settings(self) -> SettingList:
         """Every setting and its origin."""
+        from orchestrator.services import settings
+
         return settings.settings(self.config)
 
     def control_plane(self) -> ControlPlaneView:
         """Whether a control plane acts on this store. One of another machine is watched for some seconds."""
+        from orchestrator.services.control_plane import control_plane
+
         return control_plane(self._opened, watch=True)
 
     def up(self, *, progress: Progress = _silent) -> ControlPlaneView:

@@ -41,6 +41,7 @@ class Desk:
     timers: Timers
     session: Session | None = None
     leaving: TrainerState | None = None
+    on_step: Callable[[int], None] | None = None
 
 
 class RunEnded(BaseException):

@@ -38,17 +38,20 @@ TURN_POLL_S = 0.02
 _LONGEST_ERROR = 20_000  # characters of a traceback in progress.json; the log has all of it
 
 
-def execute(spec: TrainerSpec, *, timers: Timers | None = None) -> TrainerState:
+def execute(
+    spec: TrainerSpec, *, timers: Timers | None = None, on_step: Callable[[int], None] | None = None
+) -> TrainerState:
     """Run the job's code to its end, whatever that is, and report it; never raises for what that code does.
 
     Changes this process for good (environment, folder, threads, generators), so: one run per process. Standard
-    output and error go to `<run folder>/log`. Raises OSError when the run folder itself cannot be written.
+    output and error go to `<run folder>/log`. `on_step` is told of each step when it is recorded. Raises OSError when
+    the run folder itself cannot be written.
     """
     timers = timers or Timers()
     control = ControlDirectory(spec.control_dir)
     journal = Journal(control, timers.monotonic)
     journal.enter("starting")
-    desk = Desk(spec, control, journal, timers)
+    desk = Desk(spec, control, journal, timers, on_step=on_step)
     with closing(journal), _captured(journal.folder / "log"), opened(desk):
         try:
             _enter_environment(spec, journal.folder)
@@ -82,13 +85,14 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     spec = TrainerSpec.load(options.spec)
     if options.standalone:
-        _take_over(spec)
+        take_over(spec)
     state = execute(spec)
     sys.stderr.write(f"{state}: {Path(spec.control_dir) / 'progress.json'}\n")
     return {"finished": 0, "yielded": 0, "fenced": 3}.get(state, 1)
 
 
-def _take_over(spec: TrainerSpec) -> None:
+def take_over(spec: TrainerSpec) -> None:
+    """Hand the job to the spec's own generation, where nobody else does."""
     owner = store.fence(spec.checkpoint_root, spec.job_id)
     if owner is None or owner.generation < spec.generation:
         start = spec.manifest or store.newest_counting(spec.checkpoint_root, spec.job_id, spec.generation)

@@ -75,6 +75,7 @@ class Session(Run):
         self._control = desk.control
         self._journal = desk.journal
         self._timers = desk.timers
+        self._on_step = desk.on_step
         self._cadence = Cadence(desk.spec.max_overhead, desk.timers.monotonic())
         self._restored: Loaded | None = None
         self._saved_step: int | None = None
@@ -105,6 +106,8 @@ class Session(Run):
 
     def _record(self, loss: float) -> None:
         self._journal.step(self.steps_done, loss)
+        if self._on_step is not None:
+            self._on_step(self.steps_done)
 
     def _between_steps(self) -> None:
         self._pace()

@@ -1,15 +1,12 @@
 """`submit`, `plan`, `apply`: look at what would be done, agree, have it done."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from orchestrator.cli.output import Format, Output
 from orchestrator.cli.session import PLANNING, OutputOption, session
-
-if TYPE_CHECKING:
-    from orchestrator.services.views import PlanView
 
 CHANGES = 10  # `plan --check`: exit code when applying it would start or move something
 
@@ -38,8 +35,10 @@ def submit(
     with session(ctx, output) as (client, out):
         plan = client.plan(file)
         if dry_run:
+            from orchestrator.services.plan import require_startable
+
             out.show(plan)
-            _refuse_infeasible(plan)
+            require_startable(plan)
             return
         _review(out, plan)
         if not yes and not out.confirm("Submit this job?"):
@@ -73,20 +72,25 @@ def plan(
     ] = None,
     all_jobs: Annotated[bool, typer.Option("--all", help="All submitted jobs that have not ended.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Exit 10 if it would start or move something.")] = False,
+    anywhere: Annotated[
+        bool, typer.Option("--anywhere", help="Plan with the catalogue's offers, also of clouds not enabled.")
+    ] = False,
     save: Annotated[Path | None, typer.Option("-o", "--save", help="Save it for `apply`.", show_default=False)] = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
     """Show where jobs would run now, what that would cost, and why not elsewhere.
 
-    Changes nothing.
+    Changes nothing. Where no enabled provider can run a job, the plan is about the catalogue's offers and says so.
     """
+    from orchestrator.services.plan import require_feasible
+
     with session(ctx, output) as (client, out):
-        view = client.plan(*files or (), all_jobs=all_jobs)
+        view = client.plan(*files or (), all_jobs=all_jobs, anywhere=True if anywhere else None)
         out.show(view)
         if save is not None:
             client.save_plan(view, save)
             out.note(f"saved; act on it: tradewind apply {save}")
-        _refuse_infeasible(view)
+        require_feasible(view)
         if check and view.changes:
             raise typer.Exit(CHANGES)
 
@@ -113,13 +117,6 @@ def apply(
         if not accepted.control_plane:
             out.note("no control plane runs here: starting one in the background (stop it: tradewind down)")
             client.up(progress=out.note)
-
-
-def _refuse_infeasible(view: "PlanView") -> None:
-    """What is shown as impossible ends as its submission would."""
-    from orchestrator.services.plan import require_feasible
-
-    require_feasible(view)
 
 
 def _review(out: Output, view: object) -> None:

@@ -11,8 +11,7 @@ from orchestrator.engine import snapshot
 from orchestrator.engine.move import under_way
 from orchestrator.errors import InfeasibleError, NotFoundError, UsageError
 from orchestrator.model import Alternative, Job, Run
-from orchestrator.policy import decide
-from orchestrator.policy.eligible import NONE, Bar, screen
+from orchestrator.policy import decide, ruled_out
 from orchestrator.store import Tx
 
 
@@ -35,11 +34,10 @@ def check_target(tx: Tx, now_ms: int, config: Config, job: Job, current: Run, of
         raise NotFoundError(f"there is no offer {offer_id}", hint="see all: tradewind offers")
     if offer_id == current.offer_id:
         raise UsageError(f"{job.name} runs on {offer_id} already", hint="see others: tradewind offers")
-    bar = int(screen(job, market, snapshot.rails(config), None)[row])
-    if NONE < bar <= Bar.CAPACITY_TYPE:
-        reasons = {each.offer_id: each.reason for each in _ranked(tx, now_ms, config, job)}
+    reason = ruled_out(job.spec, market, row)
+    if reason:
         raise InfeasibleError(
-            f"the job file of {job.name} rules out {offer_id}: {reasons[offer_id]}",
+            f"the job file of {job.name} rules out {offer_id}: {reason}",
             hint=f"see what fits and what does not: tradewind explain {job.name}",
         )
 

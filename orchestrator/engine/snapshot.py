@@ -10,7 +10,7 @@ from orchestrator.config import Config
 from orchestrator.engine.move import under_way
 from orchestrator.market import AvailabilityKind, AvailabilityPoint, Market
 from orchestrator.model import Job, Migration, Run
-from orchestrator.perf import Observation, PerfBook
+from orchestrator.perf import Observation, PerfBook, program_of
 from orchestrator.policy import Demand, Rails, Running
 from orchestrator.store import Tx
 
@@ -98,10 +98,14 @@ def perf(tx: Tx, now_ms: int, job_ids: Collection[str] | None = None) -> PerfBoo
 
     A decision names its jobs, so that it costs the same however many jobs there ever were.
     """
-    points = tx.perf(None if job_ids is None else {*job_ids, *tx.measured_last(LIKE_JOBS)})
+    newest = tx.measured_last(LIKE_JOBS)
+    points = tx.perf(None if job_ids is None else {*job_ids, *newest})
     return PerfBook.as_of(
         now_ms,
         [Observation(row.job_id, row.gpu, row.gpu_count, row.steps_per_s, row.steps, row.at_ms) for row in points],
+        programs={job_id: program_of(tx.job(job_id).spec.train) for job_id in newest},
+        works=tx.works(),
+        tables=tx.rates(),
     )
 
 

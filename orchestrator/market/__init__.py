@@ -3,8 +3,21 @@
 Must not know: jobs, throughput, policies, stores.
 """
 
-from orchestrator.market.availability import AvailabilityKind, AvailabilityPoint
+from orchestrator.market.availability import AvailabilityKind, AvailabilityPoint, HazardPrior
+from orchestrator.market.listing import Kind, Listing, Shape, Site
 from orchestrator.market.snapshot import Market
-from orchestrator.market.transfer import Place, egress_nano_usd
+from orchestrator.market.transfer import Place, Tariff, egress_nano_usd
 
-__all__ = ["AvailabilityKind", "AvailabilityPoint", "Market", "Place", "egress_nano_usd"]
+__all__ = [
+    "AvailabilityKind",
+    "AvailabilityPoint",
+    "HazardPrior",
+    "Kind",
+    "Listing",
+    "Market",
+    "Place",
+    "Shape",
+    "Site",
+    "Tariff",
+    "egress_nano_usd",
+]

@@ -23,10 +23,22 @@ AvailabilityKind = Literal[
 BACKOFF_MS = 15 * 60_000
 MAX_BACKOFF_MS = 4 * MS_PER_HOUR
 
-# Gamma prior on a spot machine's hazard: one loss in 8 h, as seen in one good zone over 45.6 days of AWS V100 in 2023
-# (11.6 preemptions per 96 h of work). It fades as real hours accumulate.
-PRIOR_LOSSES = 1.0
-PRIOR_HOURS = 8.0
+PRIOR_LOSSES = 1.0  # what a prior weighs: one loss in as many hours as it takes on average; it fades as real hours come
+PRIOR_HOURS = 8.0  # one loss in 8 h: seen in one good zone over 45.6 days of AWS V100 in 2023 (11.6 losses in 96 h)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class HazardPrior:
+    """One loss in `hours` of a spot machine, before anything was seen; `source` says who says so (empty: we assume)."""
+
+    hours: float
+    source: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.hours:.0f} h" + (f" ({self.source})" if self.source else "")
+
+
+ASSUMED = HazardPrior(PRIOR_HOURS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +55,8 @@ class Sightings:
     """What the points of one offer add up to.
 
     `shut_at_ms` is the last sign of missing capacity (-1: none since the last launch), `shut_until_ms` when it is
-    worth another try, `shut_by_loss` whether that sign was a lost machine rather than a refused launch.
+    worth another try, `shut_by_loss` whether that sign was a lost machine rather than a refused launch. `alive` is how
+    many machines live.
     """
 
     shut_at_ms: int = -1
@@ -51,6 +64,7 @@ class Sightings:
     shut_by_loss: bool = False
     losses: int = 0
     exposure_ms: int = 0
+    alive: int = 0
 
 
 def summarise(points: Sequence[AvailabilityPoint], at_ms: int, *, spot: bool) -> Sightings:
@@ -81,11 +95,11 @@ def summarise(points: Sequence[AvailabilityPoint], at_ms: int, *, spot: bool) ->
     exposure_ms += alive * (at_ms - since)
     backoff_ms = min(BACKOFF_MS << min(max(strikes - 1, 0), 16), MAX_BACKOFF_MS)
     until = shut_at_ms + backoff_ms if shut_at_ms >= 0 else -1
-    return Sightings(shut_at_ms, until, shut_by_loss, losses, exposure_ms)
+    return Sightings(shut_at_ms, until, shut_by_loss, losses, exposure_ms, alive)
 
 
-def hazard_per_hour(sightings: Sightings, *, spot: bool) -> float:
+def hazard_per_hour(sightings: Sightings, *, spot: bool, prior: HazardPrior = ASSUMED) -> float:
     """Expected losses per hour of one machine: the Gamma posterior mean for spot, 0 for on-demand."""
     if not spot:
         return 0.0
-    return (PRIOR_LOSSES + sightings.losses) / (PRIOR_HOURS + sightings.exposure_ms / MS_PER_HOUR)
+    return (PRIOR_LOSSES + sightings.losses) / (prior.hours * PRIOR_LOSSES + sightings.exposure_ms / MS_PER_HOUR)

@@ -1,26 +1,40 @@
 """Market: offers, prices, capacity and hazard as known at one instant, in columns.
 
 A row is an offer (sorted by id); `Offer` objects are views made on demand, because a hundred thousand of them cannot be
-ranked in milliseconds. The only way to a Market is `Market.as_of(t)`, which drops everything observed after t: no
-policy can see the future.
+ranked in milliseconds. There are two ways to a Market: `Market.as_of(t)`, which drops everything observed after t, and
+`learn(t)`, which adds what was learned since to an older one and shares the columns that did not change. Both give the
+same market, and neither can show the future.
 
 Must not know: jobs, throughput, how points are stored.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import InitVar, dataclass
 from functools import cached_property
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.market.availability import AvailabilityPoint, Sightings, hazard_per_hour, summarise
-from orchestrator.market.transfer import Place
-from providers.offer import CapacityType, Offer
+from orchestrator.market.availability import (
+    ASSUMED,
+    AvailabilityPoint,
+    HazardPrior,
+    Sightings,
+    hazard_per_hour,
+    summarise,
+)
+from orchestrator.market.cells import BLOCK, Cells, block_hashes
+from orchestrator.market.listing import Listing
+from orchestrator.market.transfer import TYPICAL, Place, Tariff
+from providers.offer import Offer
 from providers.price import PricePoint
 
 Ints = NDArray[np.int64]
@@ -34,41 +48,41 @@ _SEAL = object()
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Market:
-    """Everything known at `at` (epoch ms of market time). All columns are read-only and as long as `ids`.
+    """Everything known at `at` (epoch ms of market time). All columns are read-only and as long as `listing`.
 
-    `price` is nano-USD per hour and -1 where none is known; `confirmed_at` is when we last saw that price in force (its
-    observation, or a later poll of its provider). `gpu_kind` indexes `gpu_names`, -1 is no GPU. `shut_until` is the end
-    of the back-off after missing capacity seen at `shut_at` (both -1: none). `hazard` is in losses per hour.
+    `price` is nano-USD per hour and -1 where none is known, `effective_at` when it came into force, `observed_at` when
+    we learned it. `shut_until` is the end of the back-off after missing capacity seen at `shut_at` (both -1: none).
+    `hazard` is in losses per hour. `polled` is the last answer of each provider, `startup` the usual seconds from a
+    launch to a ready trainer by provider, `tariff` what it costs to move bytes.
     """
 
     seal: InitVar[object]
     at: int
-    ids: tuple[str, ...]
-    provider: tuple[str, ...]
-    region: tuple[str, ...]
-    zone: tuple[str, ...]
-    instance_type: tuple[str, ...]
-    gpu_names: tuple[str, ...]
-    gpu_kind: Ints
-    gpu_count: Ints
-    vcpu: Ints
-    memory_bytes: Ints
-    spot: Bools
-    simulated: Bools
+    listing: Listing
     price: Ints
     effective_at: Ints
-    confirmed_at: Ints
+    observed_at: Ints
     shut_at: Ints
     shut_until: Ints
     shut_by_loss: Bools
     losses: Ints
     exposure_ms: Ints
     hazard: Floats
-    startup_s: Floats
+    polled: Mapping[str, int]
+    startup: Mapping[str, float]
+    priors: Mapping[tuple[str, str, str], HazardPrior]
+    site_startup_s: Floats  # `startup` by site of the listing
+    tariff: Tariff
+    known_rates: dict[tuple[Place, bool], Floats]  # what was looked up in the tariff
+    announced: tuple[PricePoint, ...]  # observed, not yet in force
+    seen: Mapping[int, tuple[AvailabilityPoint, ...]]  # by row, where anything was
+    alive: frozenset[int]  # rows with living machines: their hours go on
+    older_cells: Cells | None  # of an older market, brought up to date
+    hashed: tuple[tuple[bytes, ...], frozenset[int]] | None  # of an older market: its blocks, and which differ here
 
     def __post_init__(self, seal: object) -> None:
         if seal is not _SEAL:
-            raise TypeError("a Market is only built by Market.as_of")
+            raise TypeError("a Market is only built by Market.as_of and Market.learn")
         for column in vars(self).values():
             if isinstance(column, np.ndarray):
                 column.setflags(write=False)
@@ -78,107 +92,223 @@ class Market:
         cls,
         at_ms: int,
         *,
-        offers: Iterable[Offer],
+        offers: Iterable[Offer] | Listing,
         prices: Iterable[PricePoint],
         availability: Iterable[AvailabilityPoint] = (),
         polls: Iterable[tuple[str, int]] = (),
         startup_s: Mapping[str, float] | None = None,
+        priors: Mapping[tuple[str, str, str], HazardPrior] | None = None,
+        tariff: Tariff = TYPICAL,
     ) -> Market:
         """The market as it was known at `at_ms`.
 
         Points observed later are ignored, and so are prices that were announced but not yet in force. `polls` are
         (provider, instant) of successful price polls: a price that did not change is as fresh as the last poll.
-        `startup_s` is the usual time (market seconds) from a launch to a ready trainer, by provider.
+        `startup_s` is the usual time (market seconds) from a launch to a ready trainer, by provider; `priors` what is
+        publicly known of interruptions, by (provider, region, instance type).
         """
-        by_id = {offer.id: offer for offer in offers}
-        rows = [by_id[offer_id] for offer_id in sorted(by_id)]
-        in_force = _in_force(at_ms, prices)
-        polled: dict[str, int] = {}
-        for provider, polled_ms in polls:
-            if polled_ms <= at_ms:
-                polled[provider] = max(polled.get(provider, polled_ms), polled_ms)
-        seen = defaultdict(list)
-        for point in availability:
-            if point.at_ms <= at_ms:
-                seen[point.offer_id].append(point)
-        sightings = [summarise(seen[o.id], at_ms, spot=o.spot) if o.id in seen else Sightings() for o in rows]
-        points = [in_force.get(offer.id) for offer in rows]
-        names = tuple(sorted({offer.gpu for offer in rows if offer.gpu is not None}))
-        kind_of = {name: index for index, name in enumerate(names)}
-        startup = startup_s or {}
-        return cls(
+        listing = offers if isinstance(offers, Listing) else Listing.of(offers)
+        size = len(listing)
+        market = cls(
             seal=_SEAL,
             at=at_ms,
-            ids=tuple(offer.id for offer in rows),
-            provider=tuple(offer.provider for offer in rows),
-            region=tuple(offer.region for offer in rows),
-            zone=tuple(offer.zone for offer in rows),
-            instance_type=tuple(offer.instance_type for offer in rows),
-            gpu_names=names,
-            gpu_kind=_ints(-1 if offer.gpu is None else kind_of[offer.gpu] for offer in rows),
-            gpu_count=_ints(offer.gpu_count for offer in rows),
-            vcpu=_ints(offer.vcpu for offer in rows),
-            memory_bytes=_ints(offer.memory_bytes for offer in rows),
-            spot=np.fromiter((offer.spot for offer in rows), np.bool_),
-            simulated=np.fromiter((offer.simulated for offer in rows), np.bool_),
-            price=_ints(-1 if p is None else p.nano_usd_per_hour for p in points),
-            effective_at=_ints(-1 if p is None else p.effective_at_ms for p in points),
-            confirmed_at=_ints(
-                -1 if p is None else max(p.observed_at_ms, polled.get(offer.provider, -1))
-                for offer, p in zip(rows, points, strict=True)
+            listing=listing,
+            price=np.full(size, -1, np.int64),
+            effective_at=np.full(size, -1, np.int64),
+            observed_at=np.full(size, -1, np.int64),
+            shut_at=np.full(size, -1, np.int64),
+            shut_until=np.full(size, -1, np.int64),
+            shut_by_loss=np.zeros(size, np.bool_),
+            losses=np.zeros(size, np.int64),
+            exposure_ms=np.zeros(size, np.int64),
+            hazard=_prior_hazard(listing, priors or {}),
+            polled=MappingProxyType({}),
+            startup=MappingProxyType(dict(startup_s or {})),
+            priors=priors or {},
+            site_startup_s=np.array(
+                [(startup_s or {}).get(site.provider, DEFAULT_STARTUP_S) for site in listing.sites], np.float64
             ),
-            shut_at=_ints(s.shut_at_ms for s in sightings),
-            shut_until=_ints(s.shut_until_ms for s in sightings),
-            shut_by_loss=np.fromiter((s.shut_by_loss for s in sightings), np.bool_),
-            losses=_ints(s.losses for s in sightings),
-            exposure_ms=_ints(s.exposure_ms for s in sightings),
-            hazard=np.fromiter(
-                (hazard_per_hour(s, spot=o.spot) for o, s in zip(rows, sightings, strict=True)), np.float64
-            ),
-            startup_s=np.fromiter((startup.get(offer.provider, DEFAULT_STARTUP_S) for offer in rows), np.float64),
+            tariff=tariff,
+            known_rates={},
+            announced=(),
+            seen=MappingProxyType({}),
+            alive=frozenset(),
+            older_cells=None,
+            hashed=None,
         )
+        return market.learn(at_ms, prices=prices, availability=availability, polls=polls)
+
+    def learn(
+        self,
+        at_ms: int,
+        *,
+        prices: Iterable[PricePoint] = (),
+        availability: Iterable[AvailabilityPoint] = (),
+        polls: Iterable[tuple[str, int]] = (),
+    ) -> Market:
+        """The market as it was known at `at_ms`, not earlier than this one, from what was learned in between.
+
+        Equals `as_of` with all points of both: nothing observed after `at_ms` counts, what was announced comes into
+        force by itself, the back-off and the hours of living machines go on. Raises ValueError for an earlier instant.
+        """
+        if at_ms < self.at:
+            raise ValueError(f"a market of {self.at} cannot learn its way back to {at_ms}")
+        changes: dict[str, Any] = {"polled": _latest(self.polled, polls, at_ms)}
+        touched = self._learn_prices(at_ms, prices, changes) | self._learn_availability(at_ms, availability, changes)
+        base, dirty = self._hash_base
+        changes["older_cells"] = self._cells_with(changes.get("hazard"))
+        changes["hashed"] = None if base is None else (base, dirty | {row // BLOCK for row in touched})
+        # dataclasses.replace would run over every column again
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return Market(**{**fields, **changes, "at": at_ms}, seal=_SEAL)
+
+    def _learn_prices(self, at_ms: int, prices: Iterable[PricePoint], changes: dict[str, Any]) -> set[int]:
+        announced: list[PricePoint] = []
+        in_force: dict[int, PricePoint] = {}
+        row_of = self.listing.row
+        for point in (*self.announced, *prices):
+            row = row_of(point.offer_id)
+            if row is None or point.observed_at_ms > at_ms:
+                continue
+            if point.effective_at_ms > at_ms:
+                announced.append(point)
+                continue
+            known = in_force.get(row)
+            if known is None:
+                if _recency(point) > self._recency_of(row):
+                    in_force[row] = point
+            elif _recency(point) > _recency(known):
+                in_force[row] = point
+        changes["announced"] = tuple(announced)
+        if in_force:
+            rows = np.fromiter(in_force, np.int64, len(in_force))
+            for name, field in (
+                ("price", "nano_usd_per_hour"),
+                ("effective_at", "effective_at_ms"),
+                ("observed_at", "observed_at_ms"),
+            ):
+                column = getattr(self, name).copy()
+                column[rows] = [getattr(point, field) for point in in_force.values()]
+                changes[name] = column
+        return set(in_force)
+
+    def _recency_of(self, row: int) -> tuple[int, int, int]:
+        if self.price[row] < 0:
+            return (-(2**63), 0, 0)
+        return int(self.effective_at[row]), int(self.observed_at[row]), int(self.price[row])
+
+    def _learn_availability(
+        self, at_ms: int, availability: Iterable[AvailabilityPoint], changes: dict[str, Any]
+    ) -> set[int]:
+        fresh: dict[int, list[AvailabilityPoint]] = defaultdict(list)
+        for point in availability:
+            row = self.listing.row(point.offer_id)
+            if row is not None and point.at_ms <= at_ms:
+                fresh[row].append(point)
+        if not fresh and not self.alive:
+            return set()
+        seen = {**self.seen, **{row: (*self.seen.get(row, ()), *points) for row, points in fresh.items()}}
+        columns = ("shut_at", "shut_until", "shut_by_loss", "losses", "exposure_ms", "hazard")
+        learned = {name: getattr(self, name).copy() for name in columns}
+        alive = set()
+        for row in {*fresh, *self.alive}:
+            spot = bool(self.listing.spot[row])
+            now = summarise(seen[row], at_ms, spot=spot)
+            if now.alive:
+                alive.add(row)
+            learned["shut_at"][row] = now.shut_at_ms
+            learned["shut_until"][row] = now.shut_until_ms
+            learned["shut_by_loss"][row] = now.shut_by_loss
+            learned["losses"][row] = now.losses
+            learned["exposure_ms"][row] = now.exposure_ms
+            learned["hazard"][row] = hazard_per_hour(now, spot=spot, prior=self._prior(row))
+        changes.update(learned, seen=MappingProxyType(seen), alive=frozenset(alive))
+        return set(fresh)
+
+    def _prior(self, row: int) -> HazardPrior:
+        site, shape = self.listing.sites[self.listing.site[row]], self.listing.shapes[self.listing.shape[row]]
+        return self.priors.get((site.provider, site.region, shape.instance_type), ASSUMED)
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return len(self.listing.ids)
 
-    @cached_property
-    def _rows(self) -> dict[str, int]:
-        return {offer_id: row for row, offer_id in enumerate(self.ids)}
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The offers' ids, by row."""
+        return self.listing.ids
+
+    @property
+    def spot(self) -> Bools:
+        """Rows that may be taken back."""
+        return self.listing.spot
 
     def row(self, offer_id: str) -> int | None:
         """The row of an offer, None if it is not listed."""
-        return self._rows.get(offer_id)
+        return self.listing.row(offer_id)
 
     def gpu(self, row: int) -> str | None:
         """Canonical GPU name of a row, None for CPU only."""
-        kind = int(self.gpu_kind[row])
-        return None if kind < 0 else self.gpu_names[kind]
+        return self.listing.shapes[int(self.listing.shape[row])].gpu
 
     def place(self, row: int) -> Place:
         """Where the row's machines stand, for transfer costs."""
-        return self.provider[row], self.region[row]
+        site = self.listing.sites[self.listing.site[row]]
+        return site.provider, site.region
 
     def offer(self, row: int) -> Offer:
         """The row as an Offer."""
-        return Offer(
-            provider=self.provider[row],
-            region=self.region[row],
-            zone=self.zone[row],
-            instance_type=self.instance_type[row],
-            gpu=self.gpu(row),
-            gpu_count=int(self.gpu_count[row]),
-            vcpu=int(self.vcpu[row]),
-            memory_bytes=int(self.memory_bytes[row]),
-            capacity_type=CapacityType.SPOT if self.spot[row] else CapacityType.ON_DEMAND,
-            simulated=bool(self.simulated[row]),
-        )
+        return self.listing.offer(row)
 
-    @cached_property
-    def price_age_s(self) -> Floats:
-        """Seconds since each price was last seen in force (0 where none is known)."""
-        return np.where(self.price >= 0, (self.at - self.confirmed_at) / 1000, 0.0)
+    def rates_from(self, place: Place) -> Floats:
+        """nano-USD per GB from a place to each site of the listing."""
+        return self._rates(place, outward=True)
+
+    def rates_to(self, place: Place) -> Floats:
+        """nano-USD per GB from each site of the listing to a place."""
+        return self._rates(place, outward=False)
+
+    def _rates(self, place: Place, *, outward: bool) -> Floats:
+        key = (place, outward)
+        if key not in self.known_rates:
+            rates = [
+                0
+                if not place[1] and place[0] == each[0]  # its region is not known: the nearest
+                else self.tariff.rate(*((place, each) if outward else (each, place)))
+                for each in self.listing.places
+            ]
+            column = np.array(rates, np.float64)
+            self.known_rates[key] = column[self.listing.site_place]
+        return self.known_rates[key]
 
     @property
+    def startup_s(self) -> Floats:
+        """Seconds from a launch to a ready trainer, by row."""
+        return self.site_startup_s[self.listing.site]
+
+    def confirmed_at(self, rows: Ints | slice = slice(None)) -> Ints:
+        """When each price was last seen in force (its observation, or a later poll of its provider); -1 without one."""
+        confirmed = self.observed_at[rows]
+        if self.polled:
+            polled = np.array([self.polled.get(name, -1) for name in self.listing.providers], np.int64)
+            confirmed = np.maximum(confirmed, polled[self.listing.site_provider][self.listing.site[rows]])
+        return np.where(self.price[rows] >= 0, confirmed, -1)
+
+    def price_age_s(self, rows: Ints | slice = slice(None)) -> Floats:
+        """Seconds since each price was last seen in force (0 where none is known)."""
+        return np.where(self.price[rows] >= 0, (self.at - self.confirmed_at(rows)) / 1000, 0.0)
+
+    def older_than(self, age_s: float) -> Bools:
+        """Rows with a price that was last seen in force longer ago than `age_s`."""
+        limit = math.ceil(max(self.at - age_s * 1000, -1))  # an integer: another kind would widen the column
+        old = self.observed_at < limit
+        if old.any():
+            old &= self.priced
+            for code, name in enumerate(self.listing.providers):
+                if self.polled.get(name, -1) >= limit:
+                    old &= (self.listing.site_provider != code)[self.listing.site]
+        return old
+
+    @cached_property
     def priced(self) -> Bools:
         """Rows whose price is known."""
         return self.price >= 0
@@ -192,53 +322,63 @@ class Market:
         """Where a row's hazard comes from, for people."""
         if not self.spot[row]:
             return "on-demand: no preemption"
-        hours = int(self.exposure_ms[row]) / 3_600_000
+        prior, hours = self._prior(row), int(self.exposure_ms[row]) / 3_600_000
         if hours == 0 and not self.losses[row]:
-            return "prior: one loss in 8 h"
+            return f"prior: one loss in {prior}"
         lost = int(self.losses[row])
-        return f"{lost} {'loss' if lost == 1 else 'losses'} in {hours:.1f} h, with a prior of one in 8 h"
+        return f"{lost} {'loss' if lost == 1 else 'losses'} in {hours:.1f} h, with a prior of one in {prior}"
+
+    @cached_property
+    def cells(self) -> Cells:
+        """The cells of this market."""
+        return self.older_cells if self.older_cells is not None else Cells.of(self.listing, self.hazard)
+
+    def _cells_with(self, hazard: Floats | None) -> Cells | None:
+        cells: Cells | None = vars(self).get("cells", self.older_cells)
+        return cells if cells is None or hazard is None else cells.renewed(self.listing, self.hazard, hazard)
+
+    @property
+    def _hash_base(self) -> tuple[tuple[bytes, ...] | None, frozenset[int]]:
+        if "_blocks" in vars(self):
+            return self._blocks, frozenset()
+        return self.hashed if self.hashed is not None else (None, frozenset())
+
+    @cached_property
+    def _blocks(self) -> tuple[bytes, ...]:
+        """Hashes of the facts; those that an older market had already are taken from there."""
+        known, dirty = self._hash_base
+        columns = (self.price, self.effective_at, self.shut_at, self.shut_until, self.losses)
+        return block_hashes(columns, len(self), known, dirty)
 
     @cached_property
     def digest(self) -> str:
-        """Hash of the facts: offers, prices in force, refusals and losses; not of their age.
+        """Hash of the facts: offers, prices in force, refusals, losses and what else was told; not of their age.
 
         Two markets with the same digest know the same: nothing was learned between them.
         """
-        digest = hashlib.blake2b(digest_size=16)
-        digest.update("\n".join(self.ids).encode())
-        digest.update("\n".join(self.gpu_names).encode())
-        for column in (
-            self.gpu_kind,
-            self.gpu_count,
-            self.vcpu,
-            self.memory_bytes,
-            self.simulated,
-            self.price,
-            self.effective_at,
-            self.shut_at,
-            self.shut_until,
-            self.losses,
-            self.startup_s,
-        ):
-            digest.update(column.tobytes())
-        return digest.hexdigest()
+        told = repr((sorted(self.startup.items()), sorted(self.priors.items()))).encode()
+        return hashlib.blake2b(self.listing.digest + told + b"".join(self._blocks), digest_size=16).hexdigest()
 
 
-def _in_force(at_ms: int, prices: Iterable[PricePoint]) -> dict[str, PricePoint]:
-    """Of each offer the newest point that is both observed and effective; of equals, the one observed last."""
-    newest: dict[str, PricePoint] = {}
-    for point in prices:
-        if point.observed_at_ms > at_ms or point.effective_at_ms > at_ms:
-            continue
-        known = newest.get(point.offer_id)
-        if known is None or _recency(point) > _recency(known):
-            newest[point.offer_id] = point
-    return newest
+def _latest(polled: Mapping[str, int], polls: Iterable[tuple[str, int]], at_ms: int) -> Mapping[str, int]:
+    latest = dict(polled)
+    for provider, polled_ms in polls:
+        if polled_ms <= at_ms:
+            latest[provider] = max(latest.get(provider, polled_ms), polled_ms)
+    return MappingProxyType(latest)
+
+
+def _prior_hazard(listing: Listing, priors: Mapping[tuple[str, str, str], HazardPrior]) -> Floats:
+    """Losses per hour where nothing was seen yet; looked up once per site and shape that occur together."""
+    pairs, pair = np.unique(listing.site * len(listing.shapes) + listing.shape, return_inverse=True)
+    rates = np.empty(len(pairs))
+    for index, code in enumerate(pairs.tolist()):
+        site, shape = divmod(code, len(listing.shapes))
+        where, what = listing.sites[site], listing.shapes[shape]
+        prior = priors.get((where.provider, where.region, what.instance_type), ASSUMED)
+        rates[index] = hazard_per_hour(Sightings(), spot=True, prior=prior)
+    return np.where(listing.spot, rates[pair], 0.0)
 
 
 def _recency(point: PricePoint) -> tuple[int, int, int]:
     return point.effective_at_ms, point.observed_at_ms, point.nano_usd_per_hour
-
-
-def _ints(values: Iterable[int]) -> Ints:
-    return np.fromiter(values, np.int64)

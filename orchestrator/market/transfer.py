@@ -1,12 +1,15 @@
-"""What it costs to move bytes between regions. Must not know: what the bytes are.
+"""What it costs to move bytes between zones, regions and clouds. Must not know: what the bytes are.
 
-A place is (provider, region). Rates are per 10^9 bytes, charged by the source. They are typical figures of a provider,
-not of a pair of regions: enough to keep a policy from chasing cents with terabytes.
+Rates are per 10^9 bytes, charged by the source. A `Tariff` says them; `TYPICAL` is used where none is given: figures of
+a provider, not of a pair of regions, enough to keep a policy from chasing cents with terabytes.
 """
 
 from __future__ import annotations
 
+from typing import Protocol
+
 Place = tuple[str, str]
+"""(provider, region); an empty region is one that is not known, and taken for the nearest."""
 
 GB = 1_000_000_000
 
@@ -18,10 +21,30 @@ _WITHIN_OTHER = 50_000_000
 _ACROSS_OTHER = 90_000_000
 
 
-def egress_nano_usd(source: Place, target: Place, size_bytes: int) -> int:
-    """nano-USD for `size_bytes` from one place to another; 0 inside a region."""
-    if source == target:
-        return 0
-    provider = source[0]
-    table, other = (_WITHIN, _WITHIN_OTHER) if provider == target[0] else (_ACROSS, _ACROSS_OTHER)
-    return table.get(provider, other) * size_bytes // GB
+class Tariff(Protocol):
+    """Transfer prices."""
+
+    def rate(self, source: Place, target: Place) -> int:
+        """nano-USD for 10^9 bytes from one place to another."""
+        ...
+
+
+class TypicalTariff:
+    """One rate per provider within it, one out of it, none inside a region."""
+
+    def rate(self, source: Place, target: Place) -> int:
+        """nano-USD for 10^9 bytes from one place to another; 0 inside a region."""
+        provider, region = source
+        if provider != target[0]:
+            return _ACROSS.get(provider, _ACROSS_OTHER)
+        if region == target[1]:
+            return 0
+        return _WITHIN.get(provider, _WITHIN_OTHER)
+
+
+TYPICAL: Tariff = TypicalTariff()
+
+
+def egress_nano_usd(source: Place, target: Place, size_bytes: int, tariff: Tariff = TYPICAL) -> int:
+    """nano-USD for `size_bytes` from one place to another."""
+    return tariff.rate(source, target) * size_bytes // GB

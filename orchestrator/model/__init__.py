@@ -19,7 +19,7 @@ from orchestrator.model.job import (
     TrainSpec,
     Where,
 )
-from orchestrator.model.plan import Action, Alternative, Estimate, Placement, Plan
+from orchestrator.model.plan import Action, Alternative, CostParts, Estimate, Pick, Placement, Plan, Rejection
 from orchestrator.model.run import STEP_ORDER, Migration, Reason, Run, RunEnd, RunState, Step
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "Action",
     "Alternative",
     "CheckpointSpec",
+    "CostParts",
     "DataSource",
     "Entry",
     "EntryKind",
@@ -42,9 +43,11 @@ __all__ = [
     "Migration",
     "Objective",
     "OutputSpec",
+    "Pick",
     "Placement",
     "Plan",
     "Reason",
+    "Rejection",
     "Reproducible",
     "Resources",
     "Run",

@@ -10,7 +10,7 @@ Action = Literal["place", "stay", "move", "wait", "none"]
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A number with its interval (10th to 90th percentile) and where it comes from."""
+    """A number with its 90 % interval (5th to 95th percentile) and where it comes from."""
 
     value: float
     low: float
@@ -36,12 +36,50 @@ class Alternative:
 
 
 @dataclass(frozen=True, slots=True)
+class CostParts:
+    """What an expected cost consists of; the parts add up to it exactly.
+
+    `compute` is training itself, `checkpoint` the time that saving takes, `preemption` restarts and work done again,
+    `start` what is billed before it trains, `minimum` what a provider bills beyond the end of a very short job.
+    """
+
+    compute_nano_usd: int
+    checkpoint_nano_usd: int
+    preemption_nano_usd: int
+    start_nano_usd: int
+    egress_nano_usd: int
+    storage_nano_usd: int
+    minimum_nano_usd: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """What an objective would take, and what that is expected to cost and take; `offer_id` None: nothing fits it."""
+
+    objective: str
+    offer_id: str | None
+    cost_nano_usd: int | None
+    duration_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """How many offers one constraint rules out."""
+
+    topic: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Placement:
     """What to do with one job, and why.
 
-    `alternatives` is ranked: the chosen one first, then feasible ones by objective, then the infeasible.
+    `alternatives` is ranked: the chosen one first, then feasible ones by objective, then the infeasible. A small market
+    is told offer by offer; of a large one the best and the nearest misses are, `considered` counts all offers and
+    `rejected` those that a constraint rules out.
     `baseline` is the cheapest on-demand offer that meets the constraints (what one would pay without us).
-    `would_move_below` is the $/h of the best other offer under which this job would move (None: never).
+    `would_move_below` is the $/h of the best other offer under which this job would be placed or move there (None:
+    never); `kept_up_to` the $/h of the chosen one up to which it is chosen (None: at any price, or there is no other).
     """
 
     job_id: str
@@ -55,6 +93,12 @@ class Placement:
     baseline: Alternative | None
     throughput: Estimate | None
     would_move_below_nano_usd_per_hour: int | None = None
+    kept_up_to_nano_usd_per_hour: int | None = None
+    parts: CostParts | None = None
+    expected_losses: float | None = None
+    hazard_source: str = ""
+    considered: int = 0
+    rejected: tuple[Rejection, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,31 @@
 Must not know: prices, availability, policies, stores.
 """
 
-from orchestrator.perf.book import Observation, PerfBook
+from orchestrator.perf.belief import Belief, Floats, student_quantile
+from orchestrator.perf.book import PerfBook
+from orchestrator.perf.fitted import FITTED
+from orchestrator.perf.kinds import Kind, kind_name, kind_of
+from orchestrator.perf.measured import Observation
+from orchestrator.perf.program import Program, program_of
+from orchestrator.perf.ratios import Cell, RatioModel, Row, Spreads, fit
+from orchestrator.perf.work import Work
 
-__all__ = ["Observation", "PerfBook"]
+__all__ = [
+    "FITTED",
+    "Belief",
+    "Cell",
+    "Floats",
+    "Kind",
+    "Observation",
+    "PerfBook",
+    "Program",
+    "RatioModel",
+    "Row",
+    "Spreads",
+    "Work",
+    "fit",
+    "kind_name",
+    "kind_of",
+    "program_of",
+    "student_quantile",
+]

@@ -1,7 +1,9 @@
-"""PerfBook: estimates of throughput with an interval and its provenance.
+"""PerfBook: steps per second of every job on every kind of hardware, with a 90 % interval and where it comes from.
 
-Three sources, best first: measured on this kind of hardware; scaled from a kind where the job was measured, by the
-ratio of peak FP32 rates; a prior. Rates are steps per *market* second, like prices and deadlines.
+Best first: measured on this kind (by the job, or by one of the same program and settings; else in an imported table
+under the job's name); predicted from the kinds where it was measured, by the ratios that other models showed; modelled
+from a profile of its step; typical of the models in the tables, which only says something about ratios. Rates are per
+*market* second, like prices and deadlines.
 
 Must not know: prices, availability, where the observations are stored.
 """
@@ -10,133 +12,180 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 
 from orchestrator.model import Estimate, Job
-from providers.hardware import GPUS
+from orchestrator.perf.belief import Belief
+from orchestrator.perf.fitted import FITTED
+from orchestrator.perf.kinds import Kind, kind_name, kind_of
+from orchestrator.perf.measured import Measured, Observation, aggregate
+from orchestrator.perf.program import Program, program_of
+from orchestrator.perf.ratios import Cell, RatioModel, Row
+from orchestrator.perf.work import Work
 from providers.offer import Offer
 
-Kind = tuple[str | None, int]  # GPU and how many; (None, 0) is any machine without one
-
-_Z90 = 1.2816
-_CPU_FLOPS = 1e11
-# Without any measurement only the ratios between kinds mean something; the interval says so.
-_PRIOR_STEPS_PER_FLOP = 1e-13
-_PRIOR_SPREAD = 10.0
-# V100 over K80 spans 1.60x to 9.60x across 26 Gavel jobs where FP32 peaks say 3.83x: about 2.4x both ways.
-_SCALED_SPREAD = 2.4
-# Simulated kinds are throttled by exactly the declared ratio; what is left is the overhead of short steps.
-_SIMULATED_SPREAD = 1.1
-
-
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """A job made `steps` steps on a kind of hardware at `steps_per_s` (market seconds); known from `at_ms` on.
-
-    Raises ValueError when a rate or a count is not positive.
-    """
-
-    job_id: str
-    gpu: str | None
-    gpu_count: int
-    steps_per_s: float
-    steps: int
-    at_ms: int
-
-    def __post_init__(self) -> None:
-        if not (self.steps_per_s > 0 and math.isfinite(self.steps_per_s)) or self.steps <= 0:
-            raise ValueError(f"an observation needs a positive rate and steps: {self}")
-
-
-@dataclass(frozen=True, slots=True)
-class _Measured:
-    """All observations of one job on one kind: total steps over total time, and how far single ones lie off."""
-
-    rate: float
-    steps: int
-    spread: float  # half width of the 10 %..90 % interval, relative
+_TABLE_SPREAD = 0.10  # somebody else's program, driver and data, under the same name
+_MOST_RELATIVES = 24  # cells of other jobs of the program that are listened to, the best measured ones
 
 
 class PerfBook:
     """Throughput of every job on every kind of hardware, as known at an instant."""
 
-    def __init__(self, measured: dict[str, dict[Kind, _Measured]]) -> None:
+    def __init__(
+        self,
+        observations: Sequence[Observation],
+        model: RatioModel,
+        programs: Mapping[str, Program],
+        works: Mapping[Program, Work],
+        tables: Sequence[Row],
+    ) -> None:
         """Use `as_of`."""
-        self._measured = measured
+        self._table: dict[str, dict[Kind, Measured]] = defaultdict(dict)
+        for row in tables:
+            self._table[row.job][row.kind] = Measured(row.steps_per_s, 0, _TABLE_SPREAD)
+        self._model = model
+        self._programs = programs
+        self._works = works
+        self._of_job: dict[str, list[Observation]] = defaultdict(list)
+        for seen in observations:
+            self._of_job[seen.job_id].append(seen)
+        self._jobs_of: dict[str, list[str]] = defaultdict(list)
+        for job_id in sorted(self._of_job):
+            if job_id in programs:
+                self._jobs_of[programs[job_id].name].append(job_id)
+        self._known: dict[tuple[str, str, Program], _Known] = {}
+        self._estimates: dict[tuple[object, ...], tuple[Estimate, ...]] = {}
 
     @classmethod
-    def as_of(cls, at_ms: int, observations: Iterable[Observation]) -> PerfBook:
-        """A book of what was observed up to `at_ms`; the order of observations does not matter."""
-        groups: dict[str, dict[Kind, list[Observation]]] = defaultdict(lambda: defaultdict(list))
-        for seen in observations:
-            if seen.at_ms <= at_ms:
-                groups[seen.job_id][_kind(seen.gpu, seen.gpu_count)].append(seen)
-        return cls({job: {kind: _aggregate(group) for kind, group in kinds.items()} for job, kinds in groups.items()})
+    def as_of(
+        cls,
+        at_ms: int,
+        observations: Iterable[Observation],
+        *,
+        model: RatioModel = FITTED,
+        programs: Mapping[str, Program] | None = None,
+        works: Mapping[Program, Work] | None = None,
+        tables: Sequence[Row] = (),
+    ) -> PerfBook:
+        """A book of what was observed up to `at_ms`; the order of observations does not matter.
+
+        `programs` names what jobs run (`program_of`), by job id: without it jobs tell nothing of each other. `works`
+        are the profiles of programs. `tables` are rates that others measured: they refine the ratios of `model`, and
+        speak for a job of the same name.
+        """
+        known = [seen for seen in observations if seen.at_ms <= at_ms]
+        return cls(known, _refined(model, tuple(tables)), programs or {}, works or {}, tables)
 
     def estimate(self, job: Job, offer: Offer) -> Estimate:
-        """Steps per market second of `job` on one machine of `offer`, with its 10th to 90th percentile."""
-        return self.estimate_kind(job.id, offer.gpu, offer.gpu_count)
+        """Steps per market second of `job` on one machine of `offer`, with its 5th to 95th percentile."""
+        return self.estimate_kind(job, offer.gpu, offer.gpu_count)
 
-    def estimate_kind(self, job_id: str, gpu: str | None, gpu_count: int) -> Estimate:
-        """The same for a kind of hardware."""
-        kind = _kind(gpu, gpu_count)
-        known = self._measured.get(job_id, {})
-        if kind in known:
-            here = known[kind]
-            provenance = f"measured on {_name(kind)} over {here.steps} steps"
-            return Estimate(here.rate, here.rate / (1 + here.spread), here.rate * (1 + here.spread), provenance)
-        if known:
-            return _scaled(kind, known)
-        rate = _flops(kind) * _PRIOR_STEPS_PER_FLOP
-        return Estimate(
-            rate,
-            rate / _PRIOR_SPREAD,
-            rate * _PRIOR_SPREAD,
-            f"prior: not measured yet; proportional to the FP32 peak of {_name(kind)}",
-        )
+    def estimate_kind(self, job: Job, gpu: str | None, gpu_count: int) -> Estimate:
+        """The same for a kind of hardware. Raises KeyError for a GPU that is not in the hardware table."""
+        return self.estimate_kinds(job, (kind_of(gpu, gpu_count),))[0]
+
+    def estimate_kinds(self, job: Job, kinds: Sequence[Kind]) -> tuple[Estimate, ...]:
+        """The same for many kinds at once, which costs hardly more than for one."""
+        known, wanted = self._of(job), tuple(kinds)
+        unmeasured = tuple(kind for kind in wanted if kind not in known.measured)
+        predicted = dict(zip(unmeasured, self._predicted(known, unmeasured), strict=True)) if unmeasured else {}
+        return tuple(predicted[kind] if kind in predicted else known.estimate(kind) for kind in wanted)
+
+    def joint(self, job: Job, kinds: Sequence[Kind]) -> Belief:
+        """What is held of the logarithms of the rates on `kinds` together: for `policy.probe`."""
+        known = self._of(job)
+        return self._model.belief(kinds, known.cells, known.work)
+
+    def measured(self, job: Job, kind: Kind) -> bool:
+        """Whether the job, or one that is its like, has run on this kind."""
+        return kind in self._of(job).measured
+
+    def work(self, job: Job) -> Work | None:
+        """The profile of the job's program, if there is one."""
+        return self._works.get(program_of(job.spec.train))
+
+    def _predicted(self, known: _Known, kinds: tuple[Kind, ...]) -> tuple[Estimate, ...]:
+        """Jobs of which the same is known, above all those of which nothing is, share the work."""
+        provenance = known.provenance(self._model.families)
+        key = (known.cells, known.work, kinds, provenance)
+        if key not in self._estimates:
+            belief = self._model.belief(kinds, known.cells, known.work)
+            rates = [math.exp(mean) for mean in belief.mean]
+            factors = [math.exp(belief.spread(index)) for index in range(len(kinds))]
+            self._estimates[key] = tuple(
+                Estimate(rate, rate / factor, rate * factor, provenance)
+                for rate, factor in zip(rates, factors, strict=True)
+            )
+        return self._estimates[key]
+
+    def _of(self, job: Job) -> _Known:
+        program = program_of(job.spec.train)
+        key = (job.id, job.name, program)
+        if key not in self._known:
+            self._known[key] = self._learn(job, program)
+        return self._known[key]
+
+    def _learn(self, job: Job, program: Program) -> _Known:
+        others = [other for other in self._jobs_of.get(program.name, ()) if other != job.id]
+        twins = [other for other in others if self._programs[other] == program]
+        groups = _by_kind([seen for each in (job.id, *twins) for seen in self._of_job.get(each, ())])
+        every = {**self._table.get(job.name, {}), **{kind: aggregate(group) for kind, group in groups.items()}}
+        measured = {kind: every[kind] for kind in sorted(every, key=kind_name)}
+        cells = [Cell(kind, math.log(of.rate), of.log_variance) for kind, of in measured.items()]
+        relatives = []
+        for other in others:
+            if other not in twins:
+                for kind, group in _by_kind(self._of_job[other]).items():
+                    seen = aggregate(group)
+                    relatives.append(Cell(kind, math.log(seen.rate), seen.log_variance, 1, other))
+        relatives.sort(key=lambda cell: (cell.variance, cell.job, kind_name(cell.kind)))
+        cells += relatives[:_MOST_RELATIVES]
+        return _Known(measured, tuple(cells), self._works.get(program), len({cell.job for cell in relatives}))
 
 
-def _aggregate(group: list[Observation]) -> _Measured:
-    steps = sum(seen.steps for seen in group)
-    rate = steps / math.fsum(seen.steps / seen.steps_per_s for seen in group)
-    variance = math.fsum(seen.steps * (seen.steps_per_s / rate - 1) ** 2 for seen in group) / steps
-    # A few steps of a first run include warm-up, so they count for little: 3 % at best, 50 % for a single step.
-    spread = min(max(0.03 + 0.47 / math.sqrt(steps), _Z90 * math.sqrt(variance)), 1.0)
-    return _Measured(rate, steps, spread)
+class _Known:
+    """Everything that is known of one job."""
+
+    def __init__(
+        self, measured: dict[Kind, Measured], cells: tuple[Cell, ...], work: Work | None, relatives: int
+    ) -> None:
+        self.measured = measured
+        self.cells = cells
+        self.work = work
+        self.relatives = relatives
+
+    def estimate(self, kind: Kind) -> Estimate:
+        """On a kind where it was measured."""
+        here = self.measured[kind]
+        by = f"over {here.steps} steps" if here.steps else "by an imported table"
+        provenance = f"measured on {kind_name(kind)} {by}"
+        return Estimate(here.rate, here.rate / (1 + here.spread), here.rate * (1 + here.spread), provenance)
+
+    def provenance(self, families: int) -> str:
+        """Where a rate on a kind that was not measured comes from."""
+        sources = []
+        if self.measured:
+            steps = sum(each.steps for each in self.measured.values())
+            how = f"measured over {steps} steps" if steps else "in an imported table"
+            sources.append(f"{', '.join(map(kind_name, self.measured))} ({how})")
+        if self.relatives:
+            sources.append(f"{self.relatives} other job{'s' * (self.relatives > 1)} of this program")
+        if self.work is not None:
+            sources.append("a profile of its step")
+        ratios = f"the ratios of {families} model families"
+        if sources:
+            return f"predicted from {' and '.join(sources)} by {ratios}"
+        return f"prior: not measured yet; typical of {families} model families"
 
 
-def _scaled(kind: Kind, known: dict[Kind, _Measured]) -> Estimate:
-    """From the measured kind that is nearest in speed."""
-    flops = _flops(kind)
-    source = min(known, key=lambda k: (abs(math.log(flops / _flops(k))), -known[k].steps, _name(k)))
-    measured = known[source]
-    rate = measured.rate * flops / _flops(source)
-    exact = _simulated(kind) and _simulated(source)
-    spread = (_SIMULATED_SPREAD if exact else _SCALED_SPREAD) * (1 + measured.spread)
-    return Estimate(
-        rate,
-        rate / spread,
-        rate * spread,
-        f"scaled from {_name(source)} (measured over {measured.steps} steps) by FP32 peak",
-    )
+@lru_cache(maxsize=8)
+def _refined(model: RatioModel, tables: tuple[Row, ...]) -> RatioModel:
+    return model.learn(tables) if tables else model
 
 
-def _kind(gpu: str | None, gpu_count: int) -> Kind:
-    return (None, 0) if gpu is None else (gpu, gpu_count)
-
-
-def _name(kind: Kind) -> str:
-    gpu, count = kind
-    if gpu is None:
-        return "CPU"
-    return gpu if count == 1 else f"{count} x {gpu}"
-
-
-def _flops(kind: Kind) -> float:
-    gpu, count = kind
-    return _CPU_FLOPS if gpu is None else GPUS[gpu].fp32_flops * count
-
-
-def _simulated(kind: Kind) -> bool:
-    return kind[0] is not None and GPUS[kind[0]].simulated
+def _by_kind(observations: Iterable[Observation]) -> dict[Kind, list[Observation]]:
+    groups: dict[Kind, list[Observation]] = defaultdict(list)
+    for seen in observations:
+        groups[kind_of(seen.gpu, seen.gpu_count)].append(seen)
+    return groups

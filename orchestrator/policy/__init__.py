@@ -3,7 +3,21 @@
 Must not know: stores, engines, Ray, clouds; how a plan is applied.
 """
 
+from orchestrator.policy.compare import Comparison, Prospect, cheapest, compare, prospects, ruled_out
 from orchestrator.policy.decide import decide
 from orchestrator.policy.demand import Demand, Rails, Running
+from orchestrator.policy.explain import MAY_PASS
 
-__all__ = ["Demand", "Rails", "Running", "decide"]
+__all__ = [
+    "MAY_PASS",
+    "Comparison",
+    "Demand",
+    "Prospect",
+    "Rails",
+    "Running",
+    "cheapest",
+    "compare",
+    "decide",
+    "prospects",
+    "ruled_out",
+]

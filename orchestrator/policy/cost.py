@@ -1,160 +1,332 @@
-"""Outlook: what finishing a job on each offer would cost and take, expected and at the 10th and 90th percentile.
+"""Outlook: what finishing a job on each offer would cost and take, expected and at the 5th and 95th percentile.
 
 On one machine, `work` seconds of training (checkpoints included) are hit by hazard x time losses; each of them costs a
 start-up and the work since the last checkpoint, during which it may happen again:
 
-    seconds = begin + work / (1 - hazard x setback)          losses = hazard x work / (1 - hazard x setback)
+    work    = steps left / (steps per second) x (1 + checkpoint overhead)
+    losses  = hazard x work / (1 - hazard x setback)             setback = start-up + half a checkpoint interval
+    seconds = begin + work + losses x setback
+    cost    = price x (seconds billed, at least the minimum) + storage x seconds + egress x starts
 
 `begin` is 0 where the job already runs, the start-up for a job that runs nowhere, and for a move only the gap: the
-source trains on while the target starts, at the price of billing both.
+source trains on while the target starts, at the price of billing both. The interval of the cost follows from that of
+the throughput and from the Poisson percentiles of the losses.
+
+Columns are computed over the rows that are asked for and no others: those that a job may use, or the few that are
+shown. What depends on the site or on the kind of hardware alone is worked out once per site or kind.
 
 Must not know: objectives, constraints, whether an offer may be used.
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.market import Market, egress_nano_usd
-from orchestrator.model import Estimate
-from orchestrator.perf import PerfBook
+from orchestrator.market import Market
+from orchestrator.model import CostParts, Estimate
+from orchestrator.perf import PerfBook, kind_of
 from orchestrator.policy.demand import Demand, Running
+from orchestrator.policy.tolls import Tolls, tolls
 
 Floats = NDArray[np.float64]
+Rows = NDArray[np.int64]
 
-Z90 = 1.2816  # standard normal quantile of 90 %
-LINK_BYTES_PER_S = 125e6  # 1 Gbit/s between regions
+Z95 = 1.6449  # standard normal quantile of 95 %
 ASSUMED_HORIZON_S = 86_400.0  # of a job whose number of steps is not known yet
 _MIN_PROGRESS = 0.1  # hazard x setback never eats more than 90 % of the time: the formula's pole lies at 100 %
 _MAX_INTERVAL_S = 3_600.0
+_FEW = 256  # rows of a pool that are found through a dictionary
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Band:
-    """A column with its 10th and 90th percentile."""
+class Pool:
+    """Rows of a market, ascending, and their cells; jobs that may use the same rows share it.
 
-    low: Floats
-    mid: Floats
-    high: Floats
-
-    def __add__(self, column: Floats) -> Band:
-        return Band(self.low + column, self.mid + column, self.high + column)
-
-    def __mul__(self, column: Floats) -> Band:
-        return Band(self.low * column, self.mid * column, self.high * column)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Outlook:
-    """Columns over the market's rows; seconds of market time, nano-USD as floats (estimates, not accounts).
-
-    `run_*` is finishing once it trains there, `seconds` and `cost` include getting there from where the job is,
-    `fresh_*` starting there from nowhere (on the current row: going on). While it gets there, training stands still for
-    `begin_s`; that costs `move_billed_s` at the target's price and `move_fixed` besides. `setback_s` is what a loss
-    takes. With `known` false the number of steps is assumed and only ratios mean something.
+    Over the rows: `rows`, `cell`, `price_s` (nano-USD per second, 0 without a known price), `spot`. Over the cells:
+    `site`, `kind`, `hazard_s` (losses per second). The row where a job is (`current`, one of the rows) has a cell of
+    its own, `here`.
     """
 
-    known: bool
-    kinds: tuple[Estimate, ...]
-    kind_of: NDArray[np.int64]
-    rate: Floats
-    per_step: Floats
+    def __init__(self, market: Market, rows: Rows, current: int | None = None) -> None:
+        self.market = market
+        self.rows = rows
+        self.current = current
+        self.known_tolls: dict[Hashable, Tolls] = {}
+        self.of_all: slice | Rows = slice(None) if len(rows) == len(market) else rows  # picks its rows from a column
+        if len(rows) <= _FEW:
+            self.cell = np.arange(len(rows))
+            self.site, self.kind = market.listing.site[rows], market.listing.kind[rows]
+            self.hazard_s = market.hazard[rows] / 3600
+        elif len(rows) == len(market):
+            cells = market.cells
+            self.cell = cells.of_row if current is None else cells.of_row.copy()
+            self.site, self.kind, self.hazard_s = cells.site, cells.kind, cells.hazard / 3600
+        else:
+            cells = market.cells
+            of_row = cells.of_row[self.of_all]
+            occur = np.zeros(len(cells.site), np.bool_)
+            occur[of_row] = True
+            used = np.flatnonzero(occur)
+            number = np.empty(len(cells.site), np.int64)
+            number[used] = np.arange(len(used))
+            self.cell = number[of_row]
+            self.site, self.kind, self.hazard_s = cells.site[used], cells.kind[used], cells.hazard[used] / 3600
+        self.here: int | None = None
+        if current is not None:
+            at = self.at(current)
+            old, self.here = int(self.cell[at]), len(self.site)
+            self.cell[at] = self.here
+            self.site, self.kind = np.append(self.site, self.site[old]), np.append(self.kind, self.kind[old])
+            self.hazard_s = np.append(self.hazard_s, self.hazard_s[old])
+
+    @cached_property
+    def kinds(self) -> list[int]:
+        """The kinds of hardware among the rows."""
+        return np.flatnonzero(np.bincount(self.kind, minlength=len(self.market.listing.kinds))).tolist()
+
+    @cached_property
+    def price_s(self) -> Floats:
+        return np.maximum(self.market.price[self.of_all], 0) / 3600
+
+    @cached_property
+    def spot(self) -> NDArray[np.bool_]:
+        return self.market.spot[self.of_all]
+
+    @cached_property
+    def startup_s(self) -> Floats:
+        """Seconds from a launch to a ready trainer, by cell; 0 where the job is."""
+        return self.from_here(self.market.site_startup_s)
+
+    def from_here(self, by_site: Floats) -> Floats:
+        """Over the cells, what it takes to get to each site: nothing where the job is."""
+        column = by_site[self.site]
+        if self.here is not None:
+            column[self.here] = 0.0
+        return column
+
+    def at(self, row: int) -> int:
+        """The position of a market row. It must be one of the pool."""
+        return self._at[row] if len(self.rows) <= _FEW else int(np.searchsorted(self.rows, row))
+
+    @cached_property
+    def _at(self) -> dict[int, int]:
+        return {row: position for position, row in enumerate(self.rows.tolist())}
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """How it goes at one percentile. Seconds of market time, nano-USD as floats.
+
+    Over the cells: `run_s` is finishing once it trains there, `cell_seconds` includes getting there from where the job
+    is, `billed_s` is what the machine is billed for all in all. `run_dues` are storage and egress meanwhile, `dues`
+    with those of getting there. Over the rows: `seconds`, `cost`.
+    """
+
+    pool: Pool
     losses: Floats
-    setback_s: Floats
-    begin_s: Floats
-    move_billed_s: Floats
-    move_fixed: Floats
-    run_s: Band
-    run_cost: Band
-    seconds: Band
-    cost: Band
-    fresh_s: Band
-    fresh_cost: Band
+    run_s: Floats
+    run_dues: Floats
+    cell_seconds: Floats
+    billed_s: Floats
+    dues: Floats
+
+    @cached_property
+    def seconds(self) -> Floats:
+        return self.cell_seconds[self.pool.cell]
+
+    @cached_property
+    def cost(self) -> Floats:
+        cost = self.pool.price_s * self.billed_s[self.pool.cell]
+        return cost + self.dues[self.pool.cell] if self.dues.any() else cost
+
+
+@dataclass(frozen=True, eq=False)
+class Outlook:
+    """What to expect of one job over a pool: `mid`, `low` and `high` are made when first asked for.
+
+    While it gets to an offer, training stands still for `begin_s`; that costs `move_billed_s` at the target's price and
+    `move_fixed` besides. `setback_s` is what a loss takes. These are over the cells; `over_rows` spreads them. With
+    `known` false the number of steps is assumed and only ratios mean something.
+    """
+
+    pool: Pool
+    demand: Demand
+    perf: PerfBook
+    estimates: Mapping[int, Estimate]
+    tolls: Tolls
+    steps_left: float
+
+    @property
+    def known(self) -> bool:
+        return self.demand.total_steps is not None
+
+    def over(self, rows: Iterable[int]) -> Outlook:
+        """The same outlook over other rows of the market, in any order."""
+        wanted = sorted(set(rows))
+        current = self.pool.current if self.pool.current in wanted else None
+        pool = Pool(self.pool.market, np.array(wanted, np.int64), current)
+        estimates = self.estimates
+        if not estimates.keys() >= set(pool.kind.tolist()):
+            estimates = estimated(self.demand, pool, self.perf, estimates)
+        return Outlook(pool, self.demand, self.perf, estimates, self.tolls, self.steps_left)
+
+    def over_rows(self, column: Floats) -> Floats:
+        """A column over the cells as one over the rows."""
+        return column[self.pool.cell]
 
     def throughput(self, row: int) -> Estimate:
         """Steps per market second on a row's kind of hardware."""
-        return self.kinds[int(self.kind_of[row])]
+        return self.estimates[int(self.pool.market.listing.kind[row])]
+
+    @property
+    def overhead(self) -> float:
+        """The share of time that checkpoints may take."""
+        return self.demand.job.spec.checkpoint.max_overhead
+
+    @cached_property
+    def rate(self) -> Floats:
+        """Steps per second."""
+        return self._per_kind("value")
+
+    @cached_property
+    def setback_s(self) -> Floats:
+        return (self.pool.market.site_startup_s + interval_s(self.demand) / 2)[self.pool.site]
+
+    @cached_property
+    def begin_s(self) -> Floats:
+        return self.pool.from_here(self.tolls.begin_s)
+
+    @cached_property
+    def move_billed_s(self) -> Floats:
+        return self.pool.from_here(self.tolls.billed_s)
+
+    @cached_property
+    def move_fixed(self) -> Floats:
+        return self.pool.from_here(self.tolls.fixed)
+
+    @cached_property
+    def progress(self) -> Floats:
+        """The share of the time that is not spent on making up for losses."""
+        return np.maximum(1 - self.pool.hazard_s * self.setback_s, _MIN_PROGRESS)
+
+    @cached_property
+    def per_step(self) -> Floats:
+        """nano-USD per step once it trains, over the rows."""
+        return self.pool.price_s * self.over_rows((1 + self.overhead) / (self.rate * self.progress))
+
+    @cached_property
+    def mid(self) -> Case:
+        work_s = self._work_s("value")
+        return self._case(work_s, self._losses(work_s))
+
+    @cached_property
+    def low(self) -> Case:
+        work_s = self._work_s("high")
+        losses = self._losses(work_s)
+        return self._case(work_s, np.maximum(losses - Z95 * np.sqrt(losses), 0))
+
+    @cached_property
+    def high(self) -> Case:
+        # A spot machine that can be lost is taken to be lost once at least: a promise that does not survive the first
+        # loss is none.
+        work_s = self._work_s("low")
+        losses = self._losses(work_s)
+        most = np.maximum(losses + Z95 * np.sqrt(losses), 1)
+        return self._case(work_s, np.where(self.pool.hazard_s > 0, most, 0))
+
+    def afresh(self, case: Case) -> tuple[Floats, Floats]:
+        """(seconds, cost) over the rows of starting there from nowhere; on the current row of going on."""
+        seconds = self.over_rows(case.run_s + self.pool.startup_s)
+        return seconds, seconds * self.pool.price_s + self.over_rows(case.run_dues)
+
+    def parts(self, row: int) -> CostParts:
+        """What the expected cost on a row of the pool consists of; the sum is exact."""
+        at = self.pool.at(row)
+        cell, price_s = int(self.pool.cell[at]), float(self.pool.price_s[at])
+        losses, run_s, billed_s = (float(each[cell]) for each in (self.mid.losses, self.mid.run_s, self.mid.billed_s))
+        move_s, site = float(self.move_billed_s[cell]), int(self.pool.site[cell])
+        work_s = run_s - losses * float(self.setback_s[cell])
+        there = cell == self.pool.here
+        double = 0.0 if there else float(self.tolls.double[site])
+        storage = round(float(self.tolls.storage_s[site]) * run_s)
+        total = round(float(self.mid.cost[at]))
+        checkpoint = round(price_s * work_s * self.overhead / (1 + self.overhead))
+        preemption = round(price_s * losses * float(self.setback_s[cell]))
+        start = round(price_s * move_s + double)
+        egress = round(float(self.mid.dues[cell]) - double) - storage
+        minimum = round(price_s * max(billed_s - run_s - move_s, 0.0))
+        return CostParts(
+            compute_nano_usd=total - checkpoint - preemption - start - egress - storage - minimum,
+            checkpoint_nano_usd=checkpoint,
+            preemption_nano_usd=preemption,
+            start_nano_usd=start,
+            egress_nano_usd=egress,
+            storage_nano_usd=storage,
+            minimum_nano_usd=minimum,
+        )
+
+    def _case(self, work_s: Floats, losses: Floats) -> Case:
+        run_s = work_s + losses * self.setback_s
+        run_dues = self.tolls.upkeep_s[self.pool.site] * run_s + self.tolls.per_loss[self.pool.site] * losses
+        least_s = self.pool.from_here(self.tolls.minimum_s)
+        return Case(
+            self.pool,
+            losses,
+            run_s,
+            run_dues,
+            run_s + self.begin_s,
+            np.maximum(run_s + self.move_billed_s, least_s),
+            run_dues + self.move_fixed,
+        )
+
+    def _work_s(self, quantile: str) -> Floats:
+        return self.steps_left * (1 + self.overhead) / self._per_kind(quantile)
+
+    def _losses(self, work_s: Floats) -> Floats:
+        return self.pool.hazard_s * work_s / self.progress
+
+    def _per_kind(self, quantile: str) -> Floats:
+        if len(self.estimates) == 1:  # most jobs ask for one kind
+            return np.full(len(self.pool.kind), getattr(next(iter(self.estimates.values())), quantile))
+        column = np.ones(len(self.pool.market.listing.kinds))
+        for kind, estimate in self.estimates.items():
+            column[kind] = getattr(estimate, quantile)
+        return column[self.pool.kind]
 
 
-def forecast(demand: Demand, market: Market, perf: PerfBook, running: Running | None, current: int | None) -> Outlook:
-    """The outlook of every offer. `current` is the row where the job runs and could stay."""
-    kinds, kind_of = _throughputs(demand, market, perf)
-    slow, rate, fast = (np.array([getattr(kind, p) for kind in kinds])[kind_of] for p in ("low", "value", "high"))
-    overhead = demand.job.spec.checkpoint.max_overhead
-    hazard = market.hazard / 3600
-    interval_s = min(demand.checkpoint_s / max(overhead, 1e-3), _MAX_INTERVAL_S)
-    setback_s = market.startup_s + interval_s / 2
-    progress = np.maximum(1 - hazard * setback_s, _MIN_PROGRESS)
-
-    work = _steps_left(demand, rate) * (1 + overhead)
-    losses = Band(*(hazard * work / r / progress for r in (fast, rate, slow)))
-    # Poisson percentiles. A spot machine that can be lost is taken to be lost once at least: a promise that does not
-    # survive the first loss is none.
-    fewest = np.maximum(losses.low - Z90 * np.sqrt(losses.low), 0)
-    most = np.where(hazard > 0, np.maximum(losses.high + Z90 * np.sqrt(losses.high), 1), 0)
-    run_s = Band(work / fast + fewest * setback_s, work / rate + losses.mid * setback_s, work / slow + most * setback_s)
-
-    begin_s, move_billed_s, move_fixed = _getting_there(demand, market, running, current)
-    price_s = np.maximum(market.price, 0) / 3600
-    fresh_s = run_s + np.where(np.arange(len(market)) == current, 0.0, market.startup_s)
-    run_cost = run_s * price_s
-    return Outlook(
-        known=demand.total_steps is not None,
-        kinds=kinds,
-        kind_of=kind_of,
-        rate=rate,
-        per_step=price_s * (1 + overhead) / (rate * progress),
-        losses=losses.mid,
-        setback_s=setback_s,
-        begin_s=begin_s,
-        move_billed_s=move_billed_s,
-        move_fixed=move_fixed,
-        run_s=run_s,
-        run_cost=run_cost,
-        seconds=run_s + begin_s,
-        cost=run_cost + (price_s * move_billed_s + move_fixed),
-        fresh_s=fresh_s,
-        fresh_cost=fresh_s * price_s,
-    )
+def interval_s(demand: Demand) -> float:
+    """Seconds between two checkpoints, so that saving takes the allowed share of the time."""
+    return min(demand.checkpoint_s / max(demand.job.spec.checkpoint.max_overhead, 1e-3), _MAX_INTERVAL_S)
 
 
-def _throughputs(demand: Demand, market: Market, perf: PerfBook) -> tuple[tuple[Estimate, ...], NDArray[np.int64]]:
-    """One estimate per kind of hardware, and the kind of each row."""
-    _, first, kind_of = np.unique(market.gpu_kind * 4096 + market.gpu_count, return_index=True, return_inverse=True)
-    kinds = tuple(perf.estimate_kind(demand.job.id, market.gpu(int(row)), int(market.gpu_count[row])) for row in first)
-    return kinds, kind_of
-
-
-def _steps_left(demand: Demand, rate: Floats) -> float:
+def forecast(demand: Demand, pool: Pool, perf: PerfBook, running: Running | None) -> Outlook:
+    """The outlook over a pool."""
+    estimates = estimated(demand, pool, perf, {})
     if demand.total_steps is not None:
-        return float(max(demand.total_steps - demand.done_steps, 0))
-    return ASSUMED_HORIZON_S * float(rate.max(initial=0.0))
+        steps_left = float(max(demand.total_steps - demand.done_steps, 0))
+    else:
+        steps_left = ASSUMED_HORIZON_S * max((estimate.value for estimate in estimates.values()), default=0.0)
+    return Outlook(pool, demand, perf, estimates, _tolls(demand, pool, running), steps_left)
 
 
-def _getting_there(
-    demand: Demand, market: Market, running: Running | None, current: int | None
-) -> tuple[Floats, Floats, Floats]:
-    """(seconds without training, seconds billed at the target's price, money besides), 0 on the current row."""
-    source = None if running is None else market.row(running.offer_id)
-    place = demand.checkpoint_at if source is None else market.place(source)
-    size = demand.checkpoint_bytes if demand.started or running is not None else 0
-    far = {
-        there: (float(egress_nano_usd(place, there, size)), 0.0 if there == place else size / LINK_BYTES_PER_S)
-        for there in sorted(set(zip(market.provider, market.region, strict=True)))
-        if place is not None
-    }
-    there = zip(market.provider, market.region, strict=True)
-    legs = np.array([far.get(at, (0.0, 0.0)) for at in there]).reshape(-1, 2)
-    egress, transfer_s = legs[:, 0], legs[:, 1]
-    if current is None:
-        begin_s = market.startup_s + transfer_s
-        return begin_s, begin_s, egress
-    gap_s = 2 * demand.checkpoint_s + transfer_s  # one save, one restore
-    billed_s = market.startup_s + gap_s
-    fixed = gap_s * float(max(market.price[current], 0)) / 3600 + egress
-    for column in (gap_s, billed_s, fixed):
-        column[current] = 0.0
-    return gap_s, billed_s, fixed
+def _tolls(demand: Demand, pool: Pool, running: Running | None) -> Tolls:
+    """Jobs that share a pool mostly share their tolls too."""
+    pause_s, spec = interval_s(demand), demand.job.spec
+    if running is not None:
+        return tolls(demand, pool.market, running, pool.current, pause_s)
+    key = (demand.checkpoint_at, demand.checkpoint_bytes, demand.started, pause_s, spec.data, spec.checkpoint)
+    if key not in pool.known_tolls:
+        pool.known_tolls[key] = tolls(demand, pool.market, None, None, pause_s)
+    return pool.known_tolls[key]
+
+
+def estimated(demand: Demand, pool: Pool, perf: PerfBook, known: Mapping[int, Estimate]) -> Mapping[int, Estimate]:
+    """Throughput on each kind of hardware in a pool; `known` ones are not asked for again."""
+    asked = [code for code in pool.kinds if code not in known]
+    kinds = pool.market.listing.kinds
+    found = perf.estimate_kinds(demand.job, [kind_of(*kinds[code]) for code in asked]) if asked else ()
+    return {**{code: known[code] for code in pool.kinds if code in known}, **dict(zip(asked, found, strict=True))}

@@ -1,27 +1,33 @@
 """decide: jobs, market, throughput and what runs -> Plan. Pure and deterministic; `market.at` is now.
 
 screen (eligible.py) -> forecast (cost.py) -> rank (objectives.py) -> gate (gate.py) -> explain (explain.py).
-Jobs are decided one by one; decisions for groups will sit behind the same signature.
+Jobs are decided one by one, but what they have in common is worked out once: the screen of equal demands, and all of it
+for jobs that agree in everything. Decisions for groups will sit behind the same signature.
 
 Must not know: how a plan is applied, stored or shown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import hashlib
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import fields, replace
+from operator import attrgetter
 
 from orchestrator.market import Market
-from orchestrator.model import TERMINAL, Placement, Plan, derived_id
+from orchestrator.model import TERMINAL, Alternative, Placement, Plan, derived_id
 from orchestrator.perf import PerfBook
 from orchestrator.policy import explain, gate
-from orchestrator.policy.cost import forecast
+from orchestrator.policy.cost import Outlook, forecast
 from orchestrator.policy.demand import Demand, Rails, Running
-from orchestrator.policy.eligible import NONE, screen
+from orchestrator.policy.eligible import NONE, Screen
 from orchestrator.policy.objectives import rank
 from orchestrator.policy.placement import Draft
 
 _HANDS_OFF = TERMINAL | {"paused", "pausing", "cancelling"}
+_ALTERNATIVE = attrgetter(*(field.name for field in fields(Alternative)))
+_PLACEMENT = attrgetter(*(field.name for field in fields(Placement) if field.name != "alternatives"))
+_PROGRESS = tuple(field.name for field in fields(Demand) if field.name != "job")
 _SURER = 0.05  # how much likelier another offer must be before an unsafe job moves to it
 _EARLIER = 0.9  # how much sooner, as a share of the time, before a late job moves
 
@@ -34,30 +40,70 @@ def decide(
     *,
     rails: Rails | None = None,
 ) -> Plan:
-    """One placement per job, in order of job ids, with every offer that was looked at and why it was not taken.
+    """One placement per job, in order of job ids, with the offers that were looked at and why they were not taken.
 
     `running` maps job ids to where they run; a job whose machine is gone is not in it. Actions: "place" a job that runs
     nowhere or whose machine is leaving, "stay", "move", "wait" (no offer fits; a job that runs is to stop with a
     checkpoint and to hold no machine), "none" (paused, ended, or a move is under way).
     """
     limits = rails if rails is not None else Rails()
-    placements = tuple(
-        _place(demand, market, perf, running.get(demand.job.id), limits)
-        for demand in sorted(jobs, key=lambda d: d.job.id)
-    )
-    simulated = bool(market.simulated.any())
-    content = repr((market.at, market.digest, simulated, placements)).encode()
-    return Plan(derived_id("plan", market.at, content), market.at, market.digest, simulated, placements)
+    screen = Screen(market, limits)
+    twins: dict[Hashable, Placement] = {}
+    placements = []
+    for demand in sorted(jobs, key=lambda d: d.job.id):
+        where = running.get(demand.job.id)
+        placement = _place(demand, screen, market, perf, where, limits, twins)
+        placements.append(placement)
+    digest = hashlib.blake2b(digest_size=16)
+    words: dict[int, bytes] = {}  # twins share their alternatives: each is written once
+    for placement in placements:
+        key = id(placement.alternatives)
+        if key not in words:
+            words[key] = repr([_ALTERNATIVE(each) for each in placement.alternatives]).encode()
+        digest.update(repr(_PLACEMENT(placement)).encode())
+        digest.update(words[key])
+    simulated = market.listing.simulated
+    content = repr((market.at, market.digest, simulated, digest.digest())).encode()
+    return Plan(derived_id("plan", market.at, content), market.at, market.digest, simulated, tuple(placements))
 
 
-def _place(demand: Demand, market: Market, perf: PerfBook, running: Running | None, rails: Rails) -> Placement:
+def _place(
+    demand: Demand,
+    screen: Screen,
+    market: Market,
+    perf: PerfBook,
+    running: Running | None,
+    rails: Rails,
+    twins: dict[Hashable, Placement],
+) -> Placement:
     here = None if running is None else market.row(running.offer_id)
     current = None if running is None or running.leaving else here
-    screened = screen(demand.job, market, rails, current)
-    outlook = forecast(demand, market, perf, running, current)
-    ranking = rank(demand, market, outlook, screened, current)
-    draft = Draft(demand, market, outlook, ranking, current, screened)
+    screened = screen(demand.job.spec, current)
+    outlook = forecast(demand, screened.pool, perf, running)
+    twin = _sameness(demand, outlook) if running is None else None
+    if twin is not None and twin in twins:
+        return replace(twins[twin], job_id=demand.job.id)
+    ranking = rank(demand, outlook, screened)
+    placement = _decided(Draft(demand, market, outlook, ranking, screened), running, here, rails)
+    if twin is not None:
+        twins[twin] = placement
+    return placement
 
+
+def _sameness(demand: Demand, outlook: Outlook) -> Hashable:
+    """Jobs that run nowhere and agree in this are decided alike."""
+    job, spec = demand.job, demand.job.spec
+    return (
+        (spec.resources, spec.where, spec.capacity, spec.objective, spec.budget_nano_usd, spec.checkpoint, spec.data),
+        (job.state, job.deadline_at_ms),
+        tuple(getattr(demand, field) for field in _PROGRESS),
+        tuple(outlook.estimates.items()),
+    )
+
+
+def _decided(draft: Draft, running: Running | None, here: int | None, rails: Rails) -> Placement:
+    demand, market, outlook, ranking = draft.demand, draft.market, draft.outlook, draft.ranking
+    current = draft.screened.current
     if demand.job.state in _HANDS_OFF:
         return draft.placement("none", None, f"the job is {demand.job.state}")
     if running is not None and running.migrating:
@@ -71,7 +117,13 @@ def _place(demand: Demand, market: Market, perf: PerfBook, running: Running | No
     if running is not None and current is not None:
         return _stay_or_move(draft, running, current, rails)
     best = int(ranking.order[0])
-    return draft.placement("place", best, explain.why_chosen(demand, market, outlook, ranking, best, None))
+    below = up_to = None
+    if ranking.mode == "safe" and len(ranking.order) > 1:
+        rival = int(ranking.order[1])
+        below = gate.price_worth_choosing(demand.job.spec.objective, outlook, rival, best)
+        up_to = gate.price_worth_choosing(demand.job.spec.objective, outlook, best, rival)
+    reason = explain.why_chosen(demand, market, outlook, ranking, best, None)
+    return draft.placement("place", best, reason, threshold=below, kept_up_to=up_to)
 
 
 def _stay_or_move(draft: Draft, running: Running, current: int, rails: Rails) -> Placement:
@@ -88,11 +140,11 @@ def _stay_or_move(draft: Draft, running: Running, current: int, rails: Rails) ->
         held = gate.held_back(running, market.at, rails)
         order = ranking.order.tolist()
         better = () if held else order[: order.index(current)]
-        paying = (go for go in better if gate.worth_moving(objective, market, outlook, current, go, rails))
+        paying = (go for go in better if gate.worth_moving(objective, outlook, current, go, rails))
         target = next(paying, None)
-    elif ranking.chance is not None:
-        target = best if ranking.chance[best] > ranking.chance[current] + _SURER else None
-    elif outlook.seconds.mid[best] > _EARLIER * outlook.seconds.mid[current]:
+    elif ranking.mode == "likely":
+        target = best if ranking.odds(best) > ranking.odds(current) + _SURER else None
+    elif outlook.mid.seconds[outlook.pool.at(best)] > _EARLIER * outlook.mid.seconds[outlook.pool.at(current)]:
         target = None
 
     if target is not None:
@@ -106,5 +158,5 @@ def _stay_or_move(draft: Draft, running: Running, current: int, rails: Rails) ->
     others = ranking.order[ranking.order != current]
     if ranking.mode == "safe" and others.size:
         go = int(others[0])
-        threshold = gate.price_worth_moving(objective, market, outlook, current, go, rails)
+        threshold = gate.price_worth_moving(objective, outlook, current, go, rails)
     return draft.placement("stay", current, reason, held=held, threshold=threshold)

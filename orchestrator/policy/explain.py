@@ -6,16 +6,17 @@ Must not know: how anything was decided; it only reads columns.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from typing import NamedTuple
 
 import numpy as np
 
 from orchestrator.market import Market
-from orchestrator.model import Objective
+from orchestrator.model import JobSpec, Objective, Rejection
 from orchestrator.policy.cost import Outlook
 from orchestrator.policy.demand import Demand
 from orchestrator.policy.eligible import NONE, Bar
-from orchestrator.policy.objectives import IMPOSSIBLE, Ranking, budget_left, log_value, time_left_s
+from orchestrator.policy.objectives import IMPOSSIBLE, Mode, Ranking, budget_left, log_value, time_left_s
+from providers.hardware import GPUS
 from providers.money import format_usd
 
 _TOPIC = {
@@ -34,6 +35,9 @@ _TOPIC = {
     Bar.BUDGET: "the budget",
 }
 
+MAY_PASS = frozenset(_TOPIC[bar] for bar in (Bar.NO_PRICE, Bar.STALE_PRICE, Bar.NO_CAPACITY))
+"""Topics of rejections that time may heal."""
+
 
 def span(seconds: float) -> str:
     """A duration in the unit that suits it: `40 s`, `12 min`, `3.2 h`, `3 days`."""
@@ -46,45 +50,66 @@ def span(seconds: float) -> str:
     return f"{seconds / 86_400:.0f} days"
 
 
+def topic(bar: Bar) -> str:
+    """What a constraint is about, in few words."""
+    return _TOPIC[bar]
+
+
 def why_barred(demand: Demand, market: Market, outlook: Outlook, ranking: Ranking, row: int) -> str:
     """The one binding reason why a row may not be used."""
-    wants, gpu = demand.job.spec.resources, market.gpu(row)
     match Bar(int(ranking.bars[row])):
+        case Bar.DEADLINE:
+            return _why_late(demand, market, outlook, ranking, row)
+        case Bar.BUDGET:
+            return _why_dear(demand, outlook, ranking, row)
+        case bar:
+            return why_unfit(demand.job.spec, market, bar, row)
+
+
+def why_unfit(spec: JobSpec, market: Market, bar: Bar, row: int) -> str:
+    """Why a row may not be used, for a `bar` that asks neither what it costs nor how long it takes."""
+    wants, gpu = spec.resources, market.gpu(row)
+    match bar:
         case Bar.GPU:
             return f"GPU {gpu} is not in resources.gpu" if gpu else "has no GPU"
         case Bar.GPU_COUNT:
             counts = " or ".join(str(g.count) for g in wants.gpus if g.name == gpu)
-            return f"has {market.gpu_count[row]} x {gpu}, resources.gpu asks for {counts}"
+            return f"has {market.offer(row).gpu_count} x {gpu}, resources.gpu asks for {counts}"
         case Bar.GPU_MEMORY:
-            return "GPU memory is outside resources.gpu_memory" if gpu else "has no GPU"
+            return _why_memory(gpu, wants.gpu_memory_bytes)
         case Bar.CPU:
-            return f"has {market.vcpu[row]} CPUs, resources.cpu asks for {wants.cpu}"
+            cpus = market.offer(row).vcpu
+            return f"has {cpus} CPUs, resources.cpu asks for {wants.cpu}" if cpus else "its CPUs are not known"
         case Bar.MEMORY:
-            return f"has {market.memory_bytes[row] / 1e9:.0f} GB of memory, less than resources.memory"
+            memory = market.offer(row).memory_bytes
+            return (
+                f"has {memory / 1e9:.0f} GB of memory, less than resources.memory"
+                if memory
+                else "its memory is unknown"
+            )
         case Bar.CLOUD:
-            return f"cloud {market.provider[row]} is excluded by where.clouds"
+            return f"cloud {market.place(row)[0]} is excluded by where.clouds"
         case Bar.REGION:
-            return f"region {market.region[row]} is excluded by where.regions"
+            return f"region {market.place(row)[1]} is excluded by where.regions"
         case Bar.CAPACITY_TYPE:
             return f"{'spot' if market.spot[row] else 'on_demand'} is not in capacity"
         case Bar.NO_PRICE:
             return "no price is known"
         case Bar.STALE_PRICE:
-            return f"price is {span(float(market.price_age_s[row]))} old"
+            return f"price is {span(float(market.price_age_s(np.array([row]))[0]))} old"
         case Bar.NO_CAPACITY:
             sign = "a machine was lost there" if market.shut_by_loss[row] else "no capacity"
             return f"{sign} {span((market.at - int(market.shut_at[row])) / 1000)} ago"
-        case Bar.DEADLINE:
-            return _why_late(demand, market, outlook, ranking, row)
-        case Bar.BUDGET:
-            return _why_dear(demand, outlook, ranking, row)
+        case _:
+            raise ValueError(f"{bar.name} depends on more than the offer")
 
 
 def _why_late(demand: Demand, market: Market, outlook: Outlook, ranking: Ranking, row: int) -> str:
     left_s = time_left_s(demand, market) or 0.0
-    if ranking.tiers[row] == IMPOSSIBLE:
-        return f"would finish {span(float(outlook.seconds.mid[row]) - left_s)} after the deadline"
-    late_s = float(outlook.seconds.high[row]) - left_s
+    at = outlook.pool.at(row)
+    if ranking.tier(row) == IMPOSSIBLE:
+        return f"would finish {span(float(outlook.mid.seconds[at]) - left_s)} after the deadline"
+    late_s = float(outlook.high.seconds[at]) - left_s
     if late_s > 0:
         return f"could finish {span(late_s)} after the deadline"
     return "leaves no time to fall back on on-demand if it is lost"
@@ -94,25 +119,32 @@ def _why_dear(demand: Demand, outlook: Outlook, ranking: Ranking, row: int) -> s
     left = budget_left(demand) or 0
     if left <= 0:
         return "the budget is used up"
-    if ranking.tiers[row] == IMPOSSIBLE:
-        return f"would cost {format_usd(round(float(outlook.cost.mid[row])) - left)} over the budget"
-    return f"could cost {format_usd(round(float(outlook.cost.high[row])) - left)} over the budget"
+    at = outlook.pool.at(row)
+    if ranking.tier(row) == IMPOSSIBLE:
+        return f"would cost {format_usd(round(float(outlook.mid.cost[at])) - left)} over the budget"
+    return f"could cost {format_usd(round(float(outlook.high.cost[at])) - left)} over the budget"
 
 
-def why_not(demand: Demand, outlook: Outlook, ranking: Ranking, row: int, chosen: int) -> str:
-    """Why a candidate that ranks behind the chosen one was not taken."""
-    if ranking.mode == "likely" and ranking.chance is not None:
-        return f"{ranking.chance[row]:.0%} likely to keep the promises, the chosen one {ranking.chance[chosen]:.0%}"
-    if ranking.mode == "late":
-        return f"would finish {span(float(outlook.seconds.mid[row] - outlook.seconds.mid[chosen]))} later"
-    objective = demand.job.spec.objective
-    more_s = outlook.seconds.mid.item(row) - outlook.seconds.mid.item(chosen)
-    more_usd = outlook.cost.mid.item(row) - outlook.cost.mid.item(chosen)
-    worse = math.expm1(_gap(objective, outlook, row, chosen))
+class Figures(NamedTuple):
+    """What an offer is compared by: expected seconds and nano-USD to finish; in mode "likely" also its chance."""
+
+    seconds: float
+    cost: float
+    chance: float
+
+
+def why_not(objective: Objective, mode: Mode, row: Figures, chosen: Figures, *, known: bool) -> str:
+    """Why a candidate that ranks behind the chosen one was not taken. `known`: the number of steps is."""
+    if mode == "likely":
+        return f"{row.chance:.0%} likely to keep the promises, the chosen one {chosen.chance:.0%}"
+    more_s, more_usd = row.seconds - chosen.seconds, row.cost - chosen.cost
+    if mode == "late":
+        return f"would finish {span(more_s)} later"
+    worse = math.expm1(log_value(objective, row.cost, row.seconds) - log_value(objective, chosen.cost, chosen.seconds))
     if objective.cost_weight == 0 and more_s >= 1:
         return f"{span(more_s)} slower"
     if objective.time_weight == 0 and more_usd >= 1:
-        if outlook.known:
+        if known:
             return f"{format_usd(round(more_usd))} ({worse:.0%}) dearer to finish"
         return f"{worse:.0%} dearer per step"
     if worse >= 0.0005:
@@ -137,16 +169,17 @@ def why_chosen(
             return f"where it is, it {why_barred(demand, market, outlook, ranking, left_behind)}"
         if ranking.mode == "safe":
             return _gain(demand.job.spec.objective, outlook, row, left_behind)
-    if ranking.mode == "likely" and ranking.chance is not None:
-        return f"no offer is safe; this one keeps the promises with {ranking.chance[row]:.0%}"
+    if ranking.mode == "likely":
+        return f"no offer is safe; this one keeps the promises with {ranking.odds(row):.0%}"
+    seconds = float(outlook.mid.seconds[outlook.pool.at(row)])
     left_s = time_left_s(demand, market)
     if ranking.mode == "late":
-        late_s = float(outlook.seconds.mid[row]) - (left_s or 0.0)
+        late_s = seconds - (left_s or 0.0)
         return f"the deadline can no longer be met; earliest finish, {span(late_s)} late"
     objective = demand.job.spec.objective
-    per_thousand = format_usd(round(float(outlook.per_step[row]) * 1000), 4)
+    per_thousand = format_usd(round(float(outlook.per_step[outlook.pool.at(row)]) * 1000), 4)
     if objective.cost_weight == 0:
-        text = f"fastest to finish: {span(float(outlook.seconds.mid[row]))}"
+        text = f"fastest to finish: {span(seconds)}"
     elif objective.time_weight == 0:
         text = f"cheapest to finish: {per_thousand} per 1,000 steps"
     else:
@@ -154,23 +187,28 @@ def why_chosen(
     if not outlook.known:
         return f"{text}; how many steps remain is not known yet"
     if left_s is not None:
-        text += f", {span(left_s - float(outlook.seconds.mid[row]))} before the deadline"
+        text += f", {span(left_s - seconds)} before the deadline"
     left = budget_left(demand)
     if left is not None:
         text += f", within the {format_usd(left)} left of the budget"
     return text
 
 
+def rejections(ranking: Ranking) -> tuple[Rejection, ...]:
+    """How many offers each constraint rules out, the most first."""
+    found = sorted((-count, bar) for bar, count in ranking.counts.items() if count)
+    return tuple(Rejection(_TOPIC[bar], -count) for count, bar in found)
+
+
 def why_waiting(demand: Demand, market: Market, outlook: Outlook, ranking: Ranking) -> str:
     """Why no offer can be used: the most common reason, and the nearest miss."""
     if not len(market):
         return "no offer is known"
-    counts = Counter(int(code) for code in ranking.bars)
-    code, count = min(counts.items(), key=lambda item: (-item[1], item[0]))
+    most = rejections(ranking)[0]
     nearest = nearest_miss(market, outlook, ranking)
     reason = why_barred(demand, market, outlook, ranking, nearest)
     return (
-        f"no offer fits: {count} of {len(market)} fail on {_TOPIC[Bar(code)]}; "
+        f"no offer fits: {most.count} of {len(market)} fail on {most.topic}; "
         f"nearest miss {market.ids[nearest]}: {reason}"
     )
 
@@ -179,27 +217,49 @@ def nearest_miss(market: Market, outlook: Outlook, ranking: Ranking) -> int:
     """The barred row that came closest: the furthest in the examination, then the least excess."""
     last = int(ranking.bars.max())
     rows = np.flatnonzero(ranking.bars == last)
-    excess = {
-        int(Bar.BUDGET): outlook.cost.mid,
-        int(Bar.DEADLINE): outlook.seconds.mid,
-        int(Bar.NO_CAPACITY): market.shut_until,
-        int(Bar.STALE_PRICE): market.price_age_s,
-    }.get(last)
-    return int(rows[0] if excess is None else rows[np.argmin(excess[rows])])
+    if last in (Bar.BUDGET, Bar.DEADLINE):  # both are over the pool
+        excess = outlook.mid.cost if last == Bar.BUDGET else outlook.mid.seconds
+        return int(rows[np.argmin(excess[np.searchsorted(outlook.pool.rows, rows)])])
+    if last == Bar.GPU_MEMORY:
+        memory = np.array([_memory_gap(gpu, outlook.demand) for gpu in (*market.listing.gpu_names, None)])
+        return int(rows[np.argmin(memory[market.listing.shape_columns.gpu][market.listing.shape[rows]])])
+    if last in (Bar.NO_CAPACITY, Bar.STALE_PRICE):
+        wait = market.shut_until[rows] if last == Bar.NO_CAPACITY else market.price_age_s(rows)
+        return int(rows[np.argmin(wait)])
+    return int(rows[0])
+
+
+def _memory_gap(gpu: str | None, demand: Demand) -> int:
+    """How many bytes a GPU's memory lies outside of what the job asks for."""
+    least, most = demand.job.spec.resources.gpu_memory_bytes or (0, None)
+    has = 0 if gpu is None else GPUS[gpu].memory_bytes
+    return max(least - has, has - most if most is not None else 0, 0)
+
+
+def _why_memory(gpu: str | None, wants: tuple[int, int | None] | None) -> str:
+    if gpu is None or wants is None:
+        return "has no GPU"
+    least, most = wants
+    has = GPUS[gpu].memory_bytes
+    if has < least:
+        return f"{gpu} has {has / 1e9:.3g} GB, {(least - has) / 1e9:.3g} GB less than resources.gpu_memory"
+    return f"{gpu} has {has / 1e9:.3g} GB, {(has - (most or 0)) / 1e9:.3g} GB more than resources.gpu_memory"
 
 
 def _gap(objective: Objective, outlook: Outlook, row: int, other: int) -> float:
     """How far `row` lies above `other` in the logarithm of the objective."""
-    cost, seconds = outlook.cost.mid, outlook.seconds.mid
-    mine = log_value(objective, cost.item(row), seconds.item(row))
-    return mine - log_value(objective, cost.item(other), seconds.item(other))
+    cost, seconds = outlook.mid.cost, outlook.mid.seconds
+    at, than = outlook.pool.at(row), outlook.pool.at(other)
+    mine = log_value(objective, cost.item(at), seconds.item(at))
+    return mine - log_value(objective, cost.item(than), seconds.item(than))
 
 
 def _gain(objective: Objective, outlook: Outlook, row: int, current: int) -> str:
     """What `row` is better in than staying. Both count what it takes to get there."""
+    at, here = outlook.pool.at(row), outlook.pool.at(current)
     if objective.cost_weight == 0:
-        return f"{span(outlook.seconds.mid.item(current) - outlook.seconds.mid.item(row))} faster than staying"
+        return f"{span(outlook.mid.seconds.item(here) - outlook.mid.seconds.item(at))} faster than staying"
     if objective.time_weight == 0 and outlook.known:
-        saved = outlook.cost.mid.item(current) - outlook.cost.mid.item(row)
+        saved = outlook.mid.cost.item(here) - outlook.mid.cost.item(at)
         return f"saves {format_usd(round(saved))} against staying"
     return f"{-math.expm1(_gap(objective, outlook, row, current)):.1%} better than staying in {objective.name}"

@@ -12,8 +12,8 @@ Must not know: how offers were ranked, deadlines, budgets: what breaks a promise
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
-from orchestrator.market import Market
 from orchestrator.model import Objective
 from orchestrator.policy.cost import Outlook
 from orchestrator.policy.demand import Rails, Running
@@ -33,41 +33,76 @@ def held_back(running: Running, at_ms: int, rails: Rails) -> str:
     return ""
 
 
-def worth_moving(objective: Objective, market: Market, outlook: Outlook, stay: int, go: int, rails: Rails) -> bool:
+def worth_moving(objective: Objective, outlook: Outlook, stay: int, go: int, rails: Rails) -> bool:
     """Whether moving from row `stay` to row `go` pays for itself."""
-    limit, share, seconds = _limit(objective, market, outlook, stay, go, rails)
-    price_s = float(market.price[go]) / 3600
-    moving = price_s * float(outlook.move_billed_s[go]) + float(outlook.move_fixed[go])
-    cost = share * float(outlook.run_cost.mid[go]) + rails.move_margin * moving
+    limit, share, seconds = _limit(objective, outlook, stay, go, rails)
+    there = _Row.of(outlook, go)
+    moving = there.price_s * there.move_billed_s + there.move_fixed
+    cost = share * there.run_cost + rails.move_margin * moving
     return log_value(objective, cost, seconds) <= limit
 
 
-def price_worth_moving(
-    objective: Objective, market: Market, outlook: Outlook, stay: int, go: int, rails: Rails
-) -> int | None:
+def price_worth_moving(objective: Objective, outlook: Outlook, stay: int, go: int, rails: Rails) -> int | None:
     """The price (nano-USD per hour) of row `go` up to which a move there would pay; None if it would at no price."""
     if objective.cost_weight == 0:
         return None
-    limit, share, seconds = _limit(objective, market, outlook, stay, go, rails)
+    limit, share, seconds = _limit(objective, outlook, stay, go, rails)
+    there = _Row.of(outlook, go)
     log_cost = (limit - objective.time_weight * math.log(seconds)) / objective.cost_weight
-    billed_s = share * float(outlook.run_s.mid[go]) + rails.move_margin * float(outlook.move_billed_s[go])
-    spare = math.exp(log_cost) - rails.move_margin * float(outlook.move_fixed[go])
+    billed_s = share * there.run_s + rails.move_margin * there.move_billed_s
+    spare = math.exp(log_cost) - share * there.run_dues - rails.move_margin * there.move_fixed
     if spare <= 0 or billed_s <= 0:
         return None
     return int(spare / billed_s * 3600)
 
 
-def _limit(
-    objective: Objective, market: Market, outlook: Outlook, stay: int, go: int, rails: Rails
-) -> tuple[float, float, float]:
+def price_worth_choosing(objective: Objective, outlook: Outlook, row: int, rival: int) -> int | None:
+    """The price (nano-USD per hour) up to which `row` is no worse than `rival` for a job that runs nowhere; None if it
+    is so at no price, or at any."""
+    if objective.cost_weight == 0:
+        return None
+    pool, mid = outlook.pool, outlook.mid
+    at, other = pool.at(row), pool.at(rival)
+    cell = int(pool.cell[at])
+    value = log_value(objective, float(mid.cost[other]), float(mid.seconds[other]))
+    log_cost = (value - objective.time_weight * math.log(max(float(mid.seconds[at]), 1e-3))) / objective.cost_weight
+    billed_s = float(mid.billed_s[cell])
+    spare = math.exp(min(log_cost, 700.0)) - float(mid.dues[cell])
+    if spare <= 0 or billed_s <= 0:
+        return None
+    return int(spare / billed_s * 3600)
+
+
+class _Row(NamedTuple):
+    """What a row's cell and price say of it."""
+
+    price_s: float
+    hazard_s: float
+    run_s: float
+    run_dues: float
+    begin_s: float
+    move_billed_s: float
+    move_fixed: float
+
+    @classmethod
+    def of(cls, outlook: Outlook, row: int) -> _Row:
+        pool, mid = outlook.pool, outlook.mid
+        at = pool.at(row)
+        columns = (pool.hazard_s, mid.run_s, mid.run_dues, outlook.begin_s, outlook.move_billed_s, outlook.move_fixed)
+        return cls(float(pool.price_s[at]), *(float(column[pool.cell[at]]) for column in columns))
+
+    @property
+    def run_cost(self) -> float:
+        return self.price_s * self.run_s + self.run_dues
+
+
+def _limit(objective: Objective, outlook: Outlook, stay: int, go: int, rails: Rails) -> tuple[float, float, float]:
     """(log of the objective that a move may reach at most, share of the work within the horizon, its seconds)."""
     residence_s = _DAY_S / max(rails.max_moves_per_day, 1)
-    hazard = float(market.hazard[go]) / 3600
-    if hazard > 0:
-        residence_s = min(residence_s, 1 / hazard)
-    staying_s = float(outlook.run_s.mid[stay])
-    share = min(1.0, residence_s / staying_s) if staying_s > 0 else 1.0
-    staying = log_value(objective, share * float(outlook.run_cost.mid[stay]), share * staying_s)
-    gap_s = float(outlook.begin_s[go])
-    seconds = max(share * float(outlook.run_s.mid[go]) + rails.move_margin * gap_s, 1e-3)
+    here, there = _Row.of(outlook, stay), _Row.of(outlook, go)
+    if there.hazard_s > 0:
+        residence_s = min(residence_s, 1 / there.hazard_s)
+    share = min(1.0, residence_s / here.run_s) if here.run_s > 0 else 1.0
+    staying = log_value(objective, share * here.run_cost, share * here.run_s)
+    seconds = max(share * there.run_s + rails.move_margin * there.begin_s, 1e-3)
     return staying + math.log(1 - rails.min_gain), share, seconds

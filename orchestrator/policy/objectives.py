@@ -1,11 +1,12 @@
 """From what is possible to what is best: deadline and budget as promises, then the objective as an order.
 
-An offer keeps a promise *safely* if it does so at the 90th percentile, *possibly* if at the 10th. Offers that keep all
+An offer keeps a promise *safely* if it does so at the 95th percentile, *possibly* if at the 5th. Offers that keep all
 promises safely are ranked by the objective. If none does, the most likely one is taken (a spot machine must also not be
 lost), so that on-demand steps in when the slack is used up. A spot machine is safe for a deadline only while there is
 time left to lose it and still finish on demand ("safety net" of Can't Be Late, NSDI '24).
 
-Must not know: where the job runs now beyond its row, whether a move pays (gate.py).
+Columns are over the pool of the outlook. Only the head of the order is sorted: the best, and whatever is ahead of where
+the job is. Must not know: where the job runs now beyond its row, whether a move pays (gate.py).
 """
 
 from __future__ import annotations
@@ -19,14 +20,16 @@ from numpy.typing import NDArray
 
 from orchestrator.market import Market
 from orchestrator.model import Objective
-from orchestrator.policy.cost import Z90, Band, Outlook
+from orchestrator.policy.cost import Z95, Outlook, Pool
 from orchestrator.policy.demand import Demand
-from orchestrator.policy.eligible import NONE, Bar, Bars
+from orchestrator.policy.eligible import Bar, Bars, Screened
 
 Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 Tiers = NDArray[np.int8]
 
 SAFE, POSSIBLE, IMPOSSIBLE = 2, 1, 0
+HEAD = 64  # how many of the best are put in order, at least
 
 Mode = Literal[
     "safe",  # all promises are kept safely; ranked by the objective
@@ -38,50 +41,105 @@ Mode = Literal[
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranking:
-    """`order`: candidate rows, best first. `bars` now include deadline and budget. `chance` by row in mode "likely"."""
+    """`order`: the best candidate rows, best first; of more than HEAD candidates those behind are left out, but none
+    ahead of where the job is, nor the best at another site than the best of all. `bars` of every row now include
+    deadline and budget, and `counts` says how many each of them bars; `tiers` and in mode "likely" `chance` are over
+    `pool`."""
 
     mode: Mode
     order: NDArray[np.int64]
     bars: Bars
+    pool: Pool
     tiers: Tiers
+    counts: dict[Bar, int]
     chance: Floats | None = None
 
+    def tier(self, row: int) -> int:
+        """How a row of the pool keeps the promises: SAFE, POSSIBLE or IMPOSSIBLE."""
+        return int(self.tiers[self.pool.at(row)])
 
-def rank(demand: Demand, market: Market, outlook: Outlook, screened: Bars, current: int | None) -> Ranking:
-    """Order the offers that `screened` lets pass, best first."""
-    usable = screened == NONE
-    on_time = _on_time(demand, market, outlook, usable, current)
+    def odds(self, row: int) -> float:
+        """In mode "likely", the chance that a row of the pool keeps the promises."""
+        assert self.chance is not None
+        return float(self.chance[self.pool.at(row)])
+
+
+def rank(demand: Demand, outlook: Outlook, screened: Screened) -> Ranking:
+    """Order the offers that passed the screen, best first."""
+    pool, usable, current = screened.pool, screened.usable, screened.current
+    if budget_left(demand) is None and time_left_s(demand, pool.market) is None and screened.usable_at.size:
+        keys = objective_keys(demand.job.spec.objective, outlook.mid.cost, outlook.mid.seconds)
+        order = _head(screened.usable_at, keys, pool, current)
+        return Ranking("safe", pool.rows[order], screened.bars, pool, screened.unbound, screened.counts)
+    on_time = _on_time(demand, outlook, usable)
     affordable = _affordable(demand, outlook)
-    tiers = np.where(usable, np.minimum(on_time, affordable), IMPOSSIBLE).astype(np.int8)
+    tiers = np.where(usable, np.minimum(on_time, affordable), np.int8(IMPOSSIBLE))
     best = int(tiers.max(initial=IMPOSSIBLE))
     mode: Mode = "infeasible"
     chance = None
     candidates = usable & (tiers == best)
-    keys: tuple[Floats, ...]
     if best == SAFE:
-        mode, keys = "safe", objective_keys(demand.job.spec.objective, outlook.cost.mid, outlook.seconds.mid)
+        mode, keys = "safe", objective_keys(demand.job.spec.objective, outlook.mid.cost, outlook.mid.seconds)
     elif best == POSSIBLE:
-        mode, chance = "likely", _chance(demand, market, outlook, candidates)
-        keys = (-chance, market.spot.astype(np.float64), outlook.cost.mid)
+        mode, chance = "likely", _chance(demand, outlook, candidates)
+        keys = (-chance, pool.spot.astype(np.float64), outlook.mid.cost)
     else:
         candidates = usable & (affordable > IMPOSSIBLE)
         if (demand.started or current is not None) and candidates.any():
             mode = "late"
         else:
-            candidates = np.zeros(len(market), np.bool_)
-        keys = (outlook.seconds.mid, outlook.cost.mid)
-    rows = np.flatnonzero(candidates)
-    order = rows[np.lexsort(tuple(key[rows] for key in reversed(keys)))]
-    bars = screened.copy()
+            candidates = np.zeros(len(pool.rows), np.bool_)
+        keys = (outlook.mid.seconds, outlook.mid.cost)
+    order = _head(np.flatnonzero(candidates), keys, pool, current)
     out = usable & ~candidates
-    bars[out] = Bar.BUDGET if mode == "late" else np.where(affordable < on_time, Bar.BUDGET, Bar.DEADLINE)[out]
-    return Ranking(mode, order, bars, tiers, chance)
+    bars, counts = screened.bars, screened.counts
+    if out.any():
+        bars = bars.copy()
+        why = Bar.BUDGET if mode == "late" else np.where(affordable < on_time, Bar.BUDGET, Bar.DEADLINE)[out]
+        bars[pool.rows[out]] = why
+        added = {bar: int(np.count_nonzero(why == bar)) for bar in (Bar.DEADLINE, Bar.BUDGET)}
+        counts = counts | (added if mode != "late" else {Bar.BUDGET: int(np.count_nonzero(out))})
+    return Ranking(mode, pool.rows[order], bars, pool, tiers, counts, chance)
+
+
+def _head(
+    candidates: NDArray[np.int64], keys: tuple[Floats, ...], pool: Pool, current: int | None
+) -> NDArray[np.int64]:
+    """The first of the candidates (positions in the pool), in order."""
+    main = keys[0][candidates]
+    ahead = candidates
+    if len(candidates) > 2 * HEAD:
+        limit = float(np.partition(main, HEAD)[HEAD])
+        if current is not None:
+            limit = max(limit, float(keys[0][pool.at(current)]))
+        ahead = candidates[main <= limit]
+    order = ahead[np.lexsort(tuple(key[ahead] for key in reversed(keys)))]
+    if len(order) == len(candidates):
+        return order
+    if current is None:
+        order = order[:HEAD]
+    site = pool.site[pool.cell[order]]
+    if not (site == site[0]).all():
+        return order
+    elsewhere = candidates[pool.site[pool.cell[candidates]] != site[0]]
+    if elsewhere.size:
+        nearest = elsewhere[keys[0][elsewhere] == keys[0][elsewhere].min()]
+        order = np.append(order, nearest[np.lexsort(tuple(key[nearest] for key in reversed(keys)))[0]])
+    return order
 
 
 def objective_keys(objective: Objective, cost: Floats, seconds: Floats) -> tuple[Floats, ...]:
-    """Sort keys, smaller is better: the objective itself (`log_value`), then the measure that it weighs less."""
+    """Sort keys, smaller is better: the objective itself (`log_value`), then the measure that it weighs less.
+
+    A logarithm that would change no order is not taken.
+    """
     a, b = objective.cost_weight, objective.time_weight
-    main = a * np.log(np.maximum(cost, 1.0)) + b * np.log(np.maximum(seconds, 1e-3))
+    cost, seconds = np.maximum(cost, 1.0), np.maximum(seconds, 1e-3)
+    if b == 0:
+        return (cost, seconds)
+    if a == 0:
+        return (seconds, cost)
+    main = a * np.log(cost) + b * np.log(seconds)
     return (main, seconds, cost) if a >= b else (main, cost, seconds)
 
 
@@ -105,68 +163,77 @@ def budget_left(demand: Demand) -> int | None:
     return None if budget is None else budget - demand.spent_nano_usd
 
 
-def rescue_s(outlook: Outlook, market: Market, usable: NDArray[np.bool_]) -> float | None:
+def rescue_s(outlook: Outlook, usable: Bools) -> float | None:
     """Pessimistic time of starting over on the fastest usable on-demand offer; None if there is none."""
-    rescuers = (outlook.run_s.high + market.startup_s)[usable & ~market.spot]
+    pool = outlook.pool
+    restart_s = outlook.high.run_s + pool.market.site_startup_s[pool.site]
+    rescuers = restart_s[pool.cell[usable & ~pool.spot]]
     return float(rescuers.min()) if rescuers.size else None
 
 
-def _on_time(demand: Demand, market: Market, outlook: Outlook, usable: NDArray[np.bool_], current: int | None) -> Tiers:
-    left_s = time_left_s(demand, market)
+def _on_time(demand: Demand, outlook: Outlook, usable: Bools) -> Tiers:
+    left_s = time_left_s(demand, outlook.pool.market)
     if left_s is None:
-        return np.full(len(market), SAFE, np.int8)
-    safe = outlook.seconds.high <= left_s
-    rescue = rescue_s(outlook, market, usable)
+        return np.full(len(usable), SAFE, np.int8)
+    safe = outlook.high.seconds <= left_s
+    rescue = rescue_s(outlook, usable)
     if rescue is not None:
         # Room for one more start and for 2 % of the work; twice that for spot machines yet to be taken, so that a job
         # does not go back to spot the moment on-demand has earned a little slack.
         margin = outlook.setback_s + 0.02 * rescue
         need = rescue + outlook.begin_s + 2 * margin
-        if current is not None:
-            need[current] -= margin[current]
-        safe &= ~market.spot | (need <= left_s)
-    return _tiers(safe, outlook.seconds.low <= left_s)
+        if outlook.pool.here is not None:
+            need[outlook.pool.here] -= margin[outlook.pool.here]
+        safe &= ~outlook.pool.spot | (outlook.over_rows(need) <= left_s)
+    return _tiers(safe, outlook.low.seconds <= left_s)
 
 
 def _affordable(demand: Demand, outlook: Outlook) -> Tiers:
-    left = budget_left(demand)
+    left, size = budget_left(demand), len(outlook.pool.rows)
     if left is None:
-        return np.full(len(outlook.rate), SAFE, np.int8)
+        return np.full(size, SAFE, np.int8)
     if left <= 0:
-        return np.full(len(outlook.rate), IMPOSSIBLE, np.int8)
+        return np.full(size, IMPOSSIBLE, np.int8)
     if not outlook.known:
-        return np.full(len(outlook.rate), SAFE, np.int8)
-    return _tiers(outlook.cost.high <= left, outlook.cost.low <= left)
+        return np.full(size, SAFE, np.int8)
+    return _tiers(outlook.high.cost <= left, outlook.low.cost <= left)
 
 
-def _tiers(safe: NDArray[np.bool_], possible: NDArray[np.bool_]) -> Tiers:
+def _tiers(safe: Bools, possible: Bools) -> Tiers:
     return np.where(safe, SAFE, np.where(possible, POSSIBLE, IMPOSSIBLE)).astype(np.int8)
 
 
-def _chance(demand: Demand, market: Market, outlook: Outlook, candidates: NDArray[np.bool_]) -> Floats:
+def _chance(demand: Demand, outlook: Outlook, candidates: Bools) -> Floats:
     """Probability of keeping every promise, for the candidates: log-normal in time and money; under a deadline a spot
     machine must also never be lost, for there is no slack left to lose it in."""
-    chance = np.zeros(len(market))
-    left_s, left = time_left_s(demand, market), budget_left(demand)
+    chance = np.zeros(len(candidates))
+    left_s, left = time_left_s(demand, outlook.pool.market), budget_left(demand)
     rows = np.flatnonzero(candidates)
-    seconds, cost = _columns(outlook.seconds, rows), _columns(outlook.cost, rows)
-    for row, time, money in zip(rows.tolist(), seconds, cost, strict=True):
-        p = 1.0
-        if left_s is not None:
-            p *= _below(left_s, *time) * math.exp(-outlook.losses[row])
-        if left is not None and outlook.known:
-            p *= _below(float(left), *money)
-        chance[row] = p
+    low, mid, high = outlook.low, outlook.mid, outlook.high
+    p = np.ones(len(rows))
+    if left_s is not None:
+        p *= _below(left_s, low.seconds[rows], mid.seconds[rows], high.seconds[rows]) * np.exp(
+            -outlook.over_rows(mid.losses)[rows]
+        )
+    if left is not None and outlook.known:
+        p *= _below(float(left), low.cost[rows], mid.cost[rows], high.cost[rows])
+    chance[rows] = p
     return chance
 
 
-def _columns(band: Band, rows: NDArray[np.int64]) -> zip[tuple[float, float, float]]:
-    return zip(band.low[rows].tolist(), band.mid[rows].tolist(), band.high[rows].tolist(), strict=True)
+def _below(limit: float, low: Floats, mid: Floats, high: Floats) -> Floats:
+    """P(X <= limit) of a log-normal X with this median and 5th to 95th percentile."""
+    if limit <= 0:
+        return np.zeros(len(mid))
+    safe_mid = np.maximum(mid, 1e-300)
+    sigma = np.maximum(np.log(np.maximum(high, safe_mid) / np.maximum(low, 1e-9)) / (2 * Z95), 1e-6)
+    return np.where(mid <= 0, 1.0, _normal_cdf(np.log(limit / safe_mid) / sigma))
 
 
-def _below(limit: float, low: float, mid: float, high: float) -> float:
-    """P(X <= limit) of a log-normal X with this median and 10th to 90th percentile."""
-    if limit <= 0 or mid <= 0:
-        return float(limit >= mid)
-    sigma = max(math.log(max(high, mid) / max(low, 1e-9)) / (2 * Z90), 1e-6)
-    return 0.5 * (1 + math.erf(math.log(limit / mid) / (sigma * math.sqrt(2))))
+def _normal_cdf(z: Floats) -> Floats:
+    """Distribution function of the standard normal to 1.5e-7 (Abramowitz and Stegun 7.1.26); numpy has no erf."""
+    x = np.abs(z) / math.sqrt(2)
+    t = 1 / (1 + 0.3275911 * x)
+    poly = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))))
+    tail = poly * np.exp(-x * x) / 2
+    return np.where(z >= 0, 1 - tail, tail)

@@ -1,6 +1,7 @@
-"""Draft: writes a decision down as a Placement, with every offer that was looked at and the baseline.
+"""Draft: writes a decision down as a Placement, with the offers that were looked at and the baseline.
 
-Must not know: how the decision was made.
+Of a large market only the best offers and the nearest misses get a line, and their words are made only then: the rest
+are counted. Must not know: how the decision was made.
 """
 
 from __future__ import annotations
@@ -12,40 +13,80 @@ import numpy as np
 from orchestrator.market import Market
 from orchestrator.model import Action, Alternative, Placement
 from orchestrator.policy import explain
-from orchestrator.policy.cost import Band, Outlook
+from orchestrator.policy.cost import Floats, Outlook
 from orchestrator.policy.demand import Demand
-from orchestrator.policy.eligible import NONE, Bar, Bars
+from orchestrator.policy.eligible import NONE, Bar, Screened, only
 from orchestrator.policy.objectives import Ranking, time_left_s
 
+TOLD_WHOLE = 64  # a market of so many offers is told offer by offer
+TOLD_BEST = 6
+TOLD_MISSES = 3
+_MEMORY = np.int8(Bar.MEMORY)  # up to here an offer cannot run the job at all: what it would cost says nothing
 
-@dataclass(frozen=True, slots=True, eq=False)
+_NEAREST_FIRST = sorted(Bar, reverse=True)
+_Told = tuple[int, str, bool]  # row, reason, feasible
+
+
+@dataclass(frozen=True, eq=False)
 class Draft:
-    """Everything known about one job at the moment of decision. `current` is the row where it could stay."""
+    """Everything known about one job at the moment of decision."""
 
     demand: Demand
     market: Market
     outlook: Outlook
     ranking: Ranking
-    current: int | None
-    screened: Bars
+    screened: Screened
 
     def placement(
-        self, action: Action, chosen: int | None, reason: str, *, held: str = "", threshold: int | None = None
+        self,
+        action: Action,
+        chosen: int | None,
+        reason: str,
+        *,
+        held: str = "",
+        threshold: int | None = None,
+        kept_up_to: int | None = None,
     ) -> Placement:
         """The placement for row `chosen`. The saving of a move is against staying, any other's against the baseline.
 
-        `held` says why no voluntary move may be made now; `threshold` is the price below which one would be.
+        `held` says why no voluntary move may be made now; `threshold` is the price below which one would be, and
+        `kept_up_to` the price of the chosen one up to which it is chosen.
         """
-        outlook, market = self.outlook, self.market
-        cost = finish = None
-        if chosen is not None and outlook.known:
-            finish = market.at + round(float(outlook.seconds.mid[chosen]) * 1000)
-            if market.priced[chosen]:
-                cost = round(float(outlook.cost.mid[chosen]))
-        baseline = self._baseline()
-        instead = None if baseline is None else baseline.cost_nano_usd
-        if action == "move" and self.current is not None:
-            instead = round(float(outlook.cost.mid[self.current]))
+        ranking, market, current = self.ranking, self.market, self.screened.current
+        whole = len(market) <= TOLD_WHOLE
+        order = ranking.order.tolist()
+        best = order if whole or not order else _best(order, market)
+        misses = [row for row in self._misses(None if whole else TOLD_MISSES) if row != chosen]
+        instead = self._instead()
+        misfits = [row for row in misses if ranking.bars[row] <= _MEMORY]
+        unknown = [row for row in misfits if row not in self.screened.told]
+        misses = misses[: len(misses) - len(misfits)]  # they come first
+        needed = [row for row in (chosen, current, instead) if row is not None]
+        shown = self.outlook.over([*best, *misses, *unknown, *needed])
+
+        told: list[_Told] = [] if chosen is None else [(chosen, "", bool(ranking.bars[chosen] == NONE))]
+        told += self._passed_over(shown, best, chosen, held)
+        told += [(row, explain.why_barred(self.demand, market, shown, ranking, row), False) for row in misses]
+        sheet = _Sheet(shown, self.screened)
+        for row in unknown:
+            why = explain.why_barred(self.demand, market, shown, ranking, row)
+            self.screened.told[row] = sheet.view(row, why, False)
+        alternatives = (*(sheet.view(*each) for each in told), *(self.screened.told[row] for row in misfits))
+        baseline = None if instead is None else sheet.afresh(instead)
+
+        cost = finish = losses = parts = None
+        saving = 0
+        if chosen is not None:
+            at = shown.pool.at(chosen)
+            losses = float(shown.mid.losses[shown.pool.cell[at]])
+            if shown.known:
+                finish = market.at + round(float(shown.mid.seconds[at]) * 1000)
+                if market.priced[chosen]:
+                    cost, parts = round(float(shown.mid.cost[at])), shown.parts(chosen)
+                    otherwise = None if baseline is None else baseline.cost_nano_usd
+                    if action == "move" and current is not None:
+                        otherwise = round(float(shown.mid.cost[shown.pool.at(current)]))
+                    saving = 0 if otherwise is None else otherwise - cost
         return Placement(
             job_id=self.demand.job.id,
             action=action,
@@ -53,78 +94,134 @@ class Draft:
             reason=reason,
             cost_nano_usd=cost,
             finish_at_ms=finish,
-            saving_nano_usd=0 if cost is None or instead is None else instead - cost,
-            alternatives=self._alternatives(chosen, held),
+            saving_nano_usd=saving,
+            alternatives=alternatives,
             baseline=baseline,
-            throughput=None if chosen is None else outlook.throughput(chosen),
+            throughput=None if chosen is None else shown.throughput(chosen),
             would_move_below_nano_usd_per_hour=threshold,
+            kept_up_to_nano_usd_per_hour=kept_up_to,
+            parts=parts,
+            expected_losses=losses,
+            hazard_source="" if chosen is None else market.hazard_provenance(chosen),
+            considered=len(market),
+            rejected=explain.rejections(ranking),
         )
 
-    def _baseline(self) -> Alternative | None:
+    def _misses(self, limit: int | None) -> list[int]:
+        """Barred rows, nearest first; found once for all jobs of a demand when no promise bars any."""
+        if self.ranking.bars is not self.screened.bars:
+            return _misses(self.ranking, limit)
+        known = self.screened.misses
+        if limit not in known:
+            known[limit] = _misses(self.ranking, limit)
+        return known[limit]
+
+    def _instead(self) -> int | None:
         """The cheapest on-demand offer that meets the constraints: what one would pay without us.
 
         The kinds of capacity that the job allows, back-off and budget don't count; the deadline does if it can be met.
         """
-        market, outlook = self.market, self.outlook
-        meets = np.isin(self.screened, (NONE, Bar.CAPACITY_TYPE, Bar.NO_CAPACITY, Bar.STALE_PRICE))
-        meets &= ~market.spot & market.priced
-        left_s = time_left_s(self.demand, market)
-        if left_s is not None and (meets & (outlook.fresh_s.high <= left_s)).any():
-            meets &= outlook.fresh_s.high <= left_s
-        rows = np.flatnonzero(meets)
-        if not rows.size:
+        outlook, meets = self.outlook, self.screened.instead
+        left_s = time_left_s(self.demand, self.market)
+        if left_s is not None:
+            in_time = meets & (outlook.afresh(outlook.high)[0] <= left_s)
+            meets = in_time if in_time.any() else meets
+        positions = np.flatnonzero(meets)
+        if not positions.size:
             return None
-        best = int(rows[np.argmin(outlook.fresh_cost.mid[rows])])
-        return self._views([(best, "", True)], outlook.fresh_s, outlook.fresh_cost)[0]
+        _, cost = outlook.afresh(outlook.mid)
+        return int(outlook.pool.rows[positions[np.argmin(cost[positions])]])
 
-    def _alternatives(self, chosen: int | None, held: str) -> tuple[Alternative, ...]:
-        """Every offer: the chosen one, then candidates in order, then the barred, nearest miss first."""
-        ranking, outlook = self.ranking, self.outlook
-        order = ranking.order.tolist()
-        rows = [] if chosen is None else [(chosen, "", bool(ranking.bars[chosen] == NONE))]
-        ahead = chosen in order
-        for row in order:
-            if row == chosen:
-                ahead = False
-            else:
-                rows.append((row, self._why_not(row, chosen, ahead, held), True))
-        barred = np.flatnonzero(ranking.bars != NONE)
-        barred = barred[np.argsort(-ranking.bars[barred], kind="stable")]
-        for row in barred.tolist():
-            if row != chosen:
-                rows.append((row, explain.why_barred(self.demand, self.market, outlook, ranking, row), False))
-        return self._views(rows, outlook.seconds, outlook.cost)
-
-    def _why_not(self, row: int, chosen: int | None, ahead: bool, held: str) -> str:
+    def _passed_over(self, shown: Outlook, best: list[int], chosen: int | None, held: str) -> list[_Told]:
+        """Why the candidates were not taken, in order."""
         if chosen is None:
-            return "the job is not to be placed now"
-        if ahead and self.current is not None and self.ranking.mode == "safe":
-            return explain.why_not_moved(self.demand, self.outlook, row, self.current, held)
-        return explain.why_not(self.demand, self.outlook, self.ranking, row, chosen)
+            return [(row, "the job is not to be placed now", True) for row in best]
+        current, mode, objective = self.screened.current, self.ranking.mode, self.demand.job.spec.objective
+        gated = current is not None and mode == "safe" and chosen in best
+        seconds, cost = _listed(shown.mid.seconds), _listed(shown.mid.cost)
 
-    def _views(self, rows: list[tuple[int, str, bool]], seconds: Band, cost: Band) -> tuple[Alternative, ...]:
-        """Rows (with reason and feasibility) as values; whole columns are converted at once, which is much faster."""
-        outlook, market, known = self.outlook, self.market, self.outlook.known
-        fits = ((self.screened == NONE) | (self.screened > Bar.MEMORY)).tolist()
-        price, age = market.price.tolist(), market.price_age_s.tolist()
-        rate, per_step, duration = outlook.rate.tolist(), outlook.per_step.tolist(), seconds.mid.tolist()
-        low, mid, high = cost.low.tolist(), cost.mid.tolist(), cost.high.tolist()
-        views = []
-        for row, reason, feasible in rows:
-            costs = fits[row] and price[row] >= 0
-            views.append(
-                Alternative(
-                    offer_id=market.ids[row],
-                    nano_usd_per_hour=max(price[row], 0),
-                    price_age_s=age[row],
-                    steps_per_s=rate[row] if fits[row] else None,
-                    nano_usd_per_step=per_step[row] if costs else None,
-                    cost_nano_usd=round(mid[row]) if costs and known else None,
-                    cost_low_nano_usd=round(low[row]) if costs and known else None,
-                    cost_high_nano_usd=round(high[row]) if costs and known else None,
-                    duration_s=duration[row] if fits[row] and known else None,
-                    feasible=feasible,
-                    reason=reason,
-                )
-            )
-        return tuple(views)
+        def figures(row: int) -> explain.Figures:
+            at = shown.pool.at(row)
+            return explain.Figures(seconds[at], cost[at], self.ranking.odds(row) if mode == "likely" else 0.0)
+
+        told: list[_Told] = []
+        it = figures(chosen) if mode in ("safe", "late", "likely") else None
+        for row in best:
+            if row == chosen:
+                gated = False
+            elif gated and current is not None:
+                told.append((row, explain.why_not_moved(self.demand, shown, row, current, held), True))
+            elif it is not None:
+                told.append((row, explain.why_not(objective, mode, figures(row), it, known=shown.known), True))
+        return told
+
+
+def _best(order: list[int], market: Market) -> list[int]:
+    """The head of an order, and the best at another site than the best of all, where a spare would stand."""
+    head = order[:TOLD_BEST]
+    site = market.listing.site
+    if all(site[row] == site[order[0]] for row in head):
+        head += [row for row in order[TOLD_BEST:] if site[row] != site[order[0]]][:1]
+    return head
+
+
+def _misses(ranking: Ranking, limit: int | None) -> list[int]:
+    """Barred rows, those that came furthest in the examination first; at most `limit`."""
+    bars = ranking.bars
+    if limit is None:
+        barred = np.flatnonzero(bars != NONE)
+        ordered: list[int] = barred[np.argsort(-bars[barred], kind="stable")].tolist()
+        return ordered
+    rows: list[int] = []
+    for bar in _NEAREST_FIRST:
+        if len(rows) < limit and ranking.counts[bar]:
+            rows += np.flatnonzero(only(bars, bar))[: limit - len(rows)].tolist()
+    return rows
+
+
+class _Sheet:
+    """The columns of an outlook as lists, to make values of its rows: much faster than row by row from arrays."""
+
+    def __init__(self, outlook: Outlook, screened: Screened) -> None:
+        market, rows = outlook.pool.market, outlook.pool.rows
+        self._outlook = outlook
+        self._ids = market.ids
+        bars = screened.bars[rows]
+        self._fits = ((bars == NONE) | (bars > _MEMORY)).tolist()
+        self._price, self._age = market.price[rows].tolist(), market.price_age_s(rows).tolist()
+        self._rate, self._per_step = _listed(outlook.over_rows(outlook.rate)), _listed(outlook.per_step)
+        self._seconds = _listed(outlook.mid.seconds)
+        self._costs = [_listed(case.cost) for case in (outlook.low, outlook.mid, outlook.high)]
+
+    def view(self, row: int, reason: str, feasible: bool) -> Alternative:
+        """A row, for a job that goes there from where it is."""
+        at = self._outlook.pool.at(row)
+        return self._made(row, at, self._seconds[at], [cost[at] for cost in self._costs], reason, feasible)
+
+    def afresh(self, row: int) -> Alternative:
+        """A row, for a job that starts from nowhere."""
+        outlook = self._outlook
+        at = outlook.pool.at(row)
+        figures = [outlook.afresh(case) for case in (outlook.low, outlook.mid, outlook.high)]
+        return self._made(row, at, float(figures[1][0][at]), [float(cost[at]) for _, cost in figures], "", True)
+
+    def _made(self, row: int, at: int, seconds: float, costs: list[float], reason: str, feasible: bool) -> Alternative:
+        fits, price, known = self._fits[at], self._price[at], self._outlook.known
+        low, mid, high = (round(cost) for cost in costs) if fits and price >= 0 and known else (None, None, None)
+        return Alternative(
+            offer_id=self._ids[row],
+            nano_usd_per_hour=max(price, 0),
+            price_age_s=self._age[at],
+            steps_per_s=self._rate[at] if fits else None,
+            nano_usd_per_step=self._per_step[at] if fits and price >= 0 else None,
+            cost_nano_usd=mid,
+            cost_low_nano_usd=low,
+            cost_high_nano_usd=high,
+            duration_s=seconds if fits and known else None,
+            feasible=feasible,
+            reason=reason,
+        )
+
+
+def _listed(column: Floats) -> list[float]:
+    return column.tolist()  # type: ignore[no-any-return]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.engine.world import World
@@ -10,9 +11,10 @@ from orchestrator.errors import NotFoundError, Problem, SpecError, StalePlanErro
 from orchestrator.model import TERMINAL, Job, Plan
 from orchestrator.services.actor import actor
 from orchestrator.services.control_plane import control_plane
-from orchestrator.services.plan import freshen, plan_view, planned, require_feasible
+from orchestrator.services.documents import schema_of, to_json
+from orchestrator.services.plan import freshen, plan_view, planned, require_startable
 from orchestrator.services.submit import add_jobs
-from orchestrator.services.views import Accepted, Decision, PlanView, schema_of, to_json
+from orchestrator.services.views import Accepted, Compared, Decision, PlanView
 from orchestrator.store import codec
 from providers.money import format_usd
 
@@ -20,7 +22,12 @@ PRICE_TOLERANCE = 0.02  # a chosen offer may become this much dearer and the pla
 
 
 def save(view: PlanView, path: Path) -> None:
-    """Write a plan document. Raises UsageError when it cannot be written."""
+    """Write a plan document. Raises UsageError when it cannot be written, or could never be applied."""
+    if view.anywhere:
+        raise UsageError(
+            "a plan about clouds that are not enabled is not saved: it could not be applied",
+            hint="--output json writes it to stdout",
+        )
     try:
         path.write_text(json.dumps(to_json(view), indent=2) + "\n")
     except OSError as error:
@@ -35,18 +42,26 @@ def load(world: World, path: Path) -> PlanView:
             raise ValueError(f"this is no {schema_of(PlanView.kind)} document")
         plan = codec.decode(Plan, data.get("plan"))
         new = [codec.decode(Job, job) for job in data.get("new_jobs", ())]
+        compared = {each.job_id: each for each in (codec.decode(Compared, item) for item in data.get("compared", ()))}
     except OSError as error:
         raise NotFoundError(f"{path}: {error.strerror}", hint="make one: tradewind plan FILE -o PLAN") from error
     except ValueError as error:
         raise SpecError([Problem(str(path), 0, 0, "", str(error), "make it again: tradewind plan -o")]) from error
     with world.store.read() as tx:
         jobs = {job.id: job for job in (*tx.jobs(), *new)}
-        return plan_view(world, tx, plan, jobs, new, world.clock.now_ms())
+        view = plan_view(world, tx, plan, jobs, new, world.clock.now_ms())
+    decisions = tuple(
+        replace(each, front=compared[each.job_id].front, picks=compared[each.job_id].picks)
+        if each.job_id in compared
+        else each
+        for each in view.decisions
+    )
+    return replace(view, decisions=decisions)
 
 
 def check(world: World, reviewed: PlanView) -> None:
     """Raises StalePlanError, naming every difference, unless the same would be decided now; InfeasibleError."""
-    require_feasible(reviewed)
+    require_startable(reviewed)
     moved = _gone(world, reviewed)
     if not moved:
         freshen(world)

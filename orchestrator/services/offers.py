@@ -1,32 +1,144 @@
-"""Offers: what can be rented, and for how much. Must not know: jobs."""
+"""Offers: what can be rented, and for how much; for a job, in dollars per step of its own.
+
+Two sources side by side: what the enabled providers said last, from the store, and the catalogue that came with this
+version for all other clouds, as old as it says. Must not know: how a filter is written on the command line.
+"""
 
 from __future__ import annotations
 
-from orchestrator.engine.world import World
-from orchestrator.errors import UsageError, did_you_mean
-from orchestrator.services.jobs import simulated
-from orchestrator.services.plan import freshen
-from orchestrator.services.views import OfferList, OfferRow
-from orchestrator.store import Tx
-from providers.hardware import GPUS, canonical_gpu
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from orchestrator.services.offer_filters import OfferQuery, select
+from orchestrator.services.offer_views import OfferGroup, OfferList, OfferRow
+from providers.catalog import load as load_catalog
+
+if TYPE_CHECKING:
+    from orchestrator.config import Config
+    from orchestrator.engine.world import World
+    from orchestrator.model import JobSpec
+
+Grouping = Literal["gpu", "region", "cloud"]
+
+_ALL = OfferQuery()
 
 
-def offers(world: World, *, gpu: str | None = None, provider: str | None = None, spot: bool | None = None) -> OfferList:
-    """Every offer that matches, cheapest first; those without a known price last. Raises UsageError."""
-    kind = _gpu(gpu)
-    if provider is not None and provider not in world.providers:
-        raise UsageError(f"provider {provider} is not enabled", hint=f"enabled: {', '.join(sorted(world.providers))}")
+def offers(
+    config: Config,
+    world: Callable[[], World],
+    query: OfferQuery = _ALL,
+    *,
+    now_ms: int,
+    spec: JobSpec | None = None,
+    group_by: Grouping | None = None,
+    limit: int | None = None,
+) -> OfferList:
+    """Every offer that matches, cheapest first (per hour, or with `spec` per step); those without a price last.
+
+    `world` is opened only if an enabled provider may have such an offer. `now_ms` is the real time, by which the
+    catalogue ages. Raises UsageError when a filter leaves
+    nothing, InfeasibleError when no offer that matches fits the job.
+    """
+    rows = list(_catalogue(now_ms, config.providers.enabled))
+    own = [
+        name
+        for name in config.providers.enabled
+        if query.asks(name, simulated_gpus_only=name == "local")  # the one provider whose GPUs all are
+    ]
+    at_ms = now_ms
+    if own:
+        opened = world()
+        at_ms = opened.clock.now_ms()
+        rows += _enabled(opened, at_ms)
+    found = select(rows, query)
+    if spec is not None:
+        from orchestrator.services.appraisal import appraise
+
+        appraised = appraise(spec, found, world() if own else None, now_ms)
+        found, source, unfit = list(appraised.rows), appraised.throughput_source, appraised.unfit
+    else:
+        source, unfit = "", ()
+    found.sort(key=_order)
+    shown = found if limit is None else _head(found, limit)
+    return OfferList(
+        at_ms=at_ms,
+        offers=tuple(shown) if group_by is None else (),
+        simulated=any(row.simulated for row in found),
+        count=len(found),
+        groups=_groups(found, group_by, limit) if group_by is not None else (),
+        not_enabled=tuple(sorted({row.provider for row in found if not row.enabled})),
+        job=None if spec is None else spec.name,
+        throughput_source=source,
+        unfit=unfit,
+    )
+
+
+def _order(row: OfferRow) -> tuple[bool, bool, float, str]:
+    value = row.nano_usd_per_hour if row.nano_usd_per_step is None else row.nano_usd_per_step
+    return not row.simulated, value is None, value or 0, row.id
+
+
+def _head(rows: Sequence[OfferRow], limit: int) -> list[OfferRow]:
+    """The first of the simulated offers and the first of the real ones."""
+    return [
+        row for simulated in (True, False) for row in [each for each in rows if each.simulated is simulated][:limit]
+    ]
+
+
+def _groups(rows: Sequence[OfferRow], group_by: Grouping, limit: int | None) -> tuple[OfferGroup, ...]:
+    members: dict[tuple[bool, str], list[OfferRow]] = {}
+    for row in rows:
+        name = {
+            "gpu": "no GPU" if row.gpu is None else f"{row.gpu}:{row.gpu_count}",
+            "region": f"{row.provider}/{row.region}",
+            "cloud": row.provider,
+        }[group_by]
+        members.setdefault((row.simulated, name), []).append(row)
+    groups = [OfferGroup(name, len(found), found[0]) for (_, name), found in members.items()]
+    return tuple(groups[:limit])
+
+
+def _catalogue(now_ms: int, enabled: Iterable[str]) -> Iterable[OfferRow]:
+    """What public lists said, of clouds that are not enabled: those that are answer for themselves."""
+    catalog = load_catalog()
+    skipped = set(enabled)
+    for offer, price in zip(catalog.offers(), catalog.prices(), strict=True):
+        if offer.provider not in skipped:
+            yield OfferRow(
+                price.offer_id,
+                offer.provider,
+                offer.region,
+                offer.zone,
+                offer.instance_type,
+                offer.gpu,
+                offer.gpu_count,
+                offer.vcpu,
+                offer.memory_bytes,
+                offer.spot,
+                price.nano_usd_per_hour,
+                price.effective_at_ms,
+                max(now_ms - price.effective_at_ms, 0) / 1000,
+                f"catalogue: {price.source}",
+                simulated=False,
+                enabled=False,
+            )
+
+
+def _enabled(world: World, now_ms: int) -> list[OfferRow]:
+    """What the enabled providers offer, as collected; asked for again when that is long ago."""
+    from orchestrator.services.jobs import simulated
+    from orchestrator.services.plan import freshen
+
     freshen(world)
-    now = world.clock.now_ms()
+    now_ms = max(now_ms, world.clock.now_ms())
     with world.store.read() as tx:
-        prices = {point.offer_id: point for point in tx.prices_as_of(now)}
-        asked = {name: _asked_ms(tx, name) for name in world.providers}
+        prices = {point.offer_id: point for point in tx.prices_as_of(now_ms)}
+        asked = {
+            name: max((poll.finished_ms for poll in tx.polls(name, 50) if poll.error is None), default=None)
+            for name in world.providers
+        }
         rows = []
         for offer in tx.offers():
-            if kind not in (None, offer.gpu) or provider not in (None, offer.provider):
-                continue
-            if spot is not None and spot is not offer.spot:
-                continue
             price, at = prices.get(offer.id), asked.get(offer.provider)
             rows.append(
                 OfferRow(
@@ -42,26 +154,10 @@ def offers(world: World, *, gpu: str | None = None, provider: str | None = None,
                     spot=offer.spot,
                     nano_usd_per_hour=price.nano_usd_per_hour if price is not None else None,
                     effective_at_ms=price.effective_at_ms if price is not None else None,
-                    age_s=(now - at) / 1000 if at is not None else None,
+                    age_s=(now_ms - at) / 1000 if at is not None else None,
                     source=price.source if price is not None else "",
                     simulated=offer.simulated or simulated(world, offer.id),
+                    enabled=offer.provider in world.providers,
                 )
             )
-    rows.sort(key=lambda row: (row.nano_usd_per_hour is None, row.nano_usd_per_hour or 0, row.id))
-    return OfferList(at_ms=now, offers=tuple(rows), simulated=any(row.simulated for row in rows))
-
-
-def _gpu(name: str | None) -> str | None:
-    if name is None:
-        return None
-    kind = canonical_gpu(name)
-    if kind is None:
-        raise UsageError(
-            f"{name} is no GPU that is known here", hint=did_you_mean(name, GPUS) or "see: tradewind offers"
-        )
-    return kind
-
-
-def _asked_ms(tx: Tx, provider: str) -> int | None:
-    """When the provider last answered: the age of all its prices, changed or not."""
-    return max((poll.finished_ms for poll in tx.polls(provider, 50) if poll.error is None), default=None)
+    return rows

@@ -5,49 +5,121 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 from orchestrator.engine.collect import collect
 from orchestrator.engine.snapshot import inputs, rails
+from orchestrator.engine.snapshot import perf as perf_book
 from orchestrator.engine.standby import best_spare
 from orchestrator.engine.world import World
 from orchestrator.errors import InfeasibleError, UsageError
+from orchestrator.market import Market
 from orchestrator.model import Alternative, Job, JobSpec, Placement, Plan, new_id
-from orchestrator.policy import decide
+from orchestrator.perf import PerfBook
+from orchestrator.policy import MAY_PASS, Demand, Rails, compare, decide
 from orchestrator.services.actor import user
 from orchestrator.services.jobfile import refuse_not_yet
 from orchestrator.services.views import Choice, Decision, PlanView, Spare
 from orchestrator.store import Tx
+from providers.clock import Clock, SystemClock
 from providers.money import MS_PER_HOUR
 from providers.offer import Offer
 
+_WALL = SystemClock()
 STALE_AFTER_S = 300.0  # prices older than this are asked for again before anything is planned or shown
 KEPT_CHOICES = 30
-MAY_PASS = ("no capacity", "a machine was lost", "price is", "no price")  # reasons (policy.explain) that time may heal
 
 
-def preview(world: World, specs: Sequence[JobSpec], *, all_jobs: bool = False) -> PlanView:
+def preview(
+    world: World,
+    specs: Sequence[JobSpec],
+    *,
+    all_jobs: bool = False,
+    anywhere: bool | None = False,
+    wall: Clock = _WALL,
+) -> PlanView:
     """The plan for jobs that are not submitted yet, or for all that are and have not ended.
 
-    Raises SpecError when a job asks for what is not built yet, UsageError when the environment lacks a secret of it.
+    With `anywhere` it is about the catalogue's offers, of clouds that are not enabled; None: only if no enabled
+    provider can ever run one of the jobs, and the catalogue can. The catalogue ages by `wall`. Raises SpecError when a
+    job asks for what is not built yet, UsageError when the environment lacks a secret of it.
     """
-    if not specs and not all_jobs:
+    if not specs and (anywhere or not all_jobs):
         raise UsageError("there is nothing to plan", hint="name a job file, or use --all")
     for spec in specs:
         _check(spec)
-    freshen(world)
+    if not anywhere:
+        freshen(world)
     now = world.clock.now_ms()
     new = tuple(Job(new_id("job", now, random.SystemRandom()), spec, user(), now, "queued") for spec in specs)
-    return planned(world, new, only=None if all_jobs else [job.id for job in new])
+    if not anywhere:
+        view = planned(world, new, only=None if all_jobs else [job.id for job in new], compared=True)
+        if anywhere is False or not new or not _hopeless(view):
+            return view
+    elsewhere = catalogue_plan(world, new, wall.now_ms())
+    if anywhere or all(decided.offer_id is not None for decided in elsewhere.decisions):
+        return elsewhere
+    return view
 
 
-def planned(world: World, new: Sequence[Job], *, only: Sequence[str] | None) -> PlanView:
-    """What `decide` says now of `new` jobs and of those in the store (None: of all)."""
+def catalogue_plan(world: World, new: Sequence[Job], now: int) -> PlanView:
+    """Where new jobs would run if the clouds of the catalogue were enabled, at the real time `now` (epoch ms). It can't
+    be submitted."""
+    from orchestrator.services.catalog_market import CATALOGUE_RAILS, catalogue_market
+
+    new = [replace(job, submitted_at_ms=now) for job in new]
+    market = catalogue_market(now, without=world.providers)
+    with world.store.read() as tx:
+        perf = perf_book(tx, world.clock.now_ms())
+    demands = [Demand(job=job, total_steps=job.spec.train.steps) for job in new]
+    plan = decide(demands, market, perf, {}, rails=CATALOGUE_RAILS)
+    placements = {placement.job_id: placement for placement in plan.placements}
+    shown = {each.offer_id for p in plan.placements for each in (*p.alternatives, p.baseline) if each is not None}
+    offers = {id: market.offer(row) for id in shown if (row := market.row(id)) is not None}
+    decisions = tuple(
+        _compared(decision(demand.job, placements[demand.job.id], offers), demand, market, perf, CATALOGUE_RAILS)
+        for demand in demands
+    )
+    chosen = {decided.offer_id.partition("/")[0] for decided in decisions if decided.offer_id is not None}
+    ages = [choice.price_age_s for decided in decisions for choice in decided.choices]
+    return PlanView(
+        id=plan.id,
+        at_ms=plan.at_ms,
+        price_age_s=max(ages, default=None),
+        simulated=False,
+        decisions=decisions,
+        plan=plan,
+        new_jobs=(),
+        anywhere=True,
+        not_enabled=tuple(sorted(chosen)),
+    )
+
+
+def planned(world: World, new: Sequence[Job], *, only: Sequence[str] | None, compared: bool = False) -> PlanView:
+    """What `decide` says now of `new` jobs and of those in the store (None: of all); `compared`: of new ones also what
+    other objectives would take."""
     now = world.clock.now_ms()
     with world.store.read() as tx:
         seen = inputs(tx, now, world.config, extra=new, only=only)
         plan = decide(seen.demands, seen.market, seen.perf, seen.running, rails=rails(world.config))
         jobs = {demand.job.id: demand.job for demand in seen.demands}
-        return plan_view(world, tx, plan, jobs, new, now)
+        view = plan_view(world, tx, plan, jobs, new, now)
+    if not compared:
+        return view
+    demands = {demand.job.id: demand for demand in seen.demands}
+    fresh = {job.id for job in new}
+    decisions = tuple(
+        _compared(each, demands[each.job_id], seen.market, seen.perf, rails(world.config))
+        if each.job_id in fresh
+        else each
+        for each in view.decisions
+    )
+    return replace(view, decisions=decisions)
+
+
+def _compared(decided: Decision, demand: Demand, market: Market, perf: PerfBook, limits: Rails) -> Decision:
+    compared = compare(demand, market, perf, rails=limits)
+    return decided if compared is None else replace(decided, front=compared.front, picks=compared.picks)
 
 
 def plan_view(world: World, tx: Tx, plan: Plan, jobs: dict[str, Job], new: Sequence[Job], now_ms: int) -> PlanView:
@@ -88,27 +160,47 @@ def decision(job: Job, placement: Placement, offers: dict[str, Offer]) -> Decisi
         throughput_source=placement.throughput.provenance if placement.throughput is not None else "",
         would_move_below_nano_usd_per_hour=placement.would_move_below_nano_usd_per_hour,
         choices=tuple(choices),
-        count=len(placement.alternatives),
+        count=placement.considered or len(placement.alternatives),
         spare=_spare(placement) if job.spec.standby == "warm" else None,
+        parts=placement.parts,
+        expected_losses=placement.expected_losses,
+        hazard_source=placement.hazard_source,
+        kept_up_to_nano_usd_per_hour=placement.kept_up_to_nano_usd_per_hour,
+        rejected=placement.rejected,
     )
 
 
 def require_feasible(view: PlanView) -> None:
     """Raises InfeasibleError, with the reasons, when no offer at all could take a new job, now or later."""
-    new = {job.id for job in view.new_jobs}
-    for decided in view.decisions:
-        possible = any(
-            choice.role != "no" or choice.reason.startswith(MAY_PASS)
-            for choice in decided.choices
-            if choice.role != "baseline"
+    for decided in _hopeless(view):
+        reasons = sorted({choice.reason for choice in decided.choices if choice.role == "no"})
+        raise InfeasibleError(
+            f"{decided.name}: {decided.reason}" + "".join(f"\n  - {reason}" for reason in reasons[:8]),
+            hint="loosen what these lines name in the job file; see where else it would run: tradewind plan --anywhere",
         )
-        if decided.job_id in new and decided.offer_id is None and not possible:
-            reasons = sorted({choice.reason for choice in decided.choices if choice.role == "no"})
-            raise InfeasibleError(
-                f"no offer fits {decided.name}: {decided.reason}"
-                + "".join(f"\n  - {reason}" for reason in reasons[:8]),
-                hint="loosen what these lines name in the job file; see all offers: tradewind offers",
-            )
+
+
+def require_startable(view: PlanView) -> None:
+    """Raises InfeasibleError also for a plan about clouds that are not enabled: nothing can be started there."""
+    require_feasible(view)
+    if view.anywhere:
+        names, clouds = ", ".join(decided.name for decided in view.decisions), ", ".join(view.not_enabled)
+        raise InfeasibleError(
+            f"{names}: this plan is about clouds that are not enabled: {clouds}",
+            hint="enable one in tradewind.toml (providers.enabled), or loosen the job file",
+        )
+
+
+def _hopeless(view: PlanView) -> list[Decision]:
+    new = {job.id for job in view.new_jobs}
+    return [
+        decided
+        for decided in view.decisions
+        if (view.anywhere or decided.job_id in new)
+        and decided.offer_id is None
+        and not any(choice.role == "next" for choice in decided.choices)
+        and not any(rejection.topic in MAY_PASS for rejection in decided.rejected)
+    ]
 
 
 def freshen(world: World) -> None:

@@ -10,7 +10,7 @@ from orchestrator.engine.world import World
 from orchestrator.model import Event, Job, Plan, new_id
 from orchestrator.services.actor import actor
 from orchestrator.services.jobs import job_view
-from orchestrator.services.plan import require_feasible
+from orchestrator.services.plan import require_startable
 from orchestrator.services.views import JobView, PlanView
 from orchestrator.store import Tx
 
@@ -20,7 +20,7 @@ def submit(world: World, plan: PlanView) -> tuple[JobView, ...]:
 
     Deadlines count from now. Raises InfeasibleError when no offer could take one of them.
     """
-    require_feasible(plan)
+    require_startable(plan)
     with world.store.write() as tx:
         jobs = add_jobs(world, tx, plan.new_jobs, plan.plan)
         return tuple(job_view(world, tx, job) for job in jobs)

@@ -1,43 +1,20 @@
 """What the services answer: frozen dataclasses, the arguments and results of `orchestrator.Client`.
 
-Each top-level view has a `kind`; `to_json(view)` gives {"schema": "tradewind/<kind>/v1", ...}. A change that takes a
-field away or changes its meaning raises the version. Money is integer nano-USD, instants are epoch ms of market time,
-durations are `_s` (market seconds) or `_wall_s` (real ones). Must not know: how a view is shown, or where it came from.
+Each top-level view has a `kind`; `documents.to_json(view)` gives {"schema": "tradewind/<kind>/v1", ...}. A change that
+takes a field away or changes its meaning raises the version. Money is integer nano-USD, instants are epoch ms of market
+time, durations are `_s` (market seconds) or `_wall_s` (real ones). Must not know: how a view is shown, or where it came
+from.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from typing import ClassVar, Literal
 
 from orchestrator.config import ShownSetting
 from orchestrator.ledger import Duty
-from orchestrator.model import Entry, Event, Job, JobState, Migration, Plan, Run
-from orchestrator.services.readable import encode
-
-SCHEMA_VERSION = 1
-
-
-class View(Protocol):
-    """A dataclass with a `kind`."""
-
-    kind: ClassVar[str]
-
-
-def schema_of(kind: str) -> str:
-    return f"tradewind/{kind}/v{SCHEMA_VERSION}"
-
-
-def to_json(view: View) -> dict[str, Any]:
-    """A view as JSON types, with its schema. What a plan document is read back from is in it exactly."""
-    document = {"schema": schema_of(view.kind), **encode(view)}
-    if isinstance(view, PlanView):
-        from orchestrator.store import codec
-
-        document["plan"] = codec.encode(view.plan)
-        document["new_jobs"] = codec.encode(view.new_jobs)
-    return document
+from orchestrator.model import CostParts, Entry, Event, Job, JobState, Migration, Pick, Plan, Rejection, Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +116,11 @@ class Spare:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a plan says of one job. `choices` is ranked, `count` is how many offers were looked at."""
+    """What a plan says of one job. `choices` is ranked, `count` is how many offers were looked at.
+
+    `front` are the offers to which no other is both cheaper and faster, `picks` what each objective would take; both
+    only of a job that is not submitted yet.
+    """
 
     job_id: str
     name: str
@@ -158,13 +139,30 @@ class Decision:
     choices: tuple[Choice, ...]
     count: int
     spare: Spare | None = None
+    parts: CostParts | None = None
+    expected_losses: float | None = None
+    hazard_source: str = ""
+    kept_up_to_nano_usd_per_hour: int | None = None
+    rejected: tuple[Rejection, ...] = ()
+    front: tuple[Pick, ...] = ()
+    picks: tuple[Pick, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What a saved plan remembers of other objectives."""
+
+    job_id: str
+    front: tuple[Pick, ...]
+    picks: tuple[Pick, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PlanView:
     """A plan to review; its JSON is the saved plan document, of which `plan` and `new_jobs` are read back.
 
-    `new_jobs` are not submitted yet; applying the plan submits them under these very ids.
+    `new_jobs` are not submitted yet; applying the plan submits them under these very ids. With `anywhere` it is about
+    offers of the catalogue, of clouds that are `not_enabled`: it tells, and can neither be submitted nor applied.
     """
 
     kind: ClassVar[str] = "plan"
@@ -176,11 +174,23 @@ class PlanView:
     decisions: tuple[Decision, ...]
     plan: Plan
     new_jobs: tuple[Job, ...]
+    anywhere: bool = False
+    not_enabled: tuple[str, ...] = ()
+
+    def exact(self) -> dict[str, object]:
+        """What a plan document is read back from."""
+        from orchestrator.store import codec
+
+        return {
+            "plan": codec.encode(self.plan),
+            "new_jobs": codec.encode(self.new_jobs),
+            "compared": codec.encode([Compared(each.job_id, each.front, each.picks) for each in self.decisions]),
+        }
 
     @property
     def changes(self) -> bool:
         """Whether applying it would start or move anything."""
-        return any(decision.action in ("place", "move") for decision in self.decisions)
+        return not self.anywhere and any(decision.action in ("place", "move") for decision in self.decisions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,31 +296,57 @@ class ReportView:
 
 
 @dataclass(frozen=True, slots=True)
-class OfferRow:
-    id: str
-    provider: str
-    region: str
-    zone: str
-    instance_type: str
+class ProfileRow:
+    """A kind of hardware for a profiled job. `shortfall_bytes` above 0: it does not fit there, by so much.
+
+    Steps per market second with their 5th and 95th percentile; the price is the lowest of any offer of the kind.
+    """
+
     gpu: str | None
     gpu_count: int
-    vcpu: int
-    memory_bytes: int
-    spot: bool
+    steps_per_s: float
+    steps_per_s_low: float
+    steps_per_s_high: float
+    throughput_source: str
+    shortfall_bytes: int
     nano_usd_per_hour: int | None
-    effective_at_ms: int | None
-    age_s: float | None  # since the provider was last asked
-    source: str
+    nano_usd_per_step: float | None
     simulated: bool
 
 
 @dataclass(frozen=True, slots=True)
-class OfferList:
-    kind: ClassVar[str] = "offers"
+class ProfileView:
+    """What one step of a job does, and what that means on each kind of hardware, the cheapest per step first."""
 
+    kind: ClassVar[str] = "profile"
+
+    name: str
     at_ms: int
-    offers: tuple[OfferRow, ...]
+    flops: float
+    half_flops: float
+    traffic_bytes: float
+    operations: int
+    parameters: int
+    resident_bytes: int
+    activation_bytes: int
+    gpu_memory_bytes: int
+    step_wall_s: float
+    kinds: tuple[ProfileRow, ...]
     simulated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedTable:
+    """A table of throughputs that was taken over. `misfits` of its cells say that a job does not fit."""
+
+    kind: ClassVar[str] = "throughput-table"
+
+    source: str
+    rates: int
+    misfits: int
+    jobs: tuple[str, ...]
+    families: tuple[str, ...]
+    gpus: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

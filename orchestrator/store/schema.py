@@ -283,6 +283,27 @@ perf_point = Table(
     Index("perf_job", "job_id"),
 )
 
+work_profile = Table(
+    "work_profile",
+    metadata,
+    Column("digest", Word, primary_key=True),  # of program and settings
+    Column("program", Prose, nullable=False),
+    Column("settings", Prose, nullable=False),
+    Column("at_ms", Number, nullable=False),
+    Column("document", Text, nullable=False),
+)
+
+table_rate = Table(
+    "table_rate",
+    metadata,
+    Column("source", Prose, primary_key=True),  # the file that it was imported from
+    Column("job", Prose, primary_key=True),
+    Column("gpu", Word, primary_key=True),
+    Column("gpu_count", Integer, primary_key=True, autoincrement=False),
+    Column("family", Prose, nullable=False),
+    Column("steps_per_s", Measure, nullable=False),
+)
+
 plan = Table(
     "plan",
     metadata,

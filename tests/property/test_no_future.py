@@ -117,7 +117,7 @@ def test_a_later_market_knows_at_least_as_much(prices, instants):
     for at in sorted(instants):
         market = Market.as_of(at, offers=OFFERS, prices=prices)
         ages.append(market.priced.sum())
-        assert all(at >= confirmed for confirmed in market.confirmed_at)
+        assert all(at >= confirmed for confirmed in market.confirmed_at())
     assert ages == sorted(ages)
 
 

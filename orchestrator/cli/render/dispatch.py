@@ -1,44 +1,51 @@
-"""Which function shows which view. Must not know: how."""
+"""Which function shows which view. Must not know: how.
+
+Names, not functions: a command loads the one that it needs.
+"""
 
 from __future__ import annotations
 
-from orchestrator.cli.render import catalog, jobs, plans, prices, reports, store, system
+from importlib import import_module
+
 from orchestrator.cli.render.text import Paint
-from orchestrator.services import catalog_views, price_views, store_views, views
+from orchestrator.services.documents import View
 
 RENDERERS = {
-    catalog_views.CatalogVerdict: catalog.verdict,
-    catalog_views.CatalogView: catalog.catalog,
-    price_views.CollectedRegion: prices.polled,
-    price_views.PriceArchive: prices.archived,
-    price_views.PriceChange: prices.change,
-    price_views.PriceCollection: prices.collection,
-    price_views.PriceExport: prices.exported,
-    price_views.PriceHistory: prices.history,
-    price_views.PriceImport: prices.imported,
-    price_views.PriceStatus: prices.status,
-    store_views.StoreBackup: store.backup,
-    store_views.StoreDiagnosis: system.diagnosis,
-    store_views.StoreRestored: store.restored,
-    views.Accepted: system.accepted,
-    views.ControlPlaneView: system.control_plane,
-    views.Diagnosis: system.diagnosis,
-    views.EventList: jobs.events,
-    views.Explanation: plans.explanation,
-    views.Fetched: jobs.fetched,
-    views.JobList: jobs.queue,
-    views.JobView: jobs.job,
-    views.LogLine: jobs.log_line,
-    views.OfferList: system.offers,
-    views.PlanView: plans.plan,
-    views.ReportView: reports.report,
-    views.SettingList: system.settings,
-    views.StatusView: jobs.status,
-    views.Version: system.version,
+    "Accepted": "system:accepted",
+    "CatalogVerdict": "catalog:verdict",
+    "CatalogView": "catalog:catalog",
+    "CollectedRegion": "prices:polled",
+    "ControlPlaneView": "system:control_plane",
+    "Diagnosis": "system:diagnosis",
+    "EventList": "jobs:events",
+    "Explanation": "plans:explanation",
+    "Fetched": "jobs:fetched",
+    "ImportedTable": "profiles:imported",
+    "JobList": "jobs:queue",
+    "JobView": "jobs:job",
+    "LogLine": "jobs:log_line",
+    "OfferList": "offers:offers",
+    "PlanView": "plans:plan",
+    "PriceArchive": "prices:archived",
+    "PriceChange": "prices:change",
+    "PriceCollection": "prices:collection",
+    "PriceExport": "prices:exported",
+    "PriceHistory": "prices:history",
+    "PriceImport": "prices:imported",
+    "PriceStatus": "prices:status",
+    "ProfileView": "profiles:profile",
+    "ReportView": "reports:report",
+    "SettingList": "system:settings",
+    "StatusView": "jobs:status",
+    "StoreBackup": "store:backup",
+    "StoreDiagnosis": "system:diagnosis",
+    "StoreRestored": "store:restored",
+    "Version": "system:version",
 }
 
 
-def render(view: views.View, *, color: bool) -> str:
+def render(view: View, *, color: bool) -> str:
     """A view as text, without a newline at its end."""
-    show = RENDERERS[type(view)]
-    return show(view, Paint(color))  # type: ignore[operator, no-any-return]
+    module, _, function = RENDERERS[type(view).__name__].partition(":")
+    show = getattr(import_module(f"orchestrator.cli.render.{module}"), function)
+    return show(view, Paint(color))  # type: ignore[no-any-return]

@@ -24,10 +24,18 @@ WORDS = {"baseline": "on-demand"}
 def plan(view: PlanView, paint: Paint) -> str:
     age = "prices never asked" if view.price_age_s is None else f"prices {span(view.price_age_s)} old"
     head = f"Plan {view.id}   market as of {instant(view.at_ms)} ({age})"
+    if view.anywhere:
+        head = (
+            f"Plan over the catalogue's list prices (up to {span(view.price_age_s)} old), not over what is enabled here"
+        )
     if not view.decisions:
         return blocks(head, "no jobs to plan")
     parts = [text for decided in view.decisions for text in ("", decision(decided, paint))]
-    return blocks(paint(head, "bold"), *(part or " " for part in parts), paint(note_simulated(view.simulated), "dim"))
+    foot = note_simulated(view.simulated)
+    if view.anywhere:
+        clouds = ", ".join(view.not_enabled)
+        foot = f"{clouds}: not enabled; enable it in tradewind.toml to run there" if clouds else ""
+    return blocks(paint(head, "bold"), *(part or " " for part in parts), paint(foot, "dim"))
 
 
 def decision(view: Decision, paint: Paint) -> str:
@@ -53,18 +61,86 @@ def decision(view: Decision, paint: Paint) -> str:
     speed = ""
     if view.steps_per_s is not None:
         speed = f"speed  {number(view.steps_per_s)} steps/s ({view.throughput_source})"
-    threshold = ""
+    turns = []
     if view.would_move_below_nano_usd_per_hour is not None:
-        threshold = f"would move if the next best fell below {rate(view.would_move_below_nano_usd_per_hour)}"
+        verb = "be taken instead" if view.action == "place" else "be moved to"
+        turns.append(f"the next best would {verb} below {rate(view.would_move_below_nano_usd_per_hour)}")
+    if view.kept_up_to_nano_usd_per_hour is not None:
+        turns.append(f"this one is best up to {rate(view.kept_up_to_nano_usd_per_hour)}")
     return blocks(
         paint(title, "bold"),
         _choices(view, paint),
         f"why    {clean(view.reason)}",
         f"cost   {', '.join(expected)}" if expected else "",
         spare,
+        _parts(view),
         speed,
-        threshold,
+        _risk(view),
+        f"turn   {'; '.join(turns)}" if turns else "",
+        _ruled_out(view),
+        _comparison(view, paint),
     )
+
+
+def _parts(view: Decision) -> str:
+    if view.parts is None:
+        return ""
+    parts = (
+        ("training", view.parts.compute_nano_usd),
+        ("checkpoints", view.parts.checkpoint_nano_usd),
+        ("preemptions", view.parts.preemption_nano_usd),
+        ("start", view.parts.start_nano_usd),
+        ("egress", view.parts.egress_nano_usd),
+        ("storage", view.parts.storage_nano_usd),
+        ("minimum billing", view.parts.minimum_nano_usd),
+    )
+    return "of it  " + " + ".join(f"{name} {money(amount, 4)}" for name, amount in parts if amount)
+
+
+def _risk(view: Decision) -> str:
+    if not view.expected_losses:
+        return ""
+    return f"risk   {number(view.expected_losses, 2)} preemption(s) expected ({view.hazard_source})"
+
+
+def _ruled_out(view: Decision) -> str:
+    if not view.rejected:
+        return ""
+    return "out    " + ", ".join(f"{each.count} by {each.topic}" for each in view.rejected[:6])
+
+
+def _comparison(view: Decision, paint: Paint) -> str:
+    """The Pareto front as a small plot beside its figures, and what each objective would take."""
+    if not view.picks:
+        return ""
+    best: dict[str | None, list[str]] = {}
+    for pick in view.picks:
+        best.setdefault(pick.offer_id, []).append(pick.objective)
+    listed = {point.offer_id for point in view.front}
+    points = [*view.front, *{p.offer_id: p for p in view.picks if p.offer_id not in listed and p.offer_id}.values()]
+    longest = max((point.duration_s or 0.0 for point in points), default=0.0) or 1.0
+    dearest = max((point.cost_nano_usd or 0 for point in points), default=0) or 1
+    rows = [
+        (
+            f"  {point.offer_id}",
+            money(point.cost_nano_usd, 4),
+            _bar((point.cost_nano_usd or 0) / dearest),
+            span(point.duration_s),
+            _bar((point.duration_s or 0.0) / longest),
+            ", ".join(best.get(point.offer_id, [])),
+        )
+        for point in points
+    ]
+    nothing = ", ".join(best.get(None, []))
+    return blocks(
+        " ",
+        table(("  cheaper or faster", "cost", "", "time", "", "picked by"), rows, paint, right=(1, 3)),
+        f"  no offer: {nothing}" if nothing else "",
+    )
+
+
+def _bar(share: float) -> str:
+    return "#" * max(1, round(share * 10))
 
 
 def _choices(view: Decision, paint: Paint) -> str:
@@ -96,7 +172,7 @@ def _row(choice: Choice) -> tuple[str, ...]:
 def _interval(view: Decision) -> str:
     for choice in view.choices:
         if choice.offer_id == view.offer_id and choice.cost_low_nano_usd is not None:
-            return f" ({money(choice.cost_low_nano_usd, 4)} to {money(choice.cost_high_nano_usd, 4)}, p10-p90)"
+            return f" ({money(choice.cost_low_nano_usd, 4)} to {money(choice.cost_high_nano_usd, 4)}, p5-p95)"
     return ""
 
 

@@ -1,14 +1,13 @@
-"""Offers, settings, doctor and Tradewind itself as text."""
+"""Settings, doctor and Tradewind itself as text."""
 
 from __future__ import annotations
 
-from orchestrator.cli.render.text import Paint, blocks, clean, instant, note_simulated, rate, span, table
+from orchestrator.cli.render.text import Paint, clean, instant, table
 from orchestrator.services.store_views import StoreDiagnosis
 from orchestrator.services.views import (
     Accepted,
     ControlPlaneView,
     Diagnosis,
-    OfferList,
     SettingList,
     Version,
 )
@@ -23,25 +22,6 @@ def control_plane(view: ControlPlaneView, paint: Paint) -> str:
         return "no control plane runs here"
     since = f", since {instant(view.since_ms)}" if view.since_ms is not None else ""
     return f"the control plane runs: {paint(f'process {view.pid} on {view.host}', 'bold')}{since}"
-
-
-def offers(view: OfferList, paint: Paint) -> str:
-    if not view.offers:
-        return "no offer matches"
-    rows = [
-        (
-            offer.id,
-            "cpu" if offer.gpu is None else f"{offer.gpu_count}x{offer.gpu}",
-            str(offer.vcpu),
-            f"{offer.memory_bytes / 1e9:.0f} GB",
-            rate(offer.nano_usd_per_hour),
-            span(offer.age_s),
-            offer.source,
-        )
-        for offer in view.offers
-    ]
-    head = ("offer", "gpu", "vcpu", "memory", "price", "asked", "source")
-    return blocks(table(head, rows, paint, right=(2, 3, 4, 5)), paint(note_simulated(view.simulated), "dim"))
 
 
 def settings(view: SettingList, paint: Paint) -> str:

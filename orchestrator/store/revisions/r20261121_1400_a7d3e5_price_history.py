@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "20261121_1400_a7d3e5"
-down_revision = "20261121_1130_c81f02"
+down_revision = "20261121_1350_5e1b7d"
 
 WORD = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 NUMBER = sa.BigInteger()

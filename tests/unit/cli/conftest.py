@@ -57,6 +57,7 @@ def environment(state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     (tmp_path / "job.yaml").write_text(JOB_FILE)
     (tmp_path / "train.py").write_text("def main(**args): pass\n")
     (tmp_path / "recorded.csv").write_text(RECORDED)
+    (tmp_path / "rates.csv").write_text("job,gpu,gpu_count,steps_per_s\nfresh,V100,1,4.5\n")
     monkeypatch.chdir(tmp_path)
     settings = {"TRADEWIND_STATE_DIR": str(state), "TRADEWIND_PROVIDERS_ENABLED": "fake", "TERM": "dumb"}
     for name in ("TRADEWIND_DEBUG", "NO_COLOR", "FORCE_COLOR"):

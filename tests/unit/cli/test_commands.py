@@ -31,7 +31,8 @@ READING: dict[str, tuple[str, ...]] = {
     "explain": ("explain", "conv"),
     "explain-migration": ("explain", "mig_3"),
     "report": ("report",),
-    "offers": ("offers",),
+    "offers": ("offers", "--cloud", "fake"),
+    "throughputs": ("throughputs", "rates.csv"),
     "plan": ("plan", "job.yaml"),
     "plan-all": ("plan", "--all"),
     "submit-dry-run": ("submit", "job.yaml", "--dry-run"),
@@ -119,7 +120,7 @@ def test_submit_shows_the_plan_on_stderr_and_the_job_on_stdout(tradewind: Run, s
 
 
 def test_what_is_impossible_is_shown_whole_before_it_is_refused(tradewind: Run, tmp_path: Path) -> None:
-    (tmp_path / "no.yaml").write_text("name: no\ntrain: {entry: 'train:main', steps: 5}\nresources: {gpu: T4}\n")
+    (tmp_path / "no.yaml").write_text("name: no\ntrain: {entry: 'train:main', steps: 5}\nresources: {gpu: T4:7}\n")
     for command in (("plan", "no.yaml"), ("submit", "no.yaml", "--dry-run")):
         shown = tradewind(*command, "--output", "json")
         assert shown.exit_code == 6
@@ -180,6 +181,9 @@ EXIT_CODES: list[tuple[int, tuple[str, ...], str]] = [
     (6, ("submit", "impossible.yaml", "--dry-run"), "no offer fits"),
     (6, ("plan", "impossible.yaml"), "no offer fits"),
     (6, ("plan", "impossible.yaml", "job.yaml", "--check"), "no offer fits"),
+    (0, ("plan", "elsewhere.yaml", "--check"), ""),
+    (6, ("submit", "elsewhere.yaml", "--dry-run"), "plan --anywhere"),
+    (6, ("submit", "elsewhere.yaml", "--yes"), "plan --anywhere"),
     (8, ("fetch", "partial"), "has not made"),
     (8, ("wait", "conv", "--timeout", "0"), "still running"),
     (2, ("wait", "conv", "--timeout", "-1"), "greater than or equal to"),
@@ -197,8 +201,9 @@ def test_the_exit_code_says_what_went_wrong(
         "provider,region,instance_type,capacity,usd_per_hour,date,source\naws,us-east-1,p3.2xlarge,spot,nan,2026-11-01,x\n"
     )
     (tmp_path / "impossible.yaml").write_text(
-        "name: no\ntrain: {entry: 'train:main', steps: 5}\nresources: {gpu: T4}\n"
+        "name: no\ntrain: {entry: 'train:main', steps: 5}\nresources: {gpu: T4:7}\n"
     )
+    (tmp_path / "elsewhere.yaml").write_text("name: no\ntrain: {entry: 'train:main', steps: 5}\nresources: {gpu: T4}\n")
     if "partial" in arguments:
         (state / "outputs" / past.gpt / "weights" / "final.pt").unlink()
         arguments = ("fetch", "gpt")
@@ -307,9 +312,9 @@ def _program_that_raises(error: BaseException) -> Result:
 def test_every_command_has_help_an_example_and_a_panel() -> None:
     root: Any = get_command(app)
     leaves = {name: each for name, each in root.commands.items() if not hasattr(each, "commands")}
-    for group in ("daemon", "config", "catalog", "store"):
+    for group in ("daemon", "config", "catalog", "prices", "store"):
         leaves |= {f"{group} {name}": each for name, each in root.commands[group].commands.items()}
-    assert len(leaves) == 27
+    assert len(leaves) == 36
     for name, command in leaves.items():
         assert command.help, name
         assert command.epilog.startswith("Example: tradewind "), name

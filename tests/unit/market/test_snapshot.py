@@ -53,9 +53,9 @@ def test_of_two_prices_for_the_same_instant_the_one_observed_last_holds():
 
 def test_a_poll_without_a_change_keeps_a_price_fresh_but_a_later_poll_is_not_known_yet():
     prices = [point(A, 5, -86_400_000)]
-    assert market(prices=prices).price_age_s[0] == 86_400
-    assert market(prices=prices, polls=[("aws", T - 60_000), ("gcp", T)]).price_age_s[0] == 60
-    assert market(prices=prices, polls=[("aws", T + 1)]).price_age_s[0] == 86_400
+    assert market(prices=prices).price_age_s()[0] == 86_400
+    assert market(prices=prices, polls=[("aws", T - 60_000), ("gcp", T)]).price_age_s()[0] == 60
+    assert market(prices=prices, polls=[("aws", T + 1)]).price_age_s()[0] == 86_400
 
 
 def test_a_refused_offer_is_shut_until_its_back_off_has_passed():

@@ -109,10 +109,10 @@ def test_spot_is_left_when_it_leaves_no_time_to_fall_back(world, settled):
 def test_when_no_offer_is_safe_the_likeliest_is_taken_and_it_is_on_demand(world):
     world.offer("spot", 0.30, spot=True)
     kept = world.offer("kept", 1.00)
-    # 10.08 h expected, 10.48 h at the 90th percentile, 10.3 h left.
+    # 10.08 h expected, 10.48 h at the 95th percentile, 10.3 h left.
     placement = world.decide(Demand(world.job(deadline_s=10.3 * 3600), STEPS))
     assert (placement.action, placement.offer_id) == ("place", kept)
-    assert placement.reason.startswith("no offer is safe; this one keeps the promises with 7")
+    assert placement.reason.startswith("no offer is safe; this one keeps the promises with 8")
     assert "likely to keep the promises, the chosen one" in placement.alternatives[1].reason
 
 

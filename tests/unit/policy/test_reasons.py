@@ -29,7 +29,7 @@ def reasons(placement):
         (
             {"gpu": "T4"},
             {"resources": Resources(gpu_memory_bytes=(1, 10 * 10**9))},
-            "GPU memory is outside resources.gpu_memory",
+            "T4 has 16 GB, 6 GB more than resources.gpu_memory",
         ),
         ({"gpu": None, "count": 0}, {"resources": Resources(gpu_memory_bytes=(1, None))}, "has no GPU"),
         (

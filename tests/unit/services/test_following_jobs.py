@@ -21,7 +21,9 @@ from orchestrator.model import Event, Step
 from orchestrator.services import commands, control_plane, events, explain, fetch, jobs, logs, offers, wait
 from orchestrator.services.doctor import examine, here
 from orchestrator.services.doctor import state as doctor_state
-from orchestrator.services.views import to_json
+from orchestrator.services.documents import to_json
+from orchestrator.services.offer_filters import OfferQuery
+from orchestrator.services.offer_views import OfferRow
 from providers.clock import VirtualClock
 from providers.fake import FakeProvider
 from tests.unit.services.recorded_history import ON_DEMAND, OTHER_SPOT, SPOT, Past, submit_job
@@ -384,16 +386,17 @@ def test_a_failed_job_is_explained_by_the_last_line_of_its_traceback(world: Worl
 
 
 def test_offers_are_listed_cheapest_first_with_their_ages(world: World) -> None:
-    listed = offers.offers(world).offers
+    def listed_for(**wanted: object) -> tuple[OfferRow, ...]:
+        return offers.offers(world.config, lambda: world, OfferQuery.of(**wanted), now_ms=0).offers
+
+    listed = listed_for(cloud=["fake"])
     prices = [offer.nano_usd_per_hour or 0 for offer in listed]
     assert prices == sorted(prices)
     assert len(listed) == 24
     assert {offer.age_s for offer in listed} == {0.0}
-    assert {offer.gpu for offer in offers.offers(world, gpu="nvidia-h100", spot=True).offers} == {"H100"}
+    assert {offer.gpu for offer in listed_for(gpu="nvidia-h100", spot=True)} == {"H100"}
     with pytest.raises(UsageError, match="is no GPU"):
-        offers.offers(world, gpu="H900")
-    with pytest.raises(UsageError, match="not enabled"):
-        offers.offers(world, provider="aws")
+        listed_for(gpu="H900")
 
 
 def test_the_doctor_has_a_remedy_for_what_does_not_hold(world: World) -> None:

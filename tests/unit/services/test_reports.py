@@ -8,10 +8,10 @@ import re
 from html.parser import HTMLParser
 
 from orchestrator.engine.world import World
+from orchestrator.services.documents import to_json
 from orchestrator.services.entries_csv import entries_csv
 from orchestrator.services.report import report
 from orchestrator.services.report_html import page
-from orchestrator.services.views import to_json
 from tests.unit.services.recorded_history import ON_DEMAND, OTHER_SPOT, SPOT, Past, submit_job
 
 

@@ -13,6 +13,7 @@ from sqlalchemy import text
 
 from orchestrator.errors import NotFoundError, StoreError
 from orchestrator.model import Alternative, Estimate, Placement, Plan
+from orchestrator.perf import Program, Row, Work
 from orchestrator.store import Command, PerfPoint, Risk, Store, Tx
 from orchestrator.store.plans import MAX_PERF_POINTS
 from orchestrator.store.schema import APPEND_ONLY
@@ -263,3 +264,27 @@ def test_a_duty_remembers_when_it_was_last_done(tx: Tx) -> None:
     tx.set_duty("collect", 9)
     tx.set_duty("migrate", 1)
     assert (tx.duty("collect"), tx.duty("migrate")) == (9, 1)
+
+
+def test_the_newest_profile_of_a_program_is_kept(store: Store) -> None:
+    work = Work(1.5e9, 0.0, 1e9, 100, 10, 80, 40, 3.25)
+    first, second = Program("/w:train:main", '{"layers": 2}'), Program("/w:train:main", "{}")
+    with store.write() as tx:
+        tx.put_work(first, work, 5)
+        tx.put_work(second, work, 6)
+        tx.put_work(first, replace(work, flops=2e9), 7)
+    with store.read() as tx:
+        assert tx.works() == {first: replace(work, flops=2e9), second: work}
+
+
+def test_a_table_of_rates_takes_the_place_of_the_one_from_the_same_file(store: Store) -> None:
+    first, second = Row("bert", "BERT", "V100", 1, 4.5), Row("bert", "BERT", "V100", 8, 30.0)
+    other = Row("bert", "bert", "T4", 1, 0.1)
+    with store.write() as tx:
+        tx.put_rates("a.csv", [first, second, replace(second, steps_per_s=31.0)])
+        tx.put_rates("b.csv", [other])
+        assert tx.rates() == (first, replace(second, steps_per_s=31.0), other)
+        tx.put_rates("a.csv", [second])
+        tx.put_rates("b.csv", [])
+    with store.read() as tx:
+        assert tx.rates() == (second,)

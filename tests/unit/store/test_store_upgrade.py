@@ -28,7 +28,7 @@ from providers.clock import VirtualClock
 from tests.postgres import only_sqlite
 
 FIRST = "20261121_1015_6c4e9a"
-BEFORE_PRICES = "20261121_1130_c81f02"
+BEFORE_PRICES = "20261121_1350_5e1b7d"
 NEXT = "20270101_0000_aaaaaa"
 SCRIPT = f"""
 import sqlalchemy as sa

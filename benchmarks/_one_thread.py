@@ -1,0 +1,9 @@
+"""Imported before numpy: one thread for linear algebra. Matrices of 250 rows gain nothing from more, and lose much on a
+machine that does something else as well."""
+
+from __future__ import annotations
+
+import os
+
+for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_variable, "1")

@@ -1,0 +1,294 @@
+"""How long it takes to rank 100,000 GPU offers for a job, and for a thousand jobs; and that the ranking is right.
+
+    python benchmarks/rank.py [--quick] [--json] [--peers]
+
+The market is seeded and shaped like the catalogues of three clouds: regions, zones, instance types, spot and on-demand,
+prices that differ by region and zone. Before each timed call one price changes, and the job is one not seen before: it
+has data in a bucket and a checkpoint in some region, so that throughput, hazard and egress all count. A timed call is
+`Market.learn` of the new price and `decide`. CPU time of this process, one thread; 200 calls (--quick: 60).
+
+--peers also asks gpuhunt and SkyPilot for the same offers in this run; they are installed into a throw-away venv, for
+which a package index must be reachable (SkyPilot is some 100 packages: minutes).
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import math
+import random
+import statistics
+import time
+from dataclasses import dataclass
+
+import benchmarks._one_thread  # noqa: F401  isort: skip
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks._claims import Claim, show
+from benchmarks._peers import Answer, Peer, ask
+from orchestrator.market import Market
+from orchestrator.model import (
+    CHEAPEST,
+    CheckpointSpec,
+    DataSource,
+    GpuRequest,
+    Job,
+    JobSpec,
+    Objective,
+    Resources,
+    TrainSpec,
+)
+from orchestrator.perf import Observation, PerfBook
+from orchestrator.policy import Demand, Rails, cheapest, decide
+from providers.hardware import GB
+from providers.offer import CapacityType, Offer
+from providers.price import PricePoint
+
+AT_MS = 1_780_000_000_000
+OFFERS = 100_000
+SHARES = {"aws": 0.62, "gcp": 0.32, "azure": 0.06}  # rows of the public catalogues (design note: 62,000 32,000 6,000)
+REGIONS = {"aws": 30, "gcp": 40, "azure": 60}
+ZONES = {"aws": 3, "gcp": 3, "azure": 1}
+# Dollars per GPU-hour on demand, roughly, and the sizes in which clouds sell it.
+GPUS = {
+    "K80": (0.9, (1, 8, 16)),
+    "P100": (1.5, (1, 2, 4)),
+    "T4": (0.5, (1, 4, 8)),
+    "V100": (3.0, (1, 4, 8)),
+    "A10G": (1.0, (1, 4, 8)),
+    "L4": (0.8, (1, 2, 4, 8)),
+    "L40S": (1.9, (1, 4, 8)),
+    "A100-40GB": (3.0, (1, 8, 16)),
+    "A100-80GB": (4.0, (1, 2, 4, 8)),
+    "H100": (8.0, (1, 8)),
+    "H200": (9.0, (1, 8)),
+    "B200": (12.0, (8,)),
+}
+REQUESTS = (  # the ten kinds of request of the earlier measurement
+    ("V100", 1), ("V100", 8), ("T4", 1), ("A100-40GB", 8), ("A100-80GB", 8),
+    ("H100", 8), ("L4", 1), ("A10G", 1), ("A100-40GB", 1), ("H200", 8),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class World:
+    """A market, and what it was made of."""
+
+    market: Market
+    offers: list[Offer]
+    prices: list[int]  # nano-USD per hour, as the offers
+    book: PerfBook
+
+
+def world(size: int, seed: int) -> World:
+    """A seeded market of `size` offers."""
+    draw = random.Random(seed)
+    offers: list[Offer] = []
+    points: list[PricePoint] = []
+    for provider, share in SHARES.items():
+        quota = round(size * share)
+        regions = [f"{provider}-r{number:02}" for number in range(REGIONS[provider])]
+        sites = [(region, f"{region}-{zone}") for region in regions for zone in "abc"[: ZONES[provider]]]
+        shapes = [(gpu, count) for gpu, (_, counts) in GPUS.items() for count in counts]
+        dear = {region: draw.uniform(1.0, 1.5) for region, _ in sites}
+        made = 0
+        variant = 0
+        while made < quota:
+            for gpu, count in shapes:
+                for region, zone in sites:
+                    for kind in CapacityType:
+                        if made >= quota:
+                            break
+                        vcpu, memory = 8 * count * (1 + variant % 3), 64 * GB * count * (1 + variant % 3)
+                        name = f"{gpu.lower()}-{count}.v{variant}"
+                        offer = Offer(provider, region, zone, name, gpu, count, vcpu, memory, kind)
+                        price = GPUS[gpu][0] * count * dear[region] * (1 + 0.05 * (variant % 3))
+                        if kind is CapacityType.SPOT:
+                            price *= draw.uniform(0.15, 0.7)
+                        offers.append(offer)
+                        points.append(PricePoint(offer.id, round(price * 1e9), AT_MS - 10**7, AT_MS - 10**7, "seeded"))
+                        made += 1
+            variant += 1
+    order = list(range(len(offers)))
+    draw.shuffle(order)
+    market = Market.as_of(
+        AT_MS, offers=[offers[i] for i in order], prices=[points[i] for i in order], startup_s={"aws": 200.0}
+    )
+    rates = [
+        Observation(f"job_kind{number}", gpu, count, 2.0 + number, 5000, AT_MS - 10**6)
+        for number, (gpu, count) in enumerate(REQUESTS)
+    ]
+    prices = [point.nano_usd_per_hour for point in points]
+    return World(market, offers, prices, PerfBook.as_of(AT_MS, rates))
+
+
+def demand(number: int, resources: Resources, *, steps: int, objective: Objective = CHEAPEST, kind: int = 0) -> Demand:
+    """A job that has begun elsewhere: its checkpoint lies in some region, its data in a bucket."""
+    spec = JobSpec(
+        name=f"job-{number}",
+        train=TrainSpec("train:main", None, {}, "/", {}, (), steps, None),
+        resources=resources,
+        objective=objective,
+        data=(DataSource("s3://bucket/set", "/data", 120 * GB),),
+        checkpoint=CheckpointSpec(),
+    )
+    job = Job(f"job_{number:06}", spec, "ada", AT_MS, "queued")
+    places = (("aws", "aws-r03"), ("gcp", "gcp-r11"), ("azure", "azure-r07"))
+    return Demand(job, steps, steps // 10, checkpoint_bytes=20 * GB, checkpoint_at=places[kind % 3])
+
+
+ANY_GPU = Resources(gpu_memory_bytes=(1, None))
+
+
+def requested(number: int) -> Resources:
+    gpu, count = REQUESTS[number % len(REQUESTS)]
+    return Resources(gpus=(GpuRequest(gpu, count),))
+
+
+def timed_calls(setting: World, calls: int, *, any_gpu: bool) -> list[float]:
+    """CPU seconds of each call; the market goes from call to call as it does in a daemon."""
+    draw = random.Random(1)
+    market, spent = setting.market, []
+    ids = market.ids
+    for call in range(calls):
+        wanted = demand(call, ANY_GPU if any_gpu else requested(call), steps=50_000 + call, kind=call)
+        at_ms = market.at + 1000
+        row = draw.randrange(len(ids))
+        point = PricePoint(ids[row], int(market.price[row] * draw.uniform(0.8, 1.2)), at_ms, at_ms, "seeded")
+        begun = time.process_time()
+        market = market.learn(at_ms, prices=[point])
+        plan = decide([wanted], market, setting.book, {})
+        spent.append(time.process_time() - begun)
+        assert plan.placements[0].action == "place"
+    return spent
+
+
+def timed_jobs(setting: World, jobs: int, *, alike: bool) -> float:
+    """CPU seconds of one decision about `jobs` jobs of ten kinds; `alike`: the jobs of a kind agree in all but name."""
+    demands = [
+        demand(n, requested(n), steps=80_000 if alike else 50_000 + 37 * n, kind=n % len(REQUESTS)) for n in range(jobs)
+    ]
+    at_ms = setting.market.at + 1000
+    ids = setting.market.ids
+    begun = time.process_time()
+    market = setting.market.learn(at_ms, prices=[PricePoint(ids[7], 10**9, at_ms, at_ms, "seeded")])
+    plan = decide(demands, market, setting.book, {})
+    spent = time.process_time() - begun
+    assert len(plan.placements) == jobs
+    return spent
+
+
+def brute_force(setting: World, number: int, spot: bool, count: int) -> list[str]:
+    """Ids of the cheapest offers of a request, by looking at each."""
+    wants = REQUESTS[number]
+    fitting = [
+        (price, offer.id)
+        for offer, price in zip(setting.offers, setting.prices, strict=True)
+        if (offer.gpu, offer.gpu_count) == wants and offer.spot is spot
+    ]
+    return [offer_id for _, offer_id in sorted(fitting)[:count]]
+
+
+def by_price(setting: World, count: int) -> tuple[int, list[float]]:
+    """(queries whose `count` cheapest differ from brute force, CPU seconds of each)."""
+    wrong, spent = 0, []
+    for number in range(len(REQUESTS)):
+        for spot in (True, False):
+            capacity = (CapacityType.SPOT if spot else CapacityType.ON_DEMAND,)
+            train = TrainSpec("train:main", None, {}, "/", {}, (), 1, None)
+            spec = JobSpec("q", train, resources=requested(number), capacity=capacity)
+            begun = time.process_time()
+            found = cheapest(spec, setting.market, count, rails=Rails())
+            spent.append(time.process_time() - begun)
+            wrong += found != brute_force(setting, number, spot, count)
+    return wrong, spent
+
+
+def p95(seconds: list[float]) -> float:
+    return sorted(seconds)[min(int(len(seconds) * 0.95), len(seconds) - 1)]
+
+
+def peers_table(answers: list[Answer], plain: list[float], setting: World) -> Table:
+    """What the others took and answered, beside our own query by price and our ranking of a job."""
+    table = Table("", "offers of", "queries", "CPU median", "CPU p95", "cheapest as brute force says")
+    table.title = "The same offers, by price per hour"
+    cells = (f"{statistics.median(plain):.4f} s", f"{p95(plain):.4f} s")
+    table.add_row("tradewind (policy.cheapest)", ", ".join(SHARES), str(len(plain)), *cells, "see above")
+    for answer in answers:
+        if answer.skipped:
+            table.add_row(answer.name, "", "", "", "", f"skipped: {answer.skipped}")
+            continue
+        least: dict[tuple[int, bool], float] = {}
+        for offer, nano in zip(setting.offers, setting.prices, strict=True):
+            wants = (offer.gpu or "", offer.gpu_count)
+            if offer.provider in answer.clouds and wants in REQUESTS:
+                key = (REQUESTS.index(wants), offer.spot)
+                least[key] = min(least.get(key, math.inf), nano / 1e9)
+        same = sum(math.isclose(usd, least[key], rel_tol=1e-6) for key, usd in answer.cheapest_usd.items())
+        cells = (f"{statistics.median(answer.seconds):.4f} s", f"{p95(answer.seconds):.4f} s")
+        count = f"{same} of {len(answer.cheapest_usd)}"
+        table.add_row(answer.name, ", ".join(answer.clouds), str(len(answer.seconds)), *cells, count)
+    return table
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="60 calls instead of 200")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--peers", action="store_true", help="install and ask gpuhunt and SkyPilot too")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    setting = world(OFFERS, options.seed)
+    gc.collect()
+    gc.freeze()  # the 200,000 objects that the market was made of are this script's: no collection shall walk them
+    calls = 60 if options.quick else 200
+    timed_calls(setting, 3, any_gpu=False)  # imports and caches of the process
+    one = timed_calls(setting, calls, any_gpu=False)
+    every = timed_calls(setting, calls // 4, any_gpu=True)
+    alike = timed_jobs(setting, 1000, alike=True)
+    unlike = timed_jobs(setting, 1000, alike=False)
+    wrong, plain = by_price(setting, 20)
+    ms = 1000.0
+    claims = [
+        Claim(
+            f"one new job, one price changed, {len(setting.offers):,} offers: median",
+            statistics.median(one) * ms,
+            "ms",
+            10,
+        ),
+        Claim("one new job: 95th percentile", p95(one) * ms, "ms", 10),
+        Claim("1,000 jobs of 10 kinds in one decision", alike, "s", 1),
+        Claim("1,000 jobs of 10 kinds, each of another length", unlike, "s"),
+        Claim("a job that takes any GPU (all offers are candidates): median", statistics.median(every) * ms, "ms"),
+        Claim("by price alone, the 20 cheapest: median", statistics.median(plain) * ms, "ms"),
+        Claim("by price alone, queries of 20 that differ from brute force", wrong, "queries", 0),
+    ]
+    if options.peers:
+        rows = [
+            (
+                o.provider,
+                o.region,
+                o.zone,
+                o.instance_type,
+                o.gpu or "",
+                o.gpu_count,
+                o.vcpu,
+                o.memory_bytes / GB,
+                o.spot,
+                p / 1e9,
+            )
+            for o, p in zip(setting.offers, setting.prices, strict=True)
+        ]
+        answers = [ask(peer, rows, REQUESTS) for peer in Peer]
+        for answer in answers:
+            if not answer.skipped:
+                claims.append(Claim(f"{answer.name}, a query by price: median", statistics.median(answer.seconds), "s"))
+        if not options.json:
+            Console(width=140).print(peers_table(answers, plain, setting))
+    notes = [f"{calls} calls; p95 over median {p95(one) / statistics.median(one):.2f}; process CPU time, one thread"]
+    return show("Ranking", claims, as_json=options.json, notes=notes)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

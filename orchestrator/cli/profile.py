@@ -1,0 +1,38 @@
+"""`profile`, `throughputs`: what is known of a job's speed before it ran."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.output import Format
+from orchestrator.cli.session import PLANNING, OutputOption, session
+
+
+def register(app: typer.Typer) -> None:
+    app.command(rich_help_panel=PLANNING, epilog="Example: tradewind profile examples/gpt.yaml")(profile)
+    app.command(rich_help_panel=PLANNING, epilog="Example: tradewind throughputs rates.csv")(throughputs)
+
+
+def profile(
+    ctx: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Job file (YAML).", show_default=False)],
+    timeout: Annotated[float, typer.Option(min=1, help="Give up after so many seconds.")] = 900,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Run a few steps of a job here and predict its speed, cost per step and memory on each GPU.
+
+    Nothing that it trains is kept; plans of the job use what was counted.
+    """
+    with session(ctx, output) as (client, out):
+        out.show(client.profile(file, timeout_s=timeout))
+
+
+def throughputs(
+    ctx: typer.Context,
+    table: Annotated[Path, typer.Argument(metavar="TABLE", help="CSV, or Gavel's CSV or JSON.", show_default=False)],
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Import a table of measured speeds, for plans of jobs of the same name and for the ratios between GPU kinds."""
+    with session(ctx, output) as (client, out):
+        out.show(client.import_throughputs(table))

@@ -1,0 +1,25 @@
+"""Which jobs tell of each other's speed: those of one program, and closest those with the same settings. Pure.
+
+Must not know: what was measured.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from orchestrator.model import TrainSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """`name`: the code that runs; `settings`: its arguments but paths, which say where and not how much."""
+
+    name: str
+    settings: str
+
+
+def program_of(train: TrainSpec) -> Program:
+    """The program of a job. Jobs of equal Programs are taken to be equally fast on the same hardware."""
+    told = {name: value for name, value in train.args.items() if not (isinstance(value, str) and "/" in value)}
+    return Program(f"{train.workdir}:{train.entry or train.script}", json.dumps(told, sort_keys=True))

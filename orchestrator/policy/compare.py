@@ -1,0 +1,150 @@
+"""What else could be wanted: every offer's figures for a job, the Pareto front of cost and time, what each objective
+would take. The same screen, outlook and ranking as `decide`; nothing here decides. Must not know: how it is shown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from orchestrator.market import Market
+from orchestrator.model import CHEAPEST, FASTEST, JobSpec, Objective, Pick
+from orchestrator.perf import PerfBook
+from orchestrator.policy.cost import Outlook, forecast
+from orchestrator.policy.demand import Demand, Rails
+from orchestrator.policy.eligible import NONE, Bar, Screen, Screened
+from orchestrator.policy.explain import span, topic, why_unfit
+from orchestrator.policy.objectives import rank
+from providers.money import format_usd
+
+BALANCED = Objective(0.5, 0.5)
+MOST_POINTS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """An offer that a job can use: expected steps/s, nano-USD per step, seconds and nano-USD to finish (None where the
+    number of steps is not known), the cost with its 90 % interval."""
+
+    offer_id: str
+    steps_per_s: float
+    nano_usd_per_step: float
+    duration_s: float | None
+    cost_nano_usd: int | None
+    cost_low_nano_usd: int | None
+    cost_high_nano_usd: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """`front`: offers to which no other is both cheaper and faster, cheapest first; `picks`: one per objective."""
+
+    front: tuple[Pick, ...]
+    picks: tuple[Pick, ...]
+
+
+def cheapest(spec: JobSpec, market: Market, count: int, *, rails: Rails) -> list[str]:
+    """Ids of the offers with the lowest price per hour among those that a job may use, whatever a step costs there;
+    equal ones by id."""
+    rows = np.flatnonzero(Screen(market, rails)(spec, None).bars == NONE)
+    price = market.price[rows]
+    if len(rows) > count:
+        near = price <= np.partition(price, count - 1)[count - 1]
+        rows, price = rows[near], price[near]
+    return [market.ids[row] for row in rows[np.argsort(price, kind="stable")][:count].tolist()]
+
+
+def ruled_out(spec: JobSpec, market: Market, row: int) -> str:
+    """Why the job file rules an offer out by what it is (GPU, memory, CPUs, cloud, region, capacity type), whatever the
+    moment says; empty if it does not."""
+    bar = int(Screen(market, Rails())(spec, None).bars[row])
+    return why_unfit(spec, market, Bar(bar), row) if NONE < bar <= Bar.CAPACITY_TYPE else ""
+
+
+def prospects(
+    demand: Demand, market: Market, perf: PerfBook, *, rails: Rails
+) -> tuple[list[Prospect], Mapping[str, int]]:
+    """(the offers that the job can use, in order of ids; how many each constraint rules out)."""
+    screened = Screen(market, rails)(demand.job.spec, None)
+    outlook = forecast(demand, screened.pool, perf, None)
+    positions = np.flatnonzero(screened.usable)
+    rows = screened.pool.rows[positions].tolist()
+    columns = (outlook.over_rows(outlook.rate), outlook.per_step, outlook.mid.seconds)
+    rate, per_step, seconds = (column[positions].tolist() for column in columns)
+    low, mid, high = (case.cost[positions].tolist() for case in (outlook.low, outlook.mid, outlook.high))
+    found = [
+        Prospect(
+            market.ids[row],
+            rate[i],
+            per_step[i],
+            seconds[i] if outlook.known else None,
+            round(mid[i]) if outlook.known else None,
+            round(low[i]) if outlook.known else None,
+            round(high[i]) if outlook.known else None,
+        )
+        for i, row in enumerate(rows)
+    ]
+    return found, {topic(bar): count for bar, count in screened.counts.items() if count}
+
+
+def compare(demand: Demand, market: Market, perf: PerfBook, *, rails: Rails) -> Comparison | None:
+    """The front, and the picks of cheapest, fastest, cost x time, a deadline and a budget: the job's own where it has
+    them, else ones half way between the extremes. None where nothing fits or the number of steps is not known."""
+    screened = Screen(market, rails)(demand.job.spec, None)
+    outlook = forecast(demand, screened.pool, perf, None)
+    if not outlook.known or not screened.usable.any():
+        return None
+    spec = demand.job.spec
+    free = replace(spec, deadline_s=None, deadline_at_ms=None, budget_nano_usd=None)
+    cheap = _best(_wanting(demand, replace(free, objective=CHEAPEST)), outlook, screened)
+    fast = _best(_wanting(demand, replace(free, objective=FASTEST)), outlook, screened)
+    assert cheap is not None  # without promises any usable offer will do
+    assert fast is not None
+    between_s = math.sqrt(outlook.high.seconds[cheap] * outlook.high.seconds[fast])
+    between = round(math.sqrt(outlook.high.cost[cheap] * outlook.high.cost[fast]))
+    deadline_ms = demand.job.deadline_at_ms or market.at + round(between_s * 1000)
+    budget = spec.budget_nano_usd or between + demand.spent_nano_usd
+    left_s = (deadline_ms - market.at) / 1000
+    wanted = {
+        "cheapest": replace(free, objective=CHEAPEST),
+        "fastest": replace(free, objective=FASTEST),
+        "cost x time": replace(free, objective=BALANCED),
+        f"cheapest within {span(left_s)}": replace(free, objective=CHEAPEST, deadline_at_ms=deadline_ms),
+        f"fastest for {format_usd(budget)}": replace(free, objective=FASTEST, budget_nano_usd=budget),
+    }
+    picks = [
+        _pick(name, outlook, market, _best(_wanting(demand, each), outlook, screened)) for name, each in wanted.items()
+    ]
+    return Comparison(tuple(_pick("", outlook, market, at) for at in _front(outlook, screened)), tuple(picks))
+
+
+def _wanting(demand: Demand, spec: JobSpec) -> Demand:
+    return replace(demand, job=replace(demand.job, spec=spec))
+
+
+def _best(demand: Demand, outlook: Outlook, screened: Screened) -> int | None:
+    ranking = rank(demand, outlook, screened)
+    return outlook.pool.at(int(ranking.order[0])) if ranking.mode in ("safe", "likely") else None
+
+
+def _front(outlook: Outlook, screened: Screened) -> list[int]:
+    """Positions of the Pareto front, cheapest first; of many, both ends and an even choice between them."""
+    positions = np.flatnonzero(screened.usable)
+    cost, seconds = outlook.mid.cost[positions], outlook.mid.seconds[positions]
+    order = np.lexsort((seconds, cost))
+    fastest = np.minimum.accumulate(seconds[order])
+    leads = np.concatenate(([True], seconds[order][1:] < fastest[:-1]))
+    front = positions[order[leads]]
+    if len(front) > MOST_POINTS:
+        front = front[np.unique(np.linspace(0, len(front) - 1, MOST_POINTS).round().astype(int))]
+    return [int(position) for position in front]
+
+
+def _pick(objective: str, outlook: Outlook, market: Market, at: int | None) -> Pick:
+    if at is None:
+        return Pick(objective, None, None, None)
+    row = int(outlook.pool.rows[at])
+    return Pick(objective, market.ids[row], round(float(outlook.mid.cost[at])), float(outlook.mid.seconds[at]))

@@ -1,0 +1,153 @@
+"""Probe rule: is it worth some minutes on another GPU kind to know, before a long job commits itself? Pure.
+
+The value of knowing is what a better choice saves, averaged over what the probe may show; it must exceed what the probe
+costs. A probe may be followed by another one, so each is valued with the best that can come after it:
+
+    now         = least over kinds of E[finish there]
+    probe k     = cost of the probe + E over its outcome x of min(commit given x, probe a second kind given x)
+
+(Howard 1966, "Information value theory"; looking two probes ahead is exact for three kinds, one of them measured.)
+Outcomes are the midpoints of equally likely slices of the belief, so that the same inputs give the same answer to the
+last bit, and a tail of which nobody knows the shape does not decide. Only money counts: for another objective give
+another price.
+
+Contract. `belief` is `PerfBook.joint(job, kinds)`, one entry per option in the same order. `steps` remain. Each option
+is the best offer of its kind, with what it costs in nano-USD: `nano_usd_per_hour` while it trains, `move_nano_usd` once
+to get there (start-up billed, egress; 0 where the job is), `probe_nano_usd` for the whole probe (its minutes at the
+price, start-up, and the way there and back). One that was `measured` is never probed. Work done during a probe counts
+for nothing, though the engine keeps it. After a probe the caller asks again with what was measured.
+
+Must not know: offers, markets, how a probe is carried out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from orchestrator.perf import Belief, Floats, Kind, kind_name, student_quantile
+
+PROBE_MINUTES = 8.0
+_SLICES = 24
+_LOOKED_AT = 6  # kinds, those whose probe is worth most on its own, are looked at two probes ahead
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A kind of hardware on which the job may run or be tried; nano-USD as floats, they are estimates."""
+
+    kind: Kind
+    nano_usd_per_hour: float
+    move_nano_usd: float = 0.0
+    probe_nano_usd: float = 0.0
+    measured: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """`probe` indexes the options: try that kind for `minutes`; None: commit to `commit` now, for `reason`.
+
+    `saving_nano_usd` is expected, net of the probe's cost `cost_nano_usd`; `finish_nano_usd` what finishing on `commit`
+    is expected to cost without any probe.
+    """
+
+    probe: int | None
+    commit: int
+    minutes: float
+    saving_nano_usd: float
+    cost_nano_usd: float
+    finish_nano_usd: float
+    reason: str
+
+
+def advise(
+    belief: Belief,
+    options: Sequence[Option],
+    *,
+    steps: float,
+    minutes: float = PROBE_MINUTES,
+    budget_left_nano_usd: float | None = None,
+    allowed: bool = True,
+) -> Advice:
+    """The probe to make now, or none and why. Raises ValueError when options and belief do not match or steps < 0."""
+    if len(belief) != len(options) or not options:
+        raise ValueError(f"{len(options)} options for a belief about {len(belief)} kinds")
+    if not (steps >= 0 and math.isfinite(steps)):
+        raise ValueError(f"steps left must be a number from 0 on, got {steps}")
+    price = np.array([option.nano_usd_per_hour for option in options]) * (steps / 3600)
+    moves = np.array([option.move_nano_usd for option in options])
+    probes = np.array([option.probe_nano_usd for option in options])
+    expected = moves + price * np.exp(-belief.mean) * _mean_factor(belief)
+    commit = int(expected.argmin())
+    finish = float(expected[commit])
+    unknown = [i for i, option in enumerate(options) if not option.measured and belief.scale[i, i] > 0]
+
+    def none(reason: str) -> Advice:
+        return Advice(None, commit, 0.0, 0.0, 0.0, finish, reason)
+
+    if not allowed:
+        return none("the job file says probe: false")
+    if not unknown:
+        return none("every kind has been measured")
+    affordable = [i for i in unknown if budget_left_nano_usd is None or probes[i] + finish <= budget_left_nano_usd]
+    if not affordable:
+        return none("the budget leaves no room for a probe")
+    promising = affordable
+    if len(affordable) > _LOOKED_AT:
+        alone = {i: _with_probe(belief, price, moves, probes, i, ()) for i in affordable}
+        promising = sorted(affordable, key=lambda i: (alone[i], i))[:_LOOKED_AT]
+    values = {i: _with_probe(belief, price, moves, probes, i, promising) for i in promising}
+    best = min(values, key=lambda i: (values[i], i))
+    saving = finish - values[best]
+    name = kind_name(options[best].kind)
+    if saving <= 0:
+        return none(f"the best probe ({name}) would cost more than it is expected to save")
+    reason = f"{minutes:g} min on {name} are expected to save more than they cost"
+    return Advice(best, commit, minutes, saving, float(probes[best]), finish, reason)
+
+
+def _with_probe(
+    belief: Belief, price: Floats, moves: Floats, probes: Floats, first: int, seconds: Sequence[int]
+) -> float:
+    """Expected cost of the whole job when kind `first` is probed now, and perhaps one more after it."""
+    mean, root, nodes = _after(belief, first)
+    # What finishing on each kind is expected to cost once `first` is known and paid for, one row per outcome.
+    expected = moves + price * np.exp(-mean) * np.exp(root[..., None] * nodes).mean(axis=-1)
+    expected[:, first] = price[first] * np.exp(-mean[:, first])
+    best = expected.min(axis=1)
+    for second in seconds:
+        if second == first:
+            continue
+        others = np.delete(expected, second, axis=1).min(axis=1)
+        shown = price[second] * np.exp(root[:, second, None] * nodes - mean[:, second, None])
+        best = np.minimum(best, probes[second] + np.minimum(others[:, None], shown).mean(axis=1))
+    return float(probes[first] + best.mean())
+
+
+def _after(belief: Belief, index: int) -> tuple[Floats, Floats, Floats]:
+    """`Belief.given` for every outcome of one kind at once: means and roots of scales by (outcome, kind), and nodes."""
+    nodes = _nodes(belief.dof)
+    variance = float(belief.scale[index, index])
+    slope = belief.scale[:, index] / variance
+    means = belief.mean + np.outer(nodes * math.sqrt(variance), slope)
+    rest = np.maximum(np.diagonal(belief.scale) - slope * belief.scale[index], 0.0)
+    widen = (belief.dof + nodes**2) / (belief.dof + 1)
+    return means, np.sqrt(widen[:, None] * rest), _nodes(belief.dof + 1)
+
+
+def _mean_factor(belief: Belief) -> Floats:
+    """E[1 / rate] over 1 / median rate, for each kind."""
+    root = np.sqrt(np.maximum(np.diagonal(belief.scale), 0.0))
+    factor: Floats = np.exp(root[:, None] * _nodes(belief.dof)).mean(axis=1)
+    return factor
+
+
+@cache
+def _nodes(dof: float) -> Floats:
+    nodes = np.array([student_quantile((i + 0.5) / _SLICES, dof) for i in range(_SLICES)])
+    nodes.setflags(write=False)
+    return nodes

@@ -1,0 +1,119 @@
+"""Tolls: what getting to a site and being there costs besides the machine's price, by site.
+
+Egress of the checkpoint and of the data, storage of checkpoints, the shortest time that is billed. Data and bucket of a
+job name a cloud and no region: within that cloud they are taken to lie where the machine is. Simulated sites take none
+of storage and minimum. Must not know: throughput, offers, prices of machines beyond the one that is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orchestrator.market import Market, Place
+from orchestrator.policy.demand import Demand, Running
+
+Floats = NDArray[np.float64]
+
+LINK_BYTES_PER_S = 125e6  # 1 Gbit/s between regions
+GB = 1_000_000_000
+
+# List prices per GB and month (730 h) of the standard class: S3 us-east-1 0.023, Cloud Storage us-central1 0.020, Azure
+# Blob hot LRS 0.0184; 2026-11.
+_STORAGE = {"aws": 23_000_000, "gcp": 20_000_000, "azure": 18_400_000}
+_STORAGE_OTHER = 23_000_000
+_MONTH_S = 730 * 3600
+MINIMUM_S = 60.0  # AWS and GCP bill by the second after the first minute; others by the minute
+
+_CLOUD_OF_SCHEME = {"s3": "aws", "gs": "gcp", "gcs": "gcp", "az": "azure", "abfs": "azure", "abfss": "azure"}
+
+
+@dataclass(frozen=True, eq=False)
+class Tolls:
+    """Columns over the sites of a listing; seconds and nano-USD.
+
+    To get there: `begin_s` without training, `billed_s` at the price of the new machine, `fixed` = `egress` + `double`
+    (the old machine, billed meanwhile). Once there: `upkeep_s` per second (`storage_s` of it for storage) and
+    `per_loss` for each machine that is lost. A machine is billed for `minimum_s` at least.
+    """
+
+    begin_s: Floats
+    billed_s: Floats
+    egress: Floats
+    double: Floats
+    storage_s: Floats
+    upkeep_s: Floats
+    per_loss: Floats
+    minimum_s: Floats
+
+    @property
+    def fixed(self) -> Floats:
+        return self.egress + self.double
+
+
+def tolls(demand: Demand, market: Market, running: Running | None, current: int | None, interval_s: float) -> Tolls:
+    """The tolls of a job. `current` is the row where it runs and could stay."""
+    listing, spec = market.listing, demand.job.spec
+    source = None if running is None else market.row(running.offer_id)
+    place = demand.checkpoint_at if source is None else market.place(source)
+    size = demand.checkpoint_bytes if demand.started or running is not None else 0
+    rates = market.rates_from
+
+    none = np.zeros(len(listing.sites))
+    egress, transfer_s = none, none
+    if place is not None and size:
+        egress = np.floor(rates(place) * size / GB)
+        elsewhere = np.array([each != place for each in listing.places])[listing.site_place]
+        transfer_s = elsewhere * (size / LINK_BYTES_PER_S)
+    data = none
+    for item in spec.data:
+        lies_at = place_of(item.source)
+        if lies_at is not None and item.size_bytes:
+            data = data + rates(lies_at) * item.size_bytes / GB
+    storage_s, uploads_s, restore = none, none, none
+    if demand.checkpoint_bytes:
+        storage_s = _by_provider(market, _storage_s) * demand.checkpoint_bytes * spec.checkpoint.keep / GB
+        bucket = place_of(spec.checkpoint.to or "")
+        if bucket is not None:
+            uploads_s = market.rates_to(bucket) * demand.checkpoint_bytes / GB / interval_s
+            restore = rates(bucket) * demand.checkpoint_bytes / GB
+
+    startup_s = market.site_startup_s
+    if current is None:
+        begin_s = billed_s = startup_s + transfer_s
+        double = none
+    else:
+        begin_s = 2 * demand.checkpoint_s + transfer_s  # one save, one restore
+        billed_s = startup_s + begin_s
+        double = begin_s * float(max(market.price[current], 0)) / 3600
+    upkeep_s, per_loss = storage_s + uploads_s, data + restore
+    minimum = _by_provider(market, lambda simulated, _provider: 0.0 if simulated else MINIMUM_S)
+    return Tolls(
+        begin_s=begin_s,
+        billed_s=billed_s,
+        egress=egress + data,
+        double=double,
+        storage_s=storage_s,
+        upkeep_s=upkeep_s,
+        per_loss=per_loss,
+        minimum_s=minimum,
+    )
+
+
+def place_of(url: str) -> Place | None:
+    """The cloud where a bucket lies, its region unknown; None for what is no bucket of a cloud."""
+    cloud = _CLOUD_OF_SCHEME.get(url.partition("://")[0].lower()) if "://" in url else None
+    return None if cloud is None else (cloud, "")
+
+
+def _storage_s(simulated: bool, provider: str) -> float:
+    """nano-USD per GB and second."""
+    return 0.0 if simulated else _STORAGE.get(provider, _STORAGE_OTHER) / _MONTH_S
+
+
+def _by_provider(market: Market, rate: Callable[[bool, str], float]) -> Floats:
+    simulated, providers = market.listing.simulated_providers, market.listing.providers
+    return np.array([rate(name in simulated, name) for name in providers])[market.listing.site_provider]

@@ -1,0 +1,81 @@
+"""Appraisal: offers in the light of one job, by its dollars per step. Must not know: filters, how offers are shown."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from orchestrator.engine import snapshot
+from orchestrator.engine.world import World
+from orchestrator.errors import InfeasibleError
+from orchestrator.market import Market
+from orchestrator.model import Job, JobSpec, new_id
+from orchestrator.perf import PerfBook
+from orchestrator.policy import Demand, Rails, prospects
+from orchestrator.services.actor import user
+from orchestrator.services.catalog_market import CATALOGUE_RAILS, catalogue_market
+from orchestrator.services.offer_views import OfferRow
+from providers.hardware import GPUS
+
+
+@dataclass(frozen=True, slots=True)
+class Appraised:
+    """The rows that the job can use, with its figures, and how many each constraint rules out."""
+
+    rows: tuple[OfferRow, ...]
+    throughput_source: str
+    unfit: tuple[tuple[str, int], ...]
+
+
+def appraise(spec: JobSpec, rows: Sequence[OfferRow], world: World | None, now_ms: int) -> Appraised:
+    """What a new job of `spec` would make of these offers. `world` is None when none is of an enabled provider.
+
+    Raises InfeasibleError when it can use none of them, saying what is in the way.
+    """
+    wanted = {row.id: row for row in rows}
+    perf = PerfBook.as_of(now_ms, ())
+    markets: list[tuple[Market, Rails, int]] = []
+    if world is not None:
+        at_ms = world.clock.now_ms()
+        with world.store.read() as tx:
+            markets.append((snapshot.market(tx, at_ms, world.config), snapshot.rails(world.config), at_ms))
+            perf = snapshot.perf(tx, at_ms)
+    enabled = [] if world is None else list(world.providers)
+    markets.append((catalogue_market(now_ms, without=enabled), CATALOGUE_RAILS, now_ms))
+    found: list[OfferRow] = []
+    unfit: Counter[str] = Counter()
+    source = ""
+    for market, rails, at_ms in markets:
+        job = Job(new_id("job", at_ms, random.Random(0)), spec, user(), at_ms, "queued")
+        usable, barred = prospects(Demand(job=job, total_steps=spec.train.steps), market, perf, rails=rails)
+        unfit.update(barred)
+        for each in usable:
+            row = wanted.get(each.offer_id)
+            if row is not None:
+                found.append(
+                    replace(
+                        row,
+                        steps_per_s=each.steps_per_s,
+                        nano_usd_per_step=each.nano_usd_per_step,
+                        duration_s=each.duration_s,
+                        cost_nano_usd=each.cost_nano_usd,
+                        cost_low_nano_usd=each.cost_low_nano_usd,
+                        cost_high_nano_usd=each.cost_high_nano_usd,
+                    )
+                )
+        if found and not source:
+            source = perf.estimate_kind(job, found[0].gpu, found[0].gpu_count).provenance
+    if not found:
+        raise InfeasibleError(f"none of {len(rows)} offers fits {spec.name}: {_lack(spec, rows, unfit)}")
+    return Appraised(tuple(found), source, tuple(unfit.most_common()))
+
+
+def _lack(spec: JobSpec, rows: Sequence[OfferRow], unfit: Counter[str]) -> str:
+    wants = spec.resources.gpu_memory_bytes
+    largest = max((GPUS[row.gpu].memory_bytes for row in rows if row.gpu is not None), default=0)
+    if wants is not None and largest < wants[0]:
+        short = (wants[0] - largest) / 1e9
+        return f"it wants GPUs of {wants[0] / 1e9:g} GB, the largest has {largest / 1e9:g}, {short:g} GB less"
+    return ", ".join(f"{count} fail on {topic}" for topic, count in unfit.most_common(3)) or "no price is known"

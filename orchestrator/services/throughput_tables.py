@@ -1,0 +1,176 @@
+"""Throughput tables from files: Gavel's two formats and our own. Must not know: what is learned from them.
+
+    ours    CSV with job, gpu, gpu_count, steps_per_s, and optionally family (of models; else the job is its own)
+    Gavel   CSV with job_type, scale_factor and one column per GPU (k80, p100, v100, ...); 0 or nothing: does not fit
+    Gavel   JSON {gpu: {"('job type', scale factor)": {"null": steps/s, other job types: shared rates}}}
+
+Rates are steps per second of the whole job on one machine with that many GPUs. Gavel's columns and types that end in
+`_unconsolidated` (GPUs spread over servers) and its rates of jobs that share a GPU are left out.
+Source of Gavel's formats: github.com/stanford-futuredata/gavel (MIT), Narayanan et al. 2020.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from orchestrator.errors import Problem, SpecError, UsageError, did_you_mean
+from orchestrator.perf import Row
+from providers.hardware import GPUS, canonical_gpu
+
+OURS = ("job", "gpu", "gpu_count", "steps_per_s")
+GAVEL = ("job_type", "scale_factor")
+_SPREAD_OUT = "_unconsolidated"
+_JOB_TYPE = re.compile(r"\('(?P<job>.*)', (?P<count>\d+)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """A job that does not fit on this many of these GPUs."""
+
+    job: str
+    gpu: str
+    gpu_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ThroughputTable:
+    """The rates of a file, in its order, and what it says does not fit."""
+
+    rows: tuple[Row, ...]
+    misfits: tuple[Misfit, ...]
+
+
+def read_table(path: Path) -> ThroughputTable:
+    """The format is told by the name (.json) or the header.
+
+    Raises UsageError when the file cannot be read, SpecError with every bad row: file, line, field and remedy.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read {path}: {error}", hint="give a CSV or JSON file of throughputs") from None
+    reader = _Reader(str(path))
+    if path.suffix.lower() == ".json":
+        reader.gavel_json(text)
+    else:
+        reader.csv(text)
+    if not reader.problems and not reader.rows:
+        reader.problem(1, 1, "", "there is no rate in it", "an empty table teaches nothing; leave it out")
+    if reader.problems:
+        raise SpecError(reader.problems)
+    return ThroughputTable(tuple(reader.rows), tuple(reader.misfits))
+
+
+@dataclass
+class _Reader:
+    path: str
+    rows: list[Row] = field(default_factory=list)
+    misfits: list[Misfit] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+    def problem(self, line: int, column: int, name: str, message: str, hint: str) -> None:
+        self.problems.append(Problem(self.path, line, column, name, message, hint))
+
+    def csv(self, text: str) -> None:
+        lines = csv.reader(text.splitlines())
+        header = [name.strip() for name in next(lines, [])]
+        ours = all(name in header for name in OURS)
+        if not ours and not all(name in header for name in GAVEL):
+            missing = [name for name in OURS if name not in header]
+            self.problem(
+                1, 1, "", f"the header lacks {', '.join(missing)}", f"give {', '.join(OURS)}, or Gavel's table"
+            )
+            return
+        gpus = {name: self._gpu(name, 1, at + 1, name) for at, name in enumerate(header) if not ours and _counts(name)}
+        for line in lines:
+            if not line:
+                continue
+            number = lines.line_num
+            if len(line) != len(header):
+                self.problem(number, 1, "", f"{len(line)} fields, the header has {len(header)}", "quote commas")
+                continue
+            values = dict(zip(header, (value.strip() for value in line), strict=True))
+            at = {name: index + 1 for index, name in enumerate(header)}
+            if ours:
+                gpu = self._gpu(values["gpu"], number, at["gpu"], "gpu")
+                count = self._count(values["gpu_count"], number, at["gpu_count"], "gpu_count")
+                rate = self._rate(values["steps_per_s"], number, at["steps_per_s"], "steps_per_s", gavel=False)
+                if not values["job"]:
+                    self.problem(number, at["job"], "job", "is empty", "name the model and its settings")
+                elif gpu is not None and count is not None and rate:
+                    family = values.get("family") or values["job"]
+                    self.rows.append(Row(values["job"], family, gpu, count, rate))
+                continue
+            count = self._count(values["scale_factor"], number, at["scale_factor"], "scale_factor")
+            for name, gpu in gpus.items():
+                rate = self._rate(values[name], number, at[name], name, gavel=True) if gpu is not None else None
+                self._gavel(values["job_type"], gpu, count, rate)
+
+    def gavel_json(self, text: str) -> None:
+        try:
+            document = json.loads(text)
+        except json.JSONDecodeError as error:
+            self.problem(error.lineno, error.colno, "", f"is no JSON: {error.msg}", "give Gavel's throughputs file")
+            return
+        if not isinstance(document, dict):
+            self.problem(1, 1, "", "is no object of GPU types", "give Gavel's throughputs file")
+            return
+        for worker, jobs in document.items():
+            if worker.endswith(_SPREAD_OUT):
+                continue
+            gpu = self._gpu(worker, 0, 0, worker)
+            for name, rates in (jobs if isinstance(jobs, dict) else {}).items():
+                found = _JOB_TYPE.fullmatch(name)
+                where = f"{worker}.{name}"
+                if found is None or not isinstance(rates, dict) or "null" not in rates:
+                    self.problem(0, 0, where, "has no rate of its own", 'give "(\'job\', 1)": {"null": steps/s}')
+                    continue
+                rate = self._rate(rates["null"], 0, 0, where, gavel=True)
+                self._gavel(found["job"], gpu, int(found["count"]), rate)
+
+    def _gavel(self, job: str, gpu: str | None, count: int | None, rate: float | None) -> None:
+        if gpu is None or count is None or rate is None:
+            return
+        if rate == 0:
+            self.misfits.append(Misfit(job, gpu, count))
+        else:
+            self.rows.append(Row(job, job.partition(" (batch size ")[0], gpu, count, rate))
+
+    def _gpu(self, name: str, line: int, column: int, where: str) -> str | None:
+        known = canonical_gpu(name)
+        if known is None:
+            hint = did_you_mean(name, GPUS) or f"known: {', '.join(sorted(GPUS))}"
+            self.problem(line, column, where, f"{name or '(empty)'} is no GPU that is known here", hint)
+        return known
+
+    def _count(self, value: str, line: int, column: int, where: str) -> int | None:
+        if value.isdecimal() and int(value) > 0:
+            return int(value)
+        self.problem(line, column, where, f"{value or '(empty)'} is no number of GPUs", "give 1, 2, 4, ...")
+        return None
+
+    def _rate(self, value: Any, line: int, column: int, where: str, *, gavel: bool) -> float | None:
+        """None after a problem; 0.0 for what does not fit, which only Gavel writes so."""
+        if gavel and value in ("", None):
+            return 0.0
+        try:
+            rate = float(value)
+        except (TypeError, ValueError):
+            rate = math.nan
+        if rate > 0 and math.isfinite(rate):
+            return rate
+        if rate == 0 and gavel:
+            return 0.0
+        hint = "leave the row out where the job does not fit" if rate == 0 else "give steps per second above 0"
+        self.problem(line, column, where, f"{value if value != '' else '(empty)'} is no rate", hint)
+        return None
+
+
+def _counts(name: str) -> bool:
+    return name not in GAVEL and not name.endswith(_SPREAD_OUT)

@@ -1,0 +1,67 @@
+"""What is known of speeds beyond the jobs' own reports: profiles of programs and imported tables.
+
+Must not know how a step is counted, nor what rates are used for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+from sqlalchemy import bindparam, delete, select
+
+from orchestrator.perf import Program, Row, Work
+from orchestrator.store.codec import Codec
+from orchestrator.store.schema import table_rate, work_profile
+from orchestrator.store.transaction import Transaction, insert_into
+
+_WORK = Codec(Work, "work", 1)
+_FORGET = delete(work_profile).where(work_profile.c.digest == bindparam("wanted"))
+_ALL = select(work_profile.c.program, work_profile.c.settings, work_profile.c.document).order_by(work_profile.c.digest)
+
+_FORGET_TABLE = delete(table_rate).where(table_rate.c.source == bindparam("wanted"))
+_RATES = select(
+    table_rate.c.job, table_rate.c.family, table_rate.c.gpu, table_rate.c.gpu_count, table_rate.c.steps_per_s
+).order_by(table_rate.c.source, table_rate.c.job, table_rate.c.gpu, table_rate.c.gpu_count)
+
+
+class ProfileRows(Transaction):
+    def put_work(self, program: Program, work: Work, at_ms: int) -> None:
+        """Remember the newest count; an older one of the same program and settings goes."""
+        digest = hashlib.sha256(f"{program.name}\n{program.settings}".encode(errors="replace")).hexdigest()
+        self._connection.execute(_FORGET, {"wanted": digest})
+        self._insert(
+            work_profile,
+            digest=digest,
+            program=program.name,
+            settings=program.settings,
+            at_ms=at_ms,
+            document=_WORK.dumps(work),
+        )
+
+    def works(self) -> dict[Program, Work]:
+        """The newest count of every program that was profiled."""
+        rows = self._connection.execute(_ALL)
+        return {Program(row.program, row.settings): _WORK.loads(row.document) for row in rows}
+
+    def put_rates(self, source: str, rows: Sequence[Row]) -> None:
+        """Remember a table; what was imported from the same `source` before goes."""
+        self._connection.execute(_FORGET_TABLE, {"wanted": source})
+        newest = {(row.job, row.gpu, row.gpu_count): row for row in rows}
+        values = [
+            {
+                "source": source,
+                "job": row.job,
+                "family": row.family,
+                "gpu": row.gpu,
+                "gpu_count": row.gpu_count,
+                "steps_per_s": row.steps_per_s,
+            }
+            for row in newest.values()
+        ]
+        if values:
+            self._connection.execute(insert_into(table_rate), values)
+
+    def rates(self) -> tuple[Row, ...]:
+        """The rows of all tables."""
+        return tuple(Row(*row) for row in self._connection.execute(_RATES))

@@ -1,0 +1,78 @@
+"""A market that learns step by step is the market built at once; it never goes back and never sees ahead."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.market import AvailabilityPoint, HazardPrior, Market
+from providers.offer import CapacityType, Offer
+from providers.price import PricePoint
+
+NOW = 1_700_000_000_000
+DAY = 86_400_000
+OFFERS = [
+    Offer(provider, region, f"{region}-a", kind, gpu, 1, 4, 10**10, capacity)
+    for provider, region in (("aws", "us-1"), ("aws", "eu-1"), ("gcp", "us-1"))
+    for kind, gpu in (("small", "T4"), ("large", "H100"))
+    for capacity in CapacityType
+]
+IDS = st.sampled_from([*(offer.id for offer in OFFERS), "aws/us-1/us-1-a/unlisted/spot"])
+AT = st.integers(NOW - DAY, NOW + DAY)
+PRICES = st.lists(st.builds(PricePoint, IDS, st.integers(1, 10**10), AT, AT, st.just("t")), max_size=20)
+KINDS = st.sampled_from(["launched", "refused", "notice", "lost", "released"])
+SIGHTINGS = st.lists(st.builds(AvailabilityPoint, IDS, AT, KINDS), max_size=20)
+POLLS = st.lists(st.tuples(st.sampled_from(["aws", "gcp"]), AT), max_size=5)
+PRIORS = {("aws", "us-1", "small"): HazardPrior(40.0, "told")}
+COLUMNS = (
+    "price", "effective_at", "observed_at", "shut_at", "shut_until", "shut_by_loss", "losses", "exposure_ms", "hazard",
+)  # fmt: skip
+
+
+@given(PRICES, SIGHTINGS, POLLS, st.lists(AT, min_size=1, max_size=4), st.booleans())
+def test_learning_step_by_step_is_building_at_once(prices, seen, polls, instants, asked):
+    instants = sorted(instants)
+    market = Market.as_of(instants[0], offers=OFFERS, prices=prices, availability=seen, polls=polls, priors=PRIORS)
+    for before, at in pairwise(instants):
+        if asked:  # what an older market has worked out already is taken over, and must not change the answer
+            _ = market.digest, market.cells
+        market = market.learn(
+            at,
+            prices=[point for point in prices if point.observed_at_ms > before],
+            availability=[point for point in seen if point.at_ms > before],
+            polls=[poll for poll in polls if poll[1] > before],
+        )
+    built = Market.as_of(instants[-1], offers=OFFERS, prices=prices, availability=seen, polls=polls, priors=PRIORS)
+    for name in COLUMNS:
+        assert np.array_equal(getattr(market, name), getattr(built, name)), name
+    assert np.array_equal(market.confirmed_at(), built.confirmed_at())
+    assert np.array_equal(market.price_age_s(), built.price_age_s())
+    assert market.digest == built.digest
+    cells = market.cells
+    assert np.array_equal(cells.hazard[cells.of_row], built.hazard)
+    assert np.array_equal(cells.site[cells.of_row], built.listing.site)
+    assert np.array_equal(cells.kind[cells.of_row], built.listing.kind)
+
+
+@given(PRICES, st.floats(0, 2 * DAY / 1000), POLLS)
+def test_prices_that_are_older_than_a_limit_are_those_whose_age_is(prices, age_s, polls):
+    market = Market.as_of(NOW, offers=OFFERS, prices=prices, polls=polls)
+    assert np.array_equal(market.older_than(age_s), market.priced & (market.price_age_s() > age_s))
+
+
+@given(PRICES, PRICES)
+def test_learning_leaves_the_older_market_as_it_was(prices, later):
+    market = Market.as_of(NOW, offers=OFFERS, prices=prices)
+    before, digest = market.price.copy(), market.digest
+    market.learn(NOW + DAY, prices=later)
+    assert np.array_equal(market.price, before)
+    assert market.digest == digest
+
+
+def test_a_market_does_not_learn_backwards():
+    with pytest.raises(ValueError, match="cannot learn its way back"):
+        Market.as_of(NOW, offers=OFFERS, prices=()).learn(NOW - 1)

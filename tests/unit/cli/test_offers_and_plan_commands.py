@@ -1,0 +1,66 @@
+"""`offers` and `plan --anywhere` as a user meets them: text, exit codes, and what they do not load."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from typer.testing import Result
+
+Run = Callable[..., Result]
+
+
+def test_offers_show_prices_with_age_and_source_and_which_clouds_are_not_enabled(tradewind: Run) -> None:
+    result = tradewind("offers", "--gpu", "H100:8", "--spot", "--limit", "2")
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert lines[0].split() == ["offer", "gpu", "vcpu", "memory", "price", "age", "source"]
+    assert "8xH100" in lines[1]
+    assert "not enabled here; list prices of the catalogue" in result.stdout
+    assert "more: --limit" in result.stdout
+
+
+def test_offers_for_a_job_show_what_it_would_cost_there(tradewind: Run) -> None:
+    result = tradewind("offers", "--for", "job.yaml", "--cloud", "aws", "--cloud", "gcp", "--limit", "3")
+    assert result.exit_code == 0, result.output
+    assert "$/1k steps" in result.stdout
+    assert "ranked for fresh by dollars per step" in result.stdout
+    assert "left out for fresh" in result.stdout
+    grouped = tradewind("offers", "--group-by", "region", "--for", "job.yaml", "--limit", "3", "--output", "json")
+    assert len(json.loads(grouped.stdout)["groups"]) == 3
+
+
+def test_a_filter_that_leaves_nothing_ends_with_a_usage_error(tradewind: Run) -> None:
+    result = tradewind("offers", "--gpu", "H100:8", "--max-price", "0.01")
+    assert result.exit_code == 2
+    assert "--max-price 0.01 leaves no offer" in result.stderr
+    assert "hint: the cheapest is $" in result.stderr
+
+
+def test_a_plan_anywhere_says_what_to_enable_and_shows_the_front_and_the_picks(tradewind: Run, tmp_path: Path) -> None:
+    result = tradewind("plan", "job.yaml", "--anywhere")
+    assert result.exit_code == 0, result.output
+    assert "Plan over the catalogue's list prices" in result.stdout
+    assert "enable it in tradewind.toml to run there" in result.stdout
+    assert "of it  training $" in result.stdout
+    assert "picked by" in result.stdout
+    assert "###" in result.stdout
+    saved = tradewind("plan", "job.yaml", "--anywhere", "-o", "plan.json")
+    assert saved.exit_code == 2
+    assert not (tmp_path / "plan.json").exists()
+
+
+def test_offers_of_real_gpus_load_no_database_and_no_arrays(environment: dict[str, str], tmp_path: Path) -> None:
+    code = (
+        "import sys\nsys.argv = ['tradewind', 'offers', '--gpu', 'H100:8', '--limit', '1']\n"
+        "from orchestrator.cli import main\n"
+        "try: main()\nexcept SystemExit: pass\nsys.stderr.write('\\n'.join(sys.modules))"
+    )
+    settings = environment | {"TRADEWIND_PROVIDERS_ENABLED": "local", "TRADEWIND_STATE_DIR": str(tmp_path / "none")}
+    done = subprocess.run([sys.executable, "-c", code], env=settings, capture_output=True, text=True, check=True)
+    assert "8xH100" in done.stdout
+    assert set(done.stderr.split()) & {"sqlalchemy", "numpy", "alembic", "yaml", "orchestrator.store"} == set()
+    assert not (tmp_path / "none").exists()

@@ -1,0 +1,140 @@
+"""What finishing costs besides the machine's hours, part by part; and what other objectives would take."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.market import HazardPrior, Market
+from orchestrator.model import FASTEST, CheckpointSpec, DataSource
+from orchestrator.perf import PerfBook
+from orchestrator.policy import Demand, Rails, compare, prospects
+from orchestrator.policy.tolls import MINIMUM_S, place_of
+from providers.egress import EgressRow, EgressTable
+from providers.money import usd
+
+STEPS = 36_000
+GB = 10**9
+
+
+def parts_of(world, demand):
+    placement = world.decide(demand)
+    return placement, placement.parts
+
+
+def test_a_job_of_seconds_pays_for_the_shortest_time_that_is_billed(world):
+    world.startup_s = 10
+    world.offer("a", 3.60, provider="aws", gpu="T4")
+    job = world.job(rates={"T4": 1.0})
+    placement, parts = parts_of(world, Demand(job, 20))
+    assert placement.cost_nano_usd == pytest.approx(usd(3.60) * MINIMUM_S / 3600)
+    assert parts.minimum_nano_usd == pytest.approx(usd(3.60) * 30 / 3600)
+    long = world.decide(Demand(job, STEPS)).parts
+    assert long.minimum_nano_usd == 0
+
+
+def test_simulated_machines_have_no_shortest_time_and_no_storage_to_pay(world):
+    world.startup_s = 10
+    world.offer("a", 3.60)
+    _, parts = parts_of(world, Demand(world.job(), 20, 1, checkpoint_bytes=GB))
+    assert (parts.minimum_nano_usd, parts.storage_nano_usd) == (0, 0)
+
+
+def test_kept_checkpoints_are_stored_for_as_long_as_it_trains(world):
+    world.startup_s = 0
+    world.offer("a", 1, provider="aws", gpu="T4")
+    job = world.job(rates={"T4": 1.0}, checkpoint=CheckpointSpec(keep=2, max_overhead=0.0))
+    _, parts = parts_of(world, Demand(job, STEPS, checkpoint_bytes=100 * GB))
+    assert parts.storage_nano_usd == pytest.approx(usd("0.023") * 200 * 10 / 730, rel=1e-6)
+
+
+def test_data_of_another_cloud_is_paid_for_by_each_machine_that_fetches_it(world):
+    aws = world.offer("a", 1.00, provider="aws", gpu="T4")
+    gcp = world.offer("g", 0.99, provider="gcp", gpu="T4")
+    rates = {"T4": 1.0}
+    assert world.decide(Demand(world.job(rates=rates), STEPS)).offer_id == gcp
+    fetching = world.job("job_2", rates=rates, data=(DataSource("s3://bucket/set", "/data", 100 * GB),))
+    placement = world.decide(Demand(fetching, STEPS))
+    assert placement.offer_id == aws
+    other = next(each for each in placement.alternatives if each.offer_id == gcp)
+    assert other.cost_nano_usd == pytest.approx(usd(9) + usd("0.99") * (10 + 1 / 12), rel=1e-6)
+    assert place_of("gs://bucket/set") == ("gcp", "")
+    assert place_of("/here") is None
+    assert place_of("https://example.org/set") is None
+
+
+def test_a_tariff_of_ones_own_is_used_and_an_unknown_region_is_the_nearest(world):
+    offers = [world.offer("a", 1, provider="aws", gpu="T4", region=region) for region in ("eu-1", "us-1")]
+    table = EgressTable(
+        [EgressRow("aws", "eu-1", "us-1", usd("0.5")), EgressRow("gcp", "*", "internet", usd("0.25"))], {}
+    )
+    market = Market.as_of(world.now, offers=world.offers, prices=world.prices, tariff=table)
+    assert [market.place(row)[1] for row in range(2)] == ["eu-1", "us-1"]
+    assert market.rates_from(("aws", "eu-1")).tolist() == [0, usd("0.5")]
+    assert market.rates_from(("gcp", "x")).tolist() == [usd("0.25")] * 2
+    assert market.rates_from(("aws", "")).tolist() == [0, 0]
+    assert market.rates_to(("aws", "")).tolist() == [0, 0]
+    assert len(offers) == 2
+
+
+def test_a_public_bucket_stands_for_the_hazard_until_machines_were_seen(world):
+    calm = world.offer("calm", 1, provider="aws", gpu="T4", spot=True)
+    wild = world.offer("wild", 1, provider="aws", gpu="T4", spot=True)
+    prior = {("aws", "eu-1", "calm"): HazardPrior(100.0, "AWS Spot Advisor")}
+    market = Market.as_of(world.now, offers=world.offers, prices=world.prices, priors=prior)
+    hazard = dict(zip(market.ids, market.hazard.tolist(), strict=True))
+    assert (hazard[calm], hazard[wild]) == (1 / 100, 1 / 8)
+    assert market.hazard_provenance(market.row(calm)) == "prior: one loss in 100 h (AWS Spot Advisor)"
+    for minutes, kind in ((60, "launched"), (0, "lost")):
+        world.happened(calm, kind, minutes)
+    seen = Market.as_of(world.now, offers=world.offers, prices=world.prices, priors=prior, availability=world.seen)
+    assert seen.hazard[seen.row(calm)] == pytest.approx(2 / 101)
+    assert market.digest != Market.as_of(world.now, offers=world.offers, prices=world.prices).digest
+
+
+def test_the_front_and_the_picks_flip_with_the_objective(world):
+    slow = world.offer("slow", 0.50, gpu="SIM-S")  # 20 h, $10
+    middle = world.offer("middle", 1.20, gpu="SIM-M")  # 10 h, $12
+    fast = world.offer("fast", 4.00, gpu="SIM-L")  # 5 h, $20
+    world.offer("worse", 5.00, gpu="SIM-M")
+    job = world.job(rates={"SIM-S": 0.5, "SIM-M": 1.0, "SIM-L": 2.0})
+    compared = compare(Demand(job, STEPS), world.market(), world.perf(), rails=Rails())
+    assert [point.offer_id for point in compared.front] == [slow, middle, fast]
+    picks = {pick.objective.split()[0] + pick.objective.split()[-1]: pick.offer_id for pick in compared.picks}
+    assert (picks["cheapestcheapest"], picks["fastestfastest"]) == (slow, fast)
+    assert [pick.offer_id for pick in compared.picks[2:]] == [fast, middle, middle]  # cost x time, deadline, budget
+    dear = world.job(
+        "job_2", rates={"SIM-S": 0.5, "SIM-M": 1.0, "SIM-L": 2.0}, budget_nano_usd=usd(1), objective=FASTEST
+    )
+    compared = compare(Demand(dear, STEPS), world.market(), world.perf(), rails=Rails())
+    assert compared.picks[-1].objective == "fastest for $1.00"
+    assert compared.picks[-1].offer_id is None
+
+
+def test_there_is_nothing_to_compare_without_a_number_of_steps_or_an_offer(world):
+    job = world.job()
+    assert compare(Demand(job, STEPS), world.market(), world.perf(), rails=Rails()) is None
+    world.offer("a", 1)
+    assert compare(Demand(job, None), world.market(), world.perf(), rails=Rails()) is None
+
+
+def test_prospects_are_what_decide_would_tell_of_each_offer(world):
+    for number in range(5):
+        world.offer(f"m{number}", 1 + number, spot=number % 2 == 0)
+    world.offer("other", 1, region="us-1", gpu=None, count=0)
+    demand = Demand(world.job(), STEPS)
+    found, barred = prospects(demand, world.market(), world.perf(), rails=Rails())
+    told = {each.offer_id: each for each in world.decide(demand).alternatives}
+    assert {each.offer_id for each in found} == set(told)
+    for each in found:
+        same = told[each.offer_id]
+        assert (each.cost_nano_usd, each.cost_low_nano_usd, each.cost_high_nano_usd) == (
+            same.cost_nano_usd,
+            same.cost_low_nano_usd,
+            same.cost_high_nano_usd,
+        )
+        assert (each.steps_per_s, each.nano_usd_per_step) == (same.steps_per_s, same.nano_usd_per_step)
+    assert barred == {}
+    assert (
+        prospects(Demand(world.job(), None), world.market(), PerfBook.as_of(0, ()), rails=Rails())[0][0].duration_s
+        is None
+    )

@@ -1,0 +1,182 @@
+"""Offers and plans with the catalogue: filters that say what they left out, a job's dollars per step, no mixing."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from orchestrator.config import Config
+from orchestrator.engine.world import World
+from orchestrator.errors import InfeasibleError, UsageError
+from orchestrator.model import GpuRequest, Resources
+from orchestrator.services import apply, offers, plan, submit
+from orchestrator.services.documents import to_json
+from orchestrator.services.offer_filters import OfferQuery
+from orchestrator.services.offer_views import OfferList
+from providers.catalog import load
+from providers.clock import VirtualClock
+from tests.unit.services.recorded_history import spec
+
+NOW = 1_790_000_000_000  # some days after the newest fact of the catalogue
+DAY_S = 86_400
+GPUS = Resources(gpu_memory_bytes=(90 * 10**9, None))
+
+
+def never() -> World:
+    raise AssertionError("the store was opened")
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Config:
+    """The default configuration: only the simulated market is enabled."""
+    from orchestrator.config import load_config
+
+    return load_config({"state_dir": str(tmp_path / "state")}, environ={}, cwd=tmp_path)
+
+
+def listed(config: Config, **wanted: object) -> OfferList:
+    return offers.offers(config, never, OfferQuery.of(**wanted), now_ms=NOW)
+
+
+def test_offers_of_a_real_gpu_are_answered_without_any_store(local: Config) -> None:
+    found = listed(local, gpu="H100:8", spot=True)
+    brute = [
+        (price.nano_usd_per_hour, offer.id)
+        for offer, price in zip(load().offers(), load().prices(), strict=True)
+        if (offer.gpu, offer.gpu_count, offer.spot) == ("H100", 8, True)
+    ]
+    assert [(row.nano_usd_per_hour, row.id) for row in found.offers] == sorted(brute)
+    assert {row.enabled for row in found.offers} == {False}
+    assert all(row.source.startswith("catalogue: ") and row.age_s > DAY_S for row in found.offers)
+    assert "aws" in found.not_enabled
+    assert not found.simulated
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message", "hint"),
+    [
+        ({"gpu": "H100:3", "cloud": ["aws"]}, "--gpu H100:3 leaves no offer of the", "it is sold in counts of"),
+        ({"gpu": "H100:8", "max_price": 0.5}, "--max-price 0.5 leaves no offer", "the cheapest is $"),
+        ({"gpu": "H100", "region": ["us-eest-1"]}, "--region us-eest-1 leaves no offer", 'did you mean "us-'),
+        ({"gpu": "H100", "cloud": ["asw"]}, "--cloud asw leaves no offer", 'did you mean "aws"?'),
+        ({"gpu": "H100", "vcpu": "5000.."}, "--vcpu 5000.. leaves no offer", "there is "),
+        ({"gpu": "H100", "memory": "90000.."}, "--memory 90000.. leaves no offer", "there is "),
+        (
+            {"gpu": "H100", "gpu_memory": "100.."},
+            "--gpu-memory 100.. leaves no offer",
+            "the largest GPU has 80 GB, 20 GB",
+        ),
+        (
+            {"gpu": "H100", "gpu_memory": "..40"},
+            "--gpu-memory ..40 leaves no offer",
+            "the smallest GPU has 80 GB, 40 GB",
+        ),
+        ({"gpu": "H101"}, "H101 is no GPU that is known here", 'did you mean "H100"?'),
+        ({"gpu": "H100:x"}, "--gpu H100:x is not a GPU and its count", "write it like H100:8"),
+        ({"gpu_memory": "80..40"}, "ends below its beginning", "smaller number first"),
+        ({"gpu_memory": ".."}, "--gpu-memory .. is no range", "40.. or 40..80"),
+        ({"vcpu": "-4.."}, "--vcpu -4.. is no range", "8.. or 8..32"),
+        ({"max_price": -1.0}, "--max-price -1 is no price", "more than 0"),
+        ({"max_price": float("nan")}, "--max-price nan is no price", "more than 0"),
+    ],
+)
+def test_what_leaves_nothing_or_makes_no_sense_is_named_with_a_remedy(local, wanted, message, hint):
+    with pytest.raises(UsageError) as refused:
+        listed(local, **wanted)
+    assert message in str(refused.value)
+    assert hint in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("wanted", "passes"),
+    [
+        ({"gpu_memory": "40..80"}, lambda row: 40 <= _gb(row) <= 80),
+        ({"gpu_memory": "..16", "spot": False}, lambda row: _gb(row) <= 16 and not row.spot),
+        ({"gpu_memory": "80"}, lambda row: _gb(row) == 80),
+        ({"vcpu": "8..16"}, lambda row: 8 <= row.vcpu <= 16),
+        ({"memory": "..64"}, lambda row: 0 < row.memory_bytes <= 64e9),
+        ({"region": ["eu-*"], "max_price": 5.0}, lambda row: row.region[:3] == "eu-" and row.nano_usd_per_hour <= 5e9),
+    ],
+)
+def test_each_filter_lets_through_exactly_what_it_says(world: World, wanted, passes):
+    everything = offers.offers(world.config, lambda: world, now_ms=NOW).offers
+    found = offers.offers(world.config, lambda: world, OfferQuery.of(**wanted), now_ms=NOW).offers
+    assert {row.id for row in found} == {row.id for row in everything if passes(row)}
+    assert found
+
+
+def _gb(row):
+    from providers.hardware import GPUS
+
+    return 0 if row.gpu is None else GPUS[row.gpu].memory_bytes / 1e9
+
+
+def test_simulated_and_real_offers_are_listed_apart_and_never_ranked_together(world: World) -> None:
+    found = offers.offers(world.config, lambda: world, now_ms=NOW, limit=3)
+    assert [row.simulated for row in found.offers] == [True] * 3 + [False] * 3
+    assert found.count > 1000
+    groups = offers.offers(world.config, lambda: world, now_ms=NOW, group_by="cloud").groups
+    assert groups[0].name == "fake"
+    assert sum(group.count for group in groups) == found.count
+    by_gpu = offers.offers(world.config, lambda: world, now_ms=NOW, group_by="gpu").groups
+    assert sum(group.name == "H100:8" for group in by_gpu) in (1, 2)
+
+
+def test_offers_for_a_job_are_ranked_by_its_dollars_per_step(world: World) -> None:
+    wanted = spec(resources=Resources(gpu_memory_bytes=(70 * 10**9, None)), steps=100_000)
+    found = offers.offers(world.config, lambda: world, now_ms=NOW, spec=wanted)
+    real = [row for row in found.offers if not row.simulated]
+    per_step = [row.nano_usd_per_step or 0 for row in real]
+    assert per_step == sorted(per_step)
+    assert any(a.nano_usd_per_hour > b.nano_usd_per_hour for a, b in pairwise(real))
+    assert all(row.cost_low_nano_usd <= row.cost_nano_usd <= row.cost_high_nano_usd for row in real)
+    assert found.job == "gpt"
+    assert dict(found.unfit)["another GPU memory"] > 100
+    assert json.dumps(to_json(found))
+
+
+def test_a_job_that_fits_no_gpu_is_told_by_how_much(world: World) -> None:
+    wanted = spec(resources=Resources(gpu_memory_bytes=(300 * 10**9, None)))
+    with pytest.raises(InfeasibleError, match=r"GPUs of 300 GB, the largest has \d+, \d+ GB less"):
+        offers.offers(world.config, lambda: world, now_ms=NOW, spec=wanted)
+
+
+def test_a_plan_stays_with_what_is_enabled_as_long_as_that_can_run_the_job(world: World) -> None:
+    view = plan.preview(world, [spec()], anywhere=None, wall=VirtualClock(NOW))
+    assert not view.anywhere
+    assert view.simulated
+    assert {pick.objective for pick in view.decisions[0].picks} >= {"cheapest", "fastest", "cost x time"}
+    assert view.decisions[0].front[0].offer_id == view.decisions[0].picks[0].offer_id
+
+
+@pytest.mark.parametrize("anywhere", [None, True])
+def test_a_plan_for_clouds_that_are_not_enabled_says_so_and_is_never_submitted(world: World, tmp_path, anywhere):
+    wanted = spec(resources=GPUS, steps=50_000)
+    view = plan.preview(world, [wanted], anywhere=anywhere, wall=VirtualClock(NOW))
+    (decided,) = view.decisions
+    assert view.anywhere
+    assert not view.changes
+    assert not view.simulated
+    assert decided.offer_id.partition("/")[0] in view.not_enabled
+    assert all(not choice.offer_id.startswith("fake/") for choice in decided.choices)
+    assert min(choice.price_age_s for choice in decided.choices) > DAY_S
+    assert decided.parts is not None
+    assert decided.rejected[0].topic == "another GPU memory"
+    with pytest.raises(InfeasibleError, match="clouds that are not enabled"):
+        submit.submit(world, view)
+    with pytest.raises(InfeasibleError, match="clouds that are not enabled"):
+        apply.apply(world, view)
+    with pytest.raises(UsageError, match="not saved"):
+        apply.save(view, tmp_path / "plan.json")
+    with world.store.read() as tx:
+        assert tx.jobs() == []
+
+
+def test_what_nobody_has_is_refused_as_before(world: World) -> None:
+    view = plan.preview(world, [spec(resources=Resources(gpus=(GpuRequest("SIM-L", 7),)))], anywhere=None)
+    assert not view.anywhere
+    with pytest.raises(InfeasibleError, match="no offer fits gpt"):
+        submit.submit(world, view)

@@ -1,0 +1,100 @@
+"""`tradewind profile`: the job's own program is counted in a child process, kept for plans, and nothing else is."""
+
+from __future__ import annotations
+
+import importlib.util
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from orchestrator.engine.snapshot import perf
+from orchestrator.errors import MissingExtraError, TradewindError, UsageError
+from orchestrator.model import Job, JobSpec, TrainSpec
+from orchestrator.services.documents import to_json
+from orchestrator.services.profile import profile
+
+PROGRAM = """
+import pathlib
+
+import torch
+
+import trainers
+
+
+def main(width=64):
+    model = torch.nn.Linear(width, width, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run = trainers.attach(model=model, optimizer=optimizer, steps=1_000_000)
+    for _ in run.batches():
+        optimizer.zero_grad()
+        loss = model(torch.ones(8, width)).square().mean()
+        loss.backward()
+        optimizer.step()
+        run.step(loss)
+    (run.output_dir / "model.pt").write_text("trained")
+
+
+def broken():
+    raise RuntimeError("no data")
+"""
+
+
+@pytest.fixture
+def spec(tmp_path: Path):
+    (tmp_path / "train.py").write_text(PROGRAM)
+
+    def of(entry: str = "main", *, secrets: tuple[str, ...] = (), **args: int) -> JobSpec:
+        return JobSpec("small", TrainSpec(f"train:{entry}", None, args, str(tmp_path), {}, secrets, 1000, None))
+
+    return of
+
+
+@pytest.fixture
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+def test_a_profile_counts_predicts_and_is_found_by_plans(world, spec, scratch):
+    view = profile(world, spec())
+    assert view.flops == 2 * 2 * 8 * 64 * 64
+    assert (view.parameters, view.resident_bytes) == (64 * 64, 2 * 4 * 64 * 64)
+    assert view.gpu_memory_bytes > 10**9
+    assert view.step_wall_s > 0
+    by_kind = {(row.gpu, row.gpu_count): row for row in view.kinds}
+    assert {("H100", 1), ("K80", 1)} <= by_kind.keys()
+    assert all(row.steps_per_s_low < row.steps_per_s < row.steps_per_s_high for row in view.kinds)
+    priced = [row.nano_usd_per_step for row in view.kinds if row.nano_usd_per_step is not None]
+    assert priced == sorted(priced)
+    assert priced
+    assert to_json(view)["schema"] == "tradewind/profile/v1"
+    assert list(scratch.iterdir()) == []
+
+    with world.store.read() as tx:
+        book = perf(tx, world.clock.now_ms())
+    job = Job("job_new", spec(), "me", 0, "queued")
+    assert book.estimate_kind(job, "V100", 1).value == by_kind["V100", 1].steps_per_s
+    assert "a profile of its step" in book.estimate_kind(job, "V100", 1).provenance
+    other = Job("job_new", spec(width=128), "me", 0, "queued")
+    assert book.estimate_kind(other, "V100", 1).provenance.startswith("prior")
+
+
+def test_a_program_that_fails_says_why_and_leaves_nothing(world, spec, scratch):
+    with pytest.raises(TradewindError, match="RuntimeError: no data") as caught:
+        profile(world, spec("broken"))
+    assert caught.value.hint
+    assert list(scratch.iterdir()) == []
+    with world.store.read() as tx:
+        assert tx.works() == {}
+
+
+def test_without_torch_or_a_secret_it_says_what_is_missing(world, spec, monkeypatch):
+    with pytest.raises(UsageError, match="lacks the secret TOKEN_OF_NOBODY"):
+        profile(world, spec(secrets=("TOKEN_OF_NOBODY",)))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    with pytest.raises(MissingExtraError) as caught:
+        profile(world, spec())
+    assert caught.value.hint == "pip install 'tradewind[train]'"

@@ -1,0 +1,60 @@
+"""The counter against counts made by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from trainers.profile.counter import Counter
+
+BATCH, WIDE, NARROW = 8, 32, 16
+
+
+def test_a_step_of_a_linear_model_is_counted_exactly():
+    model = torch.nn.Linear(WIDE, NARROW, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    inputs = torch.randn(BATCH, WIDE)
+    with Counter() as counter:
+        model(inputs).sum().backward()
+        optimizer.step()
+    # Forward, and backward for the weights; the inputs need no gradient.
+    assert counter.flops == 2 * 2 * BATCH * WIDE * NARROW
+    assert counter.half_flops == 0
+    # It reads inputs and weights, and writes outputs, twice at least.
+    assert counter.traffic_bytes > 2 * 4 * (BATCH * WIDE + WIDE * NARROW + BATCH * NARROW)
+    assert 4 <= counter.operations < 20
+    counter.ignore(model.parameters())
+    assert counter.activation_bytes == 4 * BATCH * WIDE
+
+
+def test_nothing_is_counted_outside_and_views_are_free():
+    values = torch.randn(4, 4)
+    with Counter() as counter:
+        values.t().reshape(2, 8)[0]
+        copied = values.t().contiguous()
+    counted = counter.operations
+    assert copied @ values is not None
+    # reshape of a transposed matrix copies, and so does contiguous
+    assert (counter.operations, counter.flops) == (counted, 0)
+    assert counted == 2
+    assert counter.traffic_bytes == 2 * 2 * 64
+
+
+def test_half_precision_and_lookups_are_told_apart():
+    table = torch.randn(1000, 8)
+    with Counter() as counter:
+        torch.nn.functional.embedding(torch.tensor([1, 2]), table)
+        assert counter.traffic_bytes == 2 * 2 * 8 * 4
+        torch.ones(4, 4, dtype=torch.bfloat16) @ torch.ones(4, 4, dtype=torch.bfloat16)
+        torch.ones(4, 4) @ torch.ones(4, 4)
+    assert (counter.flops, counter.half_flops) == (2 * 2 * 64, 2 * 64)
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_recurrent_layers_count_although_torch_has_no_formula_for_them(layers):
+    model = torch.nn.LSTM(WIDE, NARROW, num_layers=layers)
+    inputs = torch.randn(10, BATCH, WIDE)
+    with Counter() as counter:
+        model(inputs)[0].sum().backward()
+    weights = sum(weight.numel() for weight in model.parameters() if weight.dim() == 2)
+    assert counter.flops == pytest.approx(3 * 2 * 10 * BATCH * weights, rel=0.3)

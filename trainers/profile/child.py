@@ -1,0 +1,104 @@
+"""Runs a job's own program for a few steps and writes what one of them did: the child process of a profile.
+
+    python -m trainers.profile.child SPEC.json COUNTS.json
+
+The program has a real session, in folders of its own that the caller throws away. Exit code: 0 counted, 1 the program
+failed (its error is in progress.json), 4 it ended without enough steps. Must not know: who asked.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainers.desk import Desk, present_desk
+from trainers.loop import Parts
+from trainers.profile.counts import COUNTED_STEPS, STEPS, TIMED_STEPS, TOO_FEW_STEPS, WARM_STEPS, StepCounts
+from trainers.runner import execute, take_over
+from trainers.spec import TrainerSpec
+
+if TYPE_CHECKING:
+    from trainers.profile.counter import Counter
+
+
+class _Profile:
+    """Follows the steps of the session: counts one, times the ones after it."""
+
+    def __init__(self) -> None:
+        self.counter: Counter | None = None
+        self.counts: StepCounts | None = None
+        self._timed_from_s = 0.0
+
+    def stepped(self, steps_done: int) -> None:
+        from trainers.profile.counter import Counter
+
+        if steps_done == WARM_STEPS:
+            self.counter = Counter()
+            self.counter.__enter__()
+        elif self.counter is None:
+            return
+        elif steps_done == WARM_STEPS + COUNTED_STEPS:
+            self.counter.__exit__(None, None, None)
+        # A session knows the time of a step, without checkpoints, only after it was told that the step is over.
+        elif steps_done == STEPS - TIMED_STEPS:
+            self._timed_from_s = self._useful_s()
+        elif steps_done == STEPS:
+            session = _desk().session
+            assert session is not None
+            self.counts = _counts(self.counter, session.parts, (self._useful_s() - self._timed_from_s) / TIMED_STEPS)
+
+    def _useful_s(self) -> float:
+        return _desk().journal.progress.useful_s
+
+
+def _desk() -> Desk:
+    desk = present_desk()
+    assert desk is not None  # it is the runner who calls
+    return desk
+
+
+def _counts(counter: Counter, parts: Parts, step_s: float) -> StepCounts:
+    import torch
+
+    def tensors(value: Any) -> list[torch.Tensor]:
+        if isinstance(value, torch.Tensor):
+            return [value]
+        if isinstance(value, dict):
+            return [tensor for item in value.values() for tensor in tensors(item)]
+        if isinstance(value, list | tuple):
+            return [tensor for item in value for tensor in tensors(item)]
+        return tensors(value.state_dict()) if hasattr(value, "state_dict") else []
+
+    models = parts.model.values() if isinstance(parts.model, dict) else [parts.model]
+    trained = [p for model in models if hasattr(model, "parameters") for p in model.parameters()]
+    weights, moments = tensors(parts.model), tensors(parts.optimizer)
+    counter.ignore([*weights, *trained])
+    gradients = [p for p in trained if p.requires_grad]
+    return StepCounts(
+        flops=counter.flops / COUNTED_STEPS,
+        half_flops=counter.half_flops / COUNTED_STEPS,
+        traffic_bytes=counter.traffic_bytes / COUNTED_STEPS,
+        operations=counter.operations // COUNTED_STEPS,
+        parameters=sum(tensor.numel() for tensor in trained),
+        resident_bytes=sum(t.numel() * t.element_size() for t in [*weights, *gradients, *moments]),
+        activation_bytes=counter.activation_bytes,
+        step_s=step_s,
+    )
+
+
+def main(arguments: list[str]) -> int:
+    spec = TrainerSpec.load(Path(arguments[0]))
+    take_over(spec)
+    profile = _Profile()
+    state = execute(spec, on_step=profile.stepped)
+    if state == "failed":
+        return 1
+    if profile.counts is None:
+        return TOO_FEW_STEPS
+    profile.counts.save(Path(arguments[1]))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,101 @@
+"""Counter: sees every operation that torch dispatches, in forward, backward and optimizer. Must not know: steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
+
+_HALF = (torch.float16, torch.bfloat16)
+# They read few rows of a large table: what they write tells the traffic, not what they could have read.
+_LOOKUPS = ("aten::embedding", "aten::index", "aten::index_select", "aten::gather")
+# Whole recurrent layers as one operation, for which torch has no formula; backward does the work twice.
+_RECURRENT = {
+    "aten::mkldnn_rnn_layer": 1.0,
+    "aten::mkldnn_rnn_layer_backward": 2.0,
+    "aten::_cudnn_rnn": 1.0,
+    "aten::_cudnn_rnn_backward": 2.0,
+}
+
+
+class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Between `with` and its end: FLOPs by torch's own formulas, bytes read and written (views are free), operations,
+    and the bytes that autograd keeps for the backward pass."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.flops = 0.0
+        self.half_flops = 0.0
+        self.traffic_bytes = 0.0
+        self.operations = 0
+        self._kept: dict[int, int] = {}
+        self._keeping = torch.autograd.graph.saved_tensors_hooks(self._keep, lambda tensor: tensor)
+
+    @property
+    def activation_bytes(self) -> int:
+        return sum(self._kept.values())
+
+    def ignore(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Parameters are kept for backward too, but they are there anyway."""
+        for tensor in tensors:
+            self._kept.pop(tensor.untyped_storage().data_ptr(), None)
+
+    def __enter__(self) -> Self:
+        self._keeping.__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
+        self._keeping.__exit__(kind, error, trace)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if _is_view(func):
+            return out
+        written = [leaf for leaf in tree_leaves(out) if isinstance(leaf, torch.Tensor)]
+        read = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        if not written and not read:
+            return out
+        self.operations += 1
+        name = func._schema.name
+        sides = [*written, *written] if name in _LOOKUPS else [*read, *written]
+        self.traffic_bytes += sum(tensor.numel() * tensor.element_size() for tensor in sides)
+        flops = _flops(func, args, kwargs or {}, out)
+        self.flops += flops
+        if any(tensor.dtype in _HALF for tensor in written):
+            self.half_flops += flops
+        return out
+
+    def _keep(self, tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        self._kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+
+def _flops(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> float:
+    """0 for what has no formula: everything but matrix products, convolutions, attention and recurrent layers."""
+    times = _RECURRENT.get(func._schema.name)
+    if times is not None:
+        positions = args[0].numel() / args[0].shape[-1]
+        weights = [t for t in tree_leaves(args[1:5]) if isinstance(t, torch.Tensor) and t.dim() == 2]
+        return float(times * 2 * positions * sum(weight.numel() for weight in weights))
+    formula = flop_registry.get(func._overloadpacket)
+    return 0.0 if formula is None else float(formula(*args, **kwargs, out_val=out))
+
+
+def _is_view(func: Any) -> bool:
+    """Whether an operation only gives another shape to what is there."""
+    if func._schema.name == "aten::_unsafe_view":
+        return True
+    returns = func._schema.returns
+    return bool(returns) and all(each.alias_info is not None and not each.alias_info.is_write for each in returns)

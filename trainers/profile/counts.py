@@ -1,0 +1,43 @@
+"""StepCounts: what one training step was seen to do. Must not know: torch."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+WARM_STEPS = 1
+COUNTED_STEPS = 1
+TIMED_STEPS = 3
+STEPS = WARM_STEPS + COUNTED_STEPS + 1 + TIMED_STEPS
+"""How many steps a profile takes: one to warm up, one that is counted, one to get over that, the rest timed."""
+
+TOO_FEW_STEPS = 4
+"""Exit code of the child: the program ended before it had recorded that many."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepCounts:
+    """One step: FLOPs (`half_flops` of them in FP16 or BF16), bytes that operations read and write, operations.
+
+    `resident_bytes` are parameters, gradients and optimizer state; `activation_bytes` what forward keeps for backward;
+    `step_s` is wall time here, without counting.
+    """
+
+    flops: float
+    half_flops: float
+    traffic_bytes: float
+    operations: int
+    parameters: int
+    resident_bytes: int
+    activation_bytes: int
+    step_s: float
+
+    def save(self, path: Path) -> None:
+        path.write_text(json.dumps(dataclasses.asdict(self)))
+
+    @classmethod
+    def load(cls, path: Path) -> StepCounts:
+        """Raises OSError, ValueError and TypeError for what `save` did not write."""
+        return cls(**json.loads(path.read_text()))
