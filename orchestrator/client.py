@@ -331,7 +331,7 @@ class Client:
             provider=provider,
             region=region,
             spot=spot,
-            since_ms=prices.instant_of(since, world.clock.now_ms()),
+            since=since,
             limit=limit,
         )
 
@@ -349,7 +349,8 @@ class Client:
         once: bool = True,
         told: Callable[[CollectedRegion], None] = lambda _: None,
     ) -> PriceCollection:
-        """Poll clouds and feeds (name, file or URL), or else the enabled providers. `told` hears of each poll."""
+        """Poll clouds and feeds (name, file or URL), or else the enabled providers and the configured sources. `told`
+        hears of each poll."""
         from orchestrator.services import prices
 
         return prices.collect(self._opened, clouds=clouds, feeds=feeds, once=once, told=told)
@@ -391,11 +392,12 @@ class Client:
 
     # Tradewind itself
 
-    def doctor(self) -> Diagnosis:
-        """Check everything that is needed."""
-        from orchestrator.services.doctor import examine
+    def doctor(self, clouds: Sequence[str] = ()) -> Diagnosis:
+        """Check everything that Tradewind needs; or, with `clouds`, what the credentials of this environment may read
+        there. Raises UsageError for an unknown cloud, ProviderFailure when its library is missing."""
+        from orchestrator.services.doctor import examine, examine_clouds
 
-        return examine(self.config)
+        return examine_clouds(clouds) if clouds else examine(self.config)
 
     def catalog(self, path: str | Path | None = None) -> CatalogView:
         """What the offline catalogue holds and how old it is, with the rows of a file of your own. Raises SpecError."""

@@ -80,7 +80,9 @@ def collect(
     once: Annotated[bool, typer.Option("--once", help="Poll everything once, then end.")] = False,
     cloud: Annotated[
         list[str] | None,
-        typer.Option(help="aws, gcp or azure; may be repeated. Default: the enabled providers.", show_default=False),
+        typer.Option(
+            help="aws, gcp or azure; may be repeated. Default: what is enabled and configured.", show_default=False
+        ),
     ] = None,
     feed: Annotated[
         list[str] | None,
@@ -103,7 +105,8 @@ def collect(
     with session(ctx, output) as (client, out):
         from orchestrator.cli.render import render
 
-        if not (once or cloud or feeds):
+        configured = client.config.prices
+        if not (once or cloud or feeds or configured.clouds or configured.sources.options):
             once = True
             out.note("the control plane polls the enabled providers; this polls them once")
         with out.progress() as tick:

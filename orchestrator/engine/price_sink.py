@@ -1,7 +1,7 @@
 """What collectors find, into the store: each poll of a region in one transaction, when it is over. Must not know jobs.
 
-What a poll found before it failed counts, and is marked by the poll's error; only a whole one may say that an offer is
-gone.
+Of a long history all but the newest changes go before it, some thousands at once: nobody waits long for the store. What
+a poll found before it failed counts, and is marked by the poll's error; only a whole one may say that an offer is gone.
 """
 
 from __future__ import annotations
@@ -18,6 +18,10 @@ from providers.price import PricePoint
 
 PAST_ONLY = frozenset({"gcp-history"})
 """Sources that name only what has changed: whether an offer is there now, they do not know."""
+
+
+AT_ONCE = 4000
+"""Price changes in one transaction: about a third of a second."""
 
 
 @dataclass(slots=True)
@@ -60,6 +64,14 @@ class StoreSink:
             for each in found.flagged
             if each.offer is not None and each.offer.id not in found.offers
         }
+        past_points, points = _parted(found.points)
+        if past_points:
+            with self._store.write() as tx:
+                tx.add_past_offers(poll.source, list(found.offers.values()))
+        changed = 0
+        for batch in past_points:
+            with self._store.write() as tx:
+                changed += tx.add_prices(batch)
         with self._store.write() as tx:
             if poll.source in PAST_ONLY:
                 tx.add_past_offers(poll.source, list(found.offers.values()))
@@ -69,7 +81,7 @@ class StoreSink:
                 tx.put_offers(provider, offers, source=poll.source, region=scope, whole=whole)
             if only_flagged:
                 tx.add_past_offers(poll.source, list(only_flagged.values()))
-            changed = tx.add_prices(found.points) if found.points else 0
+            changed += tx.add_prices(points) if points else 0
             past, flags = _split(found)
             tx.add_past_flags(poll.source, [(each, poll.region, poll.ended_at_ms, poll.ended_at_ms) for each in past])
             sound = () if poll.source in PAST_ONLY else found.offers.keys()
@@ -98,6 +110,15 @@ class StoreSink:
 def provider_of(source: str) -> str:
     """The provider of a source: "aws" of "aws-spot"; a feed is its own."""
     return source.partition(":")[0].partition("-")[0]
+
+
+def _parted(points: Sequence[PricePoint]) -> tuple[list[list[PricePoint]], list[PricePoint]]:
+    """What is written before the rest, in batches, the oldest first; and the rest."""
+    if len(points) <= AT_ONCE:
+        return [], list(points)
+    ordered = sorted(points, key=lambda point: point.effective_at_ms)
+    batches = [ordered[first : first + AT_ONCE] for first in range(0, len(ordered), AT_ONCE)]
+    return batches[:-1], batches[-1]
 
 
 def _split(found: _Found) -> tuple[list[Flagged], list[Flagged]]:

@@ -51,30 +51,44 @@ def archive(store: Store, folder: Path, now_ms: int, *, keep_days: int = KEEP_DA
     """
     if keep_days < 31:
         raise UsageError(f"{keep_days} days are too few to keep", hint="at least 31: back-tests and reports need them")
-    rolled_up = 0
-    while True:
-        with store.write() as tx:
-            done = tx.roll_up(now_ms)
-        rolled_up += done
-        if done == 0:
-            break
+    rolled_up = roll_up(store, now_ms)
     with store.read() as tx:
         first_ms, kept_from = tx.first_price_ms(), tx.kept_from_ms()
-    this_month = _month(now_ms)
+    this_month = month_of(now_ms)
     made: list[ArchivedMonth] = []
     if first_ms is not None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(f"{folder} cannot be made: {error.strerror}", hint="choose another folder") from error
-        for start in _months(_month(max(first_ms, kept_from)), this_month):
+        for start in _months(month_of(max(first_ms, kept_from)), this_month):
             made += _archive_month(store, folder, start)
-    cut_ms = _month(now_ms - keep_days * DAY_MS)
+    cut_ms = month_of(now_ms - keep_days * DAY_MS)
     prices = polls = 0
-    if cut_ms > kept_from:
+    while cut_ms > kept_from:
         with store.write() as tx:
-            prices, polls = tx.let_go(cut_ms)
+            fewer_prices, fewer_polls = tx.let_go(cut_ms)
+        prices, polls = prices + fewer_prices, polls + fewer_polls
+        if fewer_prices + fewer_polls == 0:
+            break
     return PriceArchive(tuple(made), rolled_up, prices, polls, max(cut_ms, kept_from))
+
+
+def roll_up(store: Store, now_ms: int) -> int:
+    """Roll up every day that is over, in short transactions. Returns of how many offers. Raises StoreError."""
+    rolled_up = 0
+    while True:
+        with store.write() as tx:
+            done = tx.roll_up(now_ms)
+        rolled_up += done
+        if done == 0:
+            return rolled_up
+
+
+def month_of(at_ms: int) -> int:
+    """The begin of the UTC month that holds `at_ms`."""
+    at = datetime.fromtimestamp(max(0, at_ms) / 1000, UTC)
+    return round(datetime(at.year, at.month, 1, tzinfo=UTC).timestamp() * 1000)
 
 
 def _archive_month(store: Store, folder: Path, start_ms: int) -> Iterator[ArchivedMonth]:
@@ -107,11 +121,5 @@ def _months(first_ms: int, end_ms: int) -> Iterator[int]:
         first_ms = _next_month(first_ms)
 
 
-def _month(at_ms: int) -> int:
-    """The begin of the UTC month that holds `at_ms`."""
-    at = datetime.fromtimestamp(max(0, at_ms) / 1000, UTC)
-    return round(datetime(at.year, at.month, 1, tzinfo=UTC).timestamp() * 1000)
-
-
 def _next_month(start_ms: int) -> int:
-    return _month(start_ms + 32 * DAY_MS)
+    return month_of(start_ms + 32 * DAY_MS)

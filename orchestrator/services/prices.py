@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 from orchestrator.engine.collect import collect as poll_providers
 from orchestrator.engine.collect import collector
+from orchestrator.engine.price_sources import SOURCES, asked_sources, configured_sources
 from orchestrator.engine.world import World
 from orchestrator.errors import NotFoundError, ProviderFailure, UsageError, did_you_mean
 from orchestrator.services.jobfile.units import BadValueError, parse_duration
@@ -31,12 +32,6 @@ from providers.money import NANO_USD
 from providers.offer import Offer
 
 NEWEST_FLAGS = 10
-SOURCES = {
-    "aws": ("aws-on-demand", "aws-spot", "aws-risk"),
-    "gcp": ("gcp-prices", "gcp-history"),
-    "azure": ("azure-prices", "azure-risk"),
-}
-"""What is collected of a cloud; on-demand before spot, which is judged by it."""
 
 Told = Callable[[CollectedRegion], None]
 
@@ -44,6 +39,7 @@ Told = Callable[[CollectedRegion], None]
 def status(world: World) -> PriceStatus:
     """How fresh and how sound the prices of every source and region are."""
     now = world.clock.now_ms()
+    outside_now = world.outside_clock.now_ms()
     with world.store.read() as tx:
         states, counts = tx.poll_states(), tx.flag_counts()
         flags, kept_from = tx.flags(limit=NEWEST_FLAGS), tx.kept_from_ms()
@@ -53,7 +49,9 @@ def status(world: World) -> PriceStatus:
             source=state.source,
             region=state.region,
             polled_at_ms=state.finished_ms,
-            age_s=None if state.good_finished_ms is None else (now - state.good_finished_ms) / 1000,
+            age_s=None
+            if state.good_finished_ms is None
+            else ((now if state.provider in world.providers else outside_now) - state.good_finished_ms) / 1000,
             failures=state.failures,
             offers=state.offers_seen,
             flags=counts.pop((state.source, state.region), {}),
@@ -73,25 +71,25 @@ def history(
     provider: str | None = None,
     region: str | None = None,
     spot: bool | None = None,
-    since_ms: int | None = None,
+    since: str = "30d",
     limit: int = 6,
 ) -> PriceHistory:
     """How the price of an offer went, or of the `limit` offers that match and are cheapest per GPU at the end.
 
-    Raises NotFoundError, UsageError.
+    `since` is an instant as `instant_of` reads it. Raises NotFoundError, UsageError.
     """
     if offer_id is None and gpu is None and provider is None:
         raise UsageError("this would be every offer there is", hint="name an offer, or --gpu, or --provider")
-    now = world.clock.now_ms()
     with world.store.read() as tx:
         found = tx.find_offers(offer_id=offer_id, gpu=_gpu(gpu), provider=provider, region=region, spot=spot)
         if not found:
             raise _unknown(tx, offer_id)
+        now = (world.clock if any(each.simulated for each in found) else world.outside_clock).now_ms()
         ends = tx.price_points_of([Interval(each.id, now, now + 1) for each in found])
         priced = [(points[-1], each) for points, each in zip(ends, found, strict=True) if points]
         priced.sort(key=lambda pair: (pair[0].nano_usd_per_hour / max(1, pair[1].gpu_count), pair[1].id))
         chosen = [each for _, each in priced[:limit]]
-        start = now - 30 * 86_400_000 if since_ms is None else since_ms
+        start = instant_of(since, now)
         listed = {each.id for each in tx.offers()}
         series = tuple(_series(tx, each, start, now, each.id in listed) for each in chosen)
     simulated = any(each.simulated for each in chosen)
@@ -137,7 +135,8 @@ def collect(
     told: Told = lambda _: None,
     specs: Sequence[SourceSpec] | None = None,
 ) -> PriceCollection:
-    """Poll the sources of `clouds` and `feeds` (name, file or URL); without either, the enabled providers once.
+    """Poll the sources of `clouds` and `feeds` (name, file or URL); without either, the enabled providers and the
+    configured sources.
 
     Unless `once`, it goes on for ever, each region at its own pace. `specs` are sources with options of their own
     instead. Raises UsageError, StoreError; what fails at a provider is in its poll.
@@ -145,37 +144,40 @@ def collect(
     for cloud in clouds:
         if cloud not in SOURCES:
             raise UsageError(f"there is no collector for {cloud}", hint=f"one of {', '.join(SOURCES)}")
-    if specs is None:
-        specs = [SourceSpec(name) for cloud in clouds for name in SOURCES[cloud]]
-        specs = [*specs, *(SourceSpec(f"feed:{name}", {"at": at}) for name, at in feeds)]
-    if not specs:
-        return _enabled(world, told)
     seen: list[CollectedRegion] = []
+    all_of_them = specs is None and not clouds and not feeds
+    if specs is None:
+        specs = configured_sources(world.config) if all_of_them else asked_sources(world.config, clouds, feeds)
 
     def keep(poll: Poll) -> None:
         seen.append(_collected(poll))
         told(seen[-1])
 
+    if all_of_them:
+        for poll in _enabled(world):
+            seen.append(poll)
+            told(poll)
+    clock = world.outside_clock
     try:
-        collecting = collector(world.store, world.clock, specs, random.Random(), keep)
+        collecting = collector(world.store, clock, specs, random.Random(), keep)
     except ProviderError as error:
         raise ProviderFailure(str(error), hint=error.hint) from error
     collecting.collect()
     while not once:
         seen.clear()
         due_ms = collecting.next_ms()
-        wait_ms = 1000 if due_ms is None else due_ms - world.clock.now_ms()
-        world.clock.sleep(max(1.0, wait_ms / 1000 / world.clock.factor))
+        clock.sleep(1.0 if due_ms is None else max(1.0, (due_ms - clock.now_ms()) / 1000))
         collecting.collect()
     return PriceCollection(tuple(seen))
 
 
-def _enabled(world: World, told: Told) -> PriceCollection:
+def _enabled(world: World) -> list[CollectedRegion]:
+    """Poll every enabled provider once."""
     started = world.clock.now_ms()
     poll_providers(world)
     with world.store.read() as tx:
         made = [poll for poll in tx.polls(limit=len(world.providers)) if poll.started_ms >= started]
-    polls = tuple(
+    return [
         CollectedRegion(
             poll.source,
             poll.region,
@@ -188,10 +190,7 @@ def _enabled(world: World, told: Told) -> PriceCollection:
             poll.hint or "",
         )
         for poll in made
-    )
-    for poll in polls:
-        told(poll)
-    return PriceCollection(polls)
+    ]
 
 
 def _collected(poll: Poll) -> CollectedRegion:

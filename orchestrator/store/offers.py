@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from itertools import islice
 from typing import Any
@@ -20,6 +20,7 @@ _FEW = 200
 _NAMES = [field.name for field in fields(Offer)]
 _OFFER = [offer.c[name] for name in _NAMES]
 _OFFERS = select(*_OFFER).where(offer.c.listed).order_by(offer.c.id)
+_OFFERS_OF = _OFFERS.where(offer.c.provider.in_(bindparam("names", expanding=True)))
 _STORED = select(*_OFFER, offer.c.id, offer.c.listed, offer.c.source)
 _OF_SOURCE = _STORED.where(offer.c.source == bindparam("name"))
 _OF_REGION = _OF_SOURCE.where(offer.c.region == bindparam("place"))
@@ -85,9 +86,10 @@ class OfferRows(Transaction):
             self._connection.execute(insert_into(offer), list(new.values()))
         return len(new) + learned
 
-    def offers(self) -> list[Offer]:
-        """Everything listed now, by id."""
-        return [offer_of(row._mapping) for row in self._connection.execute(_OFFERS)]
+    def offers(self, providers: Collection[str] | None = None) -> list[Offer]:
+        """Everything listed now, by id; of these providers, where they are named."""
+        query, asked = (_OFFERS, {}) if providers is None else (_OFFERS_OF, {"names": sorted(providers)})
+        return [offer_of(row._mapping) for row in self._connection.execute(query, asked)]
 
     def find_offers(
         self,

@@ -5,14 +5,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import bindparam, case, func, select, update
 
 from orchestrator.store.schema import offer, poll, poll_state
 from orchestrator.store.transaction import Transaction, insert_into
+from providers.offer import CapacityType
 
+SPOT = CapacityType.SPOT.value
 ALL_REGIONS = ("", "*", "all")
 """Regions of a poll that was about everything a source has."""
 
@@ -54,6 +57,15 @@ class PollState:
     newest_ms: int | None
 
 
+class Polled(NamedTuple):
+    """All price changes of a provider's spot, or on-demand, offers in a region are known up to `until_ms`."""
+
+    provider: str
+    region: str
+    spot: bool
+    until_ms: int
+
+
 _POLLS = select(*(poll.c[field.name] for field in fields(Poll))).order_by(poll.c.seq.desc()).limit(bindparam("limit"))
 _POLLS_OF_PROVIDER = _POLLS.where(poll.c.provider == bindparam("name"))
 _STATES = select(*(poll_state.c[field.name] for field in fields(PollState))).order_by(
@@ -67,13 +79,17 @@ _PRICED_TO = (
     .where((poll_state.c.region == offer.c.region) | poll_state.c.region.in_(ALL_REGIONS))
 )
 _POLLED = (
-    select(offer.c.provider, offer.c.region, func.min(poll_state.c.good_started_ms))
+    select(offer.c.provider, offer.c.region, offer.c.capacity_type, func.min(poll_state.c.good_started_ms))
     .join(poll_state, offer.c.source == poll_state.c.source)
     .where(offer.c.listed, poll_state.c.good_started_ms.is_not(None))
     .where((poll_state.c.region == offer.c.region) | poll_state.c.region.in_(ALL_REGIONS))
-    .group_by(offer.c.provider, offer.c.region)
-    .order_by(offer.c.provider, offer.c.region)
+    .group_by(offer.c.provider, offer.c.region, offer.c.capacity_type)
+    .order_by(offer.c.provider, offer.c.region, offer.c.capacity_type)
 )
+_NEWS = select(
+    func.max(poll.c.seq),
+    func.sum(case((poll.c.provider.in_(bindparam("names", expanding=True)), poll.c.changed), else_=0)),
+).where(poll.c.seq > bindparam("seq"))
 _HERE = (poll_state.c.source == bindparam("of_source")) & (poll_state.c.region == bindparam("of_region"))
 _SUCCEEDED = {
     "failures": 0,
@@ -148,10 +164,15 @@ class PollRows(Transaction):
         """What the last poll of each source and region came to, by provider, source, region."""
         return [PollState(*row) for row in self._connection.execute(_STATES)]
 
-    def polled(self) -> list[tuple[str, str, int]]:
-        """(provider, region, instant) of everything listed: all price changes there are known up to then, of every
-        source. A region that was never polled well is missing."""
-        return [tuple(row) for row in self._connection.execute(_POLLED)]
+    def polled(self) -> list[Polled]:
+        """Of everything listed by provider, region and capacity type: up to when all price changes are known, of every
+        source. What was never polled well is missing."""
+        return [Polled(row[0], row[1], row[2] == SPOT, row[3]) for row in self._connection.execute(_POLLED)]
+
+    def changes_since(self, seq: int, providers: Collection[str]) -> tuple[int, int]:
+        """The number of the newest poll, and how many prices of `providers` the polls after `seq` found changed."""
+        newest, changed = self._connection.execute(_NEWS, {"seq": seq, "names": sorted(providers)}).one()
+        return (seq if newest is None else newest), int(changed or 0)
 
     def last_good_poll_ms(self, provider: str) -> int | None:
         """When the newest poll of `provider` that succeeded, in any region, was begun."""

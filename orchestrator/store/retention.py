@@ -69,8 +69,12 @@ class RetentionRows(PriceRows):
                 PricePoint(row.id, row.nano_usd_per_hour, row.effective_at_ms, row.observed_at_ms, row.price_source),
             )
 
-    def let_go(self, before_ms: int) -> tuple[int, int]:
-        """Delete prices and polls older than `before_ms`, but for what must stay; returns how many of each."""
+    def let_go(self, before_ms: int, *, most: int = 20_000) -> tuple[int, int]:
+        """Delete prices and polls older than `before_ms`, but for what must stay; returns how many of each.
+
+        About `most` prices at once, so that nobody waits long for the store: call it again, in another transaction,
+        until both are 0.
+        """
         kept_from = max(before_ms, self.kept_from_ms())
         self._connection.execute(delete(meta).where(meta.c.key == KEPT_FROM))
         self._connection.execute(insert(meta).values(key=KEPT_FROM, value=str(kept_from)))
@@ -79,5 +83,7 @@ class RetentionRows(PriceRows):
         for key, instant in known:
             if instant is not None:
                 prices += self._connection.execute(_LET_GO, {"number": key, "instant": instant}).rowcount
+            if prices >= most:
+                break
         polls = self._connection.execute(_LET_POLLS_GO, {"at_ms": kept_from}).rowcount
         return prices, polls

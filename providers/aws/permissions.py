@@ -66,6 +66,6 @@ def access(connections: Connections | None = None) -> list[Access]:
         ("instance types", types),
         ("zones of instance types", offerings),
         ("spot prices", spot),
-        ("on-demand prices (else the public list is read)", prices),
+        ("on-demand prices", prices),
     ]
-    return examine(attempts, in_our_words)
+    return examine(attempts, in_our_words, optional={"on-demand prices"})  # else the public list is read

@@ -5,17 +5,30 @@ from __future__ import annotations
 import base64
 import json
 
+from providers.azure.prices import PRICES, VERSION
 from providers.azure.session import SUBSCRIPTION, Connections, in_our_words
+from providers.collect.http import Http, Patience
 from providers.collect.permissions import Access, examine
-from providers.errors import NoCredentialsError
+from providers.errors import FormatError, NoCredentialsError
 
 ACTIONS = ("Microsoft.Compute/skus/read", "Microsoft.ResourceGraph/resources/read")
 """Both are in the role Reader. Retail prices need no account."""
 
 
-def access(connections: Connections | None = None, region: str = "eastus") -> list[Access]:
-    """What the credentials of this environment may read. Takes a call per line."""
+def access(connections: Connections | None = None, region: str = "eastus", prices: str = PRICES) -> list[Access]:
+    """What may be read: prices by anybody, the rest with the credentials of this environment. Takes a call per line."""
     made = Connections() if connections is None else connections
+
+    def retail() -> str:
+        asked = {
+            "api-version": VERSION,
+            "$filter": f"serviceName eq 'Virtual Machines' and armRegionName eq '{region}'",
+        }
+        body = Http(Patience(attempts=1)).get_json(prices, asked)
+        items = body.get("Items") if isinstance(body, dict) else None
+        if not isinstance(items, list):
+            raise FormatError("the retail prices' answer has no list 'Items'")
+        return f"{len(items)} prices of {region} on the first page"
 
     def identity() -> str:
         if not made.subscription:
@@ -29,8 +42,11 @@ def access(connections: Connections | None = None, region: str = "eastus") -> li
         query = "SpotResources | take 1"
         return f"{sum(len(rows) for rows in made.graph(query))} row of SpotResources"
 
-    attempts = [("identity", identity), ("resource SKUs", skus), ("eviction rates", evictions)]
-    return examine(attempts, in_our_words)
+    account = [("identity", identity), ("resource SKUs", skus), ("eviction rates", evictions)]
+    return [
+        *examine([("retail prices, without an account", retail)], in_our_words),
+        *examine(account, in_our_words, optional={what for what, _ in account}),
+    ]
 
 
 def _who(token: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -12,12 +12,16 @@ from providers.errors import NotFoundError, ProviderError, SetupError
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One thing that was tried. `remedy` is what would make it work: a policy line, a command; '' when it works."""
+    """One thing that was tried. `remedy` is what would make it work: a policy line, a command; '' when it works.
+
+    What is not `needed` brings more, but prices are there without it.
+    """
 
     what: str
     works: bool
     detail: str
     remedy: str = ""
+    needed: bool = True
 
 
 CLOUDS = {name: f"providers.{name}.permissions" for name in ("aws", "gcp", "azure")}
@@ -42,8 +46,14 @@ Attempt = tuple[str, Callable[[], str]]
 """What is tried in words, and the call: it returns a detail to show, and raises what the cloud raises."""
 
 
-def examine(attempts: Sequence[Attempt], classify: Callable[[Exception], ProviderError | None]) -> list[Access]:
-    """Try everything; the first one says who one is, and when it fails the rest is not asked.
+def examine(
+    attempts: Sequence[Attempt],
+    classify: Callable[[Exception], ProviderError | None],
+    *,
+    optional: Collection[str] = (),
+) -> list[Access]:
+    """Try everything; the first one says who one is, and when it fails the rest is not asked. `optional` are the
+    attempts that prices do without.
 
     Exceptions that `classify` doesn't know are faults of this program, and go on.
     """
@@ -55,7 +65,7 @@ def examine(attempts: Sequence[Attempt], classify: Callable[[Exception], Provide
             known = error if isinstance(error, ProviderError) else classify(error)
             if known is None:
                 raise
-            found.append(Access(what, False, str(known), known.hint))
+            found.append(Access(what, False, str(known), known.hint, needed=what not in optional))
             if len(found) == 1:
                 break
     return found

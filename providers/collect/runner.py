@@ -128,12 +128,17 @@ class Collector:
         self._changes = Changes(known)
         self._newest_ms = dict(newest_ms or {})
         self._listed_ms: dict[str, int] = {}
+        self._stopped = threading.Event()
         for name in self._specs:
             self._schedule.follow(name, [ALL], clock.now_ms())
 
     def next_ms(self) -> int | None:
         """When something is due next, on the clock; None without any source."""
         return self._schedule.next_ms()
+
+    def stop(self) -> None:
+        """End a `collect` that another thread is in, and every later one, at once: what has not ended is due again."""
+        self._stopped.set()
 
     def collect(self) -> list[Poll]:
         """Poll everything that is due and hand it to the sink. Returns when all children have ended. Never raises for
@@ -145,7 +150,7 @@ class Collector:
         try:
             for child in children:
                 child.start(inbox, self._clock)
-            while any(not round_.over for round_ in rounds.values()):
+            while any(not round_.over for round_ in rounds.values()) and not self._stopped.is_set():
                 try:
                     child, message = inbox.get(timeout=0.2)
                 except queue.Empty:

@@ -446,8 +446,9 @@ def test_the_account_is_told_what_it_may_read_and_which_line_is_missing(server, 
     found = {finding.what: finding for finding in access(connections)}
     assert found["identity"].detail.endswith("user/prices")
     assert [what for what, finding in found.items() if not finding.works] == [
-        "zones of instance types", "on-demand prices (else the public list is read)",
+        "zones of instance types", "on-demand prices",
     ]  # fmt: skip
+    assert not found["on-demand prices"].needed  # the public list needs no account
     assert "ec2:DescribeInstanceTypeOfferings" in found["zones of instance types"].remedy
 
 

@@ -334,6 +334,22 @@ def test_without_credentials_the_error_says_how_to_get_them():
 def test_the_account_is_told_what_it_may_read(arm):
     machines, connections = arm
     machines.serve(AzureCloud(skus=[resource_sku(H100, "eastus")], denied={"Microsoft.ResourceGraph/resources/read"}))
-    found = access(connections)
-    assert (found[0].detail, found[1].detail) == ("tradewind, s", "1 SKUs in eastus")
-    assert (found[2].works, "Reader" in found[2].remedy) == (False, True)
+    found = access(connections, prices="https://127.0.0.1:9/api/retail/prices")
+    assert [(each.works, each.needed) for each in found] == [
+        (False, True),
+        (True, False),
+        (True, False),
+        (False, False),
+    ]
+    assert (found[1].detail, found[2].detail) == ("tradewind, s", "1 SKUs in eastus")
+    assert "Reader" in found[3].remedy
+
+
+def test_what_needs_no_account_is_asked_without_one(server):
+    server.serve(AzureCloud([row(H100, "eastus")]))
+    nobody = Connections("", "https://127.0.0.1:9", credential=None)
+    found = access(nobody, prices=f"{server.url}/api/retail/prices")
+    assert [(each.what, each.works, each.needed) for each in found] == [
+        ("retail prices, without an account", True, True),
+        ("identity", False, False),
+    ]

@@ -156,4 +156,4 @@ def test_a_feed_is_collected_by_a_child_process_and_the_next_round_stores_only_c
     with store.read() as tx:
         assert [each.changed for each in tx.polls()] == [0, 1]
         assert [row.flag for row in tx.flags()] == ["malformed"]
-        assert tx.polled() == [("verda", "fin", second.started_at_ms)]
+        assert tx.polled() == [("verda", "fin", True, second.started_at_ms)]

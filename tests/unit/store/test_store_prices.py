@@ -75,7 +75,7 @@ def test_a_price_is_known_up_to_the_last_good_poll_of_its_own_source_and_region(
     poll(tx, 20, "r", source="aws-spot")
     poll(tx, 30, "r", "throttled", source="aws-spot")
     assert tx.priced_to_ms(name) == 20
-    assert tx.polled() == [("aws", "r", 20)]
+    assert tx.polled() == [("aws", "r", True, 20)]
 
 
 def test_a_poll_of_one_region_says_nothing_of_offers_in_another_and_half_a_poll_of_none(tx: Tx, offer: Make) -> None:
