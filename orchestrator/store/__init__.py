@@ -11,7 +11,7 @@ from orchestrator.store.jobs import JobFactFields, JobFacts
 from orchestrator.store.leader import TAKEOVER_S, LeaderInfo, Leadership
 from orchestrator.store.market import AvailabilityPoint
 from orchestrator.store.plans import PerfPoint
-from orchestrator.store.polls import Poll, PollState
+from orchestrator.store.polls import Poll, Polled, PollState
 from orchestrator.store.price_days import PriceDay
 from orchestrator.store.prices import Interval
 from orchestrator.store.runs import MigrationFields, RunFields
@@ -35,6 +35,7 @@ __all__ = [
     "PerfPoint",
     "Poll",
     "PollState",
+    "Polled",
     "PriceDay",
     "Risk",
     "RunFields",

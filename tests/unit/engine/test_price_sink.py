@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.engine import price_sink
 from orchestrator.engine.collect import collector
 from orchestrator.engine.price_sink import StoreSink
 from orchestrator.store import Store
@@ -62,6 +63,27 @@ def test_nothing_is_stored_before_a_poll_has_ended_and_then_all_of_it(store: Sto
         assert [risk.low for risk in tx.risks_as_of(99)] == [5]
         (state,) = tx.poll_states()
         assert (state.provider, state.offers_seen, state.newest_ms, state.error) == ("aws", 2, 10, None)
+
+
+def test_a_long_history_goes_in_before_the_poll_and_nobody_decides_on_half_of_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(price_sink, "AT_ONCE", 10)
+    told: list[int] = []
+
+    def ended(_: Poll) -> None:
+        with store.read() as tx:
+            told.append(len(tx.price_changes(offer("a").id, 0, 99)))
+
+    sink = StoreSink(store, ended)
+    sink.offers("aws-spot", "us", [offer("a")])
+    sink.prices("aws-spot", "us", [point(offer("a"), price, price) for price in range(35, 0, -1)])
+    sink.ended(poll(40))
+    assert told == [35]
+    assert priced(store, 99) == {offer("a").id: 35}
+    with store.read() as tx:
+        assert [each.changed for each in tx.polls()] == [35]
+        assert tx.offers() == [offer("a")]
 
 
 def test_half_a_poll_keeps_what_it_found_and_takes_nothing_away(store: Store) -> None:
