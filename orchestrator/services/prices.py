@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import UTC, datetime
 
 from orchestrator.engine.collect import collect as poll_providers
@@ -30,6 +30,7 @@ from providers.errors import ProviderError
 from providers.hardware import GPUS, canonical_gpu
 from providers.money import NANO_USD
 from providers.offer import Offer
+from providers.price import PricePoint
 
 NEWEST_FLAGS = 10
 
@@ -60,7 +61,8 @@ def status(world: World) -> PriceStatus:
         )
         for state in states
     )
-    return PriceStatus(now, regions, tuple(flags), kept_from, world.simulated)
+    simulated = any(each.provider in world.providers and world.providers[each.provider].simulated for each in states)
+    return PriceStatus(now, regions, tuple(flags), kept_from, simulated)
 
 
 def history(
@@ -74,7 +76,8 @@ def history(
     since: str = "30d",
     limit: int = 6,
 ) -> PriceHistory:
-    """How the price of an offer went, or of the `limit` offers that match and are cheapest per GPU at the end.
+    """How the price of an offer went, or of the `limit` offers that match and are cheapest per GPU at the
+    end, those first that can be had or that changed since.
 
     `since` is an instant as `instant_of` reads it. Raises NotFoundError, UsageError.
     """
@@ -87,10 +90,9 @@ def history(
         now = (world.clock if any(each.simulated for each in found) else world.outside_clock).now_ms()
         ends = tx.price_points_of([Interval(each.id, now, now + 1) for each in found])
         priced = [(points[-1], each) for points, each in zip(ends, found, strict=True) if points]
-        priced.sort(key=lambda pair: (pair[0].nano_usd_per_hour / max(1, pair[1].gpu_count), pair[1].id))
-        chosen = [each for _, each in priced[:limit]]
         start = instant_of(since, now)
         listed = {each.id for each in tx.offers()}
+        chosen = [each for _, each in sorted(priced, key=lambda pair: _rank(*pair, start, listed))[:limit]]
         series = tuple(_series(tx, each, start, now, each.id in listed) for each in chosen)
     simulated = any(each.simulated for each in chosen)
     return PriceHistory(start, now, series, len(found) - len(chosen), simulated)
@@ -205,6 +207,12 @@ def _collected(poll: Poll) -> CollectedRegion:
         None if poll.error is None else str(poll.error),
         "" if poll.error is None else poll.error.hint,
     )
+
+
+def _rank(last: PricePoint, offer: Offer, start_ms: int, listed: Collection[str]) -> tuple[bool, float, str]:
+    """What can be had now or moved since `start_ms` comes first; then what costs the least per GPU."""
+    past = offer.id not in listed and last.effective_at_ms < start_ms
+    return past, last.nano_usd_per_hour / max(1, offer.gpu_count), offer.id
 
 
 def _series(tx: Tx, offer: Offer, start_ms: int, end_ms: int, listed: bool) -> PriceSeries:

@@ -1,37 +1,19 @@
 """What AWS's instance types have in them, as far as prices need to know it. Must not know prices.
 
-The price list names no GPU, only a count, so families are told apart by the table below (AWS's pages of instance types,
-read 2026-11). Where DescribeInstanceTypes can be asked, it is what counts.
+The price list names no GPU, only a count, so the catalogue tells families apart; where DescribeInstanceTypes can be
+asked, it is what counts. Families that share one GPU among machines (g6f) are in the catalogue on purpose not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
+from providers.catalog import instance_types
 from providers.hardware import GIB, GPUS, canonical_gpu
 
-FAMILIES = {
-    "p2": "K80",
-    "p3": "V100",
-    "p3dn": "V100-32GB",
-    "p4d": "A100-40GB",
-    "p4de": "A100-80GB",
-    "p5": "H100",
-    "p5e": "H200",
-    "p5en": "H200",
-    "p6-b200": "B200",
-    "p6-b300": "B300",
-    "g3": "M60",
-    "g3s": "M60",
-    "g4dn": "T4",
-    "g5": "A10G",
-    "g6": "L4",
-    "gr6": "L4",
-    "g6e": "L40S",
-}
-"""Family -> GPU. Families that share one GPU among machines (g6f) are left out on purpose."""
 MIB = 1 << 20
 TOLERANCE = 0.15
 """Vendors round memory differently (16384 MiB and 16 GB): further apart, it is another GPU of the same name."""
@@ -51,9 +33,15 @@ class InstanceType:
 
 
 def gpu_of_family(instance_type: str) -> tuple[str | None, str]:
-    """(canonical name or None, the name that we looked for) by the family of an instance type."""
-    name = FAMILIES.get(instance_type.partition(".")[0], "")
-    return canonical_gpu(name) if name else None, name or instance_type.partition(".")[0]
+    """(canonical name or None, the family) of an instance type."""
+    family = instance_type.partition(".")[0]
+    return families().get(family), family
+
+
+@cache
+def families() -> Mapping[str, str]:
+    """Family -> canonical GPU, as the catalogue has it."""
+    return {kind.name.partition(".")[0]: kind.gpu for kind in instance_types("aws")}
 
 
 def gpu_named(name: str, memory_mib: int) -> str | None:

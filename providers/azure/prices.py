@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from providers.azure.hardware import REGIONS, SIZES
+from providers.azure.hardware import REGIONS, sizes
 from providers.collect.facts import Finding, Flag, PollResult, gather, hourly_price
 from providers.collect.http import Http, Patience, RefusedError
 from providers.errors import FormatError, ProviderError
@@ -172,7 +172,7 @@ class RetailPrices:
                     refused[name, capacity_type] = f"restricted: {', '.join(reasons)}"
                 elif capacity_type is CapacityType.SPOT and capabilities.get("LowPriorityCapable") == "False":
                     refused[name, capacity_type] = "it is not sold as spot"
-        for name in SIZES.keys() - offered:
+        for name in sizes().keys() - offered:
             for capacity_type in CapacityType:
                 refused[name, capacity_type] = f"{finding.region} does not offer it"
         return refused
@@ -190,19 +190,17 @@ def _add(
     price: PricePoint,
     refused: Mapping[tuple[str, CapacityType], str] | None,
 ) -> None:
-    size = SIZES.get(name.lower())
+    size = sizes().get(name.lower())
     if size is None:
         subject = f"azure/{finding.region}/{name}/{capacity_type.value}"
-        finding.flag(Flag.UNKNOWN_GPU, subject, "a size that is not in our table, or that has a part of a GPU")
+        finding.flag(Flag.UNKNOWN_GPU, subject, "a size that is not in the catalogue, or that has a part of a GPU")
         return
     offer = Offer(
         "azure", finding.region, "", size.name, size.gpu, size.gpu_count, size.vcpu, size.memory_bytes, capacity_type
     )
     point = PricePoint(offer.id, price.nano_usd_per_hour, price.effective_at_ms, price.observed_at_ms, price.source)
     reason = (refused or {}).get((name.lower(), capacity_type))
-    if size.gpu is None:
-        finding.flag(Flag.UNKNOWN_GPU, offer.id, f"its GPU is unknown to us: {size.gpu_name}", offer, point)
-    elif reason is not None:
+    if reason is not None:
         finding.flag(Flag.NO_HARDWARE, offer.id, reason, offer, point)
     else:
         finding.price(offer, point)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from providers.azure.hardware import SIZES
+from providers.azure.hardware import sizes
 from providers.azure.session import Connections, in_our_words
 from providers.collect.facts import Finding, Flag, PollResult, Signal, gather
 
@@ -52,7 +52,7 @@ class Evictions:
 
 
 def _signal(finding: Finding, row: dict[str, Any], now_ms: int) -> None:
-    size = SIZES.get(str(row.get("sku", "")).lower())
+    size = sizes().get(str(row.get("sku", "")).lower())
     if size is None:
         return
     region = str(row.get("location", "")).lower()

@@ -60,7 +60,7 @@ def examine(
     found: list[Access] = []
     for what, call in attempts:
         try:
-            found.append(Access(what, True, call()))
+            found.append(Access(what, True, call(), needed=what not in optional))
         except Exception as error:
             known = error if isinstance(error, ProviderError) else classify(error)
             if known is None:

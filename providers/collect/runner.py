@@ -33,6 +33,8 @@ from providers.price import PricePoint
 ALL = "*"
 """The region of a poll that could not even list the regions."""
 RELIST_MS = 24 * 3_600_000
+START_S = 60.0
+"""A child may be silent so long at first: Python and a cloud's library take their time on a busy machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +185,8 @@ class Collector:
 
     def _cut_if_silent(self, child: _Child) -> None:
         now_s = self._clock.monotonic_s()
-        if now_s - child.heard_s > self._limits.silence_s or now_s - child.started_s > self._limits.total_s:
+        silence_s = self._limits.silence_s if child.heard_s > child.started_s else max(self._limits.silence_s, START_S)
+        if now_s - child.heard_s > silence_s or now_s - child.started_s > self._limits.total_s:
             child.kill(f"said nothing for {self._limits.silence_s:g} s, or took more than {self._limits.total_s:g} s")
 
     def _take(self, round_: _Round, message: Message) -> list[Poll]:

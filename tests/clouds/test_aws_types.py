@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from providers.aws.hardware import FAMILIES, InstanceType, gpu_of_family
+from providers.aws.hardware import InstanceType, families, gpu_of_family
 from providers.aws.regions import gpu_types
 from providers.aws.session import Connections
 from providers.collect.facts import Finding
@@ -50,8 +50,8 @@ def test_canonical_names_of_the_machines_that_matter(described, name, gpu, count
     assert (described[name].gpu, described[name].gpu_count) == (gpu, count)
 
 
-def test_the_table_of_families_agrees_with_what_aws_describes(described):
-    """The table serves those without an account."""
+def test_the_catalogue_agrees_with_what_aws_describes(described):
+    """It serves those without an account."""
     for name, kind in described.items():
-        if name.partition(".")[0] in FAMILIES:
+        if name.partition(".")[0] in families():
             assert gpu_of_family(name)[0] == kind.gpu, name

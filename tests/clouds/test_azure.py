@@ -346,7 +346,7 @@ def test_the_account_is_told_what_it_may_read(arm):
 
 
 def test_what_needs_no_account_is_asked_without_one(server):
-    server.serve(AzureCloud([row(H100, "eastus")]))
+    server.serve(AzureCloud([row("eastus", H100, 40.0)]))
     nobody = Connections("", "https://127.0.0.1:9", credential=None)
     found = access(nobody, prices=f"{server.url}/api/retail/prices")
     assert [(each.what, each.works, each.needed) for each in found] == [

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from orchestrator.cli.app import app
 from providers.clock import Clock, SystemClock, VirtualClock
 from providers.collect.child import Task, request, run
 from providers.collect.permissions import cloud_access
@@ -310,6 +312,27 @@ def test_what_an_account_may_read_is_asked_by_the_name_of_the_cloud(server, monk
     assert (found.what, found.works) == ("identity", False)
     with pytest.raises(NotFoundError, match="oracle"):
         cloud_access("oracle")
+
+
+def test_doctor_says_who_one_is_and_which_policy_line_is_missing(server, monkeypatch, tmp_path):
+    server.serve(
+        AwsCloud({"us-east-1": AwsRegion(["use1-az1"])}, {}, denied={"DescribeSpotPriceHistory", "GetProducts"})
+    )
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setenv("TRADEWIND_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    said = CliRunner().invoke(app, ["doctor", "--cloud", "aws"])
+    assert said.exit_code == 8
+    lines = said.stdout.splitlines()
+    assert [line.split()[0] for line in lines if ": " in line and "fix:" not in line] == [
+        *("ok", "ok", "ok", "ok", "fail", "warn"),
+    ]
+    assert "ec2:DescribeSpotPriceHistory" in next(line for line in lines if "fix:" in line)
+    assert not (tmp_path / "state").exists()  # it asks the cloud alone
+    assert CliRunner().invoke(app, ["doctor", "--cloud", "oracle"]).exit_code == 2
 
 
 def test_an_unknown_source_gets_the_nearest_name():

@@ -96,20 +96,20 @@ def history(view: PriceHistory, paint: Paint) -> str:
 
 def _chart(view: PriceHistory, drawn: list[PriceSeries], paint: Paint) -> str:
     """Steps of USD per GPU-hour; a series ends where nothing is known of it any more."""
+    size = shutil.get_terminal_size((WIDTH, HEIGHT + 10))
+    lines = [_steps(view, series) for series in drawn]
+    first, last = min(at[0] for at, _ in lines), max(at[-1] for at, _ in lines)
+    if first == last:
+        return f"nothing changed and nothing was polled since {instant(first)[:16]} (look further back: --since)"
     import plotext
 
-    size = shutil.get_terminal_size((WIDTH, HEIGHT + 10))
     plotext.clear_figure()
     plotext.theme("pro" if paint.on else "clear")
     plotext.plotsize(min(size.columns, 160), HEIGHT)
-    lines = [_steps(view, series) for series in drawn]
     for number, ((at, prices), series) in enumerate(zip(lines, drawn, strict=True)):
         sign = MARKERS[number % len(MARKERS)]
         label = f"{sign} {series.offer_id}" if paint.on else series.offer_id
         plotext.plot(at, prices, marker="braille" if paint.on else sign, label=label[:60])
-    first, last = min(at[0] for at, _ in lines), max(at[-1] for at, _ in lines)
-    if first == last:
-        first, last = first - 43_200_000, last + 43_200_000
     plotext.xlim(first, last)
     ticks = [first + (last - first) * part // 3 for part in range(4)]
     plotext.xticks(ticks, [instant(each)[:16] for each in ticks])
@@ -151,7 +151,7 @@ def polled(view: CollectedRegion, paint: Paint) -> str:
 
 
 def collection(view: PriceCollection, paint: Paint) -> str:
-    total = f"{len(view.polls)} polls, {sum(each.offers for each in view.polls)} offers, "
+    total = f"{len(view.polls)} {'poll' if len(view.polls) == 1 else 'polls'}, {sum(each.offers for each in view.polls)} offers, "
     total += f"{sum(each.changed for each in view.polls)} prices changed, "
     total += f"{sum(each.flagged for each in view.polls)} rows flagged, {view.failed} failed"
     return blocks(*(polled(each, paint) for each in view.polls), paint(total, "bold"))
