@@ -151,7 +151,8 @@ def polled(view: CollectedRegion, paint: Paint) -> str:
 
 
 def collection(view: PriceCollection, paint: Paint) -> str:
-    total = f"{len(view.polls)} {'poll' if len(view.polls) == 1 else 'polls'}, {sum(each.offers for each in view.polls)} offers, "
+    total = f"{len(view.polls)} {'poll' if len(view.polls) == 1 else 'polls'}, "
+    total += f"{sum(each.offers for each in view.polls)} offers, "
     total += f"{sum(each.changed for each in view.polls)} prices changed, "
     total += f"{sum(each.flagged for each in view.polls)} rows flagged, {view.failed} failed"
     return blocks(*(polled(each, paint) for each in view.polls), paint(total, "bold"))
