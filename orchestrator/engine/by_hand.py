@@ -1,7 +1,8 @@
 """By hand: whether a user may move a job, and to which offer if none was named. Must not know: how it is moved.
 
-What the job file rules out by what an offer is (GPU, memory, CPUs, cloud, region, capacity type) stays ruled out. What
-only the moment speaks against (a stale price, no capacity a minute ago, a higher price) is the user's to judge.
+What is ruled out by what an offer is (GPU, memory, CPUs, cloud, region, capacity type, simulated or not) stays so. What
+only the moment or an estimate speaks against (a stale price, no capacity a minute ago, a higher price) is the user's to
+judge.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ def check_target(tx: Tx, now_ms: int, config: Config, job: Job, current: Run, of
         raise NotFoundError(f"there is no offer {offer_id}", hint="see all: tradewind offers")
     if offer_id == current.offer_id:
         raise UsageError(f"{job.name} runs on {offer_id} already", hint="see others: tradewind offers")
-    reason = ruled_out(job.spec, market, row)
+    reason = ruled_out(job.spec, market, row, home=current.offer_id.partition("/")[0])
     if reason:
         raise InfeasibleError(
-            f"the job file of {job.name} rules out {offer_id}: {reason}",
+            f"{job.name} can't go to {offer_id}: {reason}",
             hint=f"see what fits and what does not: tradewind explain {job.name}",
         )
 

@@ -91,7 +91,7 @@ class ControlPlane:
         return any(job.state == "queued" for job in self._ctx.work.jobs.values()) or bool(doomed_jobs(self._ctx))
 
     def _decision_due(self) -> bool:
-        """After a loss, a price event or a command; and daily, on the market clock."""
+        """After a loss, a price event, a command or a first measurement; after a probe; daily, on the market clock."""
         ctx = self._ctx
         every_ms = int(ctx.world.config.policy.decide_every_s * 1000)
         last = ctx.pacing.get("decided-ms")
@@ -105,6 +105,9 @@ class ControlPlane:
             ctx.pacing["decided-ms"] = float(ctx.now_ms)
             return True
         if self._place_next:
+            return True
+        if ctx.now_ms >= ctx.pacing.get("again-ms", float("inf")):
+            del ctx.pacing["again-ms"]
             return True
         # slack is used up by steps that got slower, too: no event tells of that
         promised = any(job.deadline_at_ms is not None for job in ctx.work.jobs.values())

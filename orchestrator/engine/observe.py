@@ -28,7 +28,8 @@ OUTAGE_S = 10.0  # wall; a bridge that is started again is no outage
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What one pass of observation changed: whether anything did, and whether a job needs a new place."""
+    """What one pass of observation changed: whether anything did, and whether a job needs a new place, or may want one
+    because a run of it was measured for the first time."""
 
     changed: bool = False
     need_place: bool = False
@@ -51,8 +52,8 @@ def observe(ctx: Context) -> Seen:
             ctx.pacing.pop("outage-told", None)
     else:
         ctx.reports = {}
-    _record(ctx, live)
-    changed = need_place = False
+    need_place = _record(ctx, live)
+    changed = False
     for run in live:
         if run.state in ("training", "holding"):
             seen = _current(ctx, jobs[run.job_id], run)
@@ -143,8 +144,9 @@ def _notice(ctx: Context, job: Job, run: Run, instance: Instance) -> bool:
     return True
 
 
-def _record(ctx: Context, runs: Sequence[Run]) -> None:
-    """Progress at most every half second, throughput every few seconds: of all runs in one transaction."""
+def _record(ctx: Context, runs: Sequence[Run]) -> bool:
+    """Progress at most every half second, throughput every few seconds: of all runs in one transaction. Returns whether
+    a run that may be tried elsewhere was measured for the first time."""
     fresh = [
         (run, report)
         for run in runs
@@ -154,7 +156,8 @@ def _record(ctx: Context, runs: Sequence[Run]) -> None:
         and ctx.due(f"progress/{run.id}", PROGRESS_EVERY_S)
     ]
     if not fresh:
-        return
+        return False
+    news = False
     with ctx.write() as tx:
         for run, report in fresh:
             if report.step > run.last_step:
@@ -166,11 +169,13 @@ def _record(ctx: Context, runs: Sequence[Run]) -> None:
                 and report.state == "training"
                 and ctx.due(f"perf/{run.id}", PERF_EVERY_S)
             ):
+                news |= f"measured/{run.id}" not in ctx.pacing and ctx.work.jobs[run.job_id].spec.probe
                 ctx.pacing[f"measured/{run.id}"] = report.step
                 offer = next((offer for offer in tx.offers() if offer.id == run.offer_id), None)
                 if offer is not None:
                     per_market_s = 1.0 / (report.step_wall_s * ctx.world.clock.factor)
                     tx.add_perf(run.job_id, offer.gpu, max(1, offer.gpu_count), per_market_s, measured, ctx.now_ms)
+    return news
 
 
 def _progress(tx: Tx, run: Run, report: RunReport) -> None:

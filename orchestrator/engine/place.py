@@ -35,6 +35,9 @@ def place(ctx: Context, *, everyone: bool = True) -> bool:
             return False
         inputs = snapshot.inputs(tx, now, ctx.world.config, only=chosen, doomed=doomed)
     plan = decide(inputs.demands, inputs.market, inputs.perf, inputs.running, rails=snapshot.rails(ctx.world.config))
+    again_ms = min((each.again_at_ms for each in plan.placements if each.again_at_ms is not None), default=None)
+    if everyone and again_ms is not None:
+        ctx.pacing["again-ms"] = float(again_ms)
     with ctx.write() as tx:
         return apply(ctx, tx, plan)
 
@@ -182,6 +185,9 @@ def _open(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan, acto
 
 
 def _reason(placement: Placement, source: Run | None) -> Reason:
+    probing = placement.probe is not None and placement.probe.offer_id == placement.offer_id
+    if probing and (source is None or source.end is None):
+        return "probe"
     if source is None:
         return "first placement"
     if source.end is None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from orchestrator.config import Config
+from orchestrator.engine import public
 from orchestrator.engine.move import under_way
 from orchestrator.market import AvailabilityKind, AvailabilityPoint, Market
 from orchestrator.model import Job, Migration, Run
@@ -76,9 +77,10 @@ def current_run(runs: Sequence[Run]) -> Run | None:
 def market(tx: Tx, now_ms: int, config: Config) -> Market:
     """What is known of the market at `now_ms`."""
     since = now_ms - AVAILABILITY_WINDOW_MS
+    offers = tx.offers(config.providers.enabled)  # what others ask is for people: nothing can be launched there
     return Market.as_of(
         now_ms,
-        offers=tx.offers(config.providers.enabled),  # what others ask is for people: nothing can be launched there
+        offers=offers,
         prices=tx.prices_as_of(now_ms),
         availability=[
             AvailabilityPoint(row.offer_id, row.at_ms, cast("AvailabilityKind", row.kind))
@@ -86,6 +88,8 @@ def market(tx: Tx, now_ms: int, config: Config) -> Market:
         ],
         polls=[((each.provider, each.region, each.spot), each.until_ms) for each in tx.polled()],
         startup_s=_startup_s(tx, config),
+        priors=public.hazard_priors(offers),
+        tariff=public.tariff(offers),
     )
 
 
@@ -155,8 +159,9 @@ def _running(tx: Tx, job: Job, run: Run, now_ms: int, leaving: bool) -> Running:
     moves: list[Migration] = [
         migration
         for migration in tx.migrations(job_id=job.id)
-        if migration.reason in ("cheaper offer", "objective") and migration.target_run_id in rented
+        if migration.reason in ("cheaper offer", "objective", "probe") and migration.target_run_id in rented
     ]
+    came_by = next((each.reason for each in tx.migrations(job_id=job.id) if each.target_run_id == run.id), None)
     return Running(
         offer_id=run.offer_id,
         since_ms=run.training_from_ms or run.created_at_ms,
@@ -164,4 +169,5 @@ def _running(tx: Tx, job: Job, run: Run, now_ms: int, leaving: bool) -> Running:
         moves_today=sum(1 for migration in moves if migration.step_at_ms > now_ms - DAY_MS),
         migrating=under_way(tx, job.id),
         leaving=leaving,
+        came_by=came_by or "first placement",
     )

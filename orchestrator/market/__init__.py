@@ -6,9 +6,10 @@ Must not know: jobs, throughput, policies, stores.
 from orchestrator.market.availability import AvailabilityKind, AvailabilityPoint, HazardPrior
 from orchestrator.market.listing import Kind, Listing, Shape, Site
 from orchestrator.market.snapshot import Market
-from orchestrator.market.transfer import Place, Tariff, egress_nano_usd
+from orchestrator.market.transfer import TYPICAL, Place, Tariff, egress_nano_usd
 
 __all__ = [
+    "TYPICAL",
     "AvailabilityKind",
     "AvailabilityPoint",
     "HazardPrior",

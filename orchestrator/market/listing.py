@@ -183,6 +183,11 @@ class Listing:
         return bool(self.simulated_providers)
 
     @cached_property
+    def mixed(self) -> bool:
+        """Whether there are simulated and real offers."""
+        return 0 < len(self.simulated_providers) < len(self.providers)
+
+    @cached_property
     def digest(self) -> bytes:
         """Hash of every fact of it."""
         digest = hashlib.blake2b(digest_size=16)

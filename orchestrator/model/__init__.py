@@ -19,7 +19,7 @@ from orchestrator.model.job import (
     TrainSpec,
     Where,
 )
-from orchestrator.model.plan import Action, Alternative, CostParts, Estimate, Pick, Placement, Plan, Rejection
+from orchestrator.model.plan import Action, Alternative, CostParts, Estimate, Pick, Placement, Plan, Probe, Rejection
 from orchestrator.model.run import STEP_ORDER, Migration, Reason, Run, RunEnd, RunState, Step
 
 __all__ = [
@@ -46,6 +46,7 @@ __all__ = [
     "Pick",
     "Placement",
     "Plan",
+    "Probe",
     "Reason",
     "Rejection",
     "Reproducible",

@@ -71,6 +71,20 @@ class Rejection:
 
 
 @dataclass(frozen=True, slots=True)
+class Probe:
+    """Some minutes on another kind of hardware, to know before a long job commits itself.
+
+    It `cost`s that much all in all and is expected to save `saving` beyond it. `offer_id` None: no probe, for `reason`.
+    """
+
+    offer_id: str | None
+    minutes: float
+    cost_nano_usd: int
+    saving_nano_usd: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Placement:
     """What to do with one job, and why.
 
@@ -80,6 +94,9 @@ class Placement:
     `baseline` is the cheapest on-demand offer that meets the constraints (what one would pay without us).
     `would_move_below` is the $/h of the best other offer under which this job would be placed or move there (None:
     never); `kept_up_to` the $/h of the chosen one up to which it is chosen (None: at any price, or there is no other).
+    `probe` is what the probe rule said, where it was asked. If its offer is the chosen one, the decision is to be taken
+    again with what it shows; another offer is to be tried once the job was measured on the chosen one. `again_at_ms`:
+    decide again then, whatever happens.
     """
 
     job_id: str
@@ -99,6 +116,8 @@ class Placement:
     hazard_source: str = ""
     considered: int = 0
     rejected: tuple[Rejection, ...] = ()
+    probe: Probe | None = None
+    again_at_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

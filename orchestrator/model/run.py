@@ -81,7 +81,7 @@ STEP_ORDER: tuple[Step, ...] = (
 )
 
 Reason = Literal[
-    "first placement", "cheaper offer", "objective", "notice", "lost", "retry", "resume", "by hand", "standby"
+    "first placement", "probe", "cheaper offer", "objective", "notice", "lost", "retry", "resume", "by hand", "standby"
 ]
 """Why a job moves. One of "standby" moves nothing: it brings up a spare and waits; whoever takes that opens another."""
 

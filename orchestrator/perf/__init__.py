@@ -6,7 +6,7 @@ Must not know: prices, availability, policies, stores.
 from orchestrator.perf.belief import Belief, Floats, student_quantile
 from orchestrator.perf.book import PerfBook
 from orchestrator.perf.fitted import FITTED
-from orchestrator.perf.kinds import Kind, kind_name, kind_of
+from orchestrator.perf.kinds import Kind, kind_name, kind_of, on_host
 from orchestrator.perf.measured import Observation
 from orchestrator.perf.program import Program, program_of
 from orchestrator.perf.ratios import Cell, RatioModel, Row, Spreads, fit
@@ -28,6 +28,7 @@ __all__ = [
     "fit",
     "kind_name",
     "kind_of",
+    "on_host",
     "program_of",
     "student_quantile",
 ]

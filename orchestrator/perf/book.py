@@ -101,6 +101,14 @@ class PerfBook:
         """Whether the job, or one that is its like, has run on this kind."""
         return kind in self._of(job).measured
 
+    def shortfalls(self, job: Job, kinds: Sequence[Kind]) -> tuple[int, ...]:
+        """Bytes of memory that one GPU of each kind lacks for the job, by the profile of its step; 0 where it has run.
+        Empty when it was not profiled."""
+        known = self._of(job)
+        if known.work is None:
+            return ()
+        return tuple(0 if kind in known.measured else known.work.shortfall_bytes(kind) for kind in kinds)
+
     def work(self, job: Job) -> Work | None:
         """The profile of the job's program, if there is one."""
         return self._works.get(program_of(job.spec.train))

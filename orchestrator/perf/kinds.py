@@ -51,6 +51,11 @@ def kind_name(kind: Kind) -> str:
     return gpu if count == 1 else f"{count} x {gpu}"
 
 
+def on_host(kind: Kind) -> bool:
+    """Whether it is this machine's processor, simulated kinds included: those are as fast as their throttle says."""
+    return facts(kind).architecture == HOST
+
+
 @cache
 def facts(kind: Kind) -> KindFacts:
     """Raises KeyError for a GPU that is not in the hardware table."""

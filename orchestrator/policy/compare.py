@@ -57,18 +57,18 @@ def cheapest(spec: JobSpec, market: Market, count: int, *, rails: Rails) -> list
     return [market.ids[row] for row in rows[np.argsort(price, kind="stable")][:count].tolist()]
 
 
-def ruled_out(spec: JobSpec, market: Market, row: int) -> str:
-    """Why the job file rules an offer out by what it is (GPU, memory, CPUs, cloud, region, capacity type), whatever the
-    moment says; empty if it does not."""
-    bar = int(Screen(market, Rails())(spec, None).bars[row])
-    return why_unfit(spec, market, Bar(bar), row) if NONE < bar <= Bar.CAPACITY_TYPE else ""
+def ruled_out(spec: JobSpec, market: Market, row: int, *, home: str) -> str:
+    """Why an offer is out of the question for a job that runs at the provider `home`, whatever the moment says: by what
+    the offer is (GPU, memory, CPUs, cloud, region, capacity type, simulated or not). Empty if it is not."""
+    bar = int(Screen(market, Rails())(spec, None, home=home).bars[row])
+    return why_unfit(spec, market, Bar(bar), row) if NONE < bar <= Bar.OTHER_MARKET else ""
 
 
 def prospects(
     demand: Demand, market: Market, perf: PerfBook, *, rails: Rails
 ) -> tuple[list[Prospect], Mapping[str, int]]:
     """(the offers that the job can use, in order of ids; how many each constraint rules out)."""
-    screened = Screen(market, rails)(demand.job.spec, None)
+    screened = _screened(demand, market, perf, rails)
     outlook = forecast(demand, screened.pool, perf, None)
     positions = np.flatnonzero(screened.usable)
     rows = screened.pool.rows[positions].tolist()
@@ -93,7 +93,7 @@ def prospects(
 def compare(demand: Demand, market: Market, perf: PerfBook, *, rails: Rails) -> Comparison | None:
     """The front, and the picks of cheapest, fastest, cost x time, a deadline and a budget: the job's own where it has
     them, else ones half way between the extremes. None where nothing fits or the number of steps is not known."""
-    screened = Screen(market, rails)(demand.job.spec, None)
+    screened = _screened(demand, market, perf, rails)
     outlook = forecast(demand, screened.pool, perf, None)
     if not outlook.known or not screened.usable.any():
         return None
@@ -119,6 +119,11 @@ def compare(demand: Demand, market: Market, perf: PerfBook, *, rails: Rails) -> 
         _pick(name, outlook, market, _best(_wanting(demand, each), outlook, screened)) for name, each in wanted.items()
     ]
     return Comparison(tuple(_pick("", outlook, market, at) for at in _front(outlook, screened)), tuple(picks))
+
+
+def _screened(demand: Demand, market: Market, perf: PerfBook, rails: Rails) -> Screened:
+    shortfalls = perf.shortfalls(demand.job, market.listing.kinds)
+    return Screen(market, rails)(demand.job.spec, None, shortfalls=shortfalls)
 
 
 def _wanting(demand: Demand, spec: JobSpec) -> Demand:

@@ -23,12 +23,14 @@ from orchestrator.policy.demand import Demand, Rails, Running
 from orchestrator.policy.eligible import NONE, Screen
 from orchestrator.policy.objectives import rank
 from orchestrator.policy.placement import Draft
+from orchestrator.policy.trial import PROBE_S, trial
 
 _HANDS_OFF = TERMINAL | {"paused", "pausing", "cancelling"}
 _ALTERNATIVE = attrgetter(*(field.name for field in fields(Alternative)))
 _PLACEMENT = attrgetter(*(field.name for field in fields(Placement) if field.name != "alternatives"))
 _PROGRESS = tuple(field.name for field in fields(Demand) if field.name != "job")
 _SURER = 0.05  # how much likelier another offer must be before an unsafe job moves to it
+MOST_PROBES = 3  # a program too slow to be measured in the minutes of a probe is given so many times of them
 _EARLIER = 0.9  # how much sooner, as a share of the time, before a late job moves
 
 
@@ -62,9 +64,14 @@ def decide(
             words[key] = repr([_ALTERNATIVE(each) for each in placement.alternatives]).encode()
         digest.update(repr(_PLACEMENT(placement)).encode())
         digest.update(words[key])
-    simulated = market.listing.simulated
+    simulated = market.listing.simulated and not (market.listing.mixed and _all_real(placements, market))
     content = repr((market.at, market.digest, simulated, digest.digest())).encode()
     return Plan(derived_id("plan", market.at, content), market.at, market.digest, simulated, tuple(placements))
+
+
+def _all_real(placements: Sequence[Placement], market: Market) -> bool:
+    chosen = {placement.offer_id.partition("/")[0] for placement in placements if placement.offer_id is not None}
+    return bool(chosen) and not chosen & market.listing.simulated_providers
 
 
 def _place(
@@ -78,7 +85,12 @@ def _place(
 ) -> Placement:
     here = None if running is None else market.row(running.offer_id)
     current = None if running is None or running.leaving else here
-    screened = screen(demand.job.spec, current)
+    screened = screen(
+        demand.job.spec,
+        current,
+        shortfalls=perf.shortfalls(demand.job, market.listing.kinds),
+        home=_home(demand, running),
+    )
     outlook = forecast(demand, screened.pool, perf, running)
     twin = _sameness(demand, outlook) if running is None else None
     if twin is not None and twin in twins:
@@ -90,11 +102,19 @@ def _place(
     return placement
 
 
+def _home(demand: Demand, running: Running | None) -> str | None:
+    """The provider where a job runs, or left its newest checkpoint."""
+    if running is not None:
+        return running.offer_id.partition("/")[0]
+    return None if demand.checkpoint_at is None else demand.checkpoint_at[0]
+
+
 def _sameness(demand: Demand, outlook: Outlook) -> Hashable:
     """Jobs that run nowhere and agree in this are decided alike."""
     job, spec = demand.job, demand.job.spec
     return (
         (spec.resources, spec.where, spec.capacity, spec.objective, spec.budget_nano_usd, spec.checkpoint, spec.data),
+        spec.probe,
         (job.state, job.deadline_at_ms),
         tuple(getattr(demand, field) for field in _PROGRESS),
         tuple(outlook.estimates.items()),
@@ -117,13 +137,19 @@ def _decided(draft: Draft, running: Running | None, here: int | None, rails: Rai
     if running is not None and current is not None:
         return _stay_or_move(draft, running, current, rails)
     best = int(ranking.order[0])
+    tried = None
+    if running is None and not demand.started and demand.checkpoint_at is None:
+        tried = trial(demand, market, outlook.perf, outlook, ranking)
+        if tried is not None and tried.row is not None:
+            return draft.placement("place", tried.row, f"a probe: {tried.probe.reason}", probe=tried.probe)
     below = up_to = None
     if ranking.mode == "safe" and len(ranking.order) > 1:
         rival = int(ranking.order[1])
         below = gate.price_worth_choosing(demand.job.spec.objective, outlook, rival, best)
         up_to = gate.price_worth_choosing(demand.job.spec.objective, outlook, best, rival)
     reason = explain.why_chosen(demand, market, outlook, ranking, best, None)
-    return draft.placement("place", best, reason, threshold=below, kept_up_to=up_to)
+    probe = None if tried is None else tried.probe
+    return draft.placement("place", best, reason, threshold=below, kept_up_to=up_to, probe=probe)
 
 
 def _stay_or_move(draft: Draft, running: Running, current: int, rails: Rails) -> Placement:
@@ -131,13 +157,20 @@ def _stay_or_move(draft: Draft, running: Running, current: int, rails: Rails) ->
     objective = demand.job.spec.objective
     best = int(ranking.order[0])
     held = ""
+    probe_until_ms = _probe_until_ms(draft, running, current)
+    on_probe = probe_until_ms is not None and market.at < probe_until_ms
+    tried = None
+    if not on_probe and running.came_by != "by hand" and running.moves_today + 1 < rails.max_moves_per_day:
+        tried = trial(demand, market, outlook.perf, outlook, ranking)
+        if tried is not None and tried.row is not None:
+            return draft.placement("move", tried.row, f"a probe: {tried.probe.reason}", probe=tried.probe)
     target: int | None = best
     if best == current:
         target = None
     elif ranking.bars[current] != NONE:
         pass  # it breaks a promise that the best keeps: no gate
     elif ranking.mode == "safe":
-        held = gate.held_back(running, market.at, rails)
+        held = gate.held_back(running, market.at, rails, probe_until_ms=probe_until_ms)
         order = ranking.order.tolist()
         better = () if held else order[: order.index(current)]
         paying = (go for go in better if gate.worth_moving(objective, outlook, current, go, rails))
@@ -159,4 +192,22 @@ def _stay_or_move(draft: Draft, running: Running, current: int, rails: Rails) ->
     if ranking.mode == "safe" and others.size:
         go = int(others[0])
         threshold = gate.price_worth_moving(objective, outlook, current, go, rails)
-    return draft.placement("stay", current, reason, held=held, threshold=threshold)
+    return draft.placement(
+        "stay",
+        current,
+        reason,
+        held=held,
+        threshold=threshold,
+        probe=None if tried is None else tried.probe,
+        again_at_ms=probe_until_ms if on_probe else None,
+    )
+
+
+def _probe_until_ms(draft: Draft, running: Running, current: int) -> int | None:
+    """The end of the probe for which a job is where it is: after its minutes, or when it has been measured there at
+    last. None: it is not there for a probe."""
+    if running.came_by != "probe":
+        return None
+    job, listing = draft.demand.job, draft.market.listing
+    measured = draft.outlook.perf.measured(job, listing.kinds[int(listing.kind[current])])
+    return running.since_ms + round(PROBE_S * 1000) * (1 if measured else MOST_PROBES)

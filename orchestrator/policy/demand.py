@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from orchestrator.market import Place
-from orchestrator.model import Job
+from orchestrator.model import Job, Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Running:
     """Where a job runs now. Instants in epoch milliseconds of market time.
 
     `last_move_ms` and `moves_today` count voluntary moves. `migrating`: a move is under way, whatever `offer_id` says.
-    `leaving`: its machine has its notice, so that staying is no option.
+    `leaving`: its machine has its notice, so that staying is no option. `came_by` is why it is there.
     """
 
     offer_id: str
@@ -45,6 +45,7 @@ class Running:
     moves_today: int = 0
     migrating: bool = False
     leaving: bool = False
+    came_by: Reason = "first placement"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ Must not know: what an offer would cost or how long it would take (objectives.py
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from fnmatch import fnmatchcase
@@ -38,11 +38,12 @@ class Bar(IntEnum):
     CLOUD = 6
     REGION = 7
     CAPACITY_TYPE = 8
-    NO_PRICE = 9
-    STALE_PRICE = 10
-    NO_CAPACITY = 11
-    DEADLINE = 12
-    BUDGET = 13
+    OTHER_MARKET = 9
+    NO_PRICE = 10
+    STALE_PRICE = 11
+    NO_CAPACITY = 12
+    DEADLINE = 13
+    BUDGET = 14
 
 
 NONE = np.int8(0)
@@ -115,15 +116,24 @@ class Screen:
         self._now[~market.priced] = Bar.NO_PRICE
         self._known: dict[object, Screened] = {}
 
-    def __call__(self, spec: JobSpec, current: int | None) -> Screened:
+    def __call__(
+        self, spec: JobSpec, current: int | None, *, shortfalls: Sequence[int] = (), home: str | None = None
+    ) -> Screened:
         """The bar of each offer, NONE where there is none.
 
         The offer that the job runs on (`current`) is never barred by a stale price or by missing capacity: it has it.
+        `shortfalls` are the bytes of GPU memory that each kind of the listing is known to lack, if anything is known of
+        that. `home` is the provider where the job has been already.
+
+        Simulated and real prices are never weighed against each other: a job stays in the market of its `home`, and a
+        new one uses simulated offers only if it may use no real one.
         """
-        key = (spec.resources, spec.where, spec.capacity)
+        listing = self._market.listing
+        simulated = None if home is None or not listing.mixed else home in listing.simulated_providers
+        key = (spec.resources, spec.where, spec.capacity, shortfalls, simulated)
         screened = self._known.get(key)
         if screened is None:
-            screened = self._known[key] = Screened(self._market, self._bars(spec))
+            screened = self._known[key] = Screened(self._market, self._bars(spec, shortfalls, simulated))
         if current is None:
             return screened
         bars = screened.bars
@@ -132,16 +142,24 @@ class Screen:
             bars[current] = NONE
         return Screened(self._market, bars, current)
 
-    def _bars(self, spec: JobSpec) -> Bars:
+    def _bars(self, spec: JobSpec, shortfalls: Sequence[int], simulated: bool | None) -> Bars:
         listing = self._market.listing
         bars = shape_bars(listing, spec.resources, spec.where)[listing.shape]
-        for found in (
-            site_bars(listing, spec.where)[listing.site] if spec.where.regions else None,
-            _capacity_bars(listing, spec.capacity),
-            self._now,
-        ):
+
+        def bar(found: Bars | None) -> None:
             if found is not None:
                 np.copyto(bars, found, where=bars == NONE)
+
+        if any(shortfalls):
+            lacking = np.array([Bar.GPU_MEMORY if short else NONE for short in shortfalls], np.int8)
+            bar(lacking[listing.kind])
+        bar(site_bars(listing, spec.where)[listing.site] if spec.where.regions else None)
+        bar(_capacity_bars(listing, spec.capacity))
+        if listing.mixed:
+            sim = np.array([shape.simulated for shape in listing.shapes])[listing.shape]
+            wanted = simulated if simulated is not None else not ((bars == NONE) & ~sim).any()
+            bar(np.where(sim == wanted, NONE, np.int8(Bar.OTHER_MARKET)))
+        bar(self._now)
         return bars
 
 

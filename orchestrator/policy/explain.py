@@ -12,6 +12,7 @@ import numpy as np
 
 from orchestrator.market import Market
 from orchestrator.model import JobSpec, Objective, Rejection
+from orchestrator.perf import Kind
 from orchestrator.policy.cost import Outlook
 from orchestrator.policy.demand import Demand
 from orchestrator.policy.eligible import NONE, Bar
@@ -28,6 +29,7 @@ _TOPIC = {
     Bar.CLOUD: "excluded clouds",
     Bar.REGION: "excluded regions",
     Bar.CAPACITY_TYPE: "excluded capacity type",
+    Bar.OTHER_MARKET: "not mixing simulated and real",
     Bar.NO_PRICE: "no known price",
     Bar.STALE_PRICE: "a stale price",
     Bar.NO_CAPACITY: "no capacity",
@@ -63,11 +65,14 @@ def why_barred(demand: Demand, market: Market, outlook: Outlook, ranking: Rankin
         case Bar.BUDGET:
             return _why_dear(demand, outlook, ranking, row)
         case bar:
-            return why_unfit(demand.job.spec, market, bar, row)
+            kind = market.listing.kinds[int(market.listing.kind[row])]
+            short = max(outlook.perf.shortfalls(demand.job, (kind,)), default=0)
+            return why_unfit(demand.job.spec, market, bar, row, short)
 
 
-def why_unfit(spec: JobSpec, market: Market, bar: Bar, row: int) -> str:
-    """Why a row may not be used, for a `bar` that asks neither what it costs nor how long it takes."""
+def why_unfit(spec: JobSpec, market: Market, bar: Bar, row: int, shortfall_bytes: int = 0) -> str:
+    """Why a row may not be used, for a `bar` that asks neither what it costs nor how long it takes. `shortfall_bytes`
+    is what one of its GPUs lacks for the job's step."""
     wants, gpu = spec.resources, market.gpu(row)
     match bar:
         case Bar.GPU:
@@ -76,7 +81,7 @@ def why_unfit(spec: JobSpec, market: Market, bar: Bar, row: int) -> str:
             counts = " or ".join(str(g.count) for g in wants.gpus if g.name == gpu)
             return f"has {market.offer(row).gpu_count} x {gpu}, resources.gpu asks for {counts}"
         case Bar.GPU_MEMORY:
-            return _why_memory(gpu, wants.gpu_memory_bytes)
+            return _why_memory(gpu, wants.gpu_memory_bytes, shortfall_bytes)
         case Bar.CPU:
             cpus = market.offer(row).vcpu
             return f"has {cpus} CPUs, resources.cpu asks for {wants.cpu}" if cpus else "its CPUs are not known"
@@ -93,6 +98,10 @@ def why_unfit(spec: JobSpec, market: Market, bar: Bar, row: int) -> str:
             return f"region {market.place(row)[1]} is excluded by where.regions"
         case Bar.CAPACITY_TYPE:
             return f"{'spot' if market.spot[row] else 'on_demand'} is not in capacity"
+        case Bar.OTHER_MARKET:
+            if market.place(row)[0] in market.listing.simulated_providers:
+                return "simulated, and not weighed against real offers (where.clouds chooses it)"
+            return "real, and not weighed against the simulated offers where the job has been"
         case Bar.NO_PRICE:
             return "no price is known"
         case Bar.STALE_PRICE:
@@ -221,28 +230,32 @@ def nearest_miss(market: Market, outlook: Outlook, ranking: Ranking) -> int:
         excess = outlook.mid.cost if last == Bar.BUDGET else outlook.mid.seconds
         return int(rows[np.argmin(excess[np.searchsorted(outlook.pool.rows, rows)])])
     if last == Bar.GPU_MEMORY:
-        memory = np.array([_memory_gap(gpu, outlook.demand) for gpu in (*market.listing.gpu_names, None)])
-        return int(rows[np.argmin(memory[market.listing.shape_columns.gpu][market.listing.shape[rows]])])
+        gaps = np.array([_memory_gap(kind, outlook) for kind in market.listing.kinds])
+        return int(rows[np.argmin(gaps[market.listing.kind[rows]])])
     if last in (Bar.NO_CAPACITY, Bar.STALE_PRICE):
         wait = market.shut_until[rows] if last == Bar.NO_CAPACITY else market.price_age_s(rows)
         return int(rows[np.argmin(wait)])
     return int(rows[0])
 
 
-def _memory_gap(gpu: str | None, demand: Demand) -> int:
-    """How many bytes a GPU's memory lies outside of what the job asks for."""
-    least, most = demand.job.spec.resources.gpu_memory_bytes or (0, None)
-    has = 0 if gpu is None else GPUS[gpu].memory_bytes
-    return max(least - has, has - most if most is not None else 0, 0)
+def _memory_gap(kind: Kind, outlook: Outlook) -> int:
+    """How many bytes a GPU's memory lies outside of what the job asks for, or below what it takes."""
+    job = outlook.demand.job
+    least, most = job.spec.resources.gpu_memory_bytes or (0, None)
+    has = 0 if kind[0] is None else GPUS[kind[0]].memory_bytes
+    short = max(outlook.perf.shortfalls(job, (kind,)), default=0)
+    return max(least - has, has - most if most is not None else 0, short)
 
 
-def _why_memory(gpu: str | None, wants: tuple[int, int | None] | None) -> str:
-    if gpu is None or wants is None:
+def _why_memory(gpu: str | None, wants: tuple[int, int | None] | None, shortfall_bytes: int) -> str:
+    if gpu is None:
         return "has no GPU"
-    least, most = wants
+    least, most = wants or (0, None)
     has = GPUS[gpu].memory_bytes
     if has < least:
         return f"{gpu} has {has / 1e9:.3g} GB, {(least - has) / 1e9:.3g} GB less than resources.gpu_memory"
+    if most is None or has <= most:
+        return f"{gpu} has {has / 1e9:.3g} GB, {shortfall_bytes / 1e9:.3g} GB less than a step takes (profiled)"
     return f"{gpu} has {has / 1e9:.3g} GB, {(has - (most or 0)) / 1e9:.3g} GB more than resources.gpu_memory"
 
 

@@ -22,8 +22,15 @@ from orchestrator.policy.objectives import log_value
 _DAY_S = 86_400.0
 
 
-def held_back(running: Running, at_ms: int, rails: Rails) -> str:
-    """Why no voluntary move may be made now; empty if one may."""
+def held_back(running: Running, at_ms: int, rails: Rails, *, probe_until_ms: int | None = None) -> str:
+    """Why no voluntary move may be made now; empty if one may. A job that is somewhere for a probe (`probe_until_ms`)
+    stays until that is over, and is then free to go."""
+    if probe_until_ms is not None:
+        return (
+            f"is on probe here for {(probe_until_ms - running.since_ms) / 60_000:.0f} min"
+            if at_ms < probe_until_ms
+            else ""
+        )
     last_ms = running.since_ms if running.last_move_ms is None else max(running.last_move_ms, running.since_ms)
     rest_s = rails.min_dwell_s - (at_ms - last_ms) / 1000
     if rest_s > 0:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from orchestrator.market import Market
-from orchestrator.model import Action, Alternative, Placement
+from orchestrator.model import Action, Alternative, Placement, Probe
 from orchestrator.policy import explain
 from orchestrator.policy.cost import Floats, Outlook
 from orchestrator.policy.demand import Demand
@@ -46,11 +46,14 @@ class Draft:
         held: str = "",
         threshold: int | None = None,
         kept_up_to: int | None = None,
+        probe: Probe | None = None,
+        again_at_ms: int | None = None,
     ) -> Placement:
         """The placement for row `chosen`. The saving of a move is against staying, any other's against the baseline.
 
         `held` says why no voluntary move may be made now; `threshold` is the price below which one would be, and
-        `kept_up_to` the price of the chosen one up to which it is chosen.
+        `kept_up_to` the price of the chosen one up to which it is chosen. If that is the offer of `probe` it is tried,
+        and the saving is what that is expected to save.
         """
         ranking, market, current = self.ranking, self.market, self.screened.current
         whole = len(market) <= TOLD_WHOLE
@@ -65,7 +68,8 @@ class Draft:
         shown = self.outlook.over([*best, *misses, *unknown, *needed])
 
         told: list[_Told] = [] if chosen is None else [(chosen, "", bool(ranking.bars[chosen] == NONE))]
-        told += self._passed_over(shown, best, chosen, held)
+        trying = probe is not None and chosen is not None and probe.offer_id == market.ids[chosen]
+        told += self._passed_over(shown, best, chosen, held, trying=trying)
         told += [(row, explain.why_barred(self.demand, market, shown, ranking, row), False) for row in misses]
         sheet = _Sheet(shown, self.screened)
         for row in unknown:
@@ -87,6 +91,8 @@ class Draft:
                     if action == "move" and current is not None:
                         otherwise = round(float(shown.mid.cost[shown.pool.at(current)]))
                     saving = 0 if otherwise is None else otherwise - cost
+        if trying and probe is not None:
+            saving = probe.saving_nano_usd
         return Placement(
             job_id=self.demand.job.id,
             action=action,
@@ -105,6 +111,8 @@ class Draft:
             hazard_source="" if chosen is None else market.hazard_provenance(chosen),
             considered=len(market),
             rejected=explain.rejections(ranking),
+            probe=probe,
+            again_at_ms=again_at_ms,
         )
 
     def _misses(self, limit: int | None) -> list[int]:
@@ -132,10 +140,14 @@ class Draft:
         _, cost = outlook.afresh(outlook.mid)
         return int(outlook.pool.rows[positions[np.argmin(cost[positions])]])
 
-    def _passed_over(self, shown: Outlook, best: list[int], chosen: int | None, held: str) -> list[_Told]:
+    def _passed_over(
+        self, shown: Outlook, best: list[int], chosen: int | None, held: str, *, trying: bool
+    ) -> list[_Told]:
         """Why the candidates were not taken, in order."""
         if chosen is None:
             return [(row, "the job is not to be placed now", True) for row in best]
+        if trying:
+            return [(row, "to be decided after the probe", True) for row in best if row != chosen]
         current, mode, objective = self.screened.current, self.ranking.mode, self.demand.job.spec.objective
         gated = current is not None and mode == "safe" and chosen in best
         seconds, cost = _listed(shown.mid.seconds), _listed(shown.mid.cost)

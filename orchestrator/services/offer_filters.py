@@ -20,6 +20,7 @@ Range = tuple[float | None, float | None]
 
 GB = 1_000_000_000
 _NUMBER = r"\d{1,9}(?:\.\d{1,6})?"
+_COUNTS = re.compile(r"[1-9]\d{0,3}(\s*\.\.\s*([1-9]\d{0,3})?)?|\.\.\s*[1-9]\d{0,3}", re.ASCII)
 _RANGE = re.compile(rf"({_NUMBER})?\s*(\.\.)?\s*({_NUMBER})?", re.ASCII)
 
 
@@ -28,7 +29,7 @@ class OfferQuery:
     """What offers must have. `gpu_memory` is per GPU, it and `memory` in GB; `max_price` in nano-USD per hour."""
 
     gpu: str | None = None
-    gpu_count: int | None = None
+    gpu_count: Range | None = None
     gpu_memory: Range | None = None
     clouds: tuple[str, ...] = ()
     regions: tuple[str, ...] = ()
@@ -50,7 +51,7 @@ class OfferQuery:
         vcpu: str | None = None,
         memory: str | None = None,
     ) -> OfferQuery:
-        """From what is typed: `H100:8`, `40..80`. Raises UsageError."""
+        """From what is typed: `H100:8`, `H100:1..8`, `40..80`. Raises UsageError."""
         kind, count = (None, None) if gpu is None else _gpu(gpu)
         if max_price is not None and not 0 < max_price < 1e9:
             raise UsageError(f"--max-price {max_price:g} is no price", hint="give US dollars per hour, more than 0")
@@ -74,7 +75,8 @@ class OfferQuery:
         if self.gpu is not None:
             yield f"--gpu {self.gpu}", lambda row: row.gpu == self.gpu
         if self.gpu_count is not None:
-            yield f"--gpu {self.gpu}:{self.gpu_count}", lambda row: row.gpu_count == self.gpu_count
+            counts = self.gpu_count
+            yield f"--gpu {self.gpu}:{_shown(counts)}", lambda row: _inside(row.gpu_count, counts)
         if self.gpu_memory is not None:
             inside = self.gpu_memory
             yield f"--gpu-memory {_shown(inside)}", lambda row: _inside(_gpu_gb(row), inside)
@@ -153,15 +155,15 @@ def _some(values: Sequence[str] | Iterator[str]) -> str:
     return ", ".join(listed[:8]) + (f" and {len(listed) - 8} more" if len(listed) > 8 else "")
 
 
-def _gpu(text: str) -> tuple[str, int | None]:
+def _gpu(text: str) -> tuple[str, Range | None]:
     name, colon, count = text.partition(":")
-    if colon and not re.fullmatch(r"\s*[1-9]\d{0,3}\s*", count, re.ASCII):
-        raise UsageError(f"--gpu {text} is not a GPU and its count", hint="write it like H100:8")
+    if colon and not _COUNTS.fullmatch(count.strip()):
+        raise UsageError(f"--gpu {text} is not a GPU and its count", hint="write it like H100:8 or H100:1..8")
     kind = canonical_gpu(name)
     if kind is None:
         near = did_you_mean(name.strip(), GPUS)
         raise UsageError(f"{name} is no GPU that is known here", hint=near or "see: tradewind offers --group-by gpu")
-    return kind, int(count) if colon else None
+    return kind, _range("--gpu", count, "H100:8 or H100:1..8") if colon else None
 
 
 def _range(option: str, text: str | None, example: str) -> Range | None:

@@ -168,6 +168,7 @@ def decision(job: Job, placement: Placement, offers: dict[str, Offer]) -> Decisi
         hazard_source=placement.hazard_source,
         kept_up_to_nano_usd_per_hour=placement.kept_up_to_nano_usd_per_hour,
         rejected=placement.rejected,
+        probe=placement.probe,
     )
 
 

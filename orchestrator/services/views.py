@@ -14,7 +14,7 @@ from typing import ClassVar, Literal
 
 from orchestrator.config import ShownSetting
 from orchestrator.ledger import Duty
-from orchestrator.model import CostParts, Entry, Event, Job, JobState, Migration, Pick, Plan, Rejection, Run
+from orchestrator.model import CostParts, Entry, Event, Job, JobState, Migration, Pick, Plan, Probe, Rejection, Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +143,7 @@ class Decision:
     expected_losses: float | None = None
     hazard_source: str = ""
     kept_up_to_nano_usd_per_hour: int | None = None
+    probe: Probe | None = None
     rejected: tuple[Rejection, ...] = ()
     front: tuple[Pick, ...] = ()
     picks: tuple[Pick, ...] = ()

@@ -71,7 +71,7 @@ def test_a_move_by_hand_without_a_name_takes_the_best_other_offer(home: Installa
         (CHEAP.id, f"refused: job runs on {CHEAP.id} already"),
         (
             RESERVE.id,
-            f"infeasible: the job file of job rules out {RESERVE.id}: on_demand is not in capacity",
+            f"infeasible: job can't go to {RESERVE.id}: on_demand is not in capacity",
         ),
     ],
 )

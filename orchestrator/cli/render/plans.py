@@ -72,6 +72,7 @@ def decision(view: Decision, paint: Paint) -> str:
         _choices(view, paint),
         f"why    {clean(view.reason)}",
         f"cost   {', '.join(expected)}" if expected else "",
+        _probe(view),
         spare,
         _parts(view),
         speed,
@@ -80,6 +81,18 @@ def decision(view: Decision, paint: Paint) -> str:
         _ruled_out(view),
         _comparison(view, paint),
     )
+
+
+def _probe(view: Decision) -> str:
+    if view.probe is None:
+        return ""
+    if view.probe.offer_id is None:
+        return f"probe  none: {view.probe.reason}"
+    figures = (
+        f"costs {money(view.probe.cost_nano_usd, 4)}, expected to save {money(view.probe.saving_nano_usd, 4)} more"
+    )
+    when = "then decided again" if view.probe.offer_id == view.offer_id else "once it was measured where it begins"
+    return f"probe  {view.probe.minutes:g} min on {view.probe.offer_id}, {when} ({figures})"
 
 
 def _parts(view: Decision) -> str:
@@ -151,7 +164,7 @@ def _choices(view: Decision, paint: Paint) -> str:
             left[choice.role] -= 1
             rows.append(_row(choice))
     hidden = view.count - sum(choice[0].strip() != "on-demand" for choice in rows)
-    more = paint(f"  ... {hidden} more offer(s): --output json shows them", "dim") if hidden > 0 else ""
+    more = paint(f"  ... {hidden} more offer(s): tradewind offers --for FILE ranks them", "dim") if hidden > 0 else ""
     head = ("", "offer", "gpu", "price", "age", "time", "cost", "")
     return blocks(table(head, rows, paint, right=(3, 4, 5, 6)) if rows else "", more)
 

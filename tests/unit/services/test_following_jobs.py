@@ -297,7 +297,7 @@ def test_orders_that_make_no_sense_are_refused(world: World, past: Past) -> None
 
 
 def test_a_move_to_what_the_job_file_rules_out_is_infeasible(world: World, past: Past) -> None:
-    with pytest.raises(InfeasibleError, match=r"rules out .*: GPU A100-80GB is not in resources\.gpu"):
+    with pytest.raises(InfeasibleError, match=r"can't go to .*: GPU A100-80GB is not in resources\.gpu"):
         commands.migrate(world, "conv", OTHER_SPOT.replace("v100", "a100-80gb"))
     with world.store.read() as tx:
         assert not tx.open_commands()

@@ -55,6 +55,19 @@ def test_offers_of_a_real_gpu_are_answered_without_any_store(local: Config) -> N
     assert not found.simulated
 
 
+def test_a_range_of_gpu_counts(local: Config) -> None:
+    counts = {row.gpu_count for row in listed(local, gpu="V100").offers}
+    for text, least, most in (("V100:1..4", 1, 4), ("V100:2..", 2, 99), ("V100:..4", 1, 4)):
+        found = {row.gpu_count for row in listed(local, gpu=text).offers}
+        assert found == {count for count in counts if least <= count <= most} != set()
+
+
+@pytest.mark.parametrize("text", ["V100:", "V100:0", "V100:x", "V100:4..1", "V100:1.5", "V100:.."])
+def test_a_count_that_is_none(local: Config, text: str) -> None:
+    with pytest.raises(UsageError, match="--gpu"):
+        listed(local, gpu=text)
+
+
 @pytest.mark.parametrize(
     ("wanted", "message", "hint"),
     [
@@ -178,5 +191,5 @@ def test_a_plan_for_clouds_that_are_not_enabled_says_so_and_is_never_submitted(w
 def test_what_nobody_has_is_refused_as_before(world: World) -> None:
     view = plan.preview(world, [spec(resources=Resources(gpus=(GpuRequest("SIM-L", 7),)))], anywhere=None)
     assert not view.anywhere
-    with pytest.raises(InfeasibleError, match="no offer fits gpt"):
+    with pytest.raises(InfeasibleError, match="gpt: no offer fits"):
         submit.submit(world, view)

@@ -57,7 +57,7 @@ def test_submitting_writes_the_job_its_event_and_its_plan_at_once(world: World, 
 
 def test_a_job_that_no_offer_can_ever_take_is_refused_with_the_reasons(world: World) -> None:
     view = plan.preview(world, [spec(resources=Resources(gpus=(GpuRequest("T4"),)))])
-    with pytest.raises(InfeasibleError, match=r"no offer fits gpt(.|\n)*is not in resources.gpu"):
+    with pytest.raises(InfeasibleError, match=r"gpt: no offer fits(.|\n)*is not in resources.gpu"):
         submit.submit(world, view)
     with world.store.read() as tx:
         assert tx.jobs() == []

@@ -1,0 +1,140 @@
+"""Trial: the probe rule (probe.py) put to the offers at hand: which to try for minutes before a long job commits.
+
+Of every kind of hardware the best offer that may keep the job's promises is an option. What it takes to get there, to
+try it and to come back is the price of trying. Time counts as money at the rate at which the objective would trade the
+two where the job would be without a probe; an objective that asks for no money has none to spend on knowing.
+
+Must not know: how a probe is carried out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from orchestrator.market import Market
+from orchestrator.model import Probe
+from orchestrator.perf import Floats, Kind, PerfBook, on_host
+from orchestrator.policy.cost import Outlook, Pool, Rows
+from orchestrator.policy.demand import Demand
+from orchestrator.policy.eligible import NONE
+from orchestrator.policy.objectives import POSSIBLE, SAFE, Ranking, budget_left, objective_keys, time_left_s
+from orchestrator.policy.probe import PROBE_MINUTES, Option, advise
+
+PROBE_S = PROBE_MINUTES * 60
+MOST = 12  # kinds that are weighed against each other
+GB = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """`row` is the offer to try now. None: `probe` names none, for its reason, or one to try later."""
+
+    row: int | None
+    probe: Probe
+
+
+def trial(demand: Demand, market: Market, perf: PerfBook, outlook: Outlook, ranking: Ranking) -> Trial | None:
+    """What the probe rule says; None where there is nothing to ask: one kind of hardware, kinds that differ by what is
+    declared of them (simulated ones), an unknown number of steps, promises in danger, no money in the objective, or a
+    job that was not measured yet where it is.
+
+    Wherever a job begins of which nothing is known, it is measured for nothing. So it begins where it is expected to be
+    best, and what it would try next is what the rule says if it turns out there as expected.
+    """
+    pool, objective, here = outlook.pool, demand.job.spec.objective, outlook.pool.current
+    if (
+        ranking.mode != "safe"
+        or (here is not None and ranking.bars[here] != NONE)
+        or not outlook.known
+        or objective.cost_weight == 0
+        or len(pool.kinds) < 2
+    ):
+        return None
+    if all(on_host(market.listing.kinds[code]) for code in pool.kinds):
+        return None
+    if here is not None and not perf.measured(demand.job, _kind(market, here)):
+        return None
+    if not demand.job.spec.probe:
+        return _none("the job file says probe: false")
+    keys = objective_keys(objective, outlook.mid.cost, outlook.mid.seconds)[0]
+    safe, able = np.flatnonzero(ranking.tiers == SAFE), np.flatnonzero(ranking.tiers >= POSSIBLE)
+    best = int(safe[keys[safe].argmin()])
+    if float(outlook.mid.cost[best]) <= PROBE_S * float(pool.price_s[able].min()):
+        return _none("what is left to do costs less than a probe")
+    rows = _best_of_kinds(pool, keys, able, best)
+    outlook = outlook.over(rows if here is None else [*rows, here])
+    rows = _promising(demand, outlook, rows)
+    if len(rows) < 2:
+        return _none("no other kind could be better")
+    left_s, left, commit = time_left_s(demand, market), budget_left(demand), outlook.pool.at(rows[0])
+    on_the_way_s = PROBE_S + 2 * float(outlook.setback_s.max())
+    if left_s is not None and float(outlook.high.seconds[commit]) + on_the_way_s > left_s:
+        return _none("the deadline leaves no time for a probe")
+    belief = perf.joint(demand.job, [_kind(market, row) for row in rows])
+    options = _options(demand, market, perf, outlook, rows)
+    begins = here is None and not any(option.measured for option in options)
+    if begins:
+        belief = belief.given(0, float(belief.mean[0]))
+        options[0] = replace(options[0], measured=True)
+    advice = advise(
+        belief,
+        options,
+        steps=outlook.steps_left,
+        budget_left_nano_usd=left,
+    )
+    if advice.probe is None:
+        return _none(advice.reason)
+    if left is not None and float(outlook.high.cost[commit]) + advice.cost_nano_usd > left:
+        return _none("the budget leaves no room for a probe")  # and for the rest at its dearest
+    row, cost, saving = rows[advice.probe], round(advice.cost_nano_usd), round(advice.saving_nano_usd)
+    return Trial(None if begins else row, Probe(market.ids[row], advice.minutes, cost, saving, advice.reason))
+
+
+def _none(reason: str) -> Trial:
+    return Trial(None, Probe(None, 0.0, 0, 0, reason))
+
+
+def _kind(market: Market, row: int) -> Kind:
+    return market.listing.kinds[int(market.listing.kind[row])]
+
+
+def _best_of_kinds(pool: Pool, keys: Floats, able: Rows, best: int) -> list[int]:
+    """The market row at position `best` of the pool, and the best row of each other kind among the `able` positions."""
+    kinds, keys, best_kind = pool.kind[pool.cell[able]], keys[able], pool.kind[pool.cell[best]]
+    least = np.full(int(kinds.max()) + 1, np.inf)
+    np.minimum.at(least, kinds, keys)
+    winners = np.flatnonzero((keys <= least[kinds]) & (kinds != best_kind))
+    _, first = np.unique(kinds[winners], return_index=True)
+    return [int(pool.rows[best]), *pool.rows[able[winners[first]]].tolist()]
+
+
+def _promising(demand: Demand, outlook: Outlook, rows: list[int]) -> list[int]:
+    """The first of the rows and those that could beat it, were they as good as may be and it as bad; the MOST best."""
+    objective, at = demand.job.spec.objective, [outlook.pool.at(row) for row in rows]
+    at_best, at_worst = (
+        objective_keys(objective, case.cost, case.seconds)[0][at].tolist() for case in (outlook.low, outlook.high)
+    )
+    able = [(best, row) for best, row in zip(at_best[1:], rows[1:], strict=True) if best < at_worst[0]]
+    return [rows[0], *(row for _, row in sorted(able)[: MOST - 1])]
+
+
+def _options(demand: Demand, market: Market, perf: PerfBook, outlook: Outlook, rows: list[int]) -> list[Option]:
+    pool, objective = outlook.pool, demand.job.spec.objective
+    commit = pool.at(rows[0])
+    second = objective.time_weight / objective.cost_weight * float(outlook.mid.cost[commit])
+    second /= max(float(outlook.mid.seconds[commit]), 1e-3)
+    # Without a probe a job that is where it would stay pays nothing to get there; after one it must start there again.
+    site = market.listing.site[rows[0]]
+    again = float(pool.price_s[commit] * market.site_startup_s[site]) if rows[0] == pool.current else 0.0
+    back = again + market.rates_to(market.place(rows[0])) * demand.checkpoint_bytes / GB * (pool.current is not None)
+    options = []
+    for row in rows:
+        at, kind = pool.at(row), _kind(market, row)
+        cell, price_s = int(pool.cell[at]), float(pool.price_s[at])
+        hourly = float(outlook.per_step[at] * outlook.rate[cell] + outlook.tolls.upkeep_s[pool.site[cell]]) + second
+        there = price_s * float(outlook.move_billed_s[cell]) + float(outlook.move_fixed[cell])
+        trying = there + price_s * PROBE_S + float(back[pool.site[cell]])
+        options.append(Option(kind, hourly * 3600, there, trying, perf.measured(demand.job, kind)))
+    return options
