@@ -4,6 +4,7 @@ how they are polled.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,12 +17,14 @@ SOURCES = {
     "azure": ("azure-prices", "azure-risk"),
 }
 """What is collected of a cloud; on-demand before spot, which is judged by it."""
+ONLY_WITH = {"azure-risk": "AZURE_SUBSCRIPTION_ID"}
+"""Sources that are left out unless this variable is set: a cloud's prices need no account, but these do."""
 
 
 def configured_sources(config: Config) -> list[SourceSpec]:
     """The sources of `prices.clouds` and `prices.sources`."""
     options = config.prices.sources.options
-    of_clouds = [name for cloud in config.prices.clouds for name in SOURCES[cloud]]
+    of_clouds = [name for cloud in config.prices.clouds for name in _of(cloud)]
     return [_spec(name, options.get(name, {})) for name in dict.fromkeys([*of_clouds, *options])]
 
 
@@ -29,8 +32,12 @@ def asked_sources(config: Config, clouds: Sequence[str], feeds: Sequence[tuple[s
     """The sources of these clouds, with the options that the configuration has for them, and these feeds (name, file or
     URL)."""
     options = config.prices.sources.options
-    specs = [_spec(name, options.get(name, {})) for cloud in dict.fromkeys(clouds) for name in SOURCES[cloud]]
+    specs = [_spec(name, options.get(name, {})) for cloud in dict.fromkeys(clouds) for name in _of(cloud)]
     return [*specs, *(SourceSpec(f"feed:{name}", {"at": at}) for name, at in feeds)]
+
+
+def _of(cloud: str) -> list[str]:
+    return [name for name in SOURCES[cloud] if name not in ONLY_WITH or os.environ.get(ONLY_WITH[name])]
 
 
 def _spec(name: str, options: Mapping[str, Any]) -> SourceSpec:

@@ -65,13 +65,14 @@ def archive(store: Store, folder: Path, now_ms: int, *, keep_days: int = KEEP_DA
             made += _archive_month(store, folder, start)
     cut_ms = month_of(now_ms - keep_days * DAY_MS)
     prices = polls = 0
-    while cut_ms > kept_from:
+    while first_ms is not None and first_ms < cut_ms and cut_ms > kept_from:
         with store.write() as tx:
             fewer_prices, fewer_polls = tx.let_go(cut_ms)
         prices, polls = prices + fewer_prices, polls + fewer_polls
         if fewer_prices + fewer_polls == 0:
             break
-    return PriceArchive(tuple(made), rolled_up, prices, polls, max(cut_ms, kept_from))
+    with store.read() as tx:
+        return PriceArchive(tuple(made), rolled_up, prices, polls, tx.kept_from_ms())
 
 
 def roll_up(store: Store, now_ms: int) -> int:

@@ -86,7 +86,7 @@ class PriceDuties:
                 self._say(f"prices: {poll.source} {poll.region}: well again")
         elif str(poll.error) != before:
             self._failing[place] = str(poll.error)
-            self._say(f"prices: {poll.source} {poll.region}: {poll.error} (hint: {poll.error.hint})")
+            self._say(f"prices: {poll.source} {poll.region}: {poll.error}{_hint(poll.error.hint)}")
 
     def _done(self, duty: str, now_ms: int) -> None:
         with self._world.store.write(self._leadership) as tx:
@@ -98,7 +98,11 @@ class PriceDuties:
             try:
                 wait_s = self.turn()
             except TradewindError as error:
-                self._say(f"prices: {error}; trying again" + (f" (hint: {error.hint})" if error.hint else ""))
+                self._say(f"prices: {error}; trying again{_hint(error.hint)}")
             except Exception:  # prices that age are told by their age; nothing else may suffer
                 self._say(f"prices: unexpected, trying again: {traceback.format_exc()}")
             self._ended.wait(wait_s)
+
+
+def _hint(hint: str) -> str:
+    return f" (hint: {hint})" if hint else ""

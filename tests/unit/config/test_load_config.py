@@ -192,7 +192,10 @@ def test_settings_are_shown_as_flags_would_write_them_and_passwords_hidden(home:
     assert [item.value for item in shown_settings(config_of(home, again))][2:] == list(again.values())[1:]
 
 
-def test_price_sources_are_tables_of_options_with_paths_relative_to_their_file(home: Path) -> None:
+def test_price_sources_are_tables_of_options_with_paths_relative_to_their_file(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AZURE_SUBSCRIPTION_ID", raising=False)
     toml = (
         '[prices]\nclouds = ["azure"]\n[prices.sources.azure-prices]\nregions = ["eastus"]\nevery_s = 60\n'
         '[prices.sources."feed:verda"]\nat = "verda.csv"\n[prices.sources."feed:far"]\nat = "https://x.org/p.csv"\n'
@@ -202,7 +205,9 @@ def test_price_sources_are_tables_of_options_with_paths_relative_to_their_file(h
     assert config.prices.sources.options["feed:verda"] == {"at": str(home / "work" / "verda.csv")}
     assert config.prices.sources.options["feed:far"] == {"at": "https://x.org/p.csv"}
     names = [spec.name for spec in configured_sources(config)]
-    assert names == ["azure-prices", "azure-risk", "feed:verda", "feed:far"]
+    assert names == ["azure-prices", "feed:verda", "feed:far"]  # prices need no account, risks do
+    monkeypatch.setenv("AZURE_SUBSCRIPTION_ID", "s")
+    assert "azure-risk" in [spec.name for spec in configured_sources(config)]
     first = configured_sources(config)[0]
     assert (dict(first.options), first.cadence_s) == ({"regions": ["eastus"]}, 60)
     shown = {setting.key: setting.value for setting in shown_settings(config)}
