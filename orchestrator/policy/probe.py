@@ -92,7 +92,7 @@ def advise(
     if not allowed:
         return none("the job file says probe: false")
     if not unknown:
-        return none("every kind has been measured")
+        return none("what could be better has been measured")
     affordable = [i for i in unknown if budget_left_nano_usd is None or probes[i] + finish <= budget_left_nano_usd]
     if not affordable:
         return none("the budget leaves no room for a probe")

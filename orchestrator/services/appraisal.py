@@ -71,13 +71,20 @@ def appraise(
         if found and not source:
             source = perf.estimate_kind(job, found[0].gpu, found[0].gpu_count).provenance
     if not found:
-        raise InfeasibleError(f"none of {len(rows)} offers fits {spec.name}: {_lack(spec, rows, unfit)}")
+        raise InfeasibleError(f"none of {len(rows)} offers fits {spec.name}: {_lack(spec, rows, unfit, perf)}")
     return Appraised(tuple(found), source, tuple(unfit.most_common()))
 
 
-def _lack(spec: JobSpec, rows: Sequence[OfferRow], unfit: Counter[str]) -> str:
-    wants = spec.resources.gpu_memory_bytes
-    largest = max((GPUS[row.gpu].memory_bytes for row in rows if row.gpu is not None), default=0)
+def _lack(spec: JobSpec, rows: Sequence[OfferRow], unfit: Counter[str], perf: PerfBook) -> str:
+    wants, work = spec.resources.gpu_memory_bytes, perf.work(Job("new", spec, "", 0, "queued"))
+    allowed = {request.name for request in spec.resources.gpus}
+    has = [GPUS[row.gpu].memory_bytes for row in rows if row.gpu is not None and (not allowed or row.gpu in allowed)]
+    largest = max(has, default=0)
+    if work is not None and 0 < largest < work.gpu_memory_bytes:
+        takes, short = work.gpu_memory_bytes / 1e9, (work.gpu_memory_bytes - largest) / 1e9
+        return (
+            f"a step takes {takes:.3g} GB of a GPU (profiled), the largest has {largest / 1e9:g}, {short:.3g} GB less"
+        )
     if wants is not None and largest < wants[0]:
         short = (wants[0] - largest) / 1e9
         return f"it wants GPUs of {wants[0] / 1e9:g} GB, the largest has {largest / 1e9:g}, {short:g} GB less"

@@ -178,7 +178,8 @@ def require_feasible(view: PlanView) -> None:
         reasons = sorted({choice.reason for choice in decided.choices if choice.role == "no"})
         raise InfeasibleError(
             f"{decided.name}: {decided.reason}" + "".join(f"\n  - {reason}" for reason in reasons[:8]),
-            hint="loosen what these lines name in the job file; see where else it would run: tradewind plan --anywhere",
+            hint="loosen what these lines name in the job file"
+            + ("" if view.anywhere else "; see where else it would run: tradewind plan --anywhere"),
         )
 
 

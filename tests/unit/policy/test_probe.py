@@ -53,7 +53,7 @@ def test_after_a_probe_it_asks_anew_and_may_probe_again_but_never_the_same_kind(
     second = advise(middling, probed, steps=hours(400))
     assert second.probe == 3 - first
     known = [Option(o.kind, o.nano_usd_per_hour, 0, o.probe_nano_usd, True) for o in options()]
-    assert advise(middling, known, steps=hours(400)).reason == "every kind has been measured"
+    assert advise(middling, known, steps=hours(400)).reason == "what could be better has been measured"
 
 
 def test_a_job_file_and_a_budget_can_forbid_it():

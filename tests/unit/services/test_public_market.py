@@ -1,0 +1,57 @@
+"""What the live engine's market takes from the catalogue: tariffs and interruption rates of real clouds, as `plan
+--anywhere` does; the simulated ones keep theirs. And a profiled job that fits nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.engine import snapshot
+from orchestrator.engine.world import World
+from orchestrator.errors import InfeasibleError
+from orchestrator.market import TYPICAL
+from orchestrator.model import GpuRequest, Resources
+from orchestrator.perf import Work, program_of
+from orchestrator.services.appraisal import appraise
+from orchestrator.services.catalog_market import catalogue_market
+from orchestrator.services.offer_filters import OfferQuery
+from orchestrator.services.offers import offers
+from providers.catalog import load
+from providers.offer import CapacityType, Offer
+from tests.unit.services.recorded_history import spec
+
+REAL = Offer("aws", "af-south-1", "afs1-az1", "g4dn.12xlarge", "T4", 4, 48, 192 * 10**9, CapacityType.SPOT)
+
+
+def test_real_offers_bring_their_tariff_and_hazards(world: World) -> None:
+    with world.store.write() as tx:
+        tx.put_offers("aws", [REAL])
+    with world.store.read() as tx:
+        live = snapshot.market(tx, world.clock.now_ms(), world.config)
+    planned = catalogue_market(world.clock.now_ms())
+    row, same = live.row(REAL.id), [i for i in planned.ids if "/af-south-1/" in i and "/g4dn.12xlarge/spot" in i]
+    assert row is not None
+    assert live.tariff is planned.tariff is load().egress()
+    assert "AWS Spot Advisor" in live.hazard_provenance(row)
+    for each in same:
+        assert live.hazard[row] == planned.hazard[planned.row(each)]
+
+
+def test_simulated_offers_alone_bring_none(world: World) -> None:
+    from orchestrator.engine.collect import collect
+
+    collect(world)
+    with world.store.read() as tx:
+        live = snapshot.market(tx, world.clock.now_ms(), world.config)
+    assert len(live) > 0
+    assert live.tariff is TYPICAL
+    assert live.priors == {}
+
+
+def test_a_profiled_job_that_fits_no_offer_says_by_how_much(world: World) -> None:
+    job = spec(resources=Resources(gpus=(GpuRequest("A100-80GB"),)))
+    with world.store.write() as tx:
+        tx.put_work(program_of(job.train), Work(1e12, 0, 1e10, 10, 10**9, 400 * 10**9, 10**9, 1.0), 1)
+    now = world.clock.now_ms()
+    listed = offers(world.config, lambda: world, OfferQuery.of(gpu="A100-80GB:1", cloud=["aws", "gcp"]), now_ms=now)
+    with pytest.raises(InfeasibleError, match=r"takes 402 GB of a GPU \(profiled\), the largest has 80, 322 GB less"):
+        appraise(job, listed.offers, world, now)
