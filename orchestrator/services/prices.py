@@ -92,7 +92,7 @@ def history(
         priced = [(points[-1], each) for points, each in zip(ends, found, strict=True) if points]
         start = instant_of(since, now)
         listed = {each.id for each in tx.offers()}
-        chosen = [each for _, each in sorted(priced, key=lambda pair: _rank(*pair, start, listed))[:limit]]
+        chosen = [each for _, each in sorted(priced, key=lambda pair: _rank(pair[0], pair[1], start, listed))[:limit]]
         series = tuple(_series(tx, each, start, now, each.id in listed) for each in chosen)
     simulated = any(each.simulated for each in chosen)
     return PriceHistory(start, now, series, len(found) - len(chosen), simulated)

@@ -9,7 +9,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from providers.aws.hardware import FAMILIES
+from providers.aws.hardware import families
 from providers.aws.session import Connections, in_our_words
 from providers.collect.facts import Finding, Flag, PollResult, Signal, gather
 from providers.collect.http import Http, Patience
@@ -66,7 +66,7 @@ class Interruptions:
         finding.page(len(body["spot_advisor"]))
         for region, systems in body["spot_advisor"].items():
             for name, cell in systems.get("Linux", {}).items():
-                if name.partition(".")[0] in FAMILIES:
+                if name.partition(".")[0] in families():
                     _interruption(finding, region, name, cell, now_ms)
         for group in self._scores:
             self._ask_scores(finding, group, now_ms)
