@@ -43,8 +43,7 @@ class ControlPlane:
         if ctx.leadership is not None and ctx.due("beat", BEAT_EVERY_S):
             ctx.world.store.beat(ctx.leadership)
         if ctx.due("collect", self._wall_s(COLLECT_EVERY_S, COLLECT_EVERY_MARKET_S)):
-            collect(ctx.world)
-            self._place_next |= self._price_event()
+            self._place_next |= collect(ctx.world) > 0 or self._collected()
         ctx.look()
         if ctx.due("forget", FORGET_EVERY_S):
             ctx.forget()
@@ -80,8 +79,8 @@ class ControlPlane:
     def _wall_s(self, least_wall_s: float, market_s: float) -> float:
         return max(least_wall_s, market_s / self._ctx.world.clock.factor)
 
-    def _price_event(self) -> bool:
-        """Whether a price changed, whoever collected it: this tick, the price duties, a person."""
+    def _collected(self) -> bool:
+        """Whether a price changed by what collectors found since: the price duties', or a person's."""
         with self._ctx.world.store.read() as tx:
             self._heard, changed = tx.changes_since(self._heard, self._ctx.world.providers)
         return changed > 0

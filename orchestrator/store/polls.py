@@ -89,7 +89,7 @@ _POLLED = (
 _NEWS = select(
     func.max(poll.c.seq),
     func.sum(case((poll.c.provider.in_(bindparam("names", expanding=True)), poll.c.changed), else_=0)),
-).where(poll.c.seq > bindparam("seq"))
+).where(poll.c.seq > bindparam("seq"), poll.c.source != poll.c.provider)
 _HERE = (poll_state.c.source == bindparam("of_source")) & (poll_state.c.region == bindparam("of_region"))
 _SUCCEEDED = {
     "failures": 0,
@@ -170,7 +170,8 @@ class PollRows(Transaction):
         return [Polled(row[0], row[1], row[2] == SPOT, row[3]) for row in self._connection.execute(_POLLED)]
 
     def changes_since(self, seq: int, providers: Collection[str]) -> tuple[int, int]:
-        """The number of the newest poll, and how many prices of `providers` the polls after `seq` found changed."""
+        """The number of the newest poll, and how many prices of `providers` collectors found changed in polls after
+        `seq`: sources that are not the provider itself."""
         newest, changed = self._connection.execute(_NEWS, {"seq": seq, "names": sorted(providers)}).one()
         return (seq if newest is None else newest), int(changed or 0)
 

@@ -138,10 +138,11 @@ def test_what_was_collected_elsewhere_is_shown_and_nobody_is_sent_there(fed: Wor
     assert len({row.region for row in shown.offers}) > 1  # where nothing was collected, the catalogue speaks
 
 
-def test_a_price_that_anybody_collects_is_a_price_event(world: World) -> None:
+def test_what_collectors_find_of_an_enabled_provider_is_a_price_event(world: World) -> None:
     with world.store.write() as tx:
-        tx.record_poll("fake", 1, 2, 3, 4, None)
-        tx.record_poll("aws", 1, 2, 3, 5, None)
+        tx.record_poll("fake", 1, 2, 3, 4, None, source="fake-spot")
+        tx.record_poll("aws", 1, 2, 3, 5, None, source="aws-spot")
+        tx.record_poll("fake", 1, 2, 3, 6, None)  # the tick's own: it knows of it
     with world.store.read() as tx:
         seq, changed = tx.changes_since(0, world.providers)
         assert changed == 4
