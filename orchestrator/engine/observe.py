@@ -16,9 +16,11 @@ from orchestrator.engine.pausing import paused
 from orchestrator.engine.runtime import RunReport
 from orchestrator.errors import SiteError
 from orchestrator.model import Job, Run, RunEnd, Step
+from orchestrator.perf import kind_of, on_host
 from orchestrator.store import Tx
 from providers.errors import ProviderError
 from providers.instance import EndReason, Instance
+from providers.offer import Offer
 
 PROGRESS_EVERY_S = 0.5
 PERF_EVERY_S = 3.0
@@ -169,13 +171,21 @@ def _record(ctx: Context, runs: Sequence[Run]) -> bool:
                 and report.state == "training"
                 and ctx.due(f"perf/{run.id}", PERF_EVERY_S)
             ):
-                news |= f"measured/{run.id}" not in ctx.pacing and ctx.work.jobs[run.job_id].spec.probe
+                first = f"measured/{run.id}" not in ctx.pacing
                 ctx.pacing[f"measured/{run.id}"] = report.step
-                offer = next((offer for offer in tx.offers() if offer.id == run.offer_id), None)
+                offers = tx.offers()
+                news |= first and ctx.work.jobs[run.job_id].spec.probe and _may_be_tried(offers)
+                offer = next((offer for offer in offers if offer.id == run.offer_id), None)
                 if offer is not None:
                     per_market_s = 1.0 / (report.step_wall_s * ctx.world.clock.factor)
                     tx.add_perf(run.job_id, offer.gpu, max(1, offer.gpu_count), per_market_s, measured, ctx.now_ms)
     return news
+
+
+def _may_be_tried(offers: Sequence[Offer]) -> bool:
+    """Whether there is another kind of hardware of which something is to be found out."""
+    kinds = {kind_of(offer.gpu, offer.gpu_count) for offer in offers}
+    return sum(not on_host(kind) for kind in kinds) > 1
 
 
 def _progress(tx: Tx, run: Run, report: RunReport) -> None:

@@ -9,7 +9,7 @@ from typing import cast
 from orchestrator.config import Config
 from orchestrator.engine import public
 from orchestrator.engine.move import under_way
-from orchestrator.market import AvailabilityKind, AvailabilityPoint, Market
+from orchestrator.market import AvailabilityKind, AvailabilityPoint, Market, Place
 from orchestrator.model import Job, Migration, Run
 from orchestrator.perf import Observation, PerfBook, program_of
 from orchestrator.policy import Demand, Rails, Running
@@ -148,9 +148,8 @@ def _demand(tx: Tx, job: Job, runs: Sequence[Run], known: bool, factor: float) -
     )
 
 
-def _place(offer_id: str) -> tuple[str, str]:
-    provider, region, *_ = offer_id.split("/")
-    return provider, region
+def _place(offer_id: str) -> Place:
+    return tuple(offer_id.split("/")[:3])
 
 
 def _running(tx: Tx, job: Job, run: Run, now_ms: int, leaving: bool) -> Running:

@@ -134,15 +134,9 @@ class Listing:
         return np.array([code[site.provider] for site in self.sites], np.int64)
 
     @cached_property
-    def places(self) -> tuple[tuple[str, str], ...]:
-        """Distinct (provider, region) of the sites."""
-        return tuple(dict.fromkeys((site.provider, site.region) for site in self.sites))
-
-    @cached_property
-    def site_place(self) -> Ints:
-        """Index into `places`, by site."""
-        code = {place: index for index, place in enumerate(self.places)}
-        return np.array([code[site.provider, site.region] for site in self.sites], np.int64)
+    def regions(self) -> tuple[tuple[str, str], ...]:
+        """(provider, region) of each site."""
+        return tuple((site.provider, site.region) for site in self.sites)
 
     @cached_property
     def gpu_names(self) -> tuple[str, ...]:

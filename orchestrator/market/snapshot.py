@@ -259,7 +259,7 @@ class Market:
     def place(self, row: int) -> Place:
         """Where the row's machines stand, for transfer costs."""
         site = self.listing.sites[self.listing.site[row]]
-        return site.provider, site.region
+        return tuple(site)
 
     def offer(self, row: int) -> Offer:
         """The row as an Offer."""
@@ -280,10 +280,9 @@ class Market:
                 0
                 if not place[1] and place[0] == each[0]  # its region is not known: the nearest
                 else self.tariff.rate(*((place, each) if outward else (each, place)))
-                for each in self.listing.places
+                for each in self.listing.sites
             ]
-            column = np.array(rates, np.float64)
-            self.known_rates[key] = column[self.listing.site_place]
+            self.known_rates[key] = np.array(rates, np.float64)
         return self.known_rates[key]
 
     @property

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-Place = tuple[str, str]
-"""(provider, region); an empty region is one that is not known, and taken for the nearest."""
+Place = tuple[str, ...]
+"""(provider, region[, zone]). An empty region is one that is not known, and taken for the nearest; without a zone it is
+anywhere in the region."""
 
 GB = 1_000_000_000
 
@@ -34,7 +35,7 @@ class TypicalTariff:
 
     def rate(self, source: Place, target: Place) -> int:
         """nano-USD for 10^9 bytes from one place to another; 0 inside a region."""
-        provider, region = source
+        provider, region, *_ = source
         if provider != target[0]:
             return _ACROSS.get(provider, _ACROSS_OTHER)
         if region == target[1]:

@@ -59,6 +59,8 @@ def tolls(demand: Demand, market: Market, running: Running | None, current: int 
     listing, spec = market.listing, demand.job.spec
     source = None if running is None else market.row(running.offer_id)
     place = demand.checkpoint_at if source is None else market.place(source)
+    if place is not None and place_of(spec.checkpoint.to or "") is not None:
+        place = place[:2]  # a bucket is reached from every zone of its region alike
     size = demand.checkpoint_bytes if demand.started or running is not None else 0
     rates = market.rates_from
 
@@ -66,7 +68,7 @@ def tolls(demand: Demand, market: Market, running: Running | None, current: int 
     egress, transfer_s = none, none
     if place is not None and size:
         egress = np.floor(rates(place) * size / GB)
-        elsewhere = np.array([each != place for each in listing.places])[listing.site_place]
+        elsewhere = np.array([each != place[:2] for each in listing.regions])
         transfer_s = elsewhere * (size / LINK_BYTES_PER_S)
     data = none
     for item in spec.data:

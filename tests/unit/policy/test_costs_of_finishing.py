@@ -7,10 +7,12 @@ import pytest
 from orchestrator.market import HazardPrior, Market
 from orchestrator.model import FASTEST, CheckpointSpec, DataSource
 from orchestrator.perf import PerfBook
-from orchestrator.policy import Demand, Rails, compare, prospects
+from orchestrator.policy import Demand, Rails, compare, decide, prospects
 from orchestrator.policy.tolls import MINIMUM_S, place_of
 from providers.egress import EgressRow, EgressTable
 from providers.money import usd
+from providers.offer import CapacityType, Offer
+from providers.price import PricePoint
 
 STEPS = 36_000
 GB = 10**9
@@ -138,3 +140,22 @@ def test_prospects_are_what_decide_would_tell_of_each_offer(world):
         prospects(Demand(world.job(), None), world.market(), PerfBook.as_of(0, ()), rails=Rails())[0][0].duration_s
         is None
     )
+
+
+def test_another_zone_costs_egress_unless_the_checkpoints_are_in_a_bucket(world):
+    offers = [
+        Offer("aws", "eu-1", f"eu-1{zone}", "a", "T4", 1, 4, 16 * GB, CapacityType.ON_DEMAND) for zone in ("a", "b")
+    ]
+    prices = [PricePoint(offer.id, usd(1), world.now, world.now, "test") for offer in offers]
+    table = EgressTable([EgressRow("aws", "*", "zone", usd("0.02"))], {})
+    market = Market.as_of(world.now, offers=offers, prices=prices, tariff=table)
+    here = market.place(0)
+    for job, fee in (
+        (world.job(rates={"T4": 1.0}), usd("0.20")),
+        (world.job("job_2", rates={"T4": 1.0}, checkpoint=CheckpointSpec(to="s3://bucket/ck", max_overhead=0.0)), 0),
+    ):
+        demand = Demand(job, STEPS, done_steps=1, checkpoint_bytes=10 * GB, checkpoint_at=here)
+        placed = decide([demand], market, world.perf(), {}).placements[0]
+        assert placed.offer_id == offers[0].id or not fee
+        cost = {each.offer_id: each.cost_nano_usd for each in placed.alternatives}
+        assert cost[offers[1].id] - cost[offers[0].id] == pytest.approx(fee, abs=2)
