@@ -27,6 +27,16 @@ if TYPE_CHECKING:  # each method loads what it needs: a command that asks the ca
     from orchestrator.services.offer_filters import OfferQuery
     from orchestrator.services.offer_views import OfferList
     from orchestrator.services.offers import Grouping
+    from orchestrator.services.price_views import (
+        CollectedRegion,
+        PriceArchive,
+        PriceChange,
+        PriceCollection,
+        PriceExport,
+        PriceHistory,
+        PriceImport,
+        PriceStatus,
+    )
     from orchestrator.services.store_views import StoreBackup, StoreDiagnosis, StoreRestored
     from orchestrator.services.views import (
         Accepted,
@@ -291,13 +301,103 @@ class Client:
             limit=limit,
         )
 
+    # Prices
+
+    def price_status(self) -> PriceStatus:
+        """When each source and region was polled last, with what result, and what is flagged."""
+        from orchestrator.services import prices
+
+        return prices.status(self._opened)
+
+    def price_history(
+        self,
+        offer_id: str | None = None,
+        *,
+        gpu: str | None = None,
+        provider: str | None = None,
+        region: str | None = None,
+        spot: bool | None = None,
+        since: str = "30d",
+        limit: int = 6,
+    ) -> PriceHistory:
+        """How the price of an offer went, or of those that match and are cheapest per GPU. Raises UsageError."""
+        from orchestrator.services import prices
+
+        world = self._opened
+        return prices.history(
+            world,
+            offer_id,
+            gpu=gpu,
+            provider=provider,
+            region=region,
+            spot=spot,
+            since=since,
+            limit=limit,
+        )
+
+    def watch_prices(self, *, gpu: str | None = None) -> Iterator[PriceChange]:
+        """Prices that change and polls that fail from now on. Raises UsageError."""
+        from orchestrator.services import prices
+
+        return prices.watch(self._opened, gpu=gpu)
+
+    def collect_prices(
+        self,
+        *,
+        clouds: Sequence[str] = (),
+        feeds: Sequence[tuple[str, str]] = (),
+        once: bool = True,
+        told: Callable[[CollectedRegion], None] = lambda _: None,
+    ) -> PriceCollection:
+        """Poll clouds and feeds (name, file or URL), or else the enabled providers and the configured sources. `told`
+        hears of each poll."""
+        from orchestrator.services import prices
+
+        return prices.collect(self._opened, clouds=clouds, feeds=feeds, once=once, told=told)
+
+    def import_prices(
+        self,
+        paths: Sequence[str | Path],
+        *,
+        provider: str = "",
+        at: str = "",
+        progress: Callable[[str, int, int | None], None] = lambda _text, _done, _total: None,
+    ) -> PriceImport:
+        """Take tables of recorded prices, or folders of them, into the store. Raises UsageError, MissingExtraError."""
+        from orchestrator.services import prices
+        from orchestrator.services.price_import import import_prices
+
+        world = self._opened
+        at_ms = prices.instant_of(at, world.clock.now_ms()) if at else None
+        files = [Path(path) for path in paths]
+        return import_prices(world.store, files, provider=provider, at_ms=at_ms, progress=progress)
+
+    def export_prices(
+        self, path: str | Path, *, gpu: str | None = None, provider: str | None = None, since: str = ""
+    ) -> PriceExport:
+        """Write every price change to a CSV or Parquet file. Raises UsageError, MissingExtraError."""
+        from orchestrator.services import prices
+        from orchestrator.services.price_archive import export
+
+        world = self._opened
+        from_ms = prices.instant_of(since, world.clock.now_ms()) if since else 0
+        return export(world.store, Path(path), gpu=gpu, provider=provider, from_ms=from_ms)
+
+    def archive_prices(self, *, keep_days: int = 400) -> PriceArchive:
+        """Archive months that are over, and let prices older than `keep_days` leave the store. Raises UsageError."""
+        from orchestrator.services.price_archive import archive
+
+        world = self._opened
+        return archive(world.store, world.state_dir / "archive", world.clock.now_ms(), keep_days=keep_days)
+
     # Tradewind itself
 
-    def doctor(self) -> Diagnosis:
-        """Check everything that is needed."""
-        from orchestrator.services.doctor import examine
+    def doctor(self, clouds: Sequence[str] = ()) -> Diagnosis:
+        """Check everything that Tradewind needs; or, with `clouds`, what the credentials of this environment may read
+        there. Raises UsageError for an unknown cloud, ProviderFailure when its library is missing."""
+        from orchestrator.services.doctor import examine, examine_clouds
 
-        return examine(self.config)
+        return examine_clouds(clouds) if clouds else examine(self.config)
 
     def catalog(self, path: str | Path | None = None) -> CatalogView:
         """What the offline catalogue holds and how old it is, with the rows of a file of your own. Raises SpecError."""

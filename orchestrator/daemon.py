@@ -13,6 +13,7 @@ import socket
 import sys
 import time
 import traceback
+from contextlib import AbstractContextManager, nullcontext
 from random import SystemRandom
 from types import FrameType
 
@@ -24,6 +25,7 @@ from orchestrator.engine.move import waits
 from orchestrator.engine.site.runtime import RayRuntime, site_runtime
 from orchestrator.engine.world import World, open_world
 from orchestrator.errors import NotFoundError, NotLeaderError, SiteError, StoreError, StoreVersionError, TradewindError
+from orchestrator.services.price_duties import PriceDuties
 from orchestrator.store import Leadership
 
 IDLE_S = 0.25
@@ -57,7 +59,10 @@ class Daemon:
                 leadership = self._world.store.campaign(holder)
                 if leadership is not None:
                     self._say("leading: this control plane acts on the store")
-                    with self._world.store.pulse(leadership):
+                    duties: AbstractContextManager[object] = (
+                        nullcontext() if once else PriceDuties(self._world, leadership, _log)
+                    )
+                    with self._world.store.pulse(leadership), duties:
                         return self._lead(leadership, once)
                 leader = self._world.store.leader()
                 other = leader.holder if leader is not None else "another control plane"

@@ -6,10 +6,18 @@ ProviderError
  +- PriceError         the spot price exceeds the maximum that was asked
  +- ThrottledError     too many calls; the same call later
  +- AuthError          credentials missing, expired or not allowed
+ |   +- NoCredentialsError       none were found
+ |   +- ExpiredCredentialsError  they were right once
+ |   +- PermissionDeniedError    they are right, and may not do this: names the action and the line that grants it
+ |   +- ClockSkewError           this machine's clock is too far from the provider's
+ +- RegionDisabledError  the account has not switched this region on
  +- ConflictError      the token was used before for something else
  +- NotFoundError      no such instance, offer or provider
  +- SetupError         a library or file of ours that the provider needs is missing or damaged; nothing was sent
  +- UnavailableError   the provider did not answer, or answered with a fault of its own; the call MAY have taken effect
+ |   +- TimedOutError            no answer in time
+ |   +- CutOffError              the connection ended in the middle of an answer
+ +- FormatError        an answer or file that is not in the form we know: nothing in it can be trusted
 
 Must not know: jobs, exit codes. `scope` says how far the verdict reaches, so that a caller knows what to avoid.
 """
@@ -63,6 +71,30 @@ class AuthError(ProviderError):
     scope: Scope = "account"
 
 
+class NoCredentialsError(AuthError):
+    pass
+
+
+class ExpiredCredentialsError(AuthError):
+    pass
+
+
+class PermissionDeniedError(AuthError):
+    """`action` is what was refused, in the provider's words; the hint quotes the line of policy that grants it."""
+
+    def __init__(self, message: str, *, action: str = "", hint: str = "", scope: Scope | None = None) -> None:
+        super().__init__(message, hint=hint, scope=scope)
+        self.action = action
+
+
+class ClockSkewError(AuthError):
+    pass
+
+
+class RegionDisabledError(ProviderError):
+    scope: Scope = "region"
+
+
 class ConflictError(ProviderError):
     pass
 
@@ -78,3 +110,15 @@ class SetupError(ProviderError):
 class UnavailableError(ProviderError):
     scope: Scope = "region"
     retryable = True
+
+
+class TimedOutError(UnavailableError):
+    pass
+
+
+class CutOffError(UnavailableError):
+    pass
+
+
+class FormatError(ProviderError):
+    scope: Scope = "region"

@@ -59,7 +59,7 @@ def example_settings() -> str:
 
 def _default(setting: Setting) -> str:
     value = setting.default
-    if value is None:
+    if value is None or (setting.default_text and not value):
         return setting.default_text
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"

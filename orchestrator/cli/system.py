@@ -47,7 +47,17 @@ def down(
         out.show(client.down(progress=out.note, force=force, keep_jobs=keep_jobs))
 
 
-def doctor(ctx: typer.Context, output: OutputOption = Format.TABLE) -> None:
+def doctor(
+    ctx: typer.Context,
+    cloud: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Ask aws, gcp or azure instead: who am I, what may I read, which policy line is missing?",
+            show_default=False,
+        ),
+    ] = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
     """Check everything that Tradewind needs, each with its remedy.
 
     Exit code 8 if something fails.
@@ -55,7 +65,7 @@ def doctor(ctx: typer.Context, output: OutputOption = Format.TABLE) -> None:
     from orchestrator.errors import PartialFailure
 
     with session(ctx, output) as (client, out):
-        diagnosis = client.doctor()
+        diagnosis = client.doctor(cloud or ())
         out.show(diagnosis)
         if diagnosis.failed:
             raise PartialFailure("something fails", hint="each line that fails names its remedy")

@@ -1,13 +1,15 @@
 """Configuration: every setting with its value and origin. A leaf: it knows nothing of jobs, markets or stores."""
 
 from orchestrator.config.load import load_config
-from orchestrator.config.settings import SETTINGS, Config, Policy, Providers, Rails, Setting, Site
+from orchestrator.config.settings import SETTINGS, Config, Policy, Prices, PriceSources, Providers, Rails, Setting, Site
 from orchestrator.config.show import ShownSetting, shown_settings
 
 __all__ = [
     "SETTINGS",
     "Config",
     "Policy",
+    "PriceSources",
+    "Prices",
     "Providers",
     "Rails",
     "Setting",

@@ -19,6 +19,7 @@ from orchestrator.config.settings import (
     SETTINGS,
     SIMULATED_PROVIDERS,
     Config,
+    PriceSources,
     Setting,
     section_of,
 )
@@ -138,7 +139,7 @@ def _read(setting: Setting, given: _Given) -> object:
     value = setting.read(given.value)
     if isinstance(value, Path):
         return Path(os.path.abspath(given.base_dir / os.path.expanduser(value)))
-    return value
+    return value.below(given.base_dir) if isinstance(value, PriceSources) else value
 
 
 def _derive(values: dict[str, object], environ: Mapping[str, str]) -> None:

@@ -8,7 +8,9 @@ files, precedence, what the settings are for.
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,6 +19,7 @@ from types import MappingProxyType
 from typing import Any
 
 SIMULATED_PROVIDERS = frozenset({"local", "fake"})
+PRICED_CLOUDS = ("aws", "gcp", "azure")
 MAX_TEMP_DIR_BYTES = 38  # Ray's sockets add up to 69 bytes, and the path of a unix socket has at most 107
 
 Read = Callable[[object], object]
@@ -78,6 +81,77 @@ def _names(value: object) -> tuple[str, ...]:
     return names
 
 
+def _clouds(value: object) -> tuple[str, ...]:
+    items = [item for item in value.split(",") if item.strip()] if isinstance(value, str) else value
+    if not isinstance(items, list | tuple) or not all(isinstance(item, str) for item in items):
+        raise ValueError("must be a list of clouds")
+    names = tuple(dict.fromkeys(item.strip() for item in items))
+    if unknown := [name for name in names if name not in PRICED_CLOUDS]:
+        raise ValueError(f"{unknown[0]!r} is none of {', '.join(PRICED_CLOUDS)}")
+    return names
+
+
+@dataclass(frozen=True, slots=True)
+class PriceSources:
+    """Sources of prices by name, each with its options (docs/collectors.md) and maybe `every_s`: seconds between polls.
+
+    It is JSON when shown and in the environment, a table of tables in a file.
+    """
+
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: MappingProxyType({}))
+
+    def below(self, base_dir: Path) -> PriceSources:
+        """With the relative paths of feeds (`at`) made absolute."""
+        placed = {
+            name: {
+                key: os.path.abspath(base_dir / at) if key == "at" and _is_path(at) else at for key, at in of.items()
+            }
+            for name, of in self.options.items()
+        }
+        return PriceSources(placed)
+
+    def __str__(self) -> str:
+        return json.dumps({name: dict(options) for name, options in self.options.items()})
+
+
+def _is_path(at: object) -> bool:
+    return isinstance(at, str) and "://" not in at
+
+
+def _sources(value: object) -> PriceSources:
+    if isinstance(value, PriceSources):
+        return value
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            raise ValueError('must be JSON such as {"aws-spot": {"regions": ["eu-west-1"]}}') from None
+    if not isinstance(value, Mapping) or not all(isinstance(options, Mapping) for options in value.values()):
+        raise ValueError("must be tables of options by source, such as [prices.sources.aws-spot]")
+    for name, options in value.items():
+        _check_source(name, options)
+    return PriceSources(value)
+
+
+def _check_source(name: str, options: Mapping[str, Any]) -> None:
+    from providers.collect.sources import source_kind
+    from providers.errors import NotFoundError
+
+    try:
+        source_kind(name)
+    except NotFoundError as error:
+        raise ValueError(f"{error}; {error.hint}") from None
+    if name.partition(":")[0] == "feed" and (not name.partition(":")[2] or not isinstance(options.get("at"), str)):
+        raise ValueError(f'{name}: a feed is [prices.sources."feed:NAME"] with `at`, a path or URL')
+    every_s = options.get("every_s", 1)
+    if isinstance(every_s, bool) or not isinstance(every_s, int | float) or not every_s >= 1:
+        raise ValueError(f"{name}: every_s must be a number of seconds, at least 1")
+    try:
+        json.dumps(dict(options), allow_nan=False)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name}: options are text, numbers, yes or no, and lists or tables of those") from None
+
+
 def _whole(least: int) -> Read:
     def read(value: object) -> int:
         if isinstance(value, str) and re.fullmatch(r"\s*-?\d{1,18}\s*", value, re.ASCII):
@@ -131,6 +205,29 @@ class Providers:
 
     enabled: tuple[str, ...] = _setting(("local",), "The providers that may be used.", _names, '["local"]')
     local: LocalProvider = field(default_factory=LocalProvider)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prices:
+    """What the control plane collects besides the enabled providers' own prices, and how long it keeps prices."""
+
+    clouds: tuple[str, ...] = _setting(
+        (),
+        f"Clouds whose prices the control plane collects, of {', '.join(PRICED_CLOUDS)} (docs/collectors.md).",
+        _clouds,
+        '["azure"]',
+        "none",
+    )
+    sources: PriceSources = _setting(  # noqa: RUF009 - it is dataclasses.field
+        PriceSources(),
+        "Further sources, such as feeds, and options of those of `clouds`; in the environment as JSON.",
+        _sources,
+        '{ "feed:verda" = { at = "prices.csv" }, azure-prices = { regions = ["eastus"], every_s = 7200 } }',
+        "none",
+    )
+    keep_days: int = _setting(
+        400, "Prices older than so many days leave the store, once they are in the monthly archive.", _whole(31), "90"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,6 +298,7 @@ class Config:
         5.0, "A run that is silent for so long is suspected to be lost.", _number(above=0), "10"
     )
     providers: Providers = field(default_factory=Providers)
+    prices: Prices = field(default_factory=Prices)
     site: Site = field(default_factory=Site)
     policy: Policy = field(default_factory=Policy)
     rails: Rails = field(default_factory=Rails)

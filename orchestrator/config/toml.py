@@ -28,7 +28,10 @@ class TomlFile:
     positions: Mapping[str, tuple[int, int]]
 
     def position(self, name: str) -> tuple[int, int]:
-        """1-based line and column of a key, or of the nearest table around it."""
+        """1-based line and column of a key, of the first below it, or of the nearest table around it."""
+        for key, place in self.positions.items():
+            if key.startswith(f"{name}."):
+                return self.positions.get(name, place)
         while name:
             if name in self.positions:
                 return self.positions[name]

@@ -116,7 +116,7 @@ def reserve_nano_usd(rate_per_hour: int, market_s: float) -> int:
 
 def prices_known_until_ms(tx: Tx, offer_id: str) -> int | None:
     """The instant up to which all price changes of an offer are in the store."""
-    return tx.last_good_poll_ms(offer_id.partition("/")[0])
+    return tx.priced_to_ms(offer_id)
 
 
 def _handed_over(world: World, tx: Tx, migration: Migration) -> bool:

@@ -5,8 +5,15 @@ A provider that fails leaves a poll record with its error, so that "no change" a
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable, Sequence
+
+from orchestrator.engine.price_sink import StoreSink
 from orchestrator.engine.world import World
+from orchestrator.store import Store
 from providers.base import Provider, ProvidesPriceHistory
+from providers.clock import Clock
+from providers.collect.runner import Collector, Poll, SourceSpec
 from providers.errors import ProviderError
 from providers.price import PricePoint
 
@@ -14,6 +21,24 @@ from providers.price import PricePoint
 def collect(world: World) -> int:
     """Poll every enabled provider once. Returns how many prices changed."""
     return sum(_collect(world, provider) for provider in world.providers.values())
+
+
+def collector(
+    store: Store,
+    clock: Clock,
+    specs: Sequence[SourceSpec],
+    chance: random.Random,
+    told: Callable[[Poll], None] = lambda _: None,
+) -> Collector:
+    """A collector from `specs` into `store`, which goes on where the last one ended. Its child processes import what
+    the sources need; `told` hears of each region's poll once it is stored."""
+    with store.read() as tx:
+        offers = {offer.id: offer for offer in tx.offers()}
+        known = [(offers[point.offer_id], point) for point in tx.newest_prices()]
+        newest_ms = {
+            (state.source, state.region): state.newest_ms for state in tx.poll_states() if state.newest_ms is not None
+        }
+    return Collector(specs, StoreSink(store, told), clock, chance, known=known, newest_ms=newest_ms)
 
 
 def _collect(world: World, provider: Provider) -> int:

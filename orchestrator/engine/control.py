@@ -35,14 +35,15 @@ class ControlPlane:
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
         self._place_next = True
+        self._heard = 0
 
     def tick(self) -> bool:
         """One pass. Returns whether anything changed (if not, the caller may pause a little)."""
         ctx = self._ctx
         if ctx.leadership is not None and ctx.due("beat", BEAT_EVERY_S):
             ctx.world.store.beat(ctx.leadership)
-        if ctx.due("collect", self._wall_s(COLLECT_EVERY_S, COLLECT_EVERY_MARKET_S)) and collect(ctx.world) > 0:
-            self._place_next = True  # a price event
+        if ctx.due("collect", self._wall_s(COLLECT_EVERY_S, COLLECT_EVERY_MARKET_S)):
+            self._place_next |= collect(ctx.world) > 0 or self._collected()
         ctx.look()
         if ctx.due("forget", FORGET_EVERY_S):
             ctx.forget()
@@ -77,6 +78,12 @@ class ControlPlane:
 
     def _wall_s(self, least_wall_s: float, market_s: float) -> float:
         return max(least_wall_s, market_s / self._ctx.world.clock.factor)
+
+    def _collected(self) -> bool:
+        """Whether a price changed by what collectors found since: the price duties', or a person's."""
+        with self._ctx.world.store.read() as tx:
+            self._heard, changed = tx.changes_since(self._heard, self._ctx.world.providers)
+        return changed > 0
 
     def _someone_waits(self) -> bool:
         """A job has no place, or is about to lose it."""

@@ -77,7 +77,7 @@ def current_run(runs: Sequence[Run]) -> Run | None:
 def market(tx: Tx, now_ms: int, config: Config) -> Market:
     """What is known of the market at `now_ms`."""
     since = now_ms - AVAILABILITY_WINDOW_MS
-    offers = tx.offers()
+    offers = tx.offers(config.providers.enabled)  # what others ask is for people: nothing can be launched there
     return Market.as_of(
         now_ms,
         offers=offers,
@@ -86,11 +86,7 @@ def market(tx: Tx, now_ms: int, config: Config) -> Market:
             AvailabilityPoint(row.offer_id, row.at_ms, cast("AvailabilityKind", row.kind))
             for row in tx.availability(since, now_ms)
         ],
-        polls=[
-            (name, polled_ms)
-            for name in config.providers.enabled
-            if (polled_ms := tx.last_good_poll_ms(name)) is not None
-        ],
+        polls=[((each.provider, each.region, each.spot), each.until_ms) for each in tx.polled()],
         startup_s=_startup_s(tx, config),
         priors=public.hazard_priors(offers),
         tariff=public.tariff(offers),

@@ -41,6 +41,12 @@ class World:
         """Whether any number of this world comes from a simulated market."""
         return any(provider.simulated for provider in self.providers.values())
 
+    @property
+    def outside_clock(self) -> Clock:
+        """Time of what comes from outside, such as the prices of real clouds: real, also where the market here is
+        simulated and runs faster."""
+        return self.clock if self.clock.factor == 1 else SystemClock()
+
     def run_dir(self, run_id: str) -> Path:
         return self.state_dir / "runs" / run_id
 

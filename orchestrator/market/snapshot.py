@@ -41,6 +41,11 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
+Answered = tuple[str, str, bool | None]
+"""Of whom prices were heard: a provider, its region ('': all), spot or on-demand (None: both)."""
+Polled = tuple[Answered, int]
+"""An answer, and the instant up to which it tells all."""
+
 DEFAULT_STARTUP_S = 360.0  # cold start of a cloud machine to a ready trainer: 6 min (SkyNomad, arXiv 2601.06520)
 
 _SEAL = object()
@@ -52,7 +57,8 @@ class Market:
 
     `price` is nano-USD per hour and -1 where none is known, `effective_at` when it came into force, `observed_at` when
     we learned it. `shut_until` is the end of the back-off after missing capacity seen at `shut_at` (both -1: none).
-    `hazard` is in losses per hour. `polled` is the last answer of each provider, `startup` the usual seconds from a
+    `hazard` is in losses per hour. `polled` is the last answer by provider, region ('': everywhere) and spot
+    (None: both), `startup` the usual seconds from a
     launch to a ready trainer by provider, `tariff` what it costs to move bytes.
     """
 
@@ -68,7 +74,7 @@ class Market:
     losses: Ints
     exposure_ms: Ints
     hazard: Floats
-    polled: Mapping[str, int]
+    polled: Mapping[Answered, int]
     startup: Mapping[str, float]
     priors: Mapping[tuple[str, str, str], HazardPrior]
     site_startup_s: Floats  # `startup` by site of the listing
@@ -95,7 +101,7 @@ class Market:
         offers: Iterable[Offer] | Listing,
         prices: Iterable[PricePoint],
         availability: Iterable[AvailabilityPoint] = (),
-        polls: Iterable[tuple[str, int]] = (),
+        polls: Iterable[Polled] = (),
         startup_s: Mapping[str, float] | None = None,
         priors: Mapping[tuple[str, str, str], HazardPrior] | None = None,
         tariff: Tariff = TYPICAL,
@@ -103,7 +109,7 @@ class Market:
         """The market as it was known at `at_ms`.
 
         Points observed later are ignored, and so are prices that were announced but not yet in force. `polls` are
-        (provider, instant) of successful price polls: a price that did not change is as fresh as the last poll.
+        successful price polls: a price that did not change is as fresh as the last poll of its region.
         `startup_s` is the usual time (market seconds) from a launch to a ready trainer, by provider; `priors` what is
         publicly known of interruptions, by (provider, region, instance type).
         """
@@ -144,7 +150,7 @@ class Market:
         *,
         prices: Iterable[PricePoint] = (),
         availability: Iterable[AvailabilityPoint] = (),
-        polls: Iterable[tuple[str, int]] = (),
+        polls: Iterable[Polled] = (),
     ) -> Market:
         """The market as it was known at `at_ms`, not earlier than this one, from what was learned in between.
 
@@ -285,11 +291,13 @@ class Market:
         return self.site_startup_s[self.listing.site]
 
     def confirmed_at(self, rows: Ints | slice = slice(None)) -> Ints:
-        """When each price was last seen in force (its observation, or a later poll of its provider); -1 without one."""
+        """When each price was last seen in force (its observation, or a later poll of its region); -1 without one."""
         confirmed = self.observed_at[rows]
         if self.polled:
-            polled = np.array([self.polled.get(name, -1) for name in self.listing.providers], np.int64)
-            confirmed = np.maximum(confirmed, polled[self.listing.site_provider][self.listing.site[rows]])
+            answered = self._answered_by_site()
+            confirmed = np.maximum(
+                confirmed, answered[self.listing.site[rows], self.listing.spot[rows].astype(np.int64)]
+            )
         return np.where(self.price[rows] >= 0, confirmed, -1)
 
     def price_age_s(self, rows: Ints | slice = slice(None)) -> Floats:
@@ -302,10 +310,30 @@ class Market:
         old = self.observed_at < limit
         if old.any():
             old &= self.priced
-            for code, name in enumerate(self.listing.providers):
-                if self.polled.get(name, -1) >= limit:
-                    old &= (self.listing.site_provider != code)[self.listing.site]
+            heard = self._answered_by_site() >= limit
+            if heard.all():
+                return np.zeros_like(old)
+            if heard.any():
+                old &= ~heard[self.listing.site, self.listing.spot.astype(np.int64)]
         return old
+
+    def _answered_by_site(self) -> Ints:
+        """When each site's region last answered: a column for on-demand, one for spot; -1: never."""
+        polled = self.polled
+        return np.array(
+            [
+                [
+                    max(
+                        polled.get((name, of_region, of_spot), -1)
+                        for of_region in (region, "")
+                        for of_spot in (spot, None)
+                    )
+                    for spot in (False, True)
+                ]
+                for name, region in self.listing.regions
+            ],
+            np.int64,
+        ).reshape(-1, 2)
 
     @cached_property
     def priced(self) -> Bools:
@@ -359,11 +387,11 @@ class Market:
         return hashlib.blake2b(self.listing.digest + told + b"".join(self._blocks), digest_size=16).hexdigest()
 
 
-def _latest(polled: Mapping[str, int], polls: Iterable[tuple[str, int]], at_ms: int) -> Mapping[str, int]:
+def _latest(polled: Mapping[Answered, int], polls: Iterable[Polled], at_ms: int) -> Mapping[Answered, int]:
     latest = dict(polled)
-    for provider, polled_ms in polls:
+    for answered, polled_ms in polls:
         if polled_ms <= at_ms:
-            latest[provider] = max(latest.get(provider, polled_ms), polled_ms)
+            latest[answered] = max(latest.get(answered, polled_ms), polled_ms)
     return MappingProxyType(latest)
 
 

@@ -16,6 +16,7 @@ from orchestrator.perf import PerfBook
 from orchestrator.policy import Demand, Rails, prospects
 from orchestrator.services.actor import user
 from orchestrator.services.catalog_market import CATALOGUE_RAILS, catalogue_market
+from orchestrator.services.collected import NOTHING, Collected
 from orchestrator.services.offer_views import OfferRow
 from providers.hardware import GPUS
 
@@ -29,7 +30,9 @@ class Appraised:
     unfit: tuple[tuple[str, int], ...]
 
 
-def appraise(spec: JobSpec, rows: Sequence[OfferRow], world: World | None, now_ms: int) -> Appraised:
+def appraise(
+    spec: JobSpec, rows: Sequence[OfferRow], world: World | None, now_ms: int, heard: Collected = NOTHING
+) -> Appraised:
     """What a new job of `spec` would make of these offers. `world` is None when none is of an enabled provider.
 
     Raises InfeasibleError when it can use none of them, saying what is in the way.
@@ -43,7 +46,7 @@ def appraise(spec: JobSpec, rows: Sequence[OfferRow], world: World | None, now_m
             markets.append((snapshot.market(tx, at_ms, world.config), snapshot.rails(world.config), at_ms))
             perf = snapshot.perf(tx, at_ms)
     enabled = [] if world is None else list(world.providers)
-    markets.append((catalogue_market(now_ms, without=enabled), CATALOGUE_RAILS, now_ms))
+    markets.append((catalogue_market(now_ms, without=enabled, heard=heard), CATALOGUE_RAILS, now_ms))
     found: list[OfferRow] = []
     unfit: Counter[str] = Counter()
     source = ""

@@ -1,7 +1,8 @@
 """Offers: what can be rented, and for how much; for a job, in dollars per step of its own.
 
-Two sources side by side: what the enabled providers said last, from the store, and the catalogue that came with this
-version for all other clouds, as old as it says. Must not know: how a filter is written on the command line.
+Three sources side by side: what the enabled providers said last, from the store; what was collected of other clouds;
+and where nothing was, the catalogue that came with this version, as old as it says. Must not know: how a filter is
+written on the command line.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Literal
 
+from orchestrator.services.collected import NOTHING, Collected, collected, may_have_collected
 from orchestrator.services.offer_filters import OfferQuery, select
 from orchestrator.services.offer_views import OfferGroup, OfferList, OfferRow
 from providers.catalog import load as load_catalog
@@ -35,17 +37,17 @@ def offers(
 ) -> OfferList:
     """Every offer that matches, cheapest first (per hour, or with `spec` per step); those without a price last.
 
-    `world` is opened only if an enabled provider may have such an offer. `now_ms` is the real time, by which the
-    catalogue ages. Raises UsageError when a filter leaves
-    nothing, InfeasibleError when no offer that matches fits the job.
+    `world` is opened only if it may have such an offer. `now_ms` is the real time, by which the catalogue ages. Raises
+    UsageError when a filter leaves nothing, InfeasibleError when no offer that matches fits the job.
     """
-    rows = list(_catalogue(now_ms, config.providers.enabled))
     own = [
         name
         for name in config.providers.enabled
         if query.asks(name, simulated_gpus_only=name == "local")  # the one provider whose GPUs all are
     ]
     at_ms = now_ms
+    heard = collected(world()) if own or may_have_collected(config) else NOTHING
+    rows = [*heard.rows(), *_catalogue(now_ms, config.providers.enabled, heard)]
     if own:
         opened = world()
         at_ms = opened.clock.now_ms()
@@ -54,7 +56,7 @@ def offers(
     if spec is not None:
         from orchestrator.services.appraisal import appraise
 
-        appraised = appraise(spec, found, world() if own else None, now_ms)
+        appraised = appraise(spec, found, world() if own else None, now_ms, heard)
         found, source, unfit = list(appraised.rows), appraised.throughput_source, appraised.unfit
     else:
         source, unfit = "", ()
@@ -98,12 +100,12 @@ def _groups(rows: Sequence[OfferRow], group_by: Grouping, limit: int | None) -> 
     return tuple(groups[:limit])
 
 
-def _catalogue(now_ms: int, enabled: Iterable[str]) -> Iterable[OfferRow]:
-    """What public lists said, of clouds that are not enabled: those that are answer for themselves."""
+def _catalogue(now_ms: int, enabled: Iterable[str], heard: Collected) -> Iterable[OfferRow]:
+    """What public lists said, of clouds that are not enabled, where nothing was collected."""
     catalog = load_catalog()
     skipped = set(enabled)
     for offer, price in zip(catalog.offers(), catalog.prices(), strict=True):
-        if offer.provider not in skipped:
+        if offer.provider not in skipped and (offer.provider, offer.region) not in heard.places:
             yield OfferRow(
                 price.offer_id,
                 offer.provider,
@@ -138,7 +140,7 @@ def _enabled(world: World, now_ms: int) -> list[OfferRow]:
             for name in world.providers
         }
         rows = []
-        for offer in tx.offers():
+        for offer in tx.offers(world.providers):
             price, at = prices.get(offer.id), asked.get(offer.provider)
             rows.append(
                 OfferRow(
@@ -157,7 +159,6 @@ def _enabled(world: World, now_ms: int) -> list[OfferRow]:
                     age_s=(now_ms - at) / 1000 if at is not None else None,
                     source=price.source if price is not None else "",
                     simulated=offer.simulated or simulated(world, offer.id),
-                    enabled=offer.provider in world.providers,
                 )
             )
     return rows

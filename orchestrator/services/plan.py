@@ -66,9 +66,10 @@ def catalogue_plan(world: World, new: Sequence[Job], now: int) -> PlanView:
     """Where new jobs would run if the clouds of the catalogue were enabled, at the real time `now` (epoch ms). It can't
     be submitted."""
     from orchestrator.services.catalog_market import CATALOGUE_RAILS, catalogue_market
+    from orchestrator.services.collected import collected
 
     new = [replace(job, submitted_at_ms=now) for job in new]
-    market = catalogue_market(now, without=world.providers)
+    market = catalogue_market(now, without=world.providers, heard=collected(world))
     with world.store.read() as tx:
         perf = perf_book(tx, world.clock.now_ms())
     demands = [Demand(job=job, total_steps=job.spec.train.steps) for job in new]

@@ -6,10 +6,14 @@ store, SQLAlchemy's ORM never.
 
 from orchestrator.store.codec import Codec, CodecError, decode, encode
 from orchestrator.store.commands import Command
+from orchestrator.store.flags import Flagged, FlagRow, Risk
 from orchestrator.store.jobs import JobFactFields, JobFacts
 from orchestrator.store.leader import TAKEOVER_S, LeaderInfo, Leadership
-from orchestrator.store.market import AvailabilityPoint, Poll
+from orchestrator.store.market import AvailabilityPoint
 from orchestrator.store.plans import PerfPoint
+from orchestrator.store.polls import Poll, Polled, PollState
+from orchestrator.store.price_days import PriceDay
+from orchestrator.store.prices import Interval
 from orchestrator.store.runs import MigrationFields, RunFields
 from orchestrator.store.store import Store
 from orchestrator.store.tx import Tx
@@ -20,6 +24,9 @@ __all__ = [
     "Codec",
     "CodecError",
     "Command",
+    "FlagRow",
+    "Flagged",
+    "Interval",
     "JobFactFields",
     "JobFacts",
     "LeaderInfo",
@@ -27,6 +34,10 @@ __all__ = [
     "MigrationFields",
     "PerfPoint",
     "Poll",
+    "PollState",
+    "Polled",
+    "PriceDay",
+    "Risk",
     "RunFields",
     "Store",
     "Tx",

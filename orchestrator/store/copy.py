@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
-from typing import Any
 
-from sqlalchemy import Connection, Engine, MetaData, Result, Table, column, delete, func, insert, select, table, text
+from sqlalchemy import Connection, Engine, MetaData, Table, column, delete, func, insert, select, table, text
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 
@@ -17,6 +16,7 @@ from orchestrator.store.faults import explain
 from orchestrator.store.files import file_to_be
 from orchestrator.store.revise import SHIPPED, VERSION_TABLE, Revisions, apply, current_revision
 from orchestrator.store.sqlite import SqliteBackend
+from orchestrator.store.transaction import stream
 
 _ROWS = 2000
 
@@ -34,7 +34,7 @@ def copy_into(source: Connection, target: Connection, place: str) -> None:
             target.execute(delete(twin))  # rows that came with the table
         rows = source.execute(select(each), execution_options={"yield_per": _ROWS})
         if target.dialect.name == "postgresql":
-            _stream(rows, target, twin)
+            stream(target, twin.name, rows.keys(), rows)  # ten times as fast as rows one by one
             _count_on(target, twin)
         else:
             for batch in rows.mappings().partitions():
@@ -61,15 +61,6 @@ def _tables(connection: Connection) -> dict[str, Table]:
     found = MetaData()
     found.reflect(connection)
     return {each.name: each for each in found.sorted_tables if each.name != VERSION_TABLE}
-
-
-def _stream(rows: Result[Any], target: Connection, twin: Table) -> None:
-    """Postgres takes a stream of rows ten times as fast as rows one by one."""
-    names = ", ".join(f'"{name}"' for name in rows.keys())  # noqa: SIM118 - a Result is no mapping
-    raw: Any = target.connection.driver_connection
-    with raw.cursor() as cursor, cursor.copy(f'COPY "{twin.name}" ({names}) FROM STDIN') as stream:
-        for row in rows:
-            stream.write_row(row)
 
 
 def _count_on(target: Connection, twin: Table) -> None:

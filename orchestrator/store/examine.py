@@ -16,7 +16,7 @@ from orchestrator.store import leader
 from orchestrator.store.backend import backend_of, transaction
 from orchestrator.store.leader import LeaderInfo
 from orchestrator.store.revise import HEAD, SHIPPED, revision_of
-from orchestrator.store.schema import APPEND_ONLY, metadata
+from orchestrator.store.schema import APPEND_ONLY, ARCHIVED, metadata
 
 _MOST = 10  # lines of a kind
 _TRIGGERS_OF_POSTGRES = """
@@ -58,7 +58,11 @@ class Examination:
         verbs = ["update", "delete"] if self._sqlite else ["change"]
         query = "SELECT name FROM sqlite_master WHERE type = 'trigger'" if self._sqlite else _TRIGGERS_OF_POSTGRES
         present = set(self.connection.execute(text(query)).scalars())
-        needed = {table: {f"{table}_refuses_{verb}" for verb in verbs} for table in APPEND_ONLY}
+        tables = set(inspect(self.connection).get_table_names())  # an older revision has fewer
+        needed = {name: {f"{name}_refuses_{verb}" for verb in verbs} for name in APPEND_ONLY if name in tables}
+        if self.revision == HEAD:
+            for name in ARCHIVED:
+                needed[name].add(f"{name}_refuses_delete")
         return [f"rows of {table} can be changed" for table, names in needed.items() if names - present]
 
     def dangling(self) -> list[str]:

@@ -92,7 +92,8 @@ class PostgresBackend:
 
 
 def _engine(url: URL, **settings: str) -> Engine:
-    """A pool of connections on which the server applies `settings`."""
+    """A pool of connections on which the server applies `settings`. Compiling takes longer than our queries do."""
+    settings["jit"] = "off"
     options = " ".join("-c " + f"{name}={value}".replace(" ", r"\ ") for name, value in settings.items())
     engine = create_engine(
         url.set(drivername="postgresql+psycopg"),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from alembic.script import Script
 
 VERSION_TABLE = "schema_revision"
-HEAD = "20261121_1350_5e1b7d"
+HEAD = "20261121_1400_a7d3e5"
 
 
 class ForeignDatabaseError(StoreError):

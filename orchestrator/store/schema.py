@@ -30,6 +30,7 @@ metadata = MetaData()
 UNSETTLED = text("(state <> 'ended' OR (instance_id IS NOT NULL AND billed_to_ms IS NULL))")
 MIGRATION_OPEN = text("(step NOT IN ('done', 'aborted'))")
 COMMAND_OPEN = text("(closed_at_ms IS NULL)")
+FLAG_OPEN = text("(cleared_ms IS NULL)")
 
 meta = Table("meta", metadata, Column("key", Word, primary_key=True), Column("value", Word, nullable=False))
 
@@ -137,6 +138,7 @@ offer = Table(
     Column("capacity_type", Word, nullable=False),
     Column("simulated", Boolean, nullable=False),
     Column("listed", Boolean, nullable=False),  # False: its provider no longer names it
+    Column("source", Word, nullable=False),  # whose polls name it: a provider, or one of its collectors
     UniqueConstraint("id", name="offer_id"),
 )
 
@@ -159,17 +161,101 @@ price_point = Table(
     sqlite_with_rowid=False,
 )
 
+price_now = Table(  # of each offer its newest price_point, kept with every write: what a tick asks for. No foreign
+    "price_now",  # keys: each poll replaces thousands of rows, and the same write has them in price_point
+    metadata,
+    Column("offer_key", Number, primary_key=True, autoincrement=False),
+    Column("effective_at_ms", Number, nullable=False),
+    Column("observed_at_ms", Number, nullable=False),
+    Column("nano_usd_per_hour", Number, nullable=False),
+    Column("source_key", Number, nullable=False),
+    sqlite_with_rowid=False,
+)
+
 poll = Table(
     "poll",
     metadata,
     Column("seq", Sequence, primary_key=True),
     Column("provider", Word, nullable=False),
+    Column("source", Word, nullable=False),
+    Column("region", Word, nullable=False),  # "": all that the source has
     Column("started_ms", Number, nullable=False),
     Column("finished_ms", Number, nullable=False),
     Column("offers_seen", Integer, nullable=False),
     Column("changed", Integer, nullable=False),
+    Column("flagged", Integer, nullable=False),
     Column("error", Prose),
+    Column("hint", Prose),
     Index("poll_provider", "provider", "seq"),
+    Index("poll_started", "started_ms"),
+)
+
+poll_state = Table(  # the last poll of each source and region, and the last one that succeeded
+    "poll_state",
+    metadata,
+    Column("source", Word, primary_key=True),
+    Column("region", Word, primary_key=True),
+    Column("provider", Word, nullable=False),
+    Column("started_ms", Number, nullable=False),
+    Column("finished_ms", Number, nullable=False),
+    Column("offers_seen", Integer, nullable=False),
+    Column("flagged", Integer, nullable=False),
+    Column("error", Prose),
+    Column("hint", Prose),
+    Column("failures", Integer, nullable=False),  # since the last one that succeeded
+    Column("good_started_ms", Number),
+    Column("good_finished_ms", Number),
+    Column("newest_ms", Number),  # the newest change that it brought: where the next poll may begin
+    sqlite_with_rowid=False,
+)
+
+price_flag = Table(  # a row of a provider that is kept, but not decided on
+    "price_flag",
+    metadata,
+    Column("seq", Sequence, primary_key=True),
+    Column("source", Word, nullable=False),
+    Column("region", Word, nullable=False),
+    Column("flag", Word, nullable=False),
+    Column("subject", Prose, nullable=False),
+    Column("offer_key", Number, ForeignKey("offer.key")),  # this offer is left out from opened_ms to cleared_ms
+    Column("nano_usd_per_hour", Number),
+    Column("effective_at_ms", Number),
+    Column("opened_ms", Number, nullable=False),
+    Column("seen_ms", Number, nullable=False),
+    Column("cleared_ms", Number),
+    Column("detail", Prose, nullable=False),
+    Index("price_flag_offer", "offer_key", "opened_ms"),
+    Index("price_flag_open", "source", "region", sqlite_where=FLAG_OPEN, postgresql_where=FLAG_OPEN),
+)
+
+price_day = Table(  # price_point by UTC days that are over; `day` counts from 1970-01-01
+    "price_day",
+    metadata,
+    Column("offer_key", Number, ForeignKey("offer.key"), primary_key=True, autoincrement=False),
+    Column("day", Integer, primary_key=True, autoincrement=False),
+    Column("min_nano_usd", Number, nullable=False),
+    Column("mean_nano_usd", Number, nullable=False),  # weighted by time
+    Column("max_nano_usd", Number, nullable=False),
+    Column("last_nano_usd", Number, nullable=False),
+    Column("changes", Integer, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+risk_point = Table(  # what a provider says of the risk of a machine being refused or taken back
+    "risk_point",
+    metadata,
+    Column("seq", Sequence, primary_key=True),
+    Column("kind", Word, nullable=False),
+    Column("provider", Word, nullable=False),
+    Column("region", Word, nullable=False),
+    Column("zone", Word, nullable=False),
+    Column("instance_type", Word, nullable=False),
+    Column("low", Measure),
+    Column("high", Measure),
+    Column("effective_at_ms", Number, nullable=False),
+    Column("observed_at_ms", Number, nullable=False),
+    Column("source", Word, nullable=False),
+    Index("risk_point_place", "provider", "region", "zone", "instance_type", "kind", "effective_at_ms"),
 )
 
 availability_point = Table(
@@ -299,5 +385,10 @@ command = Table(
 
 duty = Table("duty", metadata, Column("name", Word, primary_key=True), Column("last_ok_ms", Number, nullable=False))
 
-APPEND_ONLY = ("price_point", "availability_point", "event", "ledger_entry", "poll")
-"""Tables whose rows are never changed or deleted."""
+APPEND_ONLY = ("price_point", "availability_point", "event", "ledger_entry", "poll", "risk_point")
+"""Tables whose rows are never changed, and not deleted either, but for those of ARCHIVED."""
+
+ARCHIVED = ("price_point", "poll")
+"""Rows of these may be deleted when they are older than the instant in `meta` under KEPT_FROM."""
+
+KEPT_FROM = "history_kept_from_ms"

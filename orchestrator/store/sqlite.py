@@ -23,6 +23,10 @@ from orchestrator.store.files import beside, file_to_be, identity, unused
 BUSY_TIMEOUT_S = 10.0
 """How long a writer waits for its turn, unless the address says otherwise (`?timeout=2`)."""
 
+CACHE_KIB = 65_536
+"""Pages that a connection may keep, taken as needed: a poll of thousands of prices touches as many pages, and with
+SQLite's own 2 MB it would write and read them again in the middle of the transaction."""
+
 
 class SqliteBackend:
     """Engines for reading and for writing one file.
@@ -58,6 +62,7 @@ class SqliteBackend:
         try:
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute("PRAGMA synchronous = NORMAL")
+            connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
         except BaseException:
             connection.close()
             raise

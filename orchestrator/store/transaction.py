@@ -9,7 +9,7 @@ Must not know any table.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,25 @@ class Transaction:
 
     def _insert(self, table: Table, **values: object) -> None:
         self._connection.execute(insert_into(table), values)
+
+    def _insert_many(self, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Thousands of rows that name the same columns in the same order, in plain values; past SQLAlchemy, which would
+        take most of the time. Postgres takes them as a stream, ten times as fast as one by one."""
+        names, values = list(rows[0]), [tuple(row.values()) for row in rows]
+        if self._connection.dialect.name == "postgresql":
+            stream(self._connection, table.name, names, values)
+        else:
+            places = ", ".join("?" for _ in names)
+            self._connection.exec_driver_sql(f"INSERT INTO {table.name} ({', '.join(names)}) VALUES ({places})", values)
+
+
+def stream(connection: Connection, table: str, names: Iterable[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Write rows of these columns to a table of Postgres by COPY."""
+    raw: Any = connection.connection.driver_connection
+    quoted = ", ".join(f'"{name}"' for name in names)
+    with raw.cursor() as cursor, cursor.copy(f'COPY "{table}" ({quoted}) FROM STDIN') as copy:
+        for row in rows:
+            copy.write_row(row)
 
 
 @cache

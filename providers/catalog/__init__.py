@@ -6,7 +6,7 @@
 Facts only, one latest price per offer, no time series. Must not know: jobs, stores, the network.
 """
 
-from providers.catalog.catalog import Catalog, Flagged, age_days, load, read
+from providers.catalog.catalog import Catalog, Flagged, age_days, instance_types, load, read
 from providers.catalog.check import Verdict, verify, verify_own
 from providers.catalog.files import CatalogError, Finding
 from providers.catalog.flags import Flag
@@ -26,6 +26,7 @@ __all__ = [
     "Verdict",
     "age_days",
     "hazard",
+    "instance_types",
     "load",
     "read",
     "verify",

@@ -186,6 +186,16 @@ def load() -> Catalog:
     return read(DATA)
 
 
+@cache
+def instance_types(provider: str) -> tuple[InstanceType, ...]:
+    """The GPU machines of a provider, without reading any price. Raises CatalogError."""
+    findings: list[Finding] = []
+    types = read_types(findings.append, sorted(DATA.glob("instance_types*.csv")))
+    if findings:
+        raise CatalogError(findings)
+    return tuple(kind for (name, _), kind in types.items() if name == provider)
+
+
 def age_days(at_ms: int, now_ms: int) -> float:
     """How old a fact of that instant is."""
     return (now_ms - at_ms) / DAY_MS

@@ -26,7 +26,8 @@ AT = st.integers(NOW - DAY, NOW + DAY)
 PRICES = st.lists(st.builds(PricePoint, IDS, st.integers(1, 10**10), AT, AT, st.just("t")), max_size=20)
 KINDS = st.sampled_from(["launched", "refused", "notice", "lost", "released"])
 SIGHTINGS = st.lists(st.builds(AvailabilityPoint, IDS, AT, KINDS), max_size=20)
-POLLS = st.lists(st.tuples(st.sampled_from(["aws", "gcp"]), AT), max_size=5)
+HEARD = st.tuples(st.sampled_from(["aws", "gcp"]), st.sampled_from(["", "us-1"]), st.sampled_from([None, True, False]))
+POLLS = st.lists(st.tuples(HEARD, AT), max_size=5)
 PRIORS = {("aws", "us-1", "small"): HazardPrior(40.0, "told")}
 COLUMNS = (
     "price", "effective_at", "observed_at", "shut_at", "shut_until", "shut_by_loss", "losses", "exposure_ms", "hazard",

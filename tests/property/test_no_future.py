@@ -46,7 +46,7 @@ def observations(at):
 
 
 def polls(at):
-    return st.lists(st.tuples(st.just("local"), at), max_size=3)
+    return st.lists(st.tuples(st.just(("local", "", None)), at), max_size=3)
 
 
 jobs = st.builds(

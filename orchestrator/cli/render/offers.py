@@ -83,7 +83,7 @@ def _notes(view: OfferList, paint: Paint) -> str:
         f"... {hidden} more: --limit {view.count} shows all" if hidden > 0 else "",
         f"ranked for {clean(view.job)} by dollars per step; speed: {view.throughput_source}" if view.job else "",
         f"left out for {clean(view.job)}: {unfit}" if view.job and unfit else "",
-        f"{clouds}: not enabled here; list prices of the catalogue, as old as shown (enable one in tradewind.toml)"
+        f"{clouds}: not enabled here; prices as collected, else the catalogue's list prices, as old as shown"
         if clouds
         else "",
         note_simulated(view.simulated, "the prices of `local`" if clouds else "prices and costs"),

@@ -31,6 +31,11 @@ starts: 2
 policies: [greedy, deadline]
 """
 
+RECORDED = """\
+provider,region,instance_type,gpu,gpu_count,capacity_type,price_per_hour,effective_at
+aws,r,p5,H100,8,spot,8,2026-01-01
+"""
+
 
 @pytest.fixture(scope="session")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Past]:
@@ -59,6 +64,7 @@ def environment(state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     """A working folder with a job file, and settings in the environment, for this process and for others."""
     (tmp_path / "job.yaml").write_text(JOB_FILE)
     (tmp_path / "train.py").write_text("def main(**args): pass\n")
+    (tmp_path / "recorded.csv").write_text(RECORDED)
     (tmp_path / "rates.csv").write_text("job,gpu,gpu_count,steps_per_s\nfresh,V100,1,4.5\n")
     (tmp_path / "market").mkdir()
     series = {"metadata": {"gap_seconds": 600}, "data": [1] * 20 + [0] * 4 + [1] * 16}

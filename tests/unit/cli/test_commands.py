@@ -50,6 +50,11 @@ READING: dict[str, tuple[str, ...]] = {
     "store-check": ("store", "check"),
     "store-backup": ("store", "backup", "copy.db"),
     "store-restore": ("store", "restore", "state/saved.db", "--yes"),
+    "prices-status": ("prices", "status"),
+    "prices-history": ("prices", "history", "--provider", "fake", "--limit", "2"),
+    "prices-collect": ("prices", "collect", "--once"),
+    "prices-export": ("prices", "export", "out.csv"),
+    "prices-import": ("prices", "import", "recorded.csv"),
     "version": ("version",),
 }
 
@@ -308,9 +313,9 @@ def _program_that_raises(error: BaseException) -> Result:
 def test_every_command_has_help_an_example_and_a_panel() -> None:
     root: Any = get_command(app)
     leaves = {name: each for name, each in root.commands.items() if not hasattr(each, "commands")}
-    for group in ("daemon", "config", "catalog", "store"):
+    for group in ("daemon", "config", "catalog", "prices", "store"):
         leaves |= {f"{group} {name}": each for name, each in root.commands[group].commands.items()}
-    assert len(leaves) == 30
+    assert len(leaves) == 37
     for name, command in leaves.items():
         assert command.help, name
         assert command.epilog.startswith("Example: tradewind "), name

@@ -19,7 +19,7 @@ def test_offers_show_prices_with_age_and_source_and_which_clouds_are_not_enabled
     lines = result.stdout.splitlines()
     assert lines[0].split() == ["offer", "gpu", "vcpu", "memory", "price", "age", "source"]
     assert "8xH100" in lines[1]
-    assert "not enabled here; list prices of the catalogue" in result.stdout
+    assert "not enabled here; prices as collected, else the catalogue's list prices" in result.stdout
     assert "more: --limit" in result.stdout
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from orchestrator.config import SETTINGS, Config, load_config, shown_settings
 from orchestrator.config.settings import MAX_TEMP_DIR_BYTES
+from orchestrator.engine.price_sources import configured_sources
 from orchestrator.errors import SpecError
 
 
@@ -189,6 +190,49 @@ def test_settings_are_shown_as_flags_would_write_them_and_passwords_hidden(home:
     assert shown["lease_s"].value == "60"
     again = {key: setting.value for key, setting in shown.items() if key != "store_url"}
     assert [item.value for item in shown_settings(config_of(home, again))][2:] == list(again.values())[1:]
+
+
+def test_price_sources_are_tables_of_options_with_paths_relative_to_their_file(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AZURE_SUBSCRIPTION_ID", raising=False)
+    toml = (
+        '[prices]\nclouds = ["azure"]\n[prices.sources.azure-prices]\nregions = ["eastus"]\nevery_s = 60\n'
+        '[prices.sources."feed:verda"]\nat = "verda.csv"\n[prices.sources."feed:far"]\nat = "https://x.org/p.csv"\n'
+    )
+    config = config_of(home, toml=toml)
+    assert config.prices.clouds == ("azure",)
+    assert config.prices.sources.options["feed:verda"] == {"at": str(home / "work" / "verda.csv")}
+    assert config.prices.sources.options["feed:far"] == {"at": "https://x.org/p.csv"}
+    names = [spec.name for spec in configured_sources(config)]
+    assert names == ["azure-prices", "feed:verda", "feed:far"]  # prices need no account, risks do
+    monkeypatch.setenv("AZURE_SUBSCRIPTION_ID", "s")
+    assert "azure-risk" in [spec.name for spec in configured_sources(config)]
+    first = configured_sources(config)[0]
+    assert (dict(first.options), first.cadence_s) == ({"regions": ["eastus"]}, 60)
+    shown = {setting.key: setting.value for setting in shown_settings(config)}
+    again = config_of(home, {name: shown[name] for name in ("prices.clouds", "prices.sources")})
+    assert again.prices == config.prices
+
+
+@pytest.mark.parametrize(
+    ("toml", "problem"),
+    [
+        ('[prices]\nclouds = ["ibm"]', "tradewind.toml:2:1: prices.clouds: 'ibm' is none of aws, gcp, azure"),
+        (
+            "[prices.sources.aws-spots]\n",
+            "tradewind.toml:1:2: prices.sources: there is no price source named 'aws-spots'",
+        ),
+        ('[prices.sources."feed:verda"]\nurl = "x"', "tradewind.toml:1:2: prices.sources: feed:verda: a feed is "),
+        ("[prices.sources.aws-spot]\nevery_s = 0", "every_s must be a number of seconds, at least 1"),
+        ("[prices.sources]\naws-spot = 3", "must be tables of options by source"),
+        ("[prices]\nkeep_days = 3", "prices.keep_days: must be a whole number, at least 31"),
+    ],
+)
+def test_a_price_source_that_is_none_is_a_problem_in_its_place(home: Path, toml: str, problem: str) -> None:
+    (home / "work" / "tradewind.toml").write_text(toml)
+    (told,) = problems_of(home)
+    assert problem in told
 
 
 def test_loading_is_light(home: Path) -> None:

@@ -51,11 +51,26 @@ def test_of_two_prices_for_the_same_instant_the_one_observed_last_holds():
     assert market(prices=[point(A, 7, -10, -3), point(A, 5, -10, -9)]).price[0] == 7
 
 
+def test_a_poll_freshens_its_own_region_and_capacity_type_alone():
+    """A dead region's prices age while others of the same provider are heard."""
+    there = dataclasses.replace(A, region="eu-west-1", zone="eu-west-1a")
+    prices = [point(A, 5, -86_400_000), point(there, 5, -86_400_000)]
+
+    def ages(*heard):
+        polls = [(each, T - 60_000) for each in heard]
+        return market(offers=(A, there), prices=prices, polls=polls).price_age_s().tolist()
+
+    assert ages() == [86_400, 86_400]  # eu-west-1, us-east-1
+    assert ages(("aws", "us-east-1", None)) == [86_400, 60]
+    assert ages(("aws", "us-east-1", not A.spot), ("aws", "eu-west-1", A.spot)) == [60, 86_400]
+    assert ages(("aws", "", A.spot)) == [60, 60]
+
+
 def test_a_poll_without_a_change_keeps_a_price_fresh_but_a_later_poll_is_not_known_yet():
     prices = [point(A, 5, -86_400_000)]
     assert market(prices=prices).price_age_s()[0] == 86_400
-    assert market(prices=prices, polls=[("aws", T - 60_000), ("gcp", T)]).price_age_s()[0] == 60
-    assert market(prices=prices, polls=[("aws", T + 1)]).price_age_s()[0] == 86_400
+    assert market(prices=prices, polls=[(("aws", "", None), T - 60_000), (("gcp", "", None), T)]).price_age_s()[0] == 60
+    assert market(prices=prices, polls=[(("aws", "", None), T + 1)]).price_age_s()[0] == 86_400
 
 
 def test_a_refused_offer_is_shut_until_its_back_off_has_passed():

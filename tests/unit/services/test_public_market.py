@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from orchestrator.engine import snapshot
@@ -26,7 +28,8 @@ def test_real_offers_bring_their_tariff_and_hazards(world: World) -> None:
     with world.store.write() as tx:
         tx.put_offers("aws", [REAL])
     with world.store.read() as tx:
-        live = snapshot.market(tx, world.clock.now_ms(), world.config)
+        enabled = replace(world.config, providers=replace(world.config.providers, enabled=("aws",)))
+        live = snapshot.market(tx, world.clock.now_ms(), enabled)
     planned = catalogue_market(world.clock.now_ms())
     row, same = live.row(REAL.id), [i for i in planned.ids if "/af-south-1/" in i and "/g4dn.12xlarge/spot" in i]
     assert row is not None

@@ -137,7 +137,9 @@ def test_each_poll_is_remembered_also_the_failed_and_the_fruitless(tx: Tx) -> No
     tx.record_poll("fake", 1, 2, 10, 0, None)
     tx.record_poll("aws", 3, 4, 0, 0, "throttled")
     tx.record_poll("fake", 5, 6, 10, 3, None)
-    assert tx.polls(limit=2) == [Poll("fake", 5, 6, 10, 3, None), Poll("aws", 3, 4, 0, 0, "throttled")]
+    last, before = tx.polls(limit=2)
+    assert last == Poll("fake", 5, 6, 10, 3, None, source="fake", region="", flagged=0, hint=None)
+    assert before == Poll("aws", 3, 4, 0, 0, "throttled", source="aws", region="", flagged=0, hint=None)
     assert [each.started_ms for each in tx.polls("fake")] == [5, 1]
 
 

@@ -28,6 +28,7 @@ from providers.clock import VirtualClock
 from tests.postgres import only_sqlite
 
 FIRST = "20261121_1015_6c4e9a"
+BEFORE_PRICES = "20261121_1350_5e1b7d"
 NEXT = "20270101_0000_aaaaaa"
 SCRIPT = f"""
 import sqlalchemy as sa
@@ -180,6 +181,42 @@ def test_an_upgrade_from_the_first_revision_with_work_under_way_and_back(
         assert tx.migrations(open=True) == [migration()]
     again.close()
     assert len(backups(tmp_path)) == 2  # another upgrade, another backup
+
+
+def test_an_upgrade_gives_old_polls_and_offers_their_source_and_knows_the_last_good_poll(
+    url: str, clock: VirtualClock, tmp_path: Path, offer: Callable[..., Any]
+) -> None:
+    """Rows are written as the revision before wrote them: with the columns that it had."""
+    with opened(url, tmp_path) as backend:
+        prepare(backend, create=True, install_id="tw-1", revisions=Revisions(SHIPPED.folder, BEFORE_PRICES))
+        with transaction(backend, writes=True) as connection:
+            connection.execute(
+                text(
+                    "INSERT INTO offer (id, provider, region, zone, instance_type, gpu, gpu_count, vcpu, memory_bytes, "
+                    "capacity_type, simulated, listed) VALUES "
+                    "('fake/r/z1/t/spot', 'fake', 'r', 'z1', 't', 'V100', 1, 8, 64, 'spot', :no, :yes)"
+                ),
+                {"no": False, "yes": True},
+            )
+            connection.execute(text("INSERT INTO price_source (name) VALUES ('test')"))
+            connection.execute(text("INSERT INTO price_point VALUES (1, 10, 10, 5, 1)"))
+            row = "INSERT INTO poll (provider, started_ms, finished_ms, offers_seen, changed, error) VALUES "
+            connection.execute(text(row + "('fake', 10, 11, 1, 1, NULL), ('fake', 20, 21, 1, 0, 'throttled')"))
+    store = Store.open(url, clock, backups=tmp_path)
+    with store.write() as tx:
+        (state,) = tx.poll_states()
+        assert (state.source, state.region, state.error, state.failures) == ("fake", "", "throttled", 1)
+        assert (state.started_ms, state.good_started_ms, state.good_finished_ms) == (20, 10, 11)
+        assert [each.source for each in tx.polls()] == ["fake", "fake"]
+        assert tx.priced_to_ms("fake/r/z1/t/spot") == tx.last_good_poll_ms("fake") == 10
+        assert tx.price_changes("fake/r/z1/t/spot", 0, 99) == [(10, 5)]
+        tx.put_offers("fake", [])
+        assert tx.offers() == []
+    with pytest.raises(StoreError, match="append-only"), store.write() as tx:
+        tx._connection.execute(text("DELETE FROM price_point"))
+    with pytest.raises(StoreError, match="append-only"), store.write() as tx:
+        tx._connection.execute(text("UPDATE poll SET error = NULL"))
+    store.close()
 
 
 def test_an_upgrade_that_fails_changes_nothing(store: Store, url: str, newer: Revisions, tmp_path: Path) -> None:

@@ -1,0 +1,147 @@
+"""What collectors find, into the store: each poll of a region in one transaction, when it is over. Must not know jobs.
+
+Of a long history all but the newest changes go before it, some thousands at once: nobody waits long for the store. What
+a poll found before it failed counts, and is marked by the poll's error; only a whole one may say that an offer is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+
+from orchestrator.store import Flagged, Risk, Store
+from orchestrator.store.polls import ALL_REGIONS
+from providers.collect import facts
+from providers.collect.runner import Poll
+from providers.offer import Offer
+from providers.price import PricePoint
+
+PAST_ONLY = frozenset({"gcp-history"})
+"""Sources that name only what has changed: whether an offer is there now, they do not know."""
+
+
+AT_ONCE = 4000
+"""Price changes in one transaction: about a third of a second."""
+
+
+@dataclass(slots=True)
+class _Found:
+    offers: dict[str, Offer] = field(default_factory=dict)
+    points: list[PricePoint] = field(default_factory=list)
+    flagged: list[facts.Flagged] = field(default_factory=list)
+    signals: list[facts.Signal] = field(default_factory=list)
+
+
+class StoreSink:
+    """A sink (providers.collect.runner.Sink) that writes to `store` and tells of every poll that is stored.
+
+    `ended` raises StoreError; the polls before it are stored.
+    """
+
+    def __init__(self, store: Store, told: Callable[[Poll], None] = lambda _: None) -> None:
+        self._store = store
+        self._told = told
+        self._found: dict[tuple[str, str], _Found] = {}
+
+    def offers(self, source: str, region: str, offers: Sequence[Offer]) -> None:
+        self._of(source, region).offers.update((offer.id, offer) for offer in offers)
+
+    def prices(self, source: str, region: str, points: Sequence[PricePoint]) -> None:
+        self._of(source, region).points.extend(points)
+
+    def flagged(self, source: str, region: str, flagged: Sequence[facts.Flagged]) -> None:
+        self._of(source, region).flagged.extend(flagged)
+
+    def signals(self, source: str, region: str, signals: Sequence[facts.Signal]) -> None:
+        self._of(source, region).signals.extend(signals)
+
+    def ended(self, poll: Poll) -> None:
+        found = self._found.pop((poll.source, poll.region), _Found())
+        provider = provider_of(poll.source)
+        whole = poll.error is None
+        only_flagged = {
+            each.offer.id: each.offer
+            for each in found.flagged
+            if each.offer is not None and each.offer.id not in found.offers
+        }
+        past_points, points = _parted(found.points)
+        if past_points:
+            with self._store.write() as tx:
+                tx.add_past_offers(poll.source, list(found.offers.values()))
+        changed = 0
+        for batch in past_points:
+            with self._store.write() as tx:
+                changed += tx.add_prices(batch)
+        with self._store.write() as tx:
+            if poll.source in PAST_ONLY:
+                tx.add_past_offers(poll.source, list(found.offers.values()))
+            elif found.offers or whole:
+                scope = "" if poll.region in ALL_REGIONS else poll.region
+                offers = list(found.offers.values())
+                tx.put_offers(provider, offers, source=poll.source, region=scope, whole=whole)
+            if only_flagged:
+                tx.add_past_offers(poll.source, list(only_flagged.values()))
+            changed += tx.add_prices(points) if points else 0
+            past, flags = _split(found)
+            tx.add_past_flags(poll.source, [(each, poll.region, poll.ended_at_ms, poll.ended_at_ms) for each in past])
+            sound = () if poll.source in PAST_ONLY else found.offers.keys()
+            tx.put_flags(poll.source, poll.region, poll.ended_at_ms, flags, sound=sound, whole=whole)
+            if found.signals:
+                tx.add_risks([Risk(**asdict(signal)) for signal in found.signals])
+            tx.record_poll(
+                provider,
+                poll.started_at_ms,
+                poll.ended_at_ms,
+                len(found.offers),
+                changed,
+                None if poll.error is None else str(poll.error),
+                source=poll.source,
+                region=poll.region,
+                flagged=len(found.flagged),
+                hint=None if poll.error is None else poll.error.hint,
+                newest_ms=poll.newest_ms,
+            )
+        self._told(poll)
+
+    def _of(self, source: str, region: str) -> _Found:
+        return self._found.setdefault((source, region), _Found())
+
+
+def provider_of(source: str) -> str:
+    """The provider of a source: "aws" of "aws-spot"; a feed is its own."""
+    return source.partition(":")[0].partition("-")[0]
+
+
+def _parted(points: Sequence[PricePoint]) -> tuple[list[list[PricePoint]], list[PricePoint]]:
+    """What is written before the rest, in batches, the oldest first; and the rest."""
+    if len(points) <= AT_ONCE:
+        return [], list(points)
+    ordered = sorted(points, key=lambda point: point.effective_at_ms)
+    batches = [ordered[first : first + AT_ONCE] for first in range(0, len(ordered), AT_ONCE)]
+    return batches[:-1], batches[-1]
+
+
+def _split(found: _Found) -> tuple[list[Flagged], list[Flagged]]:
+    """Flagged rows that a later, sound price has overtaken already (a history has such), and those of the present."""
+    newest: dict[str, int] = {}
+    for point in found.points:
+        newest[point.offer_id] = max(point.effective_at_ms, newest.get(point.offer_id, 0))
+    past: list[Flagged] = []
+    present: list[Flagged] = []
+    for each in found.flagged:
+        overtaken = each.point is not None and newest.get(each.point.offer_id, -1) > each.point.effective_at_ms
+        (past if overtaken else present).append(_flagged(each))
+    return past, present
+
+
+def _flagged(each: facts.Flagged) -> Flagged:
+    """An ambiguous price has a sound twin: its row names the offer, but does not leave it out."""
+    offer = None if each.flag is facts.Flag.AMBIGUOUS else each.offer
+    return Flagged(
+        each.flag.value,
+        each.subject,
+        each.detail,
+        None if offer is None else offer.id,
+        None if each.point is None else each.point.nano_usd_per_hour,
+        None if each.point is None else each.point.effective_at_ms,
+    )

@@ -1,0 +1,45 @@
+"""Which price sources are collected, with what options: from the configuration, or as somebody asks. Must not know
+how they are polled.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from orchestrator.config import Config
+from providers.collect.runner import SourceSpec
+
+SOURCES = {
+    "aws": ("aws-on-demand", "aws-spot", "aws-risk"),
+    "gcp": ("gcp-prices", "gcp-history"),
+    "azure": ("azure-prices", "azure-risk"),
+}
+"""What is collected of a cloud; on-demand before spot, which is judged by it."""
+ONLY_WITH = {"azure-risk": "AZURE_SUBSCRIPTION_ID"}
+"""Sources that are left out unless this variable is set: a cloud's prices need no account, but these do."""
+
+
+def configured_sources(config: Config) -> list[SourceSpec]:
+    """The sources of `prices.clouds` and `prices.sources`."""
+    options = config.prices.sources.options
+    of_clouds = [name for cloud in config.prices.clouds for name in _of(cloud)]
+    return [_spec(name, options.get(name, {})) for name in dict.fromkeys([*of_clouds, *options])]
+
+
+def asked_sources(config: Config, clouds: Sequence[str], feeds: Sequence[tuple[str, str]]) -> list[SourceSpec]:
+    """The sources of these clouds, with the options that the configuration has for them, and these feeds (name, file or
+    URL)."""
+    options = config.prices.sources.options
+    specs = [_spec(name, options.get(name, {})) for cloud in dict.fromkeys(clouds) for name in _of(cloud)]
+    return [*specs, *(SourceSpec(f"feed:{name}", {"at": at}) for name, at in feeds)]
+
+
+def _of(cloud: str) -> list[str]:
+    return [name for name in SOURCES[cloud] if name not in ONLY_WITH or os.environ.get(ONLY_WITH[name])]
+
+
+def _spec(name: str, options: Mapping[str, Any]) -> SourceSpec:
+    every_s = options.get("every_s")
+    return SourceSpec(name, {key: value for key, value in options.items() if key != "every_s"}, every_s)

@@ -1,0 +1,145 @@
+"""Tables of prices in files: CSV (also .gz) and Parquet, row by row. Must not know what a column means.
+
+pyarrow comes with the extra `analysis` and is imported only for Parquet.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from orchestrator.errors import MissingExtraError, UsageError
+
+Row = Mapping[str, Any]
+SUFFIXES = (".csv", ".csv.gz", ".parquet")
+_BATCH = 20_000
+
+
+def is_table(path: Path) -> bool:
+    """Whether the name says so."""
+    return path.name.lower().endswith(SUFFIXES)
+
+
+def columns_of(path: Path) -> tuple[str, ...]:
+    """The names of its columns. Raises UsageError when it is no table, MissingExtraError."""
+    with _faults(path):
+        if path.name.lower().endswith(".parquet"):
+            return tuple(_parquet().ParquetFile(path).schema_arrow.names)
+        with _text(path) as stream:
+            return tuple(csv.DictReader(stream).fieldnames or ())
+
+
+def rows_of(path: Path) -> Iterator[tuple[int, Row]]:
+    """(line of a CSV file or row of a Parquet file, from 1; its values). Raises UsageError, MissingExtraError."""
+    with _faults(path):
+        if path.name.lower().endswith(".parquet"):
+            number = 0
+            for batch in _parquet().ParquetFile(path).iter_batches(_BATCH):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield number, row
+            return
+        with _text(path) as stream:
+            reader = csv.DictReader(stream, strict=True)
+            for row in reader:
+                yield reader.line_num, row
+
+
+def write_rows(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
+    """Write a table in the format that the name of `path` says; there whole or not at all. Returns how many rows.
+
+    Decimals keep nine places and instants are UTC. Raises UsageError, MissingExtraError.
+    """
+    if not is_table(path):
+        raise UsageError(f"{path.name} says no format", hint=f"end it with one of {', '.join(SUFFIXES)}")
+    try:
+        with _to_be(path) as unfinished:
+            if path.name.lower().endswith(".parquet"):
+                return _write_parquet(unfinished, columns, iter(rows))
+            written = 0
+            opened = gzip.open if path.name.lower().endswith(".gz") else open
+            with opened(unfinished, "wt", encoding="utf-8", newline="") as stream:
+                writer = csv.writer(stream)
+                writer.writerow(columns)
+                for row in rows:
+                    writer.writerow(row)
+                    written += 1
+            return written
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror or error}", hint="choose another path") from error
+
+
+def _write_parquet(path: Path, columns: Sequence[str], rows: Iterator[Sequence[Any]]) -> int:
+    import pyarrow
+
+    kinds = {
+        "price_per_hour": pyarrow.decimal128(18, 9),
+        "effective_at": pyarrow.timestamp("ms", tz="UTC"),
+        "observed_at": pyarrow.timestamp("ms", tz="UTC"),
+        "gpu_count": pyarrow.int32(),
+        "vcpu": pyarrow.int32(),
+        "memory_gib": pyarrow.float64(),
+        "simulated": pyarrow.bool_(),
+    }
+    schema = pyarrow.schema([(name, kinds.get(name, pyarrow.string())) for name in columns])
+    written = 0
+    with _parquet().ParquetWriter(path, schema, compression="zstd") as writer:
+        while part := list(islice(rows, _BATCH)):
+            arrays = [
+                pyarrow.array(values, kind.type) for values, kind in zip(zip(*part, strict=True), schema, strict=True)
+            ]
+            writer.write_batch(pyarrow.record_batch(arrays, schema=schema))
+            written += len(part)
+    return written
+
+
+@contextmanager
+def _to_be(path: Path) -> Iterator[Path]:
+    """A name to write to, which takes the place of `path` when the block is done."""
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        yield unfinished
+        with unfinished.open("rb") as stream:
+            os.fsync(stream.fileno())
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _parquet() -> Any:
+    try:
+        from pyarrow import parquet
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("pyarrow", "analysis") from error
+    return parquet
+
+
+@contextmanager
+def _text(path: Path) -> Iterator[Any]:
+    opened = gzip.open if path.name.lower().endswith(".gz") else open
+    with opened(path, "rt", encoding="utf-8-sig", newline="") as stream:
+        yield stream
+
+
+@contextmanager
+def _faults(path: Path) -> Iterator[None]:
+    """What reading can meet, as an error that names the file and the remedy."""
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not UTF-8 (byte {error.start})", hint="save it as UTF-8") from error
+    except csv.Error as error:
+        raise UsageError(f"{path} is not CSV: {error}", hint="the first line names the columns") from error
+    except EOFError as error:
+        raise UsageError(f"{path} ends in the middle", hint="fetch it again") from error
+    except OSError as error:  # also gzip.BadGzipFile and pyarrow's own
+        hint = "check the path, and that the file is whole"
+        raise UsageError(f"{path} cannot be read: {error.strerror or str(error)[:200]}", hint=hint) from error
+    except ValueError as error:  # pyarrow.ArrowInvalid
+        raise UsageError(f"{path} is no whole Parquet file: {str(error)[:200]}", hint="fetch it again") from error

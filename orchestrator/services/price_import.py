@@ -1,0 +1,176 @@
+"""Import: recorded prices from tables into the store, with what is wrong with them. Must not know how it is shown.
+
+Good rows count whatever else is in a file; bad ones are counted and told. The same files again change nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+from orchestrator.errors import NotFoundError, Problem, UsageError
+from orchestrator.services.price_columns import BadField, PriceRow, layout
+from orchestrator.services.price_files import SUFFIXES, columns_of, is_table, rows_of
+from orchestrator.services.price_judge import History
+from orchestrator.services.price_views import ImportedFile, PriceImport
+from orchestrator.store import Store
+from providers.offer import Offer
+
+SOURCE = "import"
+TOLD = 20  # problems
+_OFFERS = 500  # in one transaction
+_USUAL = 0.95  # of a file's steps are no longer than the usual one
+_REPEATS = 0.05  # a file where fewer rows repeat the price before has only changes
+
+Progress = Callable[[str, int, int | None], None]
+
+
+@dataclass(slots=True)
+class _Read:
+    """What one file held."""
+
+    path: Path
+    rows: int = 0
+    prices: list[PriceRow] = field(default_factory=list)
+    bad: list[Problem] = field(default_factory=list)
+    bad_rows: int = 0
+    skipped: str = ""
+
+
+def import_prices(
+    store: Store,
+    paths: Sequence[Path],
+    *,
+    provider: str = "",
+    at_ms: int | None = None,
+    progress: Progress = lambda _text, _done, _total: None,
+) -> PriceImport:
+    """Read these files, and every table in these folders, as one history.
+
+    `provider` and `at_ms` stand in where a file does not tell. In a folder, tables that are no prices are skipped and
+    named. Raises NotFoundError, UsageError, MissingExtraError, StoreError (the offers before it are stored).
+    """
+    files = [_read(path, provider, at_ms, alone) for path, alone in _tables(paths)]
+    history = History(row for file in files for row in file.prices)
+    file_of = {id(row): file for file in files for row in file.prices}
+    flagged: dict[int, Counter[str]] = defaultdict(Counter)
+    names = sorted(history.of_offer)
+    new_prices = new_flags = new_offers = 0
+    for start in range(0, len(names), _OFFERS):
+        part = names[start : start + _OFFERS]
+        judged = [history.judge(name) for name in part]
+        for _, held in judged:
+            for each in held:
+                flagged[id(file_of[id(each.row)])][each.flagged.flag] += 1
+        with store.write() as tx:
+            new_offers += tx.add_past_offers(SOURCE, [_best(history.of_offer[name]) for name in part])
+            new_prices += tx.add_prices(row.point for sound, _ in judged for row in sound)
+            past = [
+                (each.flagged, each.row.offer.region, each.opened_ms, each.cleared_ms)
+                for _, held in judged
+                for each in held
+            ]
+            new_flags += tx.add_past_flags(SOURCE, past)
+        progress("series", start + len(part), len(names))
+    return PriceImport(
+        files=tuple(_told(file, flagged[id(file)]) for file in files),
+        series=len(names),
+        new_prices=new_prices,
+        new_flags=new_flags,
+        new_offers=new_offers,
+        problems=tuple(str(problem) for file in files for problem in file.bad)[:TOLD],
+    )
+
+
+def _tables(paths: Iterable[Path]) -> list[tuple[Path, bool]]:
+    """Files to read, and whether each was named itself."""
+    found = []
+    for path in paths:
+        if path.is_dir():
+            inside = [(each, False) for each in sorted(path.iterdir()) if is_table(each)]
+            if not inside:
+                raise NotFoundError(f"{path} holds no table", hint=f"tables end with one of {', '.join(SUFFIXES)}")
+            found += inside
+        elif not path.exists():
+            raise NotFoundError(f"there is no file {path}", hint="name a table of prices or a folder of them")
+        else:
+            found.append((path, True))
+    return found
+
+
+def _read(path: Path, provider: str, at_ms: int | None, alone: bool) -> _Read:
+    read = _Read(path)
+    try:
+        found = layout(columns_of(path), name=path.name, provider=provider, at_ms=at_ms)
+    except UsageError as error:
+        if alone:
+            raise
+        read.skipped = f"{error} ({error.hint})"
+        return read
+    if found is None:
+        if alone:
+            raise UsageError(
+                f"{path} holds no prices of machines",
+                hint="its first line must name instance_type (or gpu and gpu_count), a time and a price: see "
+                "docs/price-history.md",
+            )
+        read.skipped = "no prices of machines"
+        return read
+    try:
+        for line, row in rows_of(path):
+            read.rows += 1
+            try:
+                read.prices.extend(found.read(line, row))
+            except BadField as bad:
+                read.bad_rows += 1
+                if len(read.bad) < TOLD:
+                    read.bad.append(Problem(str(path), line, 1, bad.field, str(bad), "correct it and import again"))
+    except UsageError as error:
+        if not read.prices:
+            raise
+        read.bad_rows += 1
+        read.bad.append(Problem(str(path), read.rows, 1, "", str(error), error.hint))
+    return read
+
+
+def _best(rows: Sequence[PriceRow]) -> Offer:
+    """The offer as the row tells it that knows most."""
+    return max((row.offer for row in rows), key=lambda offer: (offer.gpu is not None, offer.gpu_count, offer.vcpu))
+
+
+def _told(file: _Read, flagged: Counter[str]) -> ImportedFile:
+    series: dict[str, list[PriceRow]] = defaultdict(list)
+    for row in file.prices:
+        series[row.offer.id].append(row)
+    instants = [row.point.observed_at_ms for row in file.prices]
+    return ImportedFile(
+        path=str(file.path),
+        rows=file.rows,
+        series=len(series),
+        first_ms=min(instants, default=None),
+        last_ms=max(instants, default=None),
+        gaps=_gaps(list(series.values())),
+        flagged=dict(sorted(flagged.items())),
+        bad_rows=file.bad_rows,
+        skipped=file.skipped,
+    )
+
+
+def _gaps(series: Sequence[list[PriceRow]]) -> int | None:
+    """Silences longer than three usual steps; None for a table of changes only, where a silence is no gap."""
+    steps = []
+    lines, changed = set(), set()
+    for each in series:
+        each.sort(key=lambda row: row.point.observed_at_ms)
+        for before, row in pairwise(each):
+            steps.append(row.point.observed_at_ms - before.point.observed_at_ms)
+            lines.add(row.line)
+            if row.point.nano_usd_per_hour != before.point.nano_usd_per_hour:
+                changed.add(row.line)
+    if not steps or len(lines - changed) < _REPEATS * len(lines):
+        return None
+    usual = sorted(steps)[int(_USUAL * (len(steps) - 1))]
+    return sum(step > 3 * usual for step in steps)

@@ -1,0 +1,168 @@
+"""What the services of prices answer. Must not know: how it is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from orchestrator.store import FlagRow
+
+
+@dataclass(frozen=True, slots=True)
+class PricedRegion:
+    """The last poll of a source in a region ('' or 'all': everywhere). `age_s` is of the last one that succeeded, None
+    when none ever did; `flags` counts the rows that are left out of decisions now, by reason."""
+
+    provider: str
+    source: str
+    region: str
+    polled_at_ms: int
+    age_s: float | None
+    failures: int
+    offers: int
+    flags: Mapping[str, int]
+    error: str | None
+    hint: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PriceStatus:
+    kind: ClassVar[str] = "price-status"
+
+    at_ms: int
+    regions: tuple[PricedRegion, ...]
+    newest_flags: tuple[FlagRow, ...]
+    prices_kept_from_ms: int  # what is older has left into the archive; 0: nothing has
+    simulated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PriceSeries:
+    """An offer's price: (instant it took effect, instant it was learned, nano-USD per hour), from the one in force at
+    the start on. `flags` are of the same offer."""
+
+    offer_id: str
+    gpu: str | None
+    gpu_count: int
+    listed: bool
+    known_to_ms: int | None  # all changes up to here are in it
+    points: tuple[tuple[int, int, int], ...]
+    flags: tuple[FlagRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PriceHistory:
+    kind: ClassVar[str] = "price-history"
+
+    from_ms: int
+    to_ms: int
+    series: tuple[PriceSeries, ...]
+    left_out: int  # series that match, too
+    simulated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PriceChange:
+    """One price that changed, or one poll that failed (`error`)."""
+
+    kind: ClassVar[str] = "price-change"
+
+    at_ms: int
+    offer_id: str | None
+    source: str
+    region: str
+    nano_usd_per_hour: int | None
+    before_nano_usd_per_hour: int | None
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CollectedRegion:
+    """One poll, as it is stored."""
+
+    kind: ClassVar[str] = "price-poll"
+
+    source: str
+    region: str
+    started_at_ms: int
+    ended_at_ms: int
+    offers: int
+    changed: int
+    flagged: int
+    error: str | None
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class PriceCollection:
+    kind: ClassVar[str] = "price-collection"
+
+    polls: tuple[CollectedRegion, ...]
+
+    @property
+    def failed(self) -> int:
+        return sum(poll.error is not None for poll in self.polls)
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedFile:
+    """`gaps` are silences of a series that are longer than three usual steps of the file; None where the file has only
+    changes, so that silence says nothing. `skipped` says why nothing was read."""
+
+    path: str
+    rows: int
+    series: int
+    first_ms: int | None
+    last_ms: int | None
+    gaps: int | None
+    flagged: Mapping[str, int]
+    bad_rows: int
+    skipped: str
+
+
+@dataclass(frozen=True, slots=True)
+class PriceImport:
+    """`new_*` is what the store did not have. `problems` are the first bad rows: file, row, field, what, remedy."""
+
+    kind: ClassVar[str] = "price-import"
+
+    files: tuple[ImportedFile, ...]
+    series: int
+    new_prices: int
+    new_flags: int
+    new_offers: int
+    problems: tuple[str, ...]
+
+    @property
+    def bad_rows(self) -> int:
+        return sum(file.bad_rows for file in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class PriceExport:
+    kind: ClassVar[str] = "price-export"
+
+    path: str
+    rows: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedMonth:
+    month: str
+    path: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class PriceArchive:
+    """What was archived now, and what left the store."""
+
+    kind: ClassVar[str] = "price-archive"
+
+    months: tuple[ArchivedMonth, ...]
+    rolled_up: int  # offers whose days were rolled up
+    prices_removed: int
+    polls_removed: int
+    kept_from_ms: int

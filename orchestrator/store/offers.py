@@ -1,0 +1,143 @@
+"""What can be rented, as its sources named it. Must not know prices or jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import fields
+from itertools import islice
+from typing import Any
+
+from sqlalchemy import bindparam, select, update
+
+from orchestrator.errors import NotFoundError
+from orchestrator.store.schema import offer
+from orchestrator.store.transaction import Transaction, columns, insert_into
+from providers.offer import CapacityType, Offer
+
+_BATCH = 1000  # values in one IN (...): below the parameter limit of every database
+_FEW = 200
+
+_NAMES = [field.name for field in fields(Offer)]
+_OFFER = [offer.c[name] for name in _NAMES]
+_OFFERS = select(*_OFFER).where(offer.c.listed).order_by(offer.c.id)
+_OFFERS_OF = _OFFERS.where(offer.c.provider.in_(bindparam("names", expanding=True)))
+_STORED = select(*_OFFER, offer.c.id, offer.c.listed, offer.c.source)
+_OF_SOURCE = _STORED.where(offer.c.source == bindparam("name"))
+_OF_REGION = _OF_SOURCE.where(offer.c.region == bindparam("place"))
+_BY_ID = _STORED.where(offer.c.id.in_(bindparam("ids", expanding=True)))
+_KEYS_OF_PROVIDERS = select(offer.c.id, offer.c.key).where(offer.c.provider.in_(bindparam("names", expanding=True)))
+_KEYS = select(offer.c.id, offer.c.key).where(offer.c.id.in_(bindparam("ids", expanding=True)))
+
+
+class OfferRows(Transaction):
+    def put_offers(
+        self,
+        provider: str,
+        offers: Sequence[Offer],
+        *,
+        source: str | None = None,
+        region: str = "",
+        whole: bool = True,
+    ) -> None:
+        """These are all offers that `source` (default: the provider itself) names now, in `region` ('': in all).
+
+        Those no longer named stay known for their prices, but unlisted; with `whole` False the list may lack some, and
+        none is.
+        """
+        name = provider if source is None else source
+        rows = self._connection.execute(_OF_REGION if region else _OF_SOURCE, {"name": name, "place": region})
+        named_before = {row.id: dict(row._mapping) for row in rows}
+        elsewhere = {each.id for each in offers} - named_before.keys()
+        known = dict(named_before)
+        for batch in batches(elsewhere):
+            known.update((row.id, dict(row._mapping)) for row in self._connection.execute(_BY_ID, {"ids": batch}))
+        new = {}
+        for each in offers:
+            named_before.pop(each.id, None)
+            before = known.get(each.id)
+            values = columns(each) | {"id": each.id, "listed": True, "source": name}
+            if before is None:
+                new[each.id] = values
+            elif before != values:
+                self._connection.execute(update(offer).where(offer.c.id == each.id).values(values))
+        if new:
+            self._connection.execute(insert_into(offer), list(new.values()))
+        for gone, values in named_before.items() if whole else ():
+            if values["listed"]:
+                self._connection.execute(update(offer).where(offer.c.id == gone).values(listed=False))
+
+    def add_past_offers(self, source: str, offers: Sequence[Offer]) -> int:
+        """Offers to look back at, unlisted. One that is known stays as it is, unless only now its GPU is. Returns how
+        many were new or learned."""
+        known: dict[str, Any] = {}
+        for batch in batches({each.id for each in offers}):
+            known.update((row.id, row) for row in self._connection.execute(_BY_ID, {"ids": batch}).all())
+        new = {}
+        learned = 0
+        for each in offers:
+            before = known.get(each.id)
+            values = columns(each) | {"id": each.id, "listed": False, "source": source}
+            if before is None:
+                new[each.id] = values
+            elif not before.listed and before.gpu is None and each.gpu is not None:
+                self._connection.execute(update(offer).where(offer.c.id == each.id).values(values))
+                learned += 1
+        if new:
+            self._connection.execute(insert_into(offer), list(new.values()))
+        return len(new) + learned
+
+    def offers(self, providers: Collection[str] | None = None) -> list[Offer]:
+        """Everything listed now, by id; of these providers, where they are named."""
+        query, asked = (_OFFERS, {}) if providers is None else (_OFFERS_OF, {"names": sorted(providers)})
+        return [offer_of(row._mapping) for row in self._connection.execute(query, asked)]
+
+    def find_offers(
+        self,
+        *,
+        offer_id: str | None = None,
+        gpu: str | None = None,
+        provider: str | None = None,
+        region: str | None = None,
+        spot: bool | None = None,
+    ) -> list[Offer]:
+        """Every offer that was ever known and matches, listed or not, by id."""
+        query = select(*_OFFER).order_by(offer.c.id)
+        for column, value in (
+            (offer.c.id, offer_id),
+            (offer.c.gpu, gpu),
+            (offer.c.provider, provider),
+            (offer.c.region, region),
+        ):
+            if value is not None:
+                query = query.where(column == value)
+        if spot is not None:
+            query = query.where(offer.c.capacity_type == (CapacityType.SPOT if spot else CapacityType.ON_DEMAND).value)
+        return [offer_of(row._mapping) for row in self._connection.execute(query)]
+
+    def _offer_keys(self, ids: Iterable[str], *, strict: bool = True) -> dict[str, int]:
+        """The keys of offers; raises NotFoundError for one that was never put, unless not `strict`."""
+        wanted = set(ids)
+        if len(wanted) > _FEW:  # a poll: reading all offers of its providers is quicker than asking for each
+            names = sorted({each.partition("/")[0] for each in wanted})
+            rows = self._connection.execute(_KEYS_OF_PROVIDERS, {"names": names}).all()
+        else:
+            rows = self._connection.execute(_KEYS, {"ids": sorted(wanted)}).all()
+        keys: dict[str, int] = {name: key for name, key in rows if name in wanted}
+        if strict and (unknown := wanted - keys.keys()):
+            raise NotFoundError(f"the store knows no offer {min(unknown)}", hint="put_offers comes first")
+        return keys
+
+
+def batches(values: Iterable[str]) -> Iterable[list[str]]:
+    """The values in order, as many at once as fit into one question."""
+    remaining = iter(sorted(values))
+    while batch := list(islice(remaining, _BATCH)):
+        yield batch
+
+
+def offer_of(row: Mapping[Any, Any]) -> Offer:
+    """An Offer from a row that has its columns, and maybe others."""
+    return Offer(
+        **{name: row[name] for name in _NAMES if name != "capacity_type"},
+        capacity_type=CapacityType(row["capacity_type"]),
+    )

@@ -1,0 +1,187 @@
+"""Polls: each look at a source's prices, and what the last one of each region came to. Must not know prices.
+
+"No change" and "no data" stay different facts: a price that did not change is as fresh as the last poll that succeeded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+from sqlalchemy import bindparam, case, func, select, update
+
+from orchestrator.store.schema import offer, poll, poll_state
+from orchestrator.store.transaction import Transaction, insert_into
+from providers.offer import CapacityType
+
+SPOT = CapacityType.SPOT.value
+ALL_REGIONS = ("", "*", "all")
+"""Regions of a poll that was about everything a source has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Poll:
+    """One look at a source's prices in a region ('': everywhere): how many offers it saw, how many prices had changed,
+    how many rows were flagged, and why it may be incomplete (`error`, and `hint`: the remedy)."""
+
+    provider: str
+    started_ms: int
+    finished_ms: int
+    offers_seen: int
+    changed: int
+    error: str | None
+    source: str
+    region: str
+    flagged: int
+    hint: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PollState:
+    """The last poll of a source and region. `good_*` are of the last one that succeeded; `failures` came since.
+    `newest_ms` is the newest change that the region has: the next poll may begin there."""
+
+    source: str
+    region: str
+    provider: str
+    started_ms: int
+    finished_ms: int
+    offers_seen: int
+    flagged: int
+    error: str | None
+    hint: str | None
+    failures: int
+    good_started_ms: int | None
+    good_finished_ms: int | None
+    newest_ms: int | None
+
+
+class Polled(NamedTuple):
+    """All price changes of a provider's spot, or on-demand, offers in a region are known up to `until_ms`."""
+
+    provider: str
+    region: str
+    spot: bool
+    until_ms: int
+
+
+_POLLS = select(*(poll.c[field.name] for field in fields(Poll))).order_by(poll.c.seq.desc()).limit(bindparam("limit"))
+_POLLS_OF_PROVIDER = _POLLS.where(poll.c.provider == bindparam("name"))
+_STATES = select(*(poll_state.c[field.name] for field in fields(PollState))).order_by(
+    poll_state.c.provider, poll_state.c.source, poll_state.c.region
+)
+_LAST_GOOD_POLL = select(func.max(poll_state.c.good_started_ms)).where(poll_state.c.provider == bindparam("name"))
+_PRICED_TO = (
+    select(func.max(poll_state.c.good_started_ms))
+    .join(offer, offer.c.source == poll_state.c.source)
+    .where(offer.c.id == bindparam("name"))
+    .where((poll_state.c.region == offer.c.region) | poll_state.c.region.in_(ALL_REGIONS))
+)
+_POLLED = (
+    select(offer.c.provider, offer.c.region, offer.c.capacity_type, func.min(poll_state.c.good_started_ms))
+    .join(poll_state, offer.c.source == poll_state.c.source)
+    .where(offer.c.listed, poll_state.c.good_started_ms.is_not(None))
+    .where((poll_state.c.region == offer.c.region) | poll_state.c.region.in_(ALL_REGIONS))
+    .group_by(offer.c.provider, offer.c.region, offer.c.capacity_type)
+    .order_by(offer.c.provider, offer.c.region, offer.c.capacity_type)
+)
+_NEWS = select(
+    func.max(poll.c.seq),
+    func.sum(case((poll.c.provider.in_(bindparam("names", expanding=True)), poll.c.changed), else_=0)),
+).where(poll.c.seq > bindparam("seq"), poll.c.source != poll.c.provider)
+_HERE = (poll_state.c.source == bindparam("of_source")) & (poll_state.c.region == bindparam("of_region"))
+_SUCCEEDED = {
+    "failures": 0,
+    "good_started_ms": bindparam("started_ms"),
+    "good_finished_ms": bindparam("finished_ms"),
+    "newest_ms": case(
+        (poll_state.c.newest_ms > bindparam("newest"), poll_state.c.newest_ms),
+        else_=func.coalesce(bindparam("newest"), poll_state.c.newest_ms),
+    ),
+}
+_LAST: dict[str, Any] = {
+    name: bindparam(name) for name in ("started_ms", "finished_ms", "offers_seen", "flagged", "error", "hint")
+}
+_NOTE_SUCCESS = update(poll_state).where(_HERE).values(**_LAST, **_SUCCEEDED)
+_NOTE_FAILURE = update(poll_state).where(_HERE).values(**_LAST, failures=poll_state.c.failures + 1)
+
+
+class PollRows(Transaction):
+    def record_poll(
+        self,
+        provider: str,
+        started_ms: int,
+        finished_ms: int,
+        offers_seen: int,
+        changed: int,
+        error: str | None,
+        *,
+        source: str | None = None,
+        region: str = "",
+        flagged: int = 0,
+        hint: str | None = None,
+        newest_ms: int | None = None,
+    ) -> None:
+        """Remember that `source` (default: the provider itself) was asked, whatever came of it."""
+        name = provider if source is None else source
+        last = {
+            "started_ms": started_ms,
+            "finished_ms": finished_ms,
+            "offers_seen": offers_seen,
+            "flagged": flagged,
+            "error": error,
+            "hint": hint,
+        }
+        self._insert(poll, provider=provider, source=name, region=region, changed=changed, **last)
+        here = {"of_source": name, "of_region": region}
+        if error is None:
+            done = self._connection.execute(_NOTE_SUCCESS, {**last, **here, "newest": newest_ms})
+        else:
+            done = self._connection.execute(_NOTE_FAILURE, {**last, **here})
+        if done.rowcount == 0:
+            good = error is None
+            self._connection.execute(
+                insert_into(poll_state),
+                {
+                    **last,
+                    "source": name,
+                    "region": region,
+                    "provider": provider,
+                    "failures": 0 if good else 1,
+                    "good_started_ms": started_ms if good else None,
+                    "good_finished_ms": finished_ms if good else None,
+                    "newest_ms": newest_ms if good else None,
+                },
+            )
+
+    def polls(self, provider: str | None = None, limit: int = 20) -> list[Poll]:
+        """The newest first."""
+        query = _POLLS if provider is None else _POLLS_OF_PROVIDER
+        return [Poll(*row) for row in self._connection.execute(query, {"name": provider, "limit": limit})]
+
+    def poll_states(self) -> list[PollState]:
+        """What the last poll of each source and region came to, by provider, source, region."""
+        return [PollState(*row) for row in self._connection.execute(_STATES)]
+
+    def polled(self) -> list[Polled]:
+        """Of everything listed by provider, region and capacity type: up to when all price changes are known, of every
+        source. What was never polled well is missing."""
+        return [Polled(row[0], row[1], row[2] == SPOT, row[3]) for row in self._connection.execute(_POLLED)]
+
+    def changes_since(self, seq: int, providers: Collection[str]) -> tuple[int, int]:
+        """The number of the newest poll, and how many prices of `providers` collectors found changed in polls after
+        `seq`: sources that are not the provider itself."""
+        newest, changed = self._connection.execute(_NEWS, {"seq": seq, "names": sorted(providers)}).one()
+        return (seq if newest is None else newest), int(changed or 0)
+
+    def last_good_poll_ms(self, provider: str) -> int | None:
+        """When the newest poll of `provider` that succeeded, in any region, was begun."""
+        found: int | None = self._connection.execute(_LAST_GOOD_POLL, {"name": provider}).scalar_one()
+        return found
+
+    def priced_to_ms(self, offer_id: str) -> int | None:
+        """The instant up to which all price changes of an offer are known: the begin of the last poll of its source in
+        its region that succeeded."""
+        found: int | None = self._connection.execute(_PRICED_TO, {"name": offer_id}).scalar_one()
+        return found

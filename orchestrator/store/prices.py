@@ -1,0 +1,286 @@
+"""Price changes: append-only, each with the instant it took effect and the instant it was learned. Must not know jobs.
+
+Questions about many offers or runs are one statement, answered by walks down the key (offer, instant): the price in
+force is the newest entry before the instant that was asked for.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import BindParameter, ColumnElement, Select, Table, bindparam, delete, or_, select
+
+from orchestrator.store.offers import OfferRows
+from orchestrator.store.schema import offer, price_day, price_flag, price_now, price_point, price_source
+from orchestrator.store.types import Number
+from providers.price import PricePoint
+
+DAY_MS = 86_400_000
+_ASKED = 2000  # intervals in one statement
+
+
+class Interval(NamedTuple):
+    """From `start_ms` up to, not including, `end_ms`."""
+
+    offer_id: str
+    start_ms: int
+    end_ms: int
+
+
+class _Known(NamedTuple):
+    effective_at_ms: int
+    observed_at_ms: int
+    nano_usd_per_hour: int
+
+
+class PriceRows(OfferRows):
+    def add_prices(self, points: Iterable[PricePoint]) -> int:
+        """Store what changed; returns how many points that were.
+
+        A point is left out when its offer has one of the same `effective_at_ms` already, or when the one before it
+        has the same price and was observed no later. So history that is learned late must come with every change up to
+        the present, as ProvidesPriceHistory gives it. Raises NotFoundError for an offer that was never put.
+        """
+        ordered = sorted(points, key=lambda point: (point.effective_at_ms, point.observed_at_ms))
+        keys, newest = self._keys_and_newest({point.offer_id for point in ordered})
+        sources = self._source_keys({point.source for point in ordered})
+        known = self._known_around(ordered, keys, newest)
+        fresh = []
+        first_day: dict[int, int] = {}
+        for point in ordered:
+            key = keys[point.offer_id]
+            series = known[key]
+            place = bisect_left(series, (point.effective_at_ms,))
+            if place < len(series) and series[place].effective_at_ms == point.effective_at_ms:
+                continue
+            entry = _Known(point.effective_at_ms, point.observed_at_ms, point.nano_usd_per_hour)
+            if place and _adds_nothing(series[place - 1], entry):
+                continue
+            row = {
+                "offer_key": key,
+                "effective_at_ms": point.effective_at_ms,
+                "observed_at_ms": point.observed_at_ms,
+                "nano_usd_per_hour": point.nano_usd_per_hour,
+                "source_key": sources[point.source],
+            }
+            if place == len(series):
+                newest[key] = row
+            series.insert(place, entry)
+            first_day.setdefault(key, point.effective_at_ms // DAY_MS)
+            fresh.append(row)
+        if fresh:
+            self._insert_many(price_point, fresh)
+            self._renew([row for row in map(newest.get, first_day) if row is not None])
+            self._forget_days(first_day)
+        return len(fresh)
+
+    def prices_as_of(self, at_ms: int) -> list[PricePoint]:
+        """Per offer the newest price that was in force and known at `at_ms`; ordered by offer id.
+
+        Offers whose newest report was flagged then (FlagRows) are left out: their price is not fit to decide on.
+        """
+        at = {"at_ms": at_ms}
+        newest = self._connection.execute(_NEWEST_KNOWN_AT, at).all()
+        older = self._connection.execute(_OLDER_KNOWN_AT, at).all()  # few, unless the instant lies in the past
+        return sorted((PricePoint(*row) for row in (*newest, *older)), key=lambda point: point.offer_id)
+
+    def newest_prices(self) -> list[PricePoint]:
+        """Per listed offer the newest change, flagged or not, in force or announced; ordered by offer id."""
+        return [PricePoint(*row) for row in self._connection.execute(_NEWEST_LISTED).all()]
+
+    def price_points(self, offer_id: str, start_ms: int, end_ms: int) -> list[PricePoint]:
+        """Everything about an offer's price from the one in force at `start_ms` to those before `end_ms`, ascending."""
+        return self.price_points_of([Interval(offer_id, start_ms, end_ms)])[0]
+
+    def price_points_of(self, intervals: Sequence[Interval]) -> list[list[PricePoint]]:
+        """As `price_points`, of many intervals at once."""
+        sources = {row.key: row.name for row in self._connection.execute(_SOURCE_NAMES)}
+        found: list[list[PricePoint]] = [[] for _ in intervals]
+        for number, effective_at_ms, observed_at_ms, price, source in self._asked(intervals):
+            name = intervals[number].offer_id
+            found[number].append(PricePoint(name, price, effective_at_ms, observed_at_ms, sources[source]))
+        return found
+
+    def price_changes(self, offer_id: str, start_ms: int, end_ms: int) -> list[tuple[int, int]]:
+        """(effective_at_ms, nano_usd_per_hour) from the one in force at `start_ms` (if any is known) to those before
+        `end_ms`, ascending: the argument of providers.money.cost_nano_usd."""
+        return self.price_changes_of([Interval(offer_id, start_ms, end_ms)])[0]
+
+    def price_changes_of(self, intervals: Sequence[Interval]) -> list[list[tuple[int, int]]]:
+        """As `price_changes`, of many intervals at once, in their order."""
+        found: list[list[tuple[int, int]]] = [[] for _ in intervals]
+        for number, effective_at_ms, _, price, _ in self._asked(intervals):
+            found[number].append((effective_at_ms, price))
+        return found
+
+    def prices_at(self, instants: Sequence[tuple[str, int]]) -> list[int | None]:
+        """nano-USD per hour of each (offer id, instant), as known now; None where no price was in force yet."""
+        found: list[int | None] = [None] * len(instants)
+        keys = self._offer_keys({offer_id for offer_id, _ in instants}, strict=False)
+        rows = [(number, keys[name], at_ms) for number, (name, at_ms) in enumerate(instants) if name in keys]
+        for start in range(0, len(rows), _ASKED):
+            for number, price in self._connection.exec_driver_sql(_in_force(rows[start : start + _ASKED])).all():
+                found[number] = price
+        return found
+
+    def _asked(self, intervals: Sequence[Interval]) -> Iterable[Any]:
+        """(index of the interval, effective, observed, price, source key), ascending in the first two."""
+        keys = self._offer_keys({each.offer_id for each in intervals}, strict=False)
+        rows = [
+            (number, keys[each.offer_id], each.start_ms, max(each.end_ms, each.start_ms + 1))
+            for number, each in enumerate(intervals)
+            if each.offer_id in keys
+        ]
+        for start in range(0, len(rows), _ASKED):
+            yield from self._connection.exec_driver_sql(_within(rows[start : start + _ASKED])).all()
+
+    def _keys_and_newest(self, ids: set[str]) -> tuple[dict[str, int], dict[int, dict[str, int] | None]]:
+        """Offer keys by id, and by key the row of price_now. Raises NotFoundError for an offer that was never put."""
+        keys = self._offer_keys(ids)
+        newest: dict[int, dict[str, int] | None] = dict.fromkeys(keys.values())
+        wanted = list(newest)
+        for start in range(0, len(wanted), _ASKED):
+            rows = self._connection.exec_driver_sql(_of_keys(wanted[start : start + _ASKED])).mappings().all()
+            newest.update((row["offer_key"], dict(row)) for row in rows)
+        return keys, newest
+
+    def _known_around(
+        self, points: Sequence[PricePoint], keys: dict[str, int], newest: dict[int, dict[str, int] | None]
+    ) -> dict[int, list[_Known]]:
+        """Per offer key what is stored from the price in force at its first point on; of most, the newest alone."""
+        known: dict[int, list[_Known]] = {}
+        late = []
+        for point in points:
+            key = keys[point.offer_id]
+            if key in known:
+                continue
+            last = newest[key]
+            known[key] = []
+            if last is None:
+                continue
+            if last["effective_at_ms"] < point.effective_at_ms:
+                known[key].append(_Known(last["effective_at_ms"], last["observed_at_ms"], last["nano_usd_per_hour"]))
+            else:
+                late.append((key, key, point.effective_at_ms, last["effective_at_ms"] + 1))
+        for start in range(0, len(late), _ASKED):
+            for key, *entry, _ in self._connection.exec_driver_sql(_within(late[start : start + _ASKED])).all():
+                known[key].append(_Known(*entry))
+        return known
+
+    def _renew(self, rows: Sequence[dict[str, int]]) -> None:
+        """These are the newest prices of their offers now."""
+        for start in range(0, len(rows), _ASKED):
+            part = rows[start : start + _ASKED]
+            listed = ", ".join(str(row["offer_key"]) for row in part)
+            self._connection.exec_driver_sql(f"DELETE FROM price_now WHERE offer_key IN ({listed})")
+        self._insert_many(price_now, rows)
+
+    def _forget_days(self, first_day: dict[int, int]) -> None:
+        """A price learned late makes roll-ups from its day on wrong: they are made again."""
+        today = self._clock.now_ms() // DAY_MS
+        over = [{"number": key, "first": day} for key, day in first_day.items() if day < today]
+        if over:
+            self._connection.execute(_FORGET, over)
+
+    def _source_keys(self, names: set[str]) -> dict[str, int]:
+        wanted = {"names": sorted(names)}
+        known = {row.name: row.key for row in self._connection.execute(_SOURCES, wanted)}
+        if known.keys() == names:
+            return known
+        for name in sorted(names - known.keys()):
+            self._insert(price_source, name=name)
+        return {row.name: row.key for row in self._connection.execute(_SOURCES, wanted)}
+
+
+_SOURCE_NAMES = select(price_source.c.key, price_source.c.name)
+_SOURCES = select(price_source.c.name, price_source.c.key).where(
+    price_source.c.name.in_(bindparam("names", expanding=True))
+)
+_Point = price_point.alias("candidate").c
+_FORGET = delete(price_day).where(
+    price_day.c.offer_key == bindparam("number"), price_day.c.day >= bindparam("first", type_=Number)
+)
+
+
+_AT: BindParameter[int] = bindparam("at_ms", type_=Number)
+_FLAGGED = (
+    select(price_flag.c.seq)
+    .where(price_flag.c.offer_key == offer.c.key, price_flag.c.opened_ms <= _AT)
+    .where(or_(price_flag.c.cleared_ms.is_(None), price_flag.c.cleared_ms > _AT))
+    .correlate(offer)
+    .exists()
+)
+
+
+def newest_known(at_ms: ColumnElement[int]) -> ColumnElement[int]:
+    """The instant of an offer's price as known at `at_ms`: one walk down the key, never a scan of all prices."""
+    return (
+        select(_Point.effective_at_ms)
+        .where(_Point.offer_key == offer.c.key, _Point.effective_at_ms <= at_ms, _Point.observed_at_ms <= at_ms)
+        .order_by(_Point.effective_at_ms.desc())
+        .limit(1)
+        .correlate(offer)
+        .scalar_subquery()
+    )
+
+
+def _points_of(prices: Table) -> Select[Any]:
+    """The columns of PricePoint from a table shaped like price_point."""
+    return (
+        select(
+            offer.c.id.label("offer_id"),
+            prices.c.nano_usd_per_hour,
+            prices.c.effective_at_ms,
+            prices.c.observed_at_ms,
+            price_source.c.name.label("source"),
+        )
+        .join(prices, prices.c.offer_key == offer.c.key)
+        .join(price_source, price_source.c.key == prices.c.source_key)
+        .select_from(offer)
+    )
+
+
+_NEW_BY_THEN = (price_now.c.effective_at_ms <= _AT) & (price_now.c.observed_at_ms <= _AT)
+_NEWEST_LISTED = _points_of(price_now).where(offer.c.listed).order_by(offer.c.id)
+_NEWEST_KNOWN_AT = _points_of(price_now).where(_NEW_BY_THEN, ~_FLAGGED)
+_OLDER_KNOWN_AT = (
+    _points_of(price_point)
+    .where(offer.c.key.in_(select(price_now.c.offer_key).where(~_NEW_BY_THEN)))
+    .where(price_point.c.effective_at_ms == newest_known(_AT), ~_FLAGGED)
+)
+
+
+def _of_keys(keys: Sequence[int]) -> str:
+    """price_now of offers. Integers stand in the statement: parameters take many times as long, and have a limit."""
+    return f"SELECT * FROM price_now WHERE offer_key IN ({', '.join(map(str, keys))})"
+
+
+def _in_force(rows: Sequence[tuple[int, int, int]]) -> str:
+    """Per (number, offer key, instant) the price in force: one walk down the key each."""
+    asked = ", ".join(f"({number}, {key}, {at_ms})" for number, key, at_ms in rows)
+    return (
+        f"WITH asked (number, offer_key, at_ms) AS (VALUES {asked}) "
+        "SELECT asked.number, (SELECT point.nano_usd_per_hour FROM price_point AS point "
+        "WHERE point.offer_key = asked.offer_key AND point.effective_at_ms <= asked.at_ms "
+        "ORDER BY point.effective_at_ms DESC LIMIT 1) FROM asked"
+    )
+
+
+def _within(rows: Sequence[tuple[int, int, int, int]]) -> str:
+    """Per (number, offer key, start, end) the points from the one in force at the start to the last before the end."""
+    asked = ", ".join(f"({number}, {key}, {start}, {end})" for number, key, start, end in rows)
+    return (
+        f"WITH asked (number, offer_key, start_ms, end_ms) AS (VALUES {asked}) "
+        "SELECT asked.number, point.effective_at_ms, point.observed_at_ms, point.nano_usd_per_hour, point.source_key "
+        "FROM asked JOIN price_point AS point ON point.offer_key = asked.offer_key "
+        "AND point.effective_at_ms >= coalesce((SELECT max(before.effective_at_ms) FROM price_point AS before "
+        "WHERE before.offer_key = asked.offer_key AND before.effective_at_ms <= asked.start_ms), asked.start_ms) "
+        "AND point.effective_at_ms < asked.end_ms ORDER BY asked.number, point.effective_at_ms"
+    )
+
+
+def _adds_nothing(before: _Known, entry: _Known) -> bool:
+    """A repeated price is no change, unless the one before was learned later: in between, only `entry` was known."""
+    return before.nano_usd_per_hour == entry.nano_usd_per_hour and before.observed_at_ms <= entry.observed_at_ms

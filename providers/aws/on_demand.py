@@ -1,0 +1,261 @@
+"""On-demand prices of AWS: the pricing API where the account may use it, else the public price list, which needs none.
+
+The API sends a few pages per region; the public file of a region has hundreds of megabytes, so that it is streamed and
+all but GPU lines are dropped unread. On-demand prices hold for a whole region: with an account there is an offer per
+zone that has the hardware, without one a single offer with an empty zone. Must not know other sources.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from providers.aws.hardware import InstanceType, gpu_of_family
+from providers.aws.regions import enabled_regions, gpu_types, rows_of, zones_by_type
+from providers.aws.session import Connections, in_our_words
+from providers.collect.facts import Finding, Flag, PollResult, gather, hourly_price
+from providers.collect.http import Http, Patience
+from providers.errors import AuthError, FormatError, ProviderError
+from providers.hardware import GIB
+from providers.offer import CapacityType, Offer
+from providers.price import PricePoint
+
+API = "AWS pricing GetProducts"
+FILE = "AWS public price list"
+FILES = "https://pricing.us-east-1.amazonaws.com"
+API_REGION = "us-east-1"
+"""GetProducts answers for all regions, but only in us-east-1, eu-central-1 and ap-south-1."""
+PLAIN = {
+    "operatingSystem": "Linux",
+    "tenancy": "Shared",
+    "capacitystatus": "Used",
+    "preInstalledSw": "NA",
+    "marketoption": "OnDemand",
+    "instanceFamily": "GPU instance",
+}
+"""One plain machine: no Windows, no dedicated host, no reservation, no database inside."""
+COLUMNS = {
+    "operatingSystem": "Operating System",
+    "tenancy": "Tenancy",
+    "capacitystatus": "CapacityStatus",
+    "preInstalledSw": "Pre Installed S/W",
+    "marketoption": "MarketOption",
+    "instanceFamily": "Instance Family",
+}
+NEEDED = {"TermType", "PricePerUnit", "Currency", "Unit", "EffectiveDate", "Instance Type", "vCPU", "Memory", "GPU"}
+PUBLIC_REGIONS = [
+    *("af-south-1", "ap-east-1", "ap-northeast-1", "ap-northeast-2", "ap-northeast-3", "ap-south-1", "ap-south-2"),
+    *("ap-southeast-1", "ap-southeast-2", "ap-southeast-3", "ap-southeast-4", "ap-southeast-5", "ca-central-1"),
+    *("ca-west-1", "eu-central-1", "eu-central-2", "eu-north-1", "eu-south-1", "eu-south-2", "eu-west-1"),
+    *("eu-west-2", "eu-west-3", "il-central-1", "me-central-1", "me-south-1", "mx-central-1", "sa-east-1"),
+    *("us-east-1", "us-east-2", "us-west-1", "us-west-2"),
+]
+"""Regions with a public file (AWS's list of regions, 2026-11), for those without an account."""
+
+
+class OnDemandPrices:
+    """Source `aws-on-demand`. `account` False: don't even try, read the public files. `files` is where they are.
+
+    An account that may not use the API falls back to the files for those `regions` that are named: all of them together
+    are gigabytes, which nobody should download without having asked for it.
+    """
+
+    provider = "aws"
+
+    def __init__(
+        self,
+        *,
+        name: str = "aws-on-demand",
+        regions: Sequence[str] = (),
+        account: bool = True,
+        files: str = FILES,
+        connect_s: float = 5.0,
+        read_s: float = 30.0,
+        attempts: int = 3,
+        connections: Connections | None = None,
+    ) -> None:
+        self.name = name
+        self._only = tuple(regions)
+        self._account = account
+        self._files = files.rstrip("/")
+        self._connections = connections or Connections(connect_s, read_s, attempts)
+        self._http = Http(Patience(connect_s, read_s, attempts))
+
+    def regions(self) -> Sequence[str]:
+        if self._only or not self._account:
+            return self._only or PUBLIC_REGIONS
+        try:
+            return enabled_regions(self._connections.client("ec2", self._connections.home_region))
+        except Exception as error:
+            known = in_our_words(error)
+            if known is None:
+                raise
+            raise _with_files_as_remedy(known) from error
+
+    def poll(self, region: str, now_ms: int, since_ms: int | None) -> PollResult:
+        if self._account:
+            api = gather(region, lambda finding: self._read_api(finding, now_ms), in_our_words)
+            if not isinstance(api.error, AuthError) or api.points:
+                return api
+            if region not in self._only:
+                return replace(api, error=_with_files_as_remedy(api.error))
+        return gather(region, lambda finding: self._read_file(finding, now_ms), in_our_words)
+
+    def _read_api(self, finding: Finding, now_ms: int) -> None:
+        ec2 = self._connections.client("ec2", finding.region)
+        types = gpu_types(ec2, finding)
+        zones = zones_by_type(ec2, finding)
+        pricing = self._connections.client("pricing", API_REGION)
+        wanted = {**PLAIN, "regionCode": finding.region}
+        pages = pricing.get_paginator("get_products").paginate(
+            ServiceCode="AmazonEC2",
+            Filters=[{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in wanted.items()],
+        )
+        for page in pages:
+            texts = rows_of(page, "PriceList")
+            finding.page(len(texts))
+            for text in texts:
+                for row in _products(text, finding):
+                    kind = types.get(row["instanceType"]) or _by_family(row)
+                    _add(finding, kind, sorted(zones.get(kind.name, ())), row, now_ms, API)
+
+    def _read_file(self, finding: Finding, now_ms: int) -> None:
+        url = f"{self._files}/offers/v1.0/aws/AmazonEC2/current/{finding.region}/index.csv"
+        for row in _plain_rows(self._http.lines(url), url):
+            finding.rows += 1
+            _add(finding, _by_family(row), [""], row, now_ms, FILE)
+        finding.pages += 1
+
+
+def _with_files_as_remedy(error: ProviderError) -> ProviderError:
+    if isinstance(error, AuthError):
+        error.hint += "; or name the regions whose public price lists are to be read (hundreds of MB each)"
+    return error
+
+
+Row = Mapping[str, str]
+"""One price with the attributes of its machine, named as the API names them."""
+
+
+def _products(text: str, finding: Finding) -> Iterator[Row]:
+    """An entry of PriceList: a string that holds JSON. A product may have several terms and dimensions."""
+    try:
+        body = json.loads(text)
+        attributes = body["product"]["attributes"]
+        terms = list(body["terms"].get("OnDemand", {}).values())
+        for term in terms:
+            for dimension in term["priceDimensions"].values():
+                ((currency, price),) = dimension["pricePerUnit"].items()
+                yield {
+                    **attributes,
+                    "currency": currency,
+                    "price": price,
+                    "unit": dimension["unit"],
+                    "effectiveDate": term["effectiveDate"],
+                    "instanceType": attributes["instanceType"],
+                }
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        finding.flag(Flag.MALFORMED, f"aws/{finding.region}", f"{type(error).__name__} {error} in {text[:200]}")
+
+
+def _plain_rows(lines: Iterable[bytes], url: str) -> Iterator[Row]:
+    """The rows of a region's file that are plain GPU machines. Raises FormatError when the columns have changed."""
+    lines = iter(lines)
+    header: list[str] = []
+    for line in lines:  # five lines about the file come before the header
+        header = _cells(line)
+        if header[:1] == ["SKU"]:
+            break
+    missing = (NEEDED | set(COLUMNS.values())) - set(header)
+    if missing:
+        raise FormatError(f"{url} lacks the columns {', '.join(sorted(missing))}: AWS has changed its price list")
+    for line in lines:
+        if b"GPU instance" not in line or b'"OnDemand"' not in line or b'"Linux"' not in line:
+            continue  # of millions of lines a few hundred are worth parsing
+        row = dict(zip(header, _cells(line), strict=False))
+        if (
+            len(row) < len(header)
+            or row["TermType"] != "OnDemand"
+            or any(row.get(COLUMNS[key]) != value for key, value in PLAIN.items())
+        ):
+            continue
+        yield {
+            "instanceType": row["Instance Type"],
+            "vcpu": row["vCPU"],
+            "memory": row["Memory"],
+            "gpu": row["GPU"],
+            "currency": row["Currency"],
+            "price": row["PricePerUnit"],
+            "unit": row["Unit"],
+            "effectiveDate": row["EffectiveDate"],
+        }
+
+
+def _cells(line: bytes) -> list[str]:
+    """The cells of one line; none where it isn't CSV."""
+    try:
+        return next(csv.reader([line.decode(errors="replace")], strict=True), [])
+    except csv.Error:
+        return []
+
+
+def _by_family(row: Row) -> InstanceType:
+    """The machine as the price list describes it, with the GPU that its family has. Counts are 0 where unreadable."""
+    name = row.get("instanceType", "")
+    gpu, gpu_name = gpu_of_family(name)
+    return InstanceType(
+        name,
+        gpu,
+        gpu_name,
+        _whole(row.get("gpu", "")),
+        _whole(row.get("vcpu", "")),
+        _whole(row.get("memory", "").replace(",", "").removesuffix(" GiB")) * GIB,
+    )
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(float(text))
+    except ValueError:
+        return 0
+
+
+def _add(finding: Finding, kind: InstanceType, zones: Sequence[str], row: Row, now_ms: int, source: str) -> None:
+    subject = f"aws/{finding.region}/{kind.name}"
+    if row["unit"] != "Hrs" or row["price"].strip("0.") == "":
+        return  # a price of zero stands for what is billed elsewhere
+    if row["currency"] != "USD":
+        finding.flag(Flag.CURRENCY, subject, f"priced in {row['currency']}: {row['price']} per hour")
+        return
+    try:
+        price = hourly_price(row["price"])
+        effective_ms = min(now_ms, _date_ms(row["effectiveDate"]))
+    except ValueError as error:
+        finding.flag(Flag.MALFORMED, subject, str(error))
+        return
+    for zone in zones or [""]:
+        offer = Offer(
+            "aws", finding.region, zone, kind.name, kind.gpu, kind.gpu_count, kind.vcpu, kind.memory_bytes,
+            CapacityType.ON_DEMAND,
+        )  # fmt: skip
+        point = PricePoint(offer.id, price, effective_ms, now_ms, source)
+        if kind.gpu is None:
+            text = f"its GPU is unknown to us: {kind.gpu_name}"
+            finding.flag(Flag.UNKNOWN_GPU, subject, text, offer, point)
+        elif not kind.gpu_count or not kind.vcpu:
+            finding.flag(
+                Flag.MALFORMED, subject, f"GPU count {row.get('gpu')!r}, vCPU {row.get('vcpu')!r}", offer, point
+            )
+        elif not zones:
+            finding.flag(Flag.NO_HARDWARE, subject, f"no zone of {finding.region} offers {kind.name}", offer, point)
+        else:
+            finding.price(offer, point)
+
+
+def _date_ms(text: str) -> int:
+    """`2025-06-01` or `2025-06-01T00:00:00Z` -> milliseconds. Raises ValueError."""
+    at = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -1,0 +1,148 @@
+"""Spot prices of AWS with their history: DescribeSpotPriceHistory, region by region. Must not know other sources.
+
+Points are keyed by zone ID (zone names are shuffled per account). Answers come newest first, repeat prices that have
+not changed, and hold the last change before their start; so a start of now gives the prices in force.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from providers.aws.hardware import InstanceType
+from providers.aws.regions import enabled_regions, gpu_types, rows_of, zones_by_type
+from providers.aws.session import Connections, in_our_words
+from providers.collect.facts import Finding, Flag, PollResult, gather, hourly_price
+from providers.errors import ProviderError
+from providers.offer import CapacityType, Offer
+from providers.price import PricePoint
+
+SOURCE = "AWS DescribeSpotPriceHistory"
+DAY_MS = 24 * 3_600_000
+HISTORY_DAYS = 90
+"""As far as AWS remembers."""
+LINUX = "Linux/UNIX"
+PER_REQUEST = 100
+"""Instance types that one request may name without growing past limits of the query."""
+
+Series = dict[tuple[str, str], dict[int, int]]
+"""(instance type, zone ID) -> {effective_at_ms: nano-USD per hour}."""
+
+
+class SpotPrices:
+    """Source `aws-spot`. The first poll of a region brings `backfill_days` of history, later ones what is new.
+
+    `regions` narrows the account's enabled regions. 0 days: only the prices in force.
+    """
+
+    provider = "aws"
+
+    def __init__(
+        self,
+        *,
+        name: str = "aws-spot",
+        regions: Sequence[str] = (),
+        backfill_days: int = HISTORY_DAYS,
+        connect_s: float = 5.0,
+        read_s: float = 30.0,
+        attempts: int = 3,
+        connections: Connections | None = None,
+    ) -> None:
+        if not 0 <= backfill_days <= HISTORY_DAYS:
+            raise ValueError(f"backfill_days is {backfill_days}: AWS keeps {HISTORY_DAYS} days")
+        self.name = name
+        self._only = tuple(regions)
+        self._backfill_days = backfill_days
+        self._connections = connections or Connections(connect_s, read_s, attempts)
+
+    def regions(self) -> Sequence[str]:
+        if self._only:
+            return self._only
+        try:
+            return enabled_regions(self._connections.client("ec2", self._connections.home_region))
+        except Exception as error:
+            known = in_our_words(error)
+            if known is None:
+                raise
+            raise known from error
+
+    def poll(self, region: str, now_ms: int, since_ms: int | None) -> PollResult:
+        def in_words(error: Exception) -> ProviderError | None:
+            return in_our_words(error, in_region=region)
+
+        return gather(region, lambda finding: self._read(finding, now_ms, since_ms), in_words)
+
+    def _read(self, finding: Finding, now_ms: int, since_ms: int | None) -> None:
+        ec2 = self._connections.client("ec2", finding.region)
+        types = gpu_types(ec2, finding)
+        zones = zones_by_type(ec2, finding)
+        start_ms = now_ms - self._backfill_days * DAY_MS if since_ms is None else min(since_ms, now_ms)
+        names = sorted(types)
+        for first in range(0, len(names), PER_REQUEST):
+            series: Series = defaultdict(dict)
+            try:
+                _read_series(ec2, finding, names[first : first + PER_REQUEST], start_ms, series)
+            finally:  # pages that came before an error are as true as any
+                for (name, zone), changes in series.items():
+                    _add(finding, types[name], zone, zones, changes, now_ms)
+
+
+def _read_series(ec2: Any, finding: Finding, names: list[str], start_ms: int, series: Series) -> None:
+    """Add all pages to `series`."""
+    pages = ec2.get_paginator("describe_spot_price_history").paginate(
+        InstanceTypes=names,
+        ProductDescriptions=[LINUX],
+        StartTime=datetime.fromtimestamp(start_ms / 1000, UTC),
+    )
+    for page in pages:
+        rows = rows_of(page, "SpotPriceHistory")
+        finding.page(len(rows))
+        for row in rows:
+            if row.get("ProductDescription") != LINUX:
+                continue
+            try:
+                key = (str(row["InstanceType"]), str(row["AvailabilityZoneId"]))
+                series[key][round(row["Timestamp"].timestamp() * 1000)] = hourly_price(row["SpotPrice"])
+            except (KeyError, ValueError, AttributeError) as error:
+                subject = f"aws/{finding.region}/{row.get('AvailabilityZone', '')}/{row.get('InstanceType', '')}"
+                missing = f"no {error}" if isinstance(error, KeyError) else str(error)
+                finding.flag(Flag.MALFORMED, subject, f"{missing} in {str(row)[:200]}")
+
+
+def _add(
+    finding: Finding,
+    kind: InstanceType,
+    zone: str,
+    zones: Mapping[str, set[str]],
+    changes: Mapping[int, int],
+    now_ms: int,
+) -> None:
+    offer = Offer(
+        "aws", finding.region, zone, kind.name, kind.gpu, kind.gpu_count, kind.vcpu, kind.memory_bytes,
+        CapacityType.SPOT,
+    )  # fmt: skip
+    refusal = _refusal(kind, zone, zones)
+    before = None
+    for at_ms in sorted(changes):
+        if changes[at_ms] == before:
+            continue  # AWS repeats every series at least daily
+        before = changes[at_ms]
+        point = PricePoint(offer.id, before, at_ms, now_ms, SOURCE)
+        if refusal is None:
+            finding.price(offer, point)
+        else:
+            finding.flag(*refusal, offer=offer, point=point)
+
+
+def _refusal(kind: InstanceType, zone: str, zones: Mapping[str, set[str]]) -> tuple[Flag, str, str] | None:
+    """Why prices of this type in this zone are none to decide on."""
+    subject = f"{kind.name} in {zone}"
+    if kind.gpu is None:
+        return Flag.UNKNOWN_GPU, subject, f"its GPU is unknown to us: {kind.gpu_name}"
+    if zone not in zones.get(kind.name, ()):
+        return Flag.NO_HARDWARE, subject, f"{zone} does not offer {kind.name}, though it has a price"
+    if not kind.spot:
+        return Flag.NO_HARDWARE, subject, f"{kind.name} is not sold as spot, though it has a price"
+    return None

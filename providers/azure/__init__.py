@@ -1,0 +1,2 @@
+"""Azure. The only package that imports azure.*, and only where an account is used. Must not know other clouds, jobs,
+stores."""

@@ -1,0 +1,59 @@
+"""Who am I at Azure, and what may I read? Must not know prices."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+from providers.azure.prices import PRICES, VERSION
+from providers.azure.session import SUBSCRIPTION, Connections, in_our_words
+from providers.collect.http import Http, Patience
+from providers.collect.permissions import Access, examine
+from providers.errors import FormatError, NoCredentialsError
+
+ACTIONS = ("Microsoft.Compute/skus/read", "Microsoft.ResourceGraph/resources/read")
+"""Both are in the role Reader. Retail prices need no account."""
+
+
+def access(connections: Connections | None = None, region: str = "eastus", prices: str = PRICES) -> list[Access]:
+    """What may be read: prices by anybody, the rest with the credentials of this environment. Takes a call per line."""
+    made = Connections() if connections is None else connections
+
+    def retail() -> str:
+        asked = {
+            "api-version": VERSION,
+            "$filter": f"serviceName eq 'Virtual Machines' and armRegionName eq '{region}'",
+        }
+        body = Http(Patience(attempts=1)).get_json(prices, asked)
+        items = body.get("Items") if isinstance(body, dict) else None
+        if not isinstance(items, list):
+            raise FormatError("the retail prices' answer has no list 'Items'")
+        return f"{len(items)} prices of {region} on the first page"
+
+    def identity() -> str:
+        if not made.subscription:
+            raise NoCredentialsError("no Azure subscription is named", hint=f"set {SUBSCRIPTION}")
+        return f"{_who(made.credential.get_token('https://management.azure.com/.default').token)}, {made.subscription}"
+
+    def skus() -> str:
+        return f"{sum(1 for _ in made.resource_skus(region))} SKUs in {region}"
+
+    def evictions() -> str:
+        query = "SpotResources | take 1"
+        return f"{sum(len(rows) for rows in made.graph(query))} row of SpotResources"
+
+    account = [("identity", identity), ("resource SKUs", skus), ("eviction rates", evictions)]
+    return [
+        *examine([("retail prices, without an account", retail)], in_our_words),
+        *examine(account, in_our_words, optional={what for what, _ in account}),
+    ]
+
+
+def _who(token: str) -> str:
+    """The name in a token's claims; it is not verified, only shown."""
+    try:
+        claims = token.split(".")[1]
+        body = json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))
+    except (IndexError, ValueError):
+        return "an account without a readable name"
+    return str(body.get("upn") or body.get("appid") or body.get("oid") or "an account without a readable name")

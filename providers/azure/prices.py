@@ -1,0 +1,206 @@
+"""Retail prices of Azure, spot and on-demand: a public interface, asked region by region.
+
+Prices are regional: offers have an empty zone. With a subscription, resource SKUs say what it may really start there;
+without one, every price is believed. Must not know how an account is asked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from providers.azure.hardware import REGIONS, sizes
+from providers.collect.facts import Finding, Flag, PollResult, gather, hourly_price
+from providers.collect.http import Http, Patience, RefusedError
+from providers.errors import FormatError, ProviderError
+from providers.money import NANO_USD
+from providers.offer import CapacityType, Offer
+from providers.price import PricePoint
+
+if TYPE_CHECKING:
+    from providers.azure.session import Connections
+
+SOURCE = "Azure Retail Prices"
+PRICES = "https://prices.azure.com/api/retail/prices"
+VERSION = "2023-01-01-preview"
+GPU_SIZES = "Standard_N"
+"""Names of all GPU machines begin so."""
+NOT_PLAIN = re.compile(r"low priority|windows|\bwin\b|cloud ?services|dedicated|expired", re.I)
+MOST_PAGES = 200
+"""Of 1000 rows: far above what a region has; more means that the filter was not applied."""
+
+
+class RetailPrices:
+    """Source `azure-prices`. `subscription` True: leave out what the account (AZURE_SUBSCRIPTION_ID) may not start.
+
+    `currency` other than USD is asked for as it is, and flagged unless `usd_per_unit` says what a unit of it is worth.
+    """
+
+    provider = "azure"
+
+    def __init__(
+        self,
+        *,
+        name: str = "azure-prices",
+        regions: Sequence[str] = (),
+        subscription: bool = False,
+        url: str = PRICES,
+        currency: str = "USD",
+        usd_per_unit: str | None = None,
+        read_s: float = 30.0,
+        attempts: int = 3,
+        connections: Connections | None = None,
+    ) -> None:
+        self.name = name
+        self._only = tuple(region.lower() for region in regions)
+        self._url = url
+        self._currency = currency
+        self._rates = {"USD": "1"} | ({} if usd_per_unit is None else {currency: usd_per_unit})
+        self._http = Http(Patience(read_s=read_s, attempts=attempts))
+        self._connections = connections
+        if subscription and connections is None:
+            from providers.azure.session import Connections
+
+            self._connections = Connections(call_s=read_s, attempts=attempts)
+
+    def regions(self) -> Sequence[str]:
+        return self._only or REGIONS
+
+    def poll(self, region: str, now_ms: int, since_ms: int | None) -> PollResult:
+        return gather(region, lambda finding: self._read(finding, now_ms), self._in_our_words)
+
+    def _in_our_words(self, error: Exception) -> ProviderError | None:
+        if self._connections is None:
+            return None  # then nothing of Azure's libraries was used
+        from providers.azure.session import in_our_words
+
+        return in_our_words(error)
+
+    def _read(self, finding: Finding, now_ms: int) -> None:
+        refused = self._refused(finding)
+        newest: dict[tuple[str, CapacityType], tuple[int, int]] = {}
+        try:
+            for row in self._rows(finding):
+                found = self._plain(row, finding, now_ms)
+                if found is not None:
+                    key, effective_ms, price = found
+                    newest[key] = max(newest.get(key, (0, 0)), (effective_ms, price))
+        finally:  # pages that came before an error are as true as any
+            for (name, capacity_type), (effective_ms, price) in sorted(newest.items()):
+                _add(finding, name, capacity_type, PricePoint("", price, effective_ms, now_ms, SOURCE), refused)
+
+    def _rows(self, finding: Finding) -> Iterator[Mapping[str, Any]]:
+        """All rows of a region. A page past the end is answered by 400, which then is the end."""
+        only = " and ".join(
+            (
+                "serviceName eq 'Virtual Machines'",
+                "priceType eq 'Consumption'",
+                f"armRegionName eq '{finding.region}'",
+                f"contains(armSkuName, '{GPU_SIZES}')",
+            )
+        )
+        url: str | None = self._url
+        query: dict[str, str] | None = {"api-version": VERSION, "currencyCode": self._currency, "$filter": only}
+        while url:
+            try:
+                body = self._http.get_json(url, query)
+            except RefusedError as error:
+                if error.status == 400 and finding.pages:
+                    return
+                raise
+            items = body.get("Items") if isinstance(body, dict) else None
+            if not isinstance(items, list):
+                raise FormatError("the retail prices' answer has no list 'Items'")
+            finding.page(len(items))
+            damaged = [row for row in items if not isinstance(row, dict)]
+            if damaged:
+                finding.flag(Flag.MALFORMED, f"azure/{finding.region}", f"no row: {str(damaged[0])[:200]}")
+            rows = [row for row in items if isinstance(row, dict)]
+            elsewhere = [row for row in rows if str(row.get("armRegionName", "")).lower() != finding.region]
+            if elsewhere or finding.pages > MOST_PAGES:
+                raise FormatError("the retail prices ignored the filter: rows of other regions, or pages without end")
+            yield from rows
+            url, query = body.get("NextPageLink"), None
+            if url and not str(url).startswith(("http://", "https://")):
+                raise FormatError(f"the retail prices' link to the next page is {str(url)[:100]!r}")
+
+    def _plain(
+        self, row: Mapping[str, Any], finding: Finding, now_ms: int
+    ) -> tuple[tuple[str, CapacityType], int, int] | None:
+        """((size, capacity type), effective_at_ms, price) of a row that is a plain Linux machine; None for others."""
+        words = f"{row.get('productName', '')} {row.get('skuName', '')} {row.get('meterName', '')}"
+        name = str(row.get("armSkuName", ""))
+        if NOT_PLAIN.search(words) or row.get("type") != "Consumption" or not row.get("retailPrice"):
+            return None
+        if row.get("unitOfMeasure") != "1 Hour" or row.get("tierMinimumUnits"):
+            return None
+        subject = f"azure/{finding.region}/{name}"
+        rate = self._rates.get(str(row.get("currencyCode")))
+        if rate is None:
+            finding.flag(Flag.CURRENCY, subject, f"{row.get('retailPrice')} {row.get('currencyCode')}, without a rate")
+            return None
+        try:
+            price = hourly_price(row["retailPrice"]) * hourly_price(rate) // NANO_USD
+            at = datetime.fromisoformat(str(row["effectiveStartDate"]).replace("Z", "+00:00"))
+            effective_ms = round(at.timestamp() * 1000)
+        except (KeyError, ValueError) as error:
+            finding.flag(Flag.MALFORMED, subject, f"{type(error).__name__} {error} in {str(dict(row))[:200]}")
+            return None
+        if effective_ms > now_ms:
+            return None  # announced, not in force
+        spot = any(str(row.get(field, "")).lower().endswith(" spot") for field in ("skuName", "meterName"))
+        return (name, CapacityType.SPOT if spot else CapacityType.ON_DEMAND), effective_ms, price
+
+    def _refused(self, finding: Finding) -> dict[tuple[str, CapacityType], str] | None:
+        """(size in lower case, capacity type) -> why the subscription can't start it. None: nobody can say."""
+        if self._connections is None:
+            return None
+        refused: dict[tuple[str, CapacityType], str] = {}
+        offered = set()
+        for sku in self._connections.resource_skus(finding.region):
+            finding.rows += 1
+            if sku is None or sku.resource_type != "virtualMachines":
+                continue
+            name = str(sku.name).lower()
+            offered.add(name)
+            capabilities = {row.name: row.value for row in sku.capabilities or ()}
+            reasons = [_word(row.reason_code) for row in sku.restrictions or () if _word(row.type) == "Location"]
+            for capacity_type in CapacityType:
+                if reasons:
+                    refused[name, capacity_type] = f"restricted: {', '.join(reasons)}"
+                elif capacity_type is CapacityType.SPOT and capabilities.get("LowPriorityCapable") == "False":
+                    refused[name, capacity_type] = "it is not sold as spot"
+        for name in sizes().keys() - offered:
+            for capacity_type in CapacityType:
+                refused[name, capacity_type] = f"{finding.region} does not offer it"
+        return refused
+
+
+def _word(value: Any) -> str:
+    """Enumerations arrive as members or as text, depending on the library's version."""
+    return str(getattr(value, "value", value))
+
+
+def _add(
+    finding: Finding,
+    name: str,
+    capacity_type: CapacityType,
+    price: PricePoint,
+    refused: Mapping[tuple[str, CapacityType], str] | None,
+) -> None:
+    size = sizes().get(name.lower())
+    if size is None:
+        subject = f"azure/{finding.region}/{name}/{capacity_type.value}"
+        finding.flag(Flag.UNKNOWN_GPU, subject, "a size that is not in the catalogue, or that has a part of a GPU")
+        return
+    offer = Offer(
+        "azure", finding.region, "", size.name, size.gpu, size.gpu_count, size.vcpu, size.memory_bytes, capacity_type
+    )
+    point = PricePoint(offer.id, price.nano_usd_per_hour, price.effective_at_ms, price.observed_at_ms, price.source)
+    reason = (refused or {}).get((name.lower(), capacity_type))
+    if reason is not None:
+        finding.flag(Flag.NO_HARDWARE, offer.id, reason, offer, point)
+    else:
+        finding.price(offer, point)

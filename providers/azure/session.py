@@ -1,0 +1,156 @@
+"""Connections to Azure with an account: credentials, resource SKUs through azure-mgmt-compute, Resource Graph.
+
+Everything but the retail prices needs a subscription. Must not know prices.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from azure.core import exceptions
+
+from providers.collect.http import Http, Patience, retry_after_s
+from providers.errors import (
+    AuthError,
+    ClockSkewError,
+    CutOffError,
+    ExpiredCredentialsError,
+    NoCredentialsError,
+    PermissionDeniedError,
+    ProviderError,
+    ThrottledError,
+    TimedOutError,
+    UnavailableError,
+)
+
+MANAGEMENT = "https://management.azure.com"
+GRAPH_VERSION = "2021-03-01"
+SUBSCRIPTION = "AZURE_SUBSCRIPTION_ID"
+
+
+class Connections:
+    """`credential` is anything with `get_token`; None: DefaultAzureCredential, when it is first needed.
+
+    `management` and `ca_file` are for another cloud of Azure's, a private endpoint or an emulator.
+    """
+
+    def __init__(
+        self,
+        subscription: str | None = None,
+        management: str = MANAGEMENT,
+        ca_file: str | None = None,
+        credential: Any = None,
+        call_s: float = 30.0,
+        attempts: int = 3,
+    ) -> None:
+        self.subscription = subscription or os.environ.get(SUBSCRIPTION, "")
+        self._management = management.rstrip("/")
+        self._ca_file = ca_file
+        self._credential = credential
+        self._call_s = call_s
+        self._attempts = attempts
+        self._http = Http(Patience(read_s=call_s, attempts=attempts), ca_file=ca_file)
+        self._making = threading.Lock()
+        self._compute: Any = None
+
+    @property
+    def credential(self) -> Any:
+        with self._making:
+            if self._credential is None:
+                from azure.identity import DefaultAzureCredential
+
+                self._credential = DefaultAzureCredential(process_timeout=int(self._call_s))
+            return self._credential
+
+    def resource_skus(self, region: str) -> Iterator[Any]:
+        """What the subscription may start in a region, with restrictions. Raises azure.core's exceptions."""
+        credential = self.credential
+        with self._making:
+            if self._compute is None:
+                from azure.mgmt.compute import ComputeManagementClient
+
+                self._compute = ComputeManagementClient(
+                    credential,
+                    self.subscription,
+                    base_url=self._management,
+                    credential_scopes=[f"{self._management}/.default"],
+                    connection_verify=self._ca_file or True,
+                    retry_total=self._attempts - 1,
+                    retry_backoff_max=self._call_s,
+                    connection_timeout=5,
+                    read_timeout=self._call_s,
+                    timeout=self._call_s * self._attempts,
+                )
+        yield from self._compute.resource_skus.list(filter=f"location eq '{region}'")
+
+    def graph(self, query: str) -> Iterator[list[dict[str, Any]]]:
+        """Pages of a Resource Graph query. Raises ProviderError and azure.core's exceptions."""
+        token = self.credential.get_token(f"{self._management}/.default").token
+        url = f"{self._management}/providers/Microsoft.ResourceGraph/resources?api-version={GRAPH_VERSION}"
+        options: dict[str, Any] = {"resultFormat": "objectArray"}
+        while True:
+            body = {"subscriptions": [self.subscription], "query": query, "options": options}
+            try:
+                answer = self._http.post_json(url, body, {"Authorization": f"Bearer {token}"})
+            except AuthError as error:
+                raise denied(str(error), "Microsoft.ResourceGraph/resources/read") from error
+            yield answer.get("data", [])
+            if not answer.get("$skipToken"):
+                return
+            options = {**options, "$skipToken": answer["$skipToken"]}
+
+
+def in_our_words(error: Exception) -> ProviderError | None:
+    """An exception of Azure's libraries as one of ours; None when it is none of theirs."""
+    if isinstance(error, exceptions.HttpResponseError) and error.response is not None:
+        return _refused(error)
+    if isinstance(error, exceptions.ClientAuthenticationError):  # before anything was sent: azure-identity
+        return _no_token(str(error))
+    if isinstance(error, exceptions.IncompleteReadError | exceptions.DecodeError):
+        return CutOffError("the connection ended in the middle of Azure's answer")
+    if isinstance(error, exceptions.ServiceRequestTimeoutError | exceptions.ServiceResponseTimeoutError):
+        return TimedOutError("Azure did not answer in time")
+    if isinstance(error, exceptions.ServiceResponseError):
+        text = str(error)
+        return TimedOutError("Azure did not answer in time") if "timed out" in text else CutOffError(text[:200])
+    if isinstance(error, exceptions.ServiceRequestError):
+        return UnavailableError(f"Azure cannot be reached: {str(error)[:200]}")
+    return ProviderError(f"azure-core: {error}") if isinstance(error, exceptions.AzureError) else None
+
+
+def _refused(error: exceptions.HttpResponseError) -> ProviderError:
+    said, status = str(error.message)[:400], int(error.status_code or 0)
+    code = getattr(error.error, "code", "") or ""
+    if status == 429:
+        header = error.response.headers.get("Retry-After") if error.response is not None else None
+        return ThrottledError(said, retry_after_s=retry_after_s(header, 0))
+    if code in ("ExpiredAuthenticationToken", "ExpiredToken"):
+        return ExpiredCredentialsError(said, hint="run: az login")
+    if code == "InvalidAuthenticationToken" and "not yet valid" in said:
+        return ClockSkewError(said, hint="set this machine's clock (timedatectl set-ntp true)")
+    if status == 401:
+        return AuthError(said, hint="run: az login")
+    if status == 403:
+        found = re.search(r"action '([^']+)'", said)
+        return denied(said, found.group(1) if found else "")
+    return UnavailableError(said) if status >= 500 else ProviderError(said)
+
+
+def _no_token(text: str) -> ProviderError:
+    if "AADSTS700024" in text or "not within its valid time range" in text:
+        return ClockSkewError(text[:300], hint="set this machine's clock (timedatectl set-ntp true)")
+    if re.search(r"AADSTS(70043|700082|50173|7000222)", text):
+        return ExpiredCredentialsError(text[:300], hint="run: az login")
+    return NoCredentialsError(
+        "no Azure credentials were found", hint="run: az login; or set AZURE_CLIENT_ID and others"
+    )
+
+
+def denied(said: str, action: str) -> PermissionDeniedError:
+    """A refusal, with the command that grants the action."""
+    role = "az role assignment create --role Reader --assignee WHO --scope /subscriptions/SUBSCRIPTION"
+    return PermissionDeniedError(said, action=action, hint=f"{role} (it holds {action or '*/read'})")

@@ -1,0 +1,248 @@
+"""GET and POST with an end: every wait is bounded, throttling is honoured, and half an answer is an error.
+
+For the price lists that have no client library, or need none. The query of a URL never enters an error's text (keys may
+be in it). Must not know: which cloud answers.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from functools import cache
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode, urlsplit
+
+from providers.clock import Clock, SystemClock
+from providers.errors import (
+    AuthError,
+    CutOffError,
+    FormatError,
+    NotFoundError,
+    ProviderError,
+    ThrottledError,
+    TimedOutError,
+    UnavailableError,
+)
+
+if TYPE_CHECKING:
+    import urllib3
+
+
+class RefusedError(ProviderError):
+    """Any other answer that is no success. `status` is its HTTP code."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+FAULTS = frozenset({500, 502, 503, 504})
+MAX_PAGE_BYTES = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Wall seconds. A `Retry-After` longer than `longest_wait_s` is left to the schedule: nobody sleeps it out here."""
+
+    connect_s: float = 5.0
+    read_s: float = 30.0
+    attempts: int = 3
+    first_wait_s: float = 1.0
+    longest_wait_s: float = 20.0
+
+
+class Http:
+    """Connections to one or several hosts, shared by threads. `ca_file` adds a private certificate authority."""
+
+    def __init__(
+        self, patience: Patience | None = None, clock: Clock | None = None, ca_file: str | None = None
+    ) -> None:
+        self.patience = Patience() if patience is None else patience
+        self._clock: Clock = SystemClock() if clock is None else clock
+        self._ca_file = ca_file
+        self._pools: dict[str | None, urllib3.PoolManager] = {}
+
+    def get_json(
+        self, url: str, query: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None
+    ) -> Any:
+        """The body as JSON. Raises ProviderError, FormatError when it is none."""
+        return _json(self._body("GET", _with_query(url, query), headers, None), url)
+
+    def post_json(self, url: str, body: object, headers: Mapping[str, str] | None = None) -> Any:
+        """Only for calls that change nothing: they are repeated after a fault."""
+        sent = {"Content-Type": "application/json", **(headers or {})}
+        return _json(self._body("POST", url, sent, json.dumps(body).encode()), url)
+
+    def get_bytes(self, url: str, headers: Mapping[str, str] | None = None) -> bytes:
+        return self._body("GET", url, headers, None)
+
+    def lines(self, url: str, headers: Mapping[str, str] | None = None) -> Iterator[bytes]:
+        """The body line by line as it arrives, never whole in memory; if it is cut off, whole lines come first.
+
+        Raises ProviderError, also in the middle.
+        """
+        with _translated(url):
+            response = self._send("GET", url, headers, None)
+            try:
+                rest = b""
+                while block := response.read1(1 << 16, decode_content=True):  # stream() would lose its last block
+                    *whole, rest = (rest + block).split(b"\n")
+                    yield from whole
+                _require_whole(response, url)
+                if rest:
+                    yield rest
+            finally:
+                response.release_conn()
+
+    def _body(self, method: str, url: str, headers: Mapping[str, str] | None, body: bytes | None) -> bytes:
+        """Read the whole answer; one that is cut off is asked for once more."""
+        for last in (False, True):
+            try:
+                with _translated(url):
+                    response = self._send(method, url, headers, body)
+                    try:
+                        data = response.read(MAX_PAGE_BYTES + 1, decode_content=True)
+                        if len(data) <= MAX_PAGE_BYTES:
+                            _require_whole(response, url)
+                    finally:
+                        response.release_conn()
+            except CutOffError:
+                if last:
+                    raise
+                continue
+            if len(data) > MAX_PAGE_BYTES:
+                raise FormatError(f"{_place(url)}: the answer has more than {MAX_PAGE_BYTES >> 20} MiB")
+            return bytes(data)
+        raise AssertionError("one of two attempts returns or raises")
+
+    def _pool(self, url: str) -> urllib3.PoolManager:
+        """Through the proxy that the environment names for this URL, if it names one."""
+        import urllib3
+
+        parts = urlsplit(url)
+        skipped = urllib.request.proxy_bypass(parts.hostname or "")
+        proxy = None if skipped else urllib.request.getproxies().get(parts.scheme)
+        if proxy not in self._pools:
+            if proxy:
+                self._pools[proxy] = urllib3.ProxyManager(proxy, ssl_context=_tls(self._ca_file), maxsize=8)
+            else:
+                self._pools[proxy] = urllib3.PoolManager(ssl_context=_tls(self._ca_file), maxsize=8)
+        return self._pools[proxy]
+
+    def _send(
+        self, method: str, url: str, headers: Mapping[str, str] | None, body: bytes | None
+    ) -> urllib3.BaseHTTPResponse:
+        """The answer to a request that succeeded; throttled and failed ones are repeated, within bounds."""
+        import urllib3
+
+        patience = self.patience
+        timeout = urllib3.Timeout(connect=patience.connect_s, read=patience.read_s)
+        hops = urllib3.Retry(connect=0, read=0, other=0, status=0, redirect=5, raise_on_status=False)
+        error: ProviderError | None = None
+        for attempt in range(patience.attempts):
+            if error is not None:
+                backoff_s = patience.first_wait_s * 2.0 ** (attempt - 1)
+                wait_s = backoff_s if error.retry_after_s is None else error.retry_after_s
+                if wait_s > patience.longest_wait_s:
+                    raise error
+                self._clock.sleep(wait_s)
+            response = self._pool(url).request(
+                method,
+                url,
+                headers={"Accept-Encoding": "gzip", **(headers or {})},
+                body=body,
+                timeout=timeout,
+                retries=hops,
+                preload_content=False,
+            )
+            if response.status < 300:
+                return response
+            error = _refusal(url, response, self._clock.now_ms())
+            response.drain_conn()
+            if not error.retryable:
+                raise error
+        assert error is not None
+        raise error
+
+
+@cache
+def _tls(ca_file: str | None) -> ssl.SSLContext:
+    """Reading the system's authorities takes 30 ms, so once."""
+    context = ssl.create_default_context()
+    if ca_file is not None:
+        context.load_verify_locations(ca_file)
+    return context
+
+
+def _with_query(url: str, query: Mapping[str, str] | None) -> str:
+    return f"{url}{'&' if '?' in url else '?'}{urlencode(query)}" if query else url
+
+
+def _json(data: bytes, url: str) -> Any:
+    try:
+        return json.loads(data)
+    except ValueError as error:
+        raise FormatError(f"{_place(url)}: the answer is not JSON: {data[:80]!r}") from error
+
+
+def _place(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def _refusal(url: str, response: urllib3.BaseHTTPResponse, now_ms: int) -> ProviderError:
+    status, place = response.status, _place(url)
+    text = (response.data if response.status not in FAULTS else b"")[:300].decode(errors="replace").strip()
+    said = f"{place} answered {status}: {text}" if text else f"{place} answered {status}"
+    if status == 429 or (status == 503 and response.headers.get("Retry-After")):
+        return ThrottledError(said, retry_after_s=retry_after_s(response.headers.get("Retry-After"), now_ms))
+    if status in FAULTS:
+        return UnavailableError(said)
+    if status in (401, 403):
+        return AuthError(said)
+    if status == 404:
+        return NotFoundError(said)
+    return RefusedError(said, status)
+
+
+def retry_after_s(header: str | None, now_ms: int) -> float | None:
+    """The header's seconds, or the time until its date; None where it is absent or senseless."""
+    if not header:
+        return None
+    try:
+        return max(0.0, float(header))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, parsedate_to_datetime(header).timestamp() - now_ms / 1000)
+    except ValueError:
+        return None
+
+
+def _require_whole(response: urllib3.BaseHTTPResponse, url: str) -> None:
+    if response.length_remaining:
+        raise CutOffError(f"{_place(url)}: the last {response.length_remaining} bytes of the answer are missing")
+
+
+@contextmanager
+def _translated(url: str) -> Iterator[None]:
+    """urllib3's exceptions as ours."""
+    from urllib3 import exceptions
+
+    place = _place(url)
+    try:
+        yield
+    except exceptions.HTTPError as error:
+        cause = error.reason if isinstance(error, exceptions.MaxRetryError) and error.reason else error
+        if isinstance(cause, exceptions.NewConnectionError):  # refused, or no such host; a kind of timeout in urllib3
+            raise UnavailableError(f"{place} cannot be reached: {cause}") from error
+        if isinstance(cause, exceptions.ReadTimeoutError | exceptions.ConnectTimeoutError):
+            raise TimedOutError(f"{place} did not answer in time", hint="it is tried again at the next poll") from error
+        if isinstance(cause, exceptions.IncompleteRead | exceptions.ProtocolError | exceptions.DecodeError):
+            raise CutOffError(f"{place}: the connection ended in the middle") from error
+        raise UnavailableError(f"{place} cannot be reached: {cause}") from error

@@ -1,0 +1,68 @@
+"""The sources of prices by name, imported when asked for. Must not know what they read, or when.
+
+A name may carry a label after a colon, so that one kind serves several times: `feed:verda`, `feed:our-contract`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from providers.collect.facts import PriceSource
+from providers.errors import NotFoundError, SetupError
+
+
+@dataclass(frozen=True, slots=True)
+class SourceKind:
+    """`cadence_s` is the usual time between two polls of a region. `extra` is what pip must bring, if anything."""
+
+    path: str
+    cadence_s: float
+    extra: str = ""
+
+
+KINDS = {
+    "aws-on-demand": SourceKind("providers.aws.on_demand:OnDemandPrices", 6 * 3600, "aws"),
+    "aws-spot": SourceKind("providers.aws.spot:SpotPrices", 720, "aws"),
+    "aws-risk": SourceKind("providers.aws.risk:Interruptions", 6 * 3600, "aws"),
+    "gcp-prices": SourceKind("providers.gcp.prices:ListPrices", 3600, "gcp"),
+    "gcp-history": SourceKind("providers.gcp.history:CapacityHistory", 6 * 3600, "gcp"),
+    "azure-prices": SourceKind("providers.azure.prices:RetailPrices", 3600, "azure"),
+    "azure-risk": SourceKind("providers.azure.risk:Evictions", 6 * 3600, "azure"),
+    "feed": SourceKind("providers.feed.source:Feed", 300),
+}
+
+
+def source_kind(name: str) -> SourceKind:
+    """Raises NotFoundError, with the nearest name, for one that is not ours."""
+    kind = name.partition(":")[0]
+    if kind not in KINDS:
+        near = difflib.get_close_matches(kind, KINDS, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise NotFoundError(f"there is no price source named {name!r}", hint=f"{hint}known: {', '.join(KINDS)}")
+    return KINDS[kind]
+
+
+def make_source(name: str, options: Mapping[str, Any]) -> PriceSource:
+    """The source, ready to poll; nothing is sent yet.
+
+    Raises NotFoundError for an unknown name, and SetupError for a missing library (the hint is the pip command) or an
+    option that the source does not have.
+    """
+    kind = source_kind(name)
+    module, _, attribute = kind.path.partition(":")
+    try:
+        made = getattr(importlib.import_module(module), attribute)(name=name, **options)
+    except ModuleNotFoundError as error:
+        remedy = f"pip install 'tradewind[{kind.extra}]'" if kind.extra else f"pip install {error.name}"
+        raise SetupError(
+            f"the price source {name!r} needs {error.name}, which is not installed", hint=remedy
+        ) from error
+    except (TypeError, ValueError) as error:
+        raise SetupError(
+            f"the price source {name!r} cannot be set up: {error}", hint="see docs/collectors.md"
+        ) from error
+    return cast("PriceSource", made)

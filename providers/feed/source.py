@@ -1,0 +1,219 @@
+"""Source `feed:NAME`: a CSV or Parquet file, by path or URL, whose rows are prices (columns: docs/collectors.md).
+
+A row that can't be read is flagged with file, line and field, and the others count. Must not know who writes it.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from providers.collect.facts import Finding, Flag, PollResult, gather, hourly_price
+from providers.collect.http import Http, Patience
+from providers.errors import CutOffError, FormatError, NotFoundError, ProviderError, SetupError
+from providers.hardware import GIB, canonical_gpu
+from providers.money import NANO_USD
+from providers.offer import CapacityType, Offer
+from providers.price import PricePoint
+
+REQUIRED = ("provider", "region", "instance_type", "gpu_count", "capacity_type", "price_per_hour")
+OPTIONAL = ("zone", "gpu", "vcpu", "memory_gib", "currency", "effective_at")
+ALL_ROWS = "all"
+
+Row = Mapping[str, Any]
+
+
+class Feed:
+    """`at` is a path or an http(s) URL; a name that ends in .parquet is Parquet, anything else CSV (.gz is unpacked).
+
+    `usd_per_unit` gives rates of currencies, as text: {"EUR": "1.08"}.
+    """
+
+    provider = "feed"
+
+    def __init__(
+        self,
+        *,
+        name: str = "feed",
+        at: str,
+        usd_per_unit: Mapping[str, str] | None = None,
+        read_s: float = 30.0,
+        attempts: int = 3,
+    ) -> None:
+        self.name = name
+        self._at = at
+        self._rates = {"USD": "1", **(usd_per_unit or {})}
+        self._http = Http(Patience(read_s=read_s, attempts=attempts))
+
+    def regions(self) -> Sequence[str]:
+        return [ALL_ROWS]
+
+    def poll(self, region: str, now_ms: int, since_ms: int | None) -> PollResult:
+        return gather(region, lambda finding: self._read(finding, now_ms), _file_fault)
+
+    def _read(self, finding: Finding, now_ms: int) -> None:
+        shown = self._at.partition("?")[0]
+        rows = _rows(self._bytes(), shown)
+        finding.pages += 1
+        for line, row in rows:
+            finding.rows += 1
+            try:
+                offer, point, unknown = self._price(row, now_ms, shown)
+            except _BadField as bad:
+                finding.flag(bad.flag, f"{shown}:{line}", f"{shown}, row {line}, field {bad.field}: {bad}")
+                continue
+            if unknown:
+                finding.flag(Flag.UNKNOWN_GPU, offer.id, f"{shown}, row {line}: GPU {unknown!r}", offer, point)
+            else:
+                finding.price(offer, point)
+
+    def _bytes(self) -> bytes:
+        if urlsplit(self._at).scheme in ("http", "https"):
+            return self._http.get_bytes(self._at)
+        return Path(self._at).read_bytes()
+
+    def _price(self, row: Row, now_ms: int, shown: str) -> tuple[Offer, PricePoint, str]:
+        """(offer, price, the GPU's name where it is unknown). Raises _BadField."""
+        count = _number(row, "gpu_count", 0)
+        named = _text(row, "gpu", optional=count == 0)
+        gpu = canonical_gpu(named) if count else None
+        capacity = _text(row, "capacity_type").replace("-", "_").lower()
+        if capacity not in list(CapacityType):
+            raise _BadField("capacity_type", f"{capacity!r} is neither spot nor on_demand")
+        offer = Offer(
+            _word(row, "provider"),
+            _word(row, "region"),
+            _word(row, "zone", optional=True),
+            _word(row, "instance_type"),
+            gpu,
+            count,
+            _number(row, "vcpu", 0),
+            _number(row, "memory_gib", 0) * GIB,
+            CapacityType(capacity),
+        )
+        point = PricePoint(offer.id, self._nano(row), _instant(row, now_ms), now_ms, f"feed {shown}")
+        return offer, point, "" if gpu or not count else named
+
+    def _nano(self, row: Row) -> int:
+        currency = _text(row, "currency", optional=True).upper() or "USD"
+        rate = self._rates.get(currency)
+        if rate is None:
+            text = f"{currency} has no rate: give usd_per_unit = {{{currency} = ...}}"
+            raise _BadField("currency", text, Flag.CURRENCY)
+        try:
+            return hourly_price(_text(row, "price_per_hour")) * hourly_price(rate) // NANO_USD
+        except ValueError as error:
+            raise _BadField("price_per_hour", str(error)) from None
+
+
+class _BadField(ValueError):
+    def __init__(self, field: str, message: str, flag: Flag = Flag.MALFORMED) -> None:
+        super().__init__(message)
+        self.field = field
+        self.flag = flag
+
+
+def _text(row: Row, field: str, *, optional: bool = False) -> str:
+    value = row.get(field)
+    text = "" if value is None else str(value).strip()
+    if not text and not optional:
+        raise _BadField(field, "is empty")
+    return text
+
+
+def _word(row: Row, field: str, *, optional: bool = False) -> str:
+    """A part of an offer's identity: a slash in it would make two offers one."""
+    text = _text(row, field, optional=optional)
+    if "/" in text or any(character.isspace() for character in text):
+        raise _BadField(field, f"{text!r} holds a slash or a space")
+    return text
+
+
+def _number(row: Row, field: str, missing: int) -> int:
+    text = _text(row, field, optional=True)
+    if not text:
+        return missing
+    try:
+        number = float(text)
+    except ValueError:
+        raise _BadField(field, f"{text!r} is not a number") from None
+    if not 0 <= number < 1e6:
+        raise _BadField(field, f"{text!r} is out of range")
+    return int(number)
+
+
+def _instant(row: Row, now_ms: int) -> int:
+    value = row.get("effective_at")
+    if value is None or value == "":
+        return now_ms
+    try:
+        at = value if isinstance(value, datetime) else datetime.fromisoformat(str(value).strip().replace("Z", "+00:00"))
+    except ValueError:
+        raise _BadField("effective_at", f"{value!r} is not like 2026-11-21T13:00:00Z") from None
+    at_ms = round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+    if at_ms > now_ms:
+        raise _BadField("effective_at", f"{value!r} is in the future")
+    return at_ms
+
+
+def _rows(data: bytes, shown: str) -> Iterator[tuple[int, Row]]:
+    """(line or row number, row). Raises FormatError for a file that isn't a table with the required columns."""
+    if shown.endswith(".gz"):
+        try:
+            data, shown = gzip.decompress(data), shown.removesuffix(".gz")
+        except EOFError as error:
+            raise CutOffError(f"{shown} ends in the middle") from error
+        except (gzip.BadGzipFile, zlib.error) as error:
+            raise FormatError(f"{shown} cannot be unpacked: {error}") from error
+    if shown.endswith(".parquet"):
+        yield from enumerate(_parquet(data, shown), 1)
+        return
+    try:
+        reader = csv.DictReader(io.StringIO(data.decode("utf-8-sig"), newline=""))
+        _require(reader.fieldnames or (), shown)
+        for row in reader:
+            yield reader.line_num, row
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{shown} is not UTF-8 (byte {error.start})", hint="save it as UTF-8") from error
+    except csv.Error as error:
+        raise FormatError(f"{shown} is not CSV: {error}") from error
+
+
+def _parquet(data: bytes, shown: str) -> Iterator[Row]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ModuleNotFoundError as error:
+        hint = "pip install 'tradewind[analysis]'"
+        raise SetupError(f"reading {shown} needs pyarrow, which is not installed", hint=hint) from error
+    try:
+        file = parquet.ParquetFile(io.BytesIO(data))
+        _require(file.schema_arrow.names, shown)
+        for batch in file.iter_batches():
+            yield from batch.to_pylist()
+    except (pyarrow.ArrowException, OSError, ValueError) as error:
+        raise FormatError(f"{shown} is not whole Parquet: {str(error)[:200]}") from error
+
+
+def _require(columns: Sequence[str], shown: str) -> None:
+    missing = [column for column in REQUIRED if column not in columns]
+    unknown = [column for column in columns if column and column not in REQUIRED + OPTIONAL]
+    if missing:
+        seen = f"; it has {', '.join(unknown)}" if unknown else ""
+        raise FormatError(
+            f"{shown} lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}{seen}",
+            hint=f"required: {', '.join(REQUIRED)}; optional: {', '.join(OPTIONAL)}",
+        )
+
+
+def _file_fault(error: Exception) -> ProviderError | None:
+    if isinstance(error, OSError):
+        return NotFoundError(f"{error.filename} cannot be read: {error.strerror}", hint="check the path of the feed")
+    return None

@@ -1,0 +1,123 @@
+"""Spot prices and preemptions of the past at GCP: AdviceClient.capacity_history, where the project has access to it.
+
+Not every project has; a refusal is an error of this source alone. Must not know the Billing Catalog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from providers.collect.facts import Finding, Flag, PollResult, Signal, gather
+from providers.gcp.prices import machines_in
+from providers.gcp.session import Connections, in_our_words, listed_regions
+from providers.gcp.skus import GPUS, NANO, Machine
+from providers.hardware import canonical_gpu
+from providers.offer import CapacityType, Offer
+from providers.price import PricePoint
+
+SOURCE = "GCP capacityHistory"
+
+
+class CapacityHistory:
+    """Source `gcp-history`. Asks once per zone and machine type. `machine_types` narrows them."""
+
+    provider = "gcp"
+
+    def __init__(
+        self,
+        *,
+        name: str = "gcp-history",
+        regions: Sequence[str] = (),
+        machine_types: Sequence[str] = (),
+        project: str | None = None,
+        compute: str | None = None,
+        call_s: float = 30.0,
+        connections: Connections | None = None,
+    ) -> None:
+        self.name = name
+        self._only = tuple(regions)
+        self._machine_types = frozenset(machine_types)
+        self._connections = connections or Connections(project, compute, call_s)
+
+    def regions(self) -> Sequence[str]:
+        return self._only or listed_regions(self._connections)
+
+    def poll(self, region: str, now_ms: int, since_ms: int | None) -> PollResult:
+        return gather(region, lambda finding: self._read(finding, now_ms, since_ms or 0), in_our_words)
+
+    def _read(self, finding: Finding, now_ms: int, since_ms: int) -> None:
+        for zone in self._connections.zones_by_region().get(finding.region, []):
+            for machine in machines_in(self._connections, zone, finding):
+                attached = "+" in machine.name
+                wanted = not self._machine_types or machine.name in self._machine_types
+                if wanted and not attached:
+                    self._ask(finding, zone, machine, now_ms, since_ms)
+
+    def _ask(self, finding: Finding, zone: str, machine: Machine, now_ms: int, since_ms: int) -> None:
+        answer = self._connections.client("AdviceClient").capacity_history(
+            request={
+                "project": self._connections.project,
+                "region": finding.region,
+                "capacity_history_request_resource": {
+                    "types": ["PRICE", "PREEMPTION"],
+                    "instance_properties": {
+                        "machine_type": machine.name,
+                        "scheduling": {"provisioning_model": "SPOT"},
+                    },
+                    "location_policy": {"location": f"zones/{zone}"},
+                },
+            },
+            timeout=self._connections.call_s,
+        )
+        finding.page(len(answer.price_history) + len(answer.preemption_history))
+        for record in answer.preemption_history:
+            at_ms = _start_ms(record)
+            if at_ms > since_ms:
+                rate = record.preemption_rate
+                finding.signal(
+                    Signal(
+                        "preemption_fraction",
+                        "gcp",
+                        finding.region,
+                        zone,
+                        machine.name,
+                        rate,
+                        rate,
+                        at_ms,
+                        now_ms,
+                        SOURCE,
+                    )
+                )
+        self._add_prices(finding, zone, machine, answer.price_history, now_ms, since_ms)
+
+    def _add_prices(
+        self, finding: Finding, zone: str, machine: Machine, records: Sequence[Any], now_ms: int, since_ms: int
+    ) -> None:
+        gpu = canonical_gpu(GPUS[machine.accelerator][0])
+        offer = Offer(
+            "gcp", finding.region, zone, machine.name, gpu, machine.gpu_count, machine.vcpu, machine.memory_mib << 20,
+            CapacityType.SPOT,
+        )  # fmt: skip
+        before = None
+        for record in sorted(records, key=_start_ms):
+            money = record.list_price
+            nano = money.units * NANO + money.nanos
+            if money.currency_code != "USD":
+                finding.flag(Flag.CURRENCY, offer.id, f"its history is in {money.currency_code}", offer)
+                return
+            if nano <= 0 or nano == before or _start_ms(record) <= since_ms:
+                continue
+            before = nano
+            point = PricePoint(offer.id, nano, _start_ms(record), now_ms, SOURCE)
+            if gpu is None:
+                finding.flag(
+                    Flag.UNKNOWN_GPU, offer.id, f"its GPU is unknown to us: {machine.accelerator}", offer, point
+                )
+            else:
+                finding.price(offer, point)
+
+
+def _start_ms(record: Any) -> int:
+    return round(datetime.fromisoformat(record.interval.start_time.replace("Z", "+00:00")).timestamp() * 1000)

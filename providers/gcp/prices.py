@@ -1,0 +1,194 @@
+"""List prices of GCP, on-demand and spot: the Billing Catalog's SKUs for machines that zones really offer.
+
+GCP has SKUs for regions without the hardware, at a ninth of the usual price; so a price exists here only for a machine
+type that the Compute API lists in a zone. Must not know how SKUs are read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from providers.collect.facts import Finding, Flag, PollResult, gather
+from providers.collect.http import Http, Patience
+from providers.errors import AuthError, FormatError, PermissionDeniedError, ProviderError
+from providers.gcp.session import Connections, in_our_words, listed_regions
+from providers.gcp.skus import GPUS, Machine, PriceList, price_list
+from providers.hardware import canonical_gpu
+from providers.money import format_usd
+from providers.offer import CapacityType, Offer
+from providers.price import PricePoint
+
+SOURCE = "GCP Cloud Billing Catalog"
+BILLING = "https://cloudbilling.googleapis.com"
+COMPUTE_ENGINE = "6F81-5844-456A"
+PAGE_ROWS = 5000
+API_KEY = "GOOGLE_API_KEY"
+"""Environment variable: the catalog is public, a key is enough. Without it, the credentials' token is used."""
+SSD_GIB = 375
+WANTED = 'name eq "(a2|a3|a4|g2|g4|n1-standard)-.*"'
+SPOT_ONLY = re.compile(r"a3-highgpu-[124]g|a3-ultragpu-|a4-")
+"""Sold as spot or by DWS, never on-demand, though their parts have on-demand SKUs."""
+N1_VCPU_PER_GPU = 8
+N1_COUNTS = (1, 2, 4, 8)
+"""GPUs that are attached to N1 machines; one shape per count, within GCP's limits for all of them."""
+
+
+class ListPrices:
+    """Source `gcp-prices`. `project` None: the credentials' own. The endpoints are for emulators."""
+
+    provider = "gcp"
+
+    def __init__(
+        self,
+        *,
+        name: str = "gcp-prices",
+        regions: Sequence[str] = (),
+        project: str | None = None,
+        compute: str | None = None,
+        billing: str = BILLING,
+        call_s: float = 30.0,
+        attempts: int = 3,
+        connections: Connections | None = None,
+    ) -> None:
+        self.name = name
+        self._only = tuple(regions)
+        self._billing = billing.rstrip("/")
+        self._connections = connections or Connections(project, compute, call_s, patience_s=call_s * attempts)
+        self._http = Http(Patience(read_s=call_s, attempts=attempts))
+        self._reading = threading.Lock()
+        self._prices: PriceList | ProviderError | None = None
+
+    def regions(self) -> Sequence[str]:
+        return self._only or listed_regions(self._connections)
+
+    def poll(self, region: str, now_ms: int, since_ms: int | None) -> PollResult:
+        return gather(region, lambda finding: self._read(finding, now_ms), in_our_words)
+
+    def _read(self, finding: Finding, now_ms: int) -> None:
+        prices = self._all_prices(finding)
+        seen: set[str] = set()
+        failed: ProviderError | None = None
+        for zone in self._connections.zones_by_region().get(finding.region, []):
+            try:
+                found = machines_in(self._connections, zone, finding)
+            except Exception as error:
+                failed = in_our_words(error)
+                if failed is None:
+                    raise
+                continue  # one zone's failure leaves the others' prices alone
+            for machine in found:
+                seen.add(machine.accelerator)
+                _add(finding, zone, machine, prices, now_ms)
+        if failed is not None:
+            raise failed
+        _flag_phantoms(finding, seen, prices)
+
+    def _all_prices(self, finding: Finding) -> PriceList:
+        """The catalog is one for all regions: it is read by the first poll that needs it, and its failure is shared."""
+        with self._reading:
+            if self._prices is None:
+                try:
+                    self._prices = price_list(self._skus(finding), finding)
+                except ProviderError as error:
+                    self._prices = error
+            if isinstance(self._prices, ProviderError):
+                raise self._prices
+            return self._prices
+
+    def _skus(self, finding: Finding) -> Iterator[dict[str, Any]]:
+        url = f"{self._billing}/v1/services/{COMPUTE_ENGINE}/skus"
+        key = os.environ.get(API_KEY)
+        token = ""
+        while True:
+            headers = {"X-Goog-Api-Key": key} if key else self._connections.bearer()
+            query = {"pageSize": str(PAGE_ROWS), "currencyCode": "USD"}
+            try:
+                body = self._http.get_json(url, {**query, "pageToken": token} if token else query, headers)
+            except AuthError as error:
+                raise _no_catalog(error) from error
+            if not isinstance(body, dict) or not isinstance(body.get("skus", []), list):
+                raise FormatError("the Billing Catalog's answer has no list of SKUs")
+            finding.page(len(body.get("skus", [])))
+            yield from body.get("skus", [])
+            token = body.get("nextPageToken", "")
+            if not token:
+                return
+
+
+def _no_catalog(error: AuthError) -> ProviderError:
+    remedy = f"gcloud services enable cloudbilling.googleapis.com; or set {API_KEY} to an API key"
+    return PermissionDeniedError(str(error), action="cloudbilling.googleapis.com", hint=remedy)
+
+
+def machines_in(connections: Connections, zone: str, finding: Finding) -> list[Machine]:
+    """The machine types with GPUs that a zone really offers; those whose GPU we don't know are flagged."""
+    rows = connections.list("MachineTypesClient", finding.page, zone=zone, filter=WANTED, max_results=500)
+    cards = connections.list("AcceleratorTypesClient", finding.page, zone=zone)
+    found = []
+    shapes = {}
+    for row in rows:
+        if row.deprecated.state in ("DEPRECATED", "OBSOLETE", "DELETED"):
+            continue
+        if not row.accelerators:
+            shapes[row.name] = row
+            continue
+        accelerator, count = row.accelerators[0].guest_accelerator_type, row.accelerators[0].guest_accelerator_count
+        ssd = row.bundled_local_ssds.partition_count * SSD_GIB
+        machine = Machine(row.name, row.guest_cpus, row.memory_mb, accelerator, count, ssd)
+        if accelerator in GPUS:
+            found.append(machine)
+        else:
+            subject = f"gcp/{finding.region}/{zone}/{row.name}"
+            finding.flag(Flag.UNKNOWN_GPU, subject, f"its GPU is unknown to us: {accelerator}")
+    for card in cards:
+        if card.name not in GPUS:
+            continue
+        for count in N1_COUNTS:
+            shape = shapes.get(f"n1-standard-{N1_VCPU_PER_GPU * count}")
+            if shape is not None and count <= card.maximum_cards_per_instance and _goes_with_n1(card.name):
+                name = f"{shape.name}+{count}x{card.name}"
+                found.append(Machine(name, shape.guest_cpus, shape.memory_mb, card.name, count))
+    return found
+
+
+def _goes_with_n1(accelerator: str) -> bool:
+    return accelerator.startswith("nvidia-tesla-") and accelerator != "nvidia-tesla-a100"
+
+
+def _add(finding: Finding, zone: str, machine: Machine, prices: PriceList, now_ms: int) -> None:
+    gpu = canonical_gpu(GPUS[machine.accelerator][0])
+    for capacity_type in CapacityType:
+        spot = capacity_type is CapacityType.SPOT
+        if not spot and SPOT_ONLY.match(machine.name):
+            continue
+        offer = Offer(
+            "gcp", finding.region, zone, machine.name, gpu, machine.gpu_count, machine.vcpu, machine.memory_mib << 20,
+            capacity_type,
+        )  # fmt: skip
+        try:
+            price = prices.price(machine, finding.region, spot)
+        except LookupError as error:
+            text = f"{zone} offers it, but its price cannot be put together: {error.args[0]} ({capacity_type.value})"
+            finding.flag(Flag.RENAMED_SKU, offer.id, text, offer)
+            continue
+        point = PricePoint(offer.id, price, now_ms, now_ms, SOURCE)
+        if gpu is None:
+            finding.flag(Flag.UNKNOWN_GPU, offer.id, f"its GPU is unknown to us: {machine.accelerator}", offer, point)
+        else:
+            finding.price(offer, point)
+
+
+def _flag_phantoms(finding: Finding, seen: set[str], prices: PriceList) -> None:
+    """GPUs that have a price in this region and are in no zone of it."""
+    for accelerator, (_, words) in GPUS.items():
+        if accelerator in seen:
+            continue
+        for (word, region, spot), rate in prices.gpus.items():
+            if word in words and region == finding.region:
+                kind = CapacityType.SPOT if spot else CapacityType.ON_DEMAND
+                text = f"a price ({format_usd(rate)} per GPU-hour), but no zone of {region} has the hardware"
+                finding.flag(Flag.NO_HARDWARE, f"gcp/{region}/{accelerator}/{kind.value}", text)

@@ -1,0 +1,167 @@
+"""What GCP's price list means: SKUs of cores, memory, GPUs and disks, put together into the price of a machine.
+
+GCP prices no machine. A machine is vCPU x core + GiB x RAM + GPUs x GPU + GiB of local SSD, each an SKU found by its
+description; the odd ones are in the tables below. Whether a SKU is spot is in its description or its usage type: some
+spot SKUs (B200 slices, local SSD) are filed under OnDemand, while DWS Calendar SKUs are filed there and are not
+on-demand. Must not know: connections, zones.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from providers.collect.facts import MAX_PRICE_USD, Finding, Flag
+from providers.money import format_usd
+
+HOURS_PER_MONTH = 730
+"""GCP's own month: SSD is priced by it."""
+NANO = 1_000_000_000
+
+NOT_PLAIN = re.compile(
+    r"sole tenancy|reserved|premium|custom|suspended|commitment|dynamic workload|\bdws\b|calendar|flex.?start", re.I
+)
+"""Words of SKUs that are no plain on-demand or spot price, whatever they are filed under."""
+SPOT = re.compile(r"spot preemptible|attached to (?:spot )?preemptible", re.I)
+GPU = re.compile(r"^(?:Spot Preemptible )?(?:A4X? )?(?:Nvidia )?(?:Tesla )?(.+?) (?:GPU|\(1 gpu slice\))(?: |$)", re.I)
+RTX = re.compile(r"^(?:Spot Preemptible )?(RTX 6000 96GB) ", re.I)
+PART = re.compile(r"^(?:Spot Preemptible )?(.+?) (?:Predefined )?(?:Instance )?(Core|Ram)(?: |$)", re.I)
+FAMILY_SSD = re.compile(r"^(?:Spot Preemptible )?(\S+) Instance Local SSD", re.I)
+PLAIN_SSD = re.compile(r"^SSD backed Local Storage", re.I)
+
+GPUS = {
+    "nvidia-tesla-k80": ("K80", {"k80"}),
+    "nvidia-tesla-p4": ("P4", {"p4"}),
+    "nvidia-tesla-p100": ("P100", {"p100"}),
+    "nvidia-tesla-v100": ("V100", {"v100"}),
+    "nvidia-tesla-t4": ("T4", {"t4"}),
+    "nvidia-l4": ("L4", {"l4"}),
+    "nvidia-tesla-a100": ("A100-40GB", {"a100"}),
+    "nvidia-a100-80gb": ("A100-80GB", {"a100 80gb"}),
+    "nvidia-h100-80gb": ("H100", {"h100 80gb"}),
+    "nvidia-h100-mega-80gb": ("H100", {"h100 80gb mega", "h100 mega 80gb", "h100 80gb plus", "h100 plus 80gb"}),
+    "nvidia-h200-141gb": ("H200", {"h200 141gb", "h200"}),
+    "nvidia-b200": ("B200", {"b200"}),
+    "nvidia-rtx-pro-6000": ("RTX-PRO-6000", {"rtx 6000 96gb"}),
+}
+"""Accelerator type -> (the name we know it by, what SKUs call it, in lower case)."""
+FAMILIES = {"a3-megagpu": "a3plus", "a3-ultragpu": "a3ultra"}
+"""Machine family -> what its core and RAM SKUs call it, where that isn't the first word of its name."""
+WHOLE_SLICE = {"a4"}
+"""Families whose GPU SKU holds the cores, memory and disks of its share of the machine, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A machine type of a zone. `accelerator` is GCP's word for its GPU; disks are those that always come with it."""
+
+    name: str
+    vcpu: int
+    memory_mib: int
+    accelerator: str
+    gpu_count: int
+    local_ssd_gib: int = 0
+
+
+@dataclass(slots=True)
+class PriceList:
+    """nano-USD per hour and unit, by (what, region, spot)."""
+
+    cores: dict[tuple[str, str, bool], int] = field(default_factory=dict)
+    ram: dict[tuple[str, str, bool], int] = field(default_factory=dict)
+    gpus: dict[tuple[str, str, bool], int] = field(default_factory=dict)
+    ssd: dict[tuple[str, str, bool], int] = field(default_factory=dict)
+
+    def price(self, machine: Machine, region: str, spot: bool) -> int:
+        """nano-USD per hour of the whole machine. Raises LookupError that names the part which has no SKU."""
+        gpu = self._gpu(machine.accelerator, region, spot) * machine.gpu_count
+        family = machine.name.split("-")[0]
+        if family in WHOLE_SLICE:
+            return gpu
+        words = machine.name.split("-")
+        sku_family = FAMILIES.get("-".join(words[:2]), words[0])
+        core = _part(self.cores, sku_family, region, spot, "core")
+        ram = _part(self.ram, sku_family, region, spot, "RAM")
+        total = gpu + machine.vcpu * core + machine.memory_mib * ram // 1024
+        if machine.local_ssd_gib:
+            rate = self.ssd.get((sku_family, region, spot))
+            total += machine.local_ssd_gib * (_part(self.ssd, "", region, spot, "local SSD") if rate is None else rate)
+        return total
+
+    def _gpu(self, accelerator: str, region: str, spot: bool) -> int:
+        for name in sorted(GPUS[accelerator][1]):
+            if (name, region, spot) in self.gpus:
+                return self.gpus[name, region, spot]
+        raise LookupError(f"no SKU for GPU {accelerator}")
+
+
+def _part(rates: Mapping[tuple[str, str, bool], int], name: str, region: str, spot: bool, what: str) -> int:
+    try:
+        return rates[name, region, spot]
+    except KeyError:
+        raise LookupError(f"no SKU for {what} {name}".strip()) from None
+
+
+def price_list(skus: Iterable[Mapping[str, Any]], finding: Finding) -> PriceList:
+    """Sort the SKUs of Compute Engine into a price list; damaged ones are flagged, what is no part is passed over."""
+    prices = PriceList()
+    for sku in skus:
+        try:
+            _sort_in(prices, sku, finding)
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+            text = f"{type(error).__name__} {error} in {str(sku)[:200]}"
+            finding.flag(Flag.MALFORMED, f"gcp/{finding.region}/catalog", text)
+    return prices
+
+
+def _sort_in(prices: PriceList, sku: Mapping[str, Any], finding: Finding) -> None:
+    description, category = str(sku["description"]), sku["category"]
+    if category["usageType"] not in ("OnDemand", "Preemptible") or NOT_PLAIN.search(description):
+        return
+    spot = category["usageType"] == "Preemptible" or bool(SPOT.search(description))
+    found = _what(prices, description, category["resourceFamily"])
+    if found is None:
+        return
+    rates, name = found
+    newest = max(sku["pricingInfo"], key=lambda row: str(row.get("effectiveTime", "")))
+    expression = newest["pricingExpression"]
+    price = expression["tieredRates"][-1]["unitPrice"]  # a first tier may be a free allowance
+    if price.get("currencyCode", "USD") != "USD":
+        finding.flag(
+            Flag.CURRENCY, f"gcp/{sku.get('skuId', '')}", f"{description} is priced in {price['currencyCode']}"
+        )
+        return
+    nano = int(price.get("units") or 0) * NANO + int(price.get("nanos") or 0)
+    if nano > MAX_PRICE_USD * NANO:
+        raise ValueError(f"{nano / NANO:g} USD is no price")
+    if nano <= 0:
+        return
+    if expression.get("usageUnit", "h").endswith("mo"):
+        nano = round(nano / HOURS_PER_MONTH)
+    for region in sku["serviceRegions"]:
+        other = rates.setdefault((name, region, spot), nano)
+        if other != nano:
+            rates[name, region, spot] = max(other, nano)
+            text = f"{description}: {format_usd(nano)} and {format_usd(other)}, of which the higher counts"
+            finding.flag(Flag.AMBIGUOUS, f"gcp/{region}/{name}", text)
+
+
+def _what(
+    prices: PriceList, description: str, resource_family: str
+) -> tuple[dict[tuple[str, str, bool], int], str] | None:
+    """(the table that a SKU belongs to, its name there)."""
+    if resource_family == "Storage":
+        family = FAMILY_SSD.match(description)
+        if family:
+            return prices.ssd, family.group(1).lower()
+        return (prices.ssd, "") if PLAIN_SSD.match(description) else None
+    gpu = RTX.match(description) or GPU.match(description)
+    if gpu:
+        return prices.gpus, gpu.group(1).lower()
+    part = PART.match(description)
+    if part:
+        table = prices.cores if part.group(2).lower() == "core" else prices.ram
+        return table, part.group(1).lower().removesuffix(" instance").replace(" ", "")
+    return None

@@ -1,0 +1,158 @@
+"""A cloud on loopback: one HTTP server in a thread, what it was asked, and the faults that it is told to have.
+
+A cloud is a callable from Request to Response; all clouds of this folder share the faults: throttling, errors, hanging,
+answers that are cut in half. Later work puts machines behind the same callables.
+"""
+
+from __future__ import annotations
+
+import random
+import ssl
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+
+@dataclass(frozen=True)
+class Request:
+    method: str
+    path: str
+    query: dict[str, str]
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def form(self) -> dict[str, str]:
+        """The fields of a form-encoded body: EC2's query protocol."""
+        return dict(parse_qsl(self.body.decode(), keep_blank_values=True))
+
+
+@dataclass(frozen=True)
+class Response:
+    status: int = 200
+    body: bytes = b""
+    content_type: str = "application/json"
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+Cloud = Callable[[Request], Response]
+
+
+@dataclass
+class Fault:
+    """Happens to requests that `match`, `times` times (None: always). One of `answer`, `hang` and `cut` is set.
+
+    `cut` sends half of the real answer under its full length, then closes; `hang` answers only when the server ends.
+    """
+
+    match: Callable[[Request], bool]
+    times: int | None = 1
+    answer: Response | None = None
+    hang: bool = False
+    cut: bool = False
+
+
+class LoopbackServer:
+    """`url` is where it listens. `requests` is what it was asked, in order, faulty ones too."""
+
+    def __init__(self, cloud: Cloud, tls: ssl.SSLContext | None = None) -> None:
+        self.requests: list[Request] = []
+        self.faults: list[Fault] = []
+        self.throttled: Response | None = None
+        self.throttled_fraction = 0.0
+        self.cloud = cloud
+        self._chance = random.Random(7)
+        self._deciding = threading.Lock()
+        self._ended = threading.Event()
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._server.daemon_threads = True
+        self._server.block_on_close = False
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
+        self._scheme = "http" if tls is None else "https"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+
+    @property
+    def url(self) -> str:
+        return f"{self._scheme}://127.0.0.1:{self._server.server_address[1]}"
+
+    def asked(self, part: str) -> list[Request]:
+        """Requests whose path or form holds `part`."""
+        return [request for request in self.requests if part in request.path or part.encode() in request.body]
+
+    def serve(self, cloud: Cloud) -> None:
+        """Forget everything and be this cloud from now on: clients keep their connections."""
+        self.cloud = cloud
+        self.requests, self.faults, self.throttled, self.throttled_fraction = [], [], None, 0.0
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._ended.set()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def answer(self, request: Request) -> tuple[Response, bool] | None:
+        """(the answer, whether it is cut in half); None when there will be none."""
+        with self._deciding:
+            self.requests.append(request)
+            fault = next((fault for fault in self.faults if fault.times != 0 and fault.match(request)), None)
+            if fault is not None and fault.times is not None:
+                fault.times -= 1
+            throttled = self._chance.random() < self.throttled_fraction
+        if fault is not None and fault.hang:
+            self._ended.wait()
+            return None
+        if fault is not None and fault.answer is not None:
+            return fault.answer, False
+        if throttled and self.throttled is not None:
+            return self.throttled, False
+        return self.cloud(request), fault is not None and fault.cut
+
+
+def _handler(server: LoopbackServer) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
+        wbufsize = 1 << 16
+
+        def _serve(self) -> None:
+            parts = urlsplit(self.path)
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            query = dict(parse_qsl(parts.query, keep_blank_values=True))
+            found = server.answer(Request(self.command, parts.path, query, dict(self.headers.items()), body))
+            if found is None:
+                self.close_connection = True
+                return
+            answer, cut = found
+            self.send_response(answer.status)
+            self.send_header("Content-Type", answer.content_type)
+            self.send_header("Content-Length", str(len(answer.body)))
+            for name, value in answer.headers.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(answer.body[: len(answer.body) // 2] if cut else answer.body)
+            self.close_connection = cut or self.close_connection
+
+        do_GET = do_POST = do_PUT = do_DELETE = _serve
+
+        def log_message(self, *arguments: Any) -> None:
+            return
+
+    return Handler
+
+
+@contextmanager
+def serving(cloud: Cloud, tls: ssl.SSLContext | None = None) -> Iterator[LoopbackServer]:
+    server = LoopbackServer(cloud, tls)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()

@@ -1,0 +1,142 @@
+"""Whatever a provider sends, a poll ends with a result: damage is flagged or named, and never a fault of ours."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from providers.aws.on_demand import OnDemandPrices
+from providers.azure.prices import RetailPrices
+from providers.collect.facts import Finding, Flag
+from providers.collect.http import Http, Patience, retry_after_s
+from providers.errors import CutOffError, FormatError, UnavailableError
+from providers.feed.source import Feed
+from providers.gcp.prices import ListPrices
+from providers.gcp.session import Connections
+from providers.gcp.skus import price_list
+from tests.clouds.aws import price_file
+from tests.clouds.azure import row
+from tests.clouds.gcp import GcpCloud, GcpZone, a2_skus
+from tests.clouds.server import Fault, LoopbackServer, Response
+
+NOW = 1_790_000_000_000
+FEW = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+GARBAGE: list[Any] = [None, "", "x", -1, 1e308, [], {}, True, [None], {"a": 1}, "\u0000", "NaN", 10**30]
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Every path into a JSON value."""
+    inner: Any = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(place for key, item in inner for place in places(item, (*path, key)))]
+
+
+@st.composite
+def damaged(draw: Callable[..., Any], whole: Any) -> Any:
+    """`whole` with one value lost or replaced by garbage."""
+    value = copy.deepcopy(whole)
+    place = draw(st.sampled_from(places(whole)[1:]))
+    holder = value
+    for key in place[:-1]:
+        holder = holder[key]
+    if draw(st.booleans()):
+        del holder[place[-1]]
+    else:
+        holder[place[-1]] = draw(st.sampled_from(GARBAGE))
+    return value
+
+
+RETAIL = {"Items": [row("eastus", "Standard_ND96isr_H100_v5", 98.0), row("eastus", "Standard_NC6s_v3", 3.0)]}
+
+
+@FEW
+@given(damaged({**RETAIL, "NextPageLink": None}))
+def test_law_damaged_retail_prices(server: LoopbackServer, body):
+    server.serve(lambda request: Response(body=json.dumps(body).encode()))
+    source = RetailPrices(url=server.url, attempts=1, read_s=1.0)
+    result = source.poll("eastus", NOW, None)
+    assert all(0 < point.nano_usd_per_hour <= 10**14 for point in result.points)
+
+
+@FEW
+@given(damaged(a2_skus(["us-central1"])))
+def test_law_damaged_skus(skus):
+    finding = Finding("us-central1")
+    prices = price_list(skus, finding)
+    assert all(rate > 0 for table in (prices.cores, prices.ram, prices.gpus, prices.ssd) for rate in table.values())
+    assert {flagged.flag for flagged in finding.result().flagged} <= {Flag.MALFORMED, Flag.CURRENCY, Flag.AMBIGUOUS}
+
+
+@FEW
+@given(st.data())
+def test_law_a_price_list_with_a_damaged_byte(server: LoopbackServer, data):
+    text = bytearray(price_file({"p4d.24xlarge": "21.9", "p5.48xlarge": "55.0"}).encode())
+    text[data.draw(st.integers(0, len(text) - 1))] = data.draw(st.integers(0, 255))
+    server.serve(lambda request: Response(body=bytes(text)))
+    result = OnDemandPrices(account=False, files=server.url, attempts=1).poll("us-east-1", NOW, None)
+    assert result.error is None or isinstance(result.error, FormatError)
+    assert all(0 < point.nano_usd_per_hour <= 10**14 for point in result.points)
+
+
+@FEW
+@given(st.binary(max_size=200))
+def test_law_a_feed_of_any_bytes(tmp_path, data):
+    header = b"provider,region,instance_type,gpu_count,capacity_type,price_per_hour\n"
+    for name in ("f.csv", "f.csv.gz", "f.parquet"):
+        (tmp_path / name).write_bytes(header + data if name == "f.csv" else data)
+        result = Feed(at=str(tmp_path / name)).poll("all", NOW, None)
+        assert result.error is None or isinstance(result.error, FormatError | CutOffError), result.error
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b'{"items": "x"}', b'{"items": [{"guestCpus": "many"}]}', b"<html>"],
+    ids=["text", "type", "html"],
+)
+def test_machine_types_that_are_none_are_named(server: LoopbackServer, body):
+    google = GcpCloud({"us-central1-a": GcpZone()}, a2_skus(["us-central1"]))
+    server.serve(google)
+    server.faults = [Fault(lambda request: "machineTypes" in request.path, None, Response(body=body))]
+    connections = Connections("p", server.url, call_s=1.0, patience_s=0.0)
+    source = ListPrices(billing=server.url, attempts=1, connections=connections)
+    assert isinstance(source.poll("us-central1", NOW, None).error, FormatError | CutOffError)
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [("7", 7.0), ("0", 0.0), ("-5", 0.0), (None, None), ("soon", None), ("Mon, 21 Sep 2026 14:14:20 GMT", 60.0)],
+)
+def test_retry_after_is_read_as_seconds_or_as_a_date(header, seconds):
+    assert retry_after_s(header, NOW) == seconds
+
+
+def test_a_server_that_refuses_connections_is_named():
+    with pytest.raises(UnavailableError, match="cannot be reached"):
+        Http(Patience(attempts=1)).get_bytes("http://127.0.0.1:1/x?key=secret")
+
+
+def test_waits_between_attempts_grow_and_are_bounded(server: LoopbackServer):
+    waited: list[float] = []
+
+    class Clock:
+        factor = 1.0
+
+        def now_ms(self) -> int:
+            return NOW
+
+        def monotonic_s(self) -> float:
+            return 0.0
+
+        def sleep(self, wall_s: float) -> None:
+            waited.append(wall_s)
+
+    server.serve(lambda request: Response(body=b"{}"))
+    server.faults = [Fault(lambda request: True, None, Response(503, b""))]
+    with pytest.raises(UnavailableError):
+        Http(Patience(attempts=4), Clock()).get_json(server.url)
+    assert waited == [1.0, 2.0, 4.0]

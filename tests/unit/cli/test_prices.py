@@ -1,0 +1,134 @@
+"""`prices ...`: results on stdout, the rest on stderr, exit codes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+from orchestrator.cli.render import render
+from orchestrator.config import load_config
+from orchestrator.engine.world import World, open_world
+from orchestrator.services import prices
+from providers.clock import VirtualClock
+from providers.price import PricePoint
+
+Run = Callable[..., Result]
+HEAD = "provider,region,zone,instance_type,gpu,gpu_count,capacity_type,price_per_hour,effective_at\n"
+OFFER = "aws/r/z/p5/spot"
+
+
+@pytest.fixture
+def imported(tradewind: Run) -> Run:
+    rows = [f"aws,r,z,p5,H100,8,spot,{price},2026-01-{day:02}" for day, price in enumerate((8, 16, 12), 1)]
+    Path("prices.csv").write_text(HEAD + "\n".join(rows) + "\n")
+    assert tradewind("prices", "import", "prices.csv").exit_code == 0
+    return tradewind
+
+
+def test_the_chart_shows_steps_per_gpu_hour_and_names_each_line(imported: Run) -> None:
+    result = imported("prices", "history", OFFER, "--since", "2025-12-01")
+    assert result.exit_code == 0, result.stderr
+    assert "\x1b" not in result.stdout
+    assert OFFER in result.stdout
+    assert "$1.5000/h  $1.0000/h  $2.0000/h        3" in result.stdout
+    assert "┤" in result.stdout
+    assert "no longer listed" in result.stdout
+
+
+def test_history_as_csv_and_json_is_exact(imported: Run) -> None:
+    table = imported(
+        "prices", "history", "--gpu", "h100", "--provider", "aws", "--since", "2025-12-01", "--output", "csv"
+    ).stdout
+    rows = list(csv.DictReader(io.StringIO(table)))
+    assert [row["price_per_hour"] for row in rows] == ["8.000000000", "16.000000000", "12.000000000"]
+    assert {row["offer_id"] for row in rows} == {OFFER}
+    document = json.loads(imported("prices", "history", OFFER, "--output", "json").stdout)
+    assert document["schema"] == "tradewind/price-history/v1"
+    assert [point[2] for point in document["series"][0]["points"]] == [12_000_000_000]
+
+
+def test_an_offer_or_gpu_that_is_unknown_is_met_with_the_nearest(imported: Run) -> None:
+    wrong = imported("prices", "history", "aws/r/z/p6/spot")
+    assert (wrong.exit_code, OFFER in wrong.stderr) == (4, True)
+    assert imported("prices", "history", "--gpu", "H1000").exit_code == 2
+    assert imported("prices", "history").exit_code == 2
+    assert imported("prices", "history", OFFER, "--since", "then").exit_code == 2
+
+
+def test_bad_rows_are_told_and_the_import_exits_with_8(tradewind: Run) -> None:
+    Path("prices.csv").write_text(
+        HEAD + "aws,r,z,p5,H100,8,spot,dear,2026-01-01\naws,r,z,p5,H100,8,spot,8,2026-01-01\n"
+    )
+    result = tradewind("prices", "import", "prices.csv")
+    assert result.exit_code == 8
+    assert "prices.csv:2:1: price_per_hour: 'dear'" in result.stdout
+    assert "new: 1 offers, 1 prices" in result.stdout
+
+
+def test_what_is_exported_can_be_imported_and_changes_nothing(imported: Run) -> None:
+    assert "3 price changes" in imported("prices", "export", "out.csv", "--provider", "aws").stdout
+    result = imported("prices", "import", "out.csv")
+    assert "new: 0 offers, 0 prices, 0 flagged rows" in result.stdout
+
+
+def test_the_archive_is_in_the_state_folder(imported: Run, state: Path) -> None:
+    pytest.importorskip("pyarrow")
+    result = imported("prices", "archive")
+    assert result.exit_code == 0, result.stderr
+    assert (state / "archive" / "prices-2026-01.parquet").exists()
+    assert imported("prices", "archive", "--keep-days", "1").exit_code == 2
+
+
+def test_a_poll_of_the_enabled_providers_shows_in_the_status(tradewind: Run) -> None:
+    collected = tradewind("prices", "collect", "--once")
+    assert collected.exit_code == 0, collected.stderr
+    assert "0 failed" in collected.stdout
+    status = tradewind("prices", "status")
+    assert [line.split()[:3] for line in status.stdout.splitlines()[1:2]] == [["ok", "fake", "all"]]
+    assert "simulated" in status.stdout
+
+
+def test_a_feed_that_fails_is_marked_with_its_remedy_and_exits_with_8(tradewind: Run) -> None:
+    result = tradewind("prices", "collect", "--once", "--feed", "verda=missing.csv")
+    assert result.exit_code == 8
+    assert "missing.csv cannot be read" in result.stdout
+    status = tradewind("prices", "status").stdout
+    assert "fail  feed:verda" in status
+    assert "never" in status
+    assert "hint: check the path of the feed" in status
+
+
+@pytest.mark.parametrize("arguments", [("--cloud", "nimbus"), ("--feed", "verda")])
+def test_a_source_that_is_none_is_refused(tradewind: Run, arguments: tuple[str, str]) -> None:
+    assert tradewind("prices", "collect", "--once", *arguments).exit_code == 2
+
+
+def test_watching_tells_changes_and_failures_as_they_come(tmp_path: Path) -> None:
+    made = open_world(load_config({"state_dir": str(tmp_path), "providers.enabled": "fake"}, environ={}))
+    prices.collect(made)
+    with made.store.read() as tx:
+        first = tx.newest_prices()[0]
+
+    class Waking(VirtualClock):
+        """Something happens while the watcher sleeps."""
+
+        def sleep(self, wall_s: float) -> None:
+            super().sleep(wall_s)
+            at = self.now_ms()
+            with made.store.write() as tx:
+                tx.add_prices([PricePoint(first.offer_id, first.nano_usd_per_hour * 2, at, at, "test")])
+                tx.record_poll("fake", at, at, 0, 0, "no answer")
+
+    world = World(made.config, Waking(first.effective_at_ms), made.store, made.providers)
+    seen = list(islice(prices.watch(world), 2))
+    assert [(each.offer_id, each.error) for each in seen] == [(first.offer_id, None), (None, "no answer")]
+    assert "+100.0%" in render(seen[0], color=False)
+    assert "no answer" in render(seen[1], color=False)
+    made.close()

@@ -1,0 +1,149 @@
+"""What the control plane does for prices beside its tick, turn by turn on a virtual clock."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.config import load_config
+from orchestrator.engine import snapshot
+from orchestrator.engine.collect import collect
+from orchestrator.engine.world import World
+from orchestrator.services.offer_filters import OfferQuery
+from orchestrator.services.offers import offers
+from orchestrator.services.price_duties import DAY_MS, PriceDuties
+from providers.clock import SystemClock, VirtualClock
+from providers.collect.runner import Collector, SourceSpec
+
+HEAD = "provider,region,instance_type,gpu,gpu_count,capacity_type,price_per_hour\n"
+ROW = "verda,FIN-01,8H100.80S,H100,8,spot,9.12\n"
+
+
+@pytest.fixture
+def feed(tmp_path: Path) -> Path:
+    path = tmp_path / "verda.csv"
+    path.write_text(HEAD + ROW)
+    return path
+
+
+@pytest.fixture
+def fed(world: World, feed: Path, tmp_path: Path) -> World:
+    """The world with a feed that is configured."""
+    settings = {
+        "state_dir": str(world.state_dir),
+        "providers.enabled": "fake",
+        "prices.sources": f'{{"feed:verda": {{"at": "{feed}", "every_s": 600}}}}',
+    }
+    return replace(world, config=load_config(settings, environ={}, cwd=tmp_path))
+
+
+def polls(world: World) -> list[tuple[str, int, str | None]]:
+    with world.store.read() as tx:
+        return [(each.region, each.changed, each.error) for each in tx.polls("feed", 100)][::-1]
+
+
+def test_each_source_is_polled_at_its_own_pace_and_failures_are_said_once(
+    fed: World, feed: Path, clock: VirtualClock
+) -> None:
+    said: list[str] = []
+    duties = PriceDuties(fed, None, said.append)
+    assert 1 <= duties.turn() <= 60
+    assert polls(fed) == [("all", 1, None)]
+    duties.turn()
+    assert len(polls(fed)) == 1  # not its turn
+    clock.advance(700)
+    duties.turn()
+    assert polls(fed)[1:] == [("all", 0, None)]  # no change is not no data
+    feed.unlink()
+    for _ in range(3):
+        clock.advance(4000)
+        duties.turn()
+    assert [each[2] is None for each in polls(fed)[2:]] == [False, False, False]
+    feed.write_text(HEAD + ROW)
+    clock.advance(4000)
+    duties.turn()
+    assert [text.partition(":")[0] for text in said] == ["prices", "prices"]
+    assert "cannot be read" in said[0]
+    assert "well again" in said[1]
+
+
+def test_days_are_rolled_up_once_they_are_over_and_months_archived(
+    world: World, clock: VirtualClock, tmp_path: Path
+) -> None:
+    pytest.importorskip("pyarrow")
+    duties = PriceDuties(world, None, print)
+    collect(world)
+    duties.turn()
+    (first,) = {point.offer_id for point in _prices(world)[:1]}
+    clock.advance(40 * DAY_MS / 1000)
+    collect(world)
+    duties.turn()
+    with world.store.read() as tx:
+        assert len(tx.price_days(first, 0, clock.now_ms())) >= 39
+        done = tx.duty("roll-up"), tx.duty("archive")
+    assert done == (clock.now_ms(), clock.now_ms())
+    assert sorted(path.name for path in (world.state_dir / "archive").iterdir())
+    duties.turn()
+    clock.advance(DAY_MS / 1000)
+    duties.turn()
+    with world.store.read() as tx:
+        assert (tx.duty("roll-up"), tx.duty("archive")) == (clock.now_ms(), done[1])
+
+
+def _prices(world: World):
+    with world.store.read() as tx:
+        return tx.prices_as_of(world.clock.now_ms())
+
+
+def test_a_collection_under_way_ends_with_the_control_plane(fed: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The feed is a pipe that nobody writes to: its child would wait for ever."""
+    import os
+
+    pipe = fed.state_dir / "pipe.csv"
+    os.mkfifo(pipe)
+    spec = SourceSpec("feed:verda", {"at": str(pipe)})
+    started = threading.Event()
+    real = Collector.collect
+
+    def collecting(self: Collector) -> object:
+        started.set()
+        return real(self)
+
+    monkeypatch.setattr(Collector, "collect", collecting)
+    monkeypatch.setattr("orchestrator.services.price_duties.configured_sources", lambda _: [spec])
+    duties = PriceDuties(fed, None, print)
+    with duties:
+        assert started.wait(30)
+    assert not duties._thread.is_alive()
+    assert polls(fed) == []
+
+
+def test_what_was_collected_elsewhere_is_shown_and_nobody_is_sent_there(fed: World) -> None:
+    clock = SystemClock()  # as the child that read the table
+    fed = replace(fed, clock=clock)
+    collect(fed)
+    PriceDuties(fed, None, print).turn()
+    with fed.store.read() as tx:
+        market = snapshot.market(tx, clock.now_ms(), fed.config)
+    assert {market.place(row)[0] for row in range(len(market))} == {"fake"}
+    shown = offers(fed.config, lambda: fed, OfferQuery(clouds=("verda",)), now_ms=clock.now_ms())
+    here = [row for row in shown.offers if row.region == "FIN-01"]
+    assert [(row.instance_type, row.nano_usd_per_hour, row.enabled) for row in here] == [
+        ("8H100.80S", 9_120_000_000, False)
+    ]
+    assert here[0].age_s == pytest.approx(0, abs=60)
+    assert len({row.region for row in shown.offers}) > 1  # where nothing was collected, the catalogue speaks
+
+
+def test_what_collectors_find_of_an_enabled_provider_is_a_price_event(world: World) -> None:
+    with world.store.write() as tx:
+        tx.record_poll("fake", 1, 2, 3, 4, None, source="fake-spot")
+        tx.record_poll("aws", 1, 2, 3, 5, None, source="aws-spot")
+        tx.record_poll("fake", 1, 2, 3, 6, None)  # the tick's own: it knows of it
+    with world.store.read() as tx:
+        seq, changed = tx.changes_since(0, world.providers)
+        assert changed == 4
+        assert tx.changes_since(seq, world.providers) == (seq, 0)
