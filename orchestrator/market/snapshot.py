@@ -294,7 +294,7 @@ class Market:
         """When each price was last seen in force (its observation, or a later poll of its region); -1 without one."""
         confirmed = self.observed_at[rows]
         if self.polled:
-            answered = self._answered_by_place()[self.listing.site_place]
+            answered = self._answered_by_site()
             confirmed = np.maximum(
                 confirmed, answered[self.listing.site[rows], self.listing.spot[rows].astype(np.int64)]
             )
@@ -310,15 +310,15 @@ class Market:
         old = self.observed_at < limit
         if old.any():
             old &= self.priced
-            heard = self._answered_by_place() >= limit
+            heard = self._answered_by_site() >= limit
             if heard.all():
                 return np.zeros_like(old)
             if heard.any():
-                old &= ~heard[self.listing.site_place][self.listing.site, self.listing.spot.astype(np.int64)]
+                old &= ~heard[self.listing.site, self.listing.spot.astype(np.int64)]
         return old
 
-    def _answered_by_place(self) -> Ints:
-        """When each place of the listing last answered: a column for on-demand, one for spot; -1: never."""
+    def _answered_by_site(self) -> Ints:
+        """When each site's region last answered: a column for on-demand, one for spot; -1: never."""
         polled = self.polled
         return np.array(
             [
@@ -330,7 +330,7 @@ class Market:
                     )
                     for spot in (False, True)
                 ]
-                for name, region in self.listing.places
+                for name, region in self.listing.regions
             ],
             np.int64,
         ).reshape(-1, 2)
