@@ -106,7 +106,7 @@ class Desk:
             offers=self.offers.values(),
             prices=[*self._fixed, *spot],
             availability=self.points,
-            polls=[(_PROVIDER, at_ms)],
+            polls=[((_PROVIDER, "", None), at_ms)],
             startup_s=self._startup,
             tariff=self._tariff,
         )
