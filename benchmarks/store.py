@@ -28,7 +28,7 @@ from providers.clock import VirtualClock
 from providers.money import cost_nano_usd
 from providers.offer import CapacityType, Offer
 from providers.price import PricePoint
-from tests.postgres import server
+from tests.postgres import AS_INSTALLED, server
 
 OFFERS = 4_000
 CHANGES, QUICK_CHANGES = 2_500, 75
@@ -186,7 +186,7 @@ def main(arguments: Sequence[str]) -> int:
             bills.add(bill)
     if options.only != "sqlite":
         try:
-            with server() as postgres:
+            with server(AS_INSTALLED) as postgres:
                 store = Store.open(postgres.create("bench"), clock)
                 started = perf_counter()
                 load(store, market)

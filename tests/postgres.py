@@ -10,7 +10,7 @@ import pwd
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,12 +26,12 @@ only_sqlite = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 only_postgres = pytest.mark.parametrize("database", ["postgres"], indirect=True)
 """For tests of a store that are about a server."""
 
-SETTINGS = {
-    "listen_addresses": "''",
+AS_INSTALLED = {"listen_addresses": "''", "max_connections": "60"}
+LIGHT = {  # for tests: small, and without care for a power cut
+    **AS_INSTALLED,
     "fsync": "off",
     "full_page_writes": "off",
     "shared_buffers": "16MB",
-    "max_connections": "60",
     "autovacuum": "off",
 }
 
@@ -42,6 +42,7 @@ class Server:
 
     binaries: Path
     folder: Path
+    settings: Mapping[str, str]
 
     def url(self, database: str) -> str:
         return f"postgresql://tradewind@/{database}?host={self.folder}"
@@ -70,7 +71,7 @@ class Server:
         return "\n".join(line for line in lines if not line.startswith(("\\restrict", "\\unrestrict")))  # random words
 
     def start(self) -> None:
-        settings = " ".join(f"-c {name}={value}" for name, value in SETTINGS.items())
+        settings = " ".join(f"-c {name}={value}" for name, value in self.settings.items())
         log, options = self.folder / "log", f"{settings} -k {self.folder}"
         self._run("pg_ctl", "start", "-w", "-D", self._data, "-l", log, "-o", options)
 
@@ -97,7 +98,7 @@ class Server:
 
 
 @contextmanager
-def server() -> Iterator[Server]:
+def server(settings: Mapping[str, str] = LIGHT) -> Iterator[Server]:
     """A server for the time of the block. Raises RuntimeError with the remedy where Postgres is not installed."""
     binaries = find()
     if binaries is None:
@@ -107,7 +108,7 @@ def server() -> Iterator[Server]:
         if user := _who().get("user"):
             shutil.chown(folder, user)
             folder.chmod(0o755)
-        started = Server(binaries, folder)
+        started = Server(binaries, folder, settings)
         started.init()
         started.start()
         try:

@@ -74,6 +74,7 @@ FIRST_ENTRY = "seq = (SELECT min(seq) FROM ledger_entry)"
         ("schema", ["ALTER TABLE duty DROP COLUMN last_ok_ms"], "duty has no column last_ok_ms"),
         ("schema", ["DROP TABLE duty"], "there is no table duty"),
         ("references", ["DELETE FROM job WHERE name = 'conv'"], "refers to a missing job"),
+        ("references", ["DELETE FROM price_source"], "of price_point refer to a missing offer or price_source"),
         (
             "ledger",
             [UNPROTECT, f"UPDATE ledger_entry SET amount_nano_usd = amount_nano_usd + 1 WHERE {FIRST_ENTRY}", PROTECT],
