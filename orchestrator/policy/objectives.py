@@ -222,11 +222,16 @@ def _chance(demand: Demand, outlook: Outlook, candidates: Bools) -> Floats:
 
 
 def _below(limit: float, low: Floats, mid: Floats, high: Floats) -> Floats:
-    """P(X <= limit) of a log-normal X with this median and 5th to 95th percentile."""
+    """P(X <= limit) of an X with this median and 5th to 95th percentile, log-normal on either side of the median.
+
+    The side on which the limit lies alone counts: what starts a machine adds to the 5th percentile by far the most, and
+    must not make another machine look the surer one.
+    """
     if limit <= 0:
         return np.zeros(len(mid))
     safe_mid = np.maximum(mid, 1e-300)
-    sigma = np.maximum(np.log(np.maximum(high, safe_mid) / np.maximum(low, 1e-9)) / (2 * Z95), 1e-6)
+    half = np.where(limit >= safe_mid, np.maximum(high, safe_mid) / safe_mid, safe_mid / np.clip(low, 1e-9, safe_mid))
+    sigma = np.maximum(np.log(half) / Z95, 1e-6)
     return np.where(mid <= 0, 1.0, _normal_cdf(np.log(limit / safe_mid) / sigma))
 
 
