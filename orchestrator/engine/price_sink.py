@@ -7,9 +7,9 @@ a poll found before it failed counts, and is marked by the poll's error; only a 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
-from orchestrator.store import Flagged, Risk, Store
+from orchestrator.store import Flagged, Store
 from orchestrator.store.polls import ALL_REGIONS
 from providers.collect import facts
 from providers.collect.runner import Poll
@@ -87,7 +87,7 @@ class StoreSink:
             sound = () if poll.source in PAST_ONLY else found.offers.keys()
             tx.put_flags(poll.source, poll.region, poll.ended_at_ms, flags, sound=sound, whole=whole)
             if found.signals:
-                tx.add_risks([Risk(**asdict(signal)) for signal in found.signals])
+                tx.add_risks(found.signals)
             tx.record_poll(
                 provider,
                 poll.started_at_ms,

@@ -16,6 +16,7 @@ Pure: no clock, no I/O, no random source, nothing shared between objects. Must n
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -52,7 +53,7 @@ def make(name: str = "deadline", **options: Any) -> OnlinePolicy:
 
 
 @dataclass
-class _Ticking:
+class _Ticking(ABC):
     """What all of them do: the arithmetic of ticks, the last safe tick, and remembering what was seen."""
 
     name: str
@@ -74,8 +75,9 @@ class _Ticking:
         self._up = running
         self._act(seen, cloud)
 
+    @abstractmethod
     def _act(self, seen: Any, cloud: Any) -> None:
-        raise NotImplementedError
+        """What this policy orders at a tick, once what was seen is remembered."""
 
     def _late(self, seen: Any, overheads: float = 1.0) -> bool:
         """So many overheads and the work left fill all ticks that are left but one."""

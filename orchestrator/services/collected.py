@@ -36,24 +36,8 @@ class Collected:
         heard = {(each.provider, each.region, each.spot): each.until_ms for each in self.polled}
         for offer, price in self.offers:
             known_ms = max(heard.get((offer.provider, offer.region, offer.spot), 0), price.observed_at_ms)
-            yield OfferRow(
-                offer.id,
-                offer.provider,
-                offer.region,
-                offer.zone,
-                offer.instance_type,
-                offer.gpu,
-                offer.gpu_count,
-                offer.vcpu,
-                offer.memory_bytes,
-                offer.spot,
-                price.nano_usd_per_hour,
-                price.effective_at_ms,
-                max(self.at_ms - known_ms, 0) / 1000,
-                price.source,
-                simulated=offer.simulated,
-                enabled=False,
-            )
+            age_s = max(self.at_ms - known_ms, 0) / 1000
+            yield OfferRow.of(offer, price, age_s=age_s, source=price.source, simulated=offer.simulated, enabled=False)
 
 
 NOTHING = Collected()

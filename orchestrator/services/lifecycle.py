@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from orchestrator.config import SETTINGS, Config
 from orchestrator.engine.accrue import settle_all
-from orchestrator.engine.site.environment import alive, process_start
+from orchestrator.engine.site.environment import alive
 from orchestrator.engine.site.runtime import site_files, site_runtime
 from orchestrator.engine.world import World, open_world
 from orchestrator.errors import ProviderFailure, SiteError, UsageError
@@ -23,6 +23,7 @@ from orchestrator.model import TERMINAL
 from orchestrator.store import LeaderInfo
 from providers.errors import ProviderError
 from providers.instance import Instance
+from providers.procfs import process_start
 
 UP_TIMEOUT_S = 60.0
 PAUSE_TIMEOUT_S = 60.0

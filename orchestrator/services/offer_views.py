@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from providers.offer import Offer
+    from providers.price import PricePoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,30 @@ class OfferRow:
     cost_nano_usd: int | None = None
     cost_low_nano_usd: int | None = None
     cost_high_nano_usd: int | None = None
+
+    @classmethod
+    def of(
+        cls, offer: Offer, price: PricePoint | None, *, age_s: float | None, source: str, simulated: bool, enabled: bool
+    ) -> OfferRow:
+        """An offer at its price (None: not known), `age_s` seconds after that was last seen in force."""
+        return cls(
+            offer.id,
+            offer.provider,
+            offer.region,
+            offer.zone,
+            offer.instance_type,
+            offer.gpu,
+            offer.gpu_count,
+            offer.vcpu,
+            offer.memory_bytes,
+            offer.spot,
+            None if price is None else price.nano_usd_per_hour,
+            None if price is None else price.effective_at_ms,
+            age_s,
+            source,
+            simulated,
+            enabled,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,27 +103,12 @@ def _groups(rows: Sequence[OfferRow], group_by: Grouping, limit: int | None) -> 
 def _catalogue(now_ms: int, enabled: Iterable[str], heard: Collected) -> Iterable[OfferRow]:
     """What public lists said, of clouds that are not enabled, where nothing was collected."""
     catalog = load_catalog()
-    skipped = set(enabled)
+    skipped, collected = set(enabled), heard.places
     for offer, price in zip(catalog.offers(), catalog.prices(), strict=True):
-        if offer.provider not in skipped and (offer.provider, offer.region) not in heard.places:
-            yield OfferRow(
-                price.offer_id,
-                offer.provider,
-                offer.region,
-                offer.zone,
-                offer.instance_type,
-                offer.gpu,
-                offer.gpu_count,
-                offer.vcpu,
-                offer.memory_bytes,
-                offer.spot,
-                price.nano_usd_per_hour,
-                price.effective_at_ms,
-                max(now_ms - price.effective_at_ms, 0) / 1000,
-                f"catalogue: {price.source}",
-                simulated=False,
-                enabled=False,
-            )
+        if offer.provider not in skipped and (offer.provider, offer.region) not in collected:
+            age_s = max(now_ms - price.effective_at_ms, 0) / 1000
+            source = f"catalogue: {price.source}"
+            yield OfferRow.of(offer, price, age_s=age_s, source=source, simulated=False, enabled=False)
 
 
 def _enabled(world: World, now_ms: int) -> list[OfferRow]:
@@ -143,22 +128,13 @@ def _enabled(world: World, now_ms: int) -> list[OfferRow]:
         for offer in tx.offers(world.providers):
             price, at = prices.get(offer.id), asked.get(offer.provider)
             rows.append(
-                OfferRow(
-                    id=offer.id,
-                    provider=offer.provider,
-                    region=offer.region,
-                    zone=offer.zone,
-                    instance_type=offer.instance_type,
-                    gpu=offer.gpu,
-                    gpu_count=offer.gpu_count,
-                    vcpu=offer.vcpu,
-                    memory_bytes=offer.memory_bytes,
-                    spot=offer.spot,
-                    nano_usd_per_hour=price.nano_usd_per_hour if price is not None else None,
-                    effective_at_ms=price.effective_at_ms if price is not None else None,
-                    age_s=(now_ms - at) / 1000 if at is not None else None,
-                    source=price.source if price is not None else "",
+                OfferRow.of(
+                    offer,
+                    price,
+                    age_s=None if at is None else (now_ms - at) / 1000,
+                    source="" if price is None else price.source,
                     simulated=offer.simulated or simulated(world, offer.id),
+                    enabled=True,
                 )
             )
     return rows

@@ -6,7 +6,7 @@ store, SQLAlchemy's ORM never.
 
 from orchestrator.store.codec import Codec, CodecError, decode, encode
 from orchestrator.store.commands import Command
-from orchestrator.store.flags import Flagged, FlagRow, Risk
+from orchestrator.store.flags import Flagged, FlagRow
 from orchestrator.store.jobs import JobFactFields, JobFacts
 from orchestrator.store.leader import TAKEOVER_S, LeaderInfo, Leadership
 from orchestrator.store.market import AvailabilityPoint
@@ -37,7 +37,6 @@ __all__ = [
     "PollState",
     "Polled",
     "PriceDay",
-    "Risk",
     "RunFields",
     "Store",
     "Tx",

@@ -14,6 +14,7 @@ from sqlalchemy import bindparam, func, select, update
 from orchestrator.store.offers import OfferRows, batches
 from orchestrator.store.schema import offer, price_flag, risk_point
 from orchestrator.store.transaction import insert_into
+from providers.collect.facts import Signal
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,22 +43,6 @@ class FlagRow:
     seen_ms: int
     cleared_ms: int | None
     detail: str
-
-
-@dataclass(frozen=True, slots=True)
-class Risk:
-    """What a provider says of `instance_type` in a zone ('': the region): `low` to `high` in the unit of `kind`."""
-
-    kind: str
-    provider: str
-    region: str
-    zone: str
-    instance_type: str
-    low: float
-    high: float
-    effective_at_ms: int
-    observed_at_ms: int
-    source: str
 
 
 _FLAG_ROW = [price_flag.c[field.name] for field in fields(FlagRow)]
@@ -91,7 +76,7 @@ _RECORDED = select(price_flag.c.offer_key, price_flag.c.flag, price_flag.c.subje
     price_flag.c.source == bindparam("of_source")
 )
 
-_RISK = [risk_point.c[field.name] for field in fields(Risk)]
+_RISK = [risk_point.c[field.name] for field in fields(Signal)]
 _SAME_PLACE = ("kind", "provider", "region", "zone", "instance_type")
 _LAST_RISK = (
     select(risk_point.c.low, risk_point.c.high, risk_point.c.effective_at_ms)
@@ -176,12 +161,12 @@ class FlagRows(OfferRows):
             counts.setdefault((source, region), {})[flag] = number
         return counts
 
-    def add_risks(self, risks: Sequence[Risk]) -> int:
+    def add_risks(self, risks: Sequence[Signal]) -> int:
         """Store what changed; returns how many that were."""
         fresh = []
         newest: dict[tuple[str, ...], tuple[float, float, int]] = {}
         for each in sorted(risks, key=lambda risk: risk.effective_at_ms):
-            values = {field.name: getattr(each, field.name) for field in fields(Risk)}
+            values = {field.name: getattr(each, field.name) for field in fields(Signal)}
             place = tuple(values[name] for name in _SAME_PLACE)
             if place not in newest:
                 found = self._connection.execute(_LAST_RISK, {name: values[name] for name in _SAME_PLACE}).first()
@@ -196,11 +181,11 @@ class FlagRows(OfferRows):
             self._connection.execute(insert_into(risk_point), fresh)
         return len(fresh)
 
-    def risks_as_of(self, at_ms: int) -> list[Risk]:
+    def risks_as_of(self, at_ms: int) -> list[Signal]:
         """Per place and kind what was last learned by `at_ms`."""
         newest = {}
         for row in self._connection.execute(_RISKS, {"at_ms": at_ms}):
-            risk = Risk(*row)
+            risk = Signal(*row)
             newest[risk.kind, risk.provider, risk.region, risk.zone, risk.instance_type] = risk
         return [newest[place] for place in sorted(newest)]
 

@@ -14,7 +14,6 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, select, update
@@ -22,6 +21,7 @@ from sqlalchemy import Connection, Row, bindparam, select, update
 from orchestrator.errors import NotLeaderError
 from orchestrator.store.schema import leader
 from providers.clock import boot_id
+from providers.procfs import process_start
 
 TAKEOVER_S = 4.0
 """Wall seconds of silence after which a leader that may still live is deposed (pulse.PULSE_S: how often it beats)."""
@@ -79,13 +79,13 @@ class Process:
     @classmethod
     def own(cls) -> Process:
         pid = os.getpid()
-        return cls(socket.gethostname(), _realm(), pid, _start_ticks(pid) or 0)
+        return cls(socket.gethostname(), _realm(), pid, process_start(pid) or 0)
 
     def alive(self) -> bool | None:
         """None when it cannot be told from here."""
         if not self.realm or self.realm != _realm():
             return None
-        return _start_ticks(self.pid) == self.start
+        return process_start(self.pid) == self.start
 
 
 def current(connection: Connection) -> Row[Any]:
@@ -167,12 +167,3 @@ def _realm() -> str:
         return "" if boot == "unknown" else f"{boot}/{os.stat('/proc/self/ns/pid').st_ino}"
     except OSError:
         return ""
-
-
-def _start_ticks(pid: int) -> int | None:
-    """When a process started, None when there is none (a zombie is none)."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] in "ZX" else int(fields[19])

@@ -185,12 +185,6 @@ def kill_session(session: int) -> None:
     _kill_until_none(f"session {session}", lambda: _of_session(session))
 
 
-def start_ticks(pid: int) -> int | None:
-    """Start time of a process in clock ticks since boot (tells a reused pid); None when it is gone or a zombie."""
-    process = _read(pid)
-    return process.start_ticks if process is not None and process.alive else None
-
-
 def reap(children: set[int]) -> None:
     """Collect those children of this process that have ended, and forget them."""
     for pid in tuple(children):

@@ -19,11 +19,12 @@ from typing import TypeVar
 
 from orchestrator import Client
 from orchestrator.config import load_config
-from orchestrator.engine.site.environment import SiteFiles, process_start
+from orchestrator.engine.site.environment import SiteFiles
 from orchestrator.engine.site.runtime import site_files
 from orchestrator.engine.world import open_world
 from orchestrator.model import Job, Migration, Run
 from providers.local import LocalProvider
+from providers.procfs import process_start
 from trainers.control import ControlDirectory, Progress
 from trainers.spec import TrainerSpec
 

@@ -20,6 +20,7 @@ from orchestrator.errors import SiteError
 from providers.clock import boot_id
 from providers.errors import ProviderError
 from providers.local import process
+from providers.procfs import process_start
 
 NAMESPACE = "tradewind"
 NODE_RESOURCE = "tradewind-node-"  # + launch token: the resource label by which a node is found again
@@ -121,11 +122,6 @@ def ray_environment(files: SiteFiles) -> dict[str, str]:
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
         "PYTHONDONTWRITEBYTECODE": "",
     }
-
-
-def process_start(pid: int) -> int | None:
-    """Start time of a process in clock ticks since boot (tells a reused pid); None when it is gone or a zombie."""
-    return process.start_ticks(pid)
 
 
 def alive(head: Head) -> bool:

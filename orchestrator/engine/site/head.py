@@ -16,8 +16,9 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from orchestrator.engine.site.environment import Head, SiteFiles, process_start, ray_environment
+from orchestrator.engine.site.environment import Head, SiteFiles, ray_environment
 from providers.clock import boot_id
+from providers.procfs import process_start
 
 TAKEN = 3
 

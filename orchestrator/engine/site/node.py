@@ -33,12 +33,12 @@ from orchestrator.engine.site.environment import (
     SiteFiles,
     alive,
     end_session,
-    process_start,
     ray_environment,
 )
 from orchestrator.errors import SiteError
 from providers.errors import ProviderError
 from providers.local.metadata import read_notice
+from providers.procfs import process_start
 from trainers.control import ControlDirectory, Notice
 from trainers.waiting import SOCKET
 

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.engine.site.environment import Head, SiteFiles, alive, end_head, process_start
+from orchestrator.engine.site.environment import Head, SiteFiles, alive, end_head
 from orchestrator.engine.site.keeper import HeadKeeper
 from orchestrator.errors import SiteError
 from providers.clock import boot_id
+from providers.procfs import process_start
 
 
 @pytest.mark.parametrize("boot", ["this one", "one before"])

@@ -7,9 +7,10 @@ import subprocess
 
 import pytest
 
-from orchestrator.engine.site.environment import end_session, process_start
+from orchestrator.engine.site.environment import end_session
 from orchestrator.errors import SiteError
 from providers.local import process
+from providers.procfs import process_start
 
 
 def test_a_session_that_does_not_die_is_an_error_that_names_its_processes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from sqlalchemy import text
 
 from orchestrator.errors import StoreError
-from orchestrator.store import Flagged, Interval, Risk, Store, Tx
+from orchestrator.store import Flagged, Interval, Store, Tx
 from providers.clock import VirtualClock
+from providers.collect.facts import Signal
 from providers.offer import Offer
 from providers.price import PricePoint
 
@@ -134,8 +135,8 @@ def test_recorded_flags_are_stored_once(tx: Tx) -> None:
 
 
 def test_risks_are_stored_when_they_change(tx: Tx) -> None:
-    def risk(low: float, at: int) -> Risk:
-        return Risk("interruption_percent", "aws", "r", "", "t", low, low + 5, at, at, "advisor")
+    def risk(low: float, at: int) -> Signal:
+        return Signal("interruption_percent", "aws", "r", "", "t", low, low + 5, at, at, "advisor")
 
     assert tx.add_risks([risk(5, 10), risk(5, 20)]) == 1
     assert tx.add_risks([risk(5, 30), risk(10, 40)]) == 1

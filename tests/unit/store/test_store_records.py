@@ -14,10 +14,11 @@ from sqlalchemy import text
 from orchestrator.errors import NotFoundError, StoreError
 from orchestrator.model import Alternative, Estimate, Placement, Plan
 from orchestrator.perf import Program, Row, Work
-from orchestrator.store import Command, PerfPoint, Risk, Store, Tx
+from orchestrator.store import Command, PerfPoint, Store, Tx
 from orchestrator.store.plans import MAX_PERF_POINTS
 from orchestrator.store.schema import APPEND_ONLY
 from providers.clock import VirtualClock
+from providers.collect.facts import Signal
 from providers.price import PricePoint
 
 Make = Callable[..., Any]
@@ -115,7 +116,7 @@ def test_what_is_append_only_cannot_be_changed(
         tx.add_prices([PricePoint(offer().id, 5, T0, T0, "test")])
         tx.add_availability(offer().id, T0, "refused")
         tx.record_poll("fake", T0, T0, 1, 1, None)
-        tx.add_risks([Risk("placement_score", "fake", "r", "", "t", 1, 2, T0, T0, "test")])
+        tx.add_risks([Signal("placement_score", "fake", "r", "", "t", 1, 2, T0, T0, "test")])
         tx.add_event(event("evt_A"))
         tx.add_entries([entry("ent_A")])
     column = {"price_point": "nano_usd_per_hour", "poll": "changed", "risk_point": "observed_at_ms"}.get(table, "at_ms")

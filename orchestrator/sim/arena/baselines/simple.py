@@ -6,13 +6,14 @@ Must not know: the future.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 
 from orchestrator.sim.arena.protocol import ON_DEMAND, SPOT, Cloud, Observation, TickJob, TickMarket
 
 _EPS = 1e-9
 
 
-class Baseline:
+class Baseline(ABC):
     """Job, market and the arithmetic of ticks. Subclasses have `step`."""
 
     name = ""
@@ -27,8 +28,9 @@ class Baseline:
     def work_left(self, seen: Observation) -> float:
         return max(self.job.work_hours - seen.done_hours, 0.0)
 
+    @abstractmethod
     def step(self, seen: Observation, cloud: Cloud) -> None:
-        raise NotImplementedError
+        """What this policy orders at a tick."""
 
     def ticks_needed(self, seen: Observation, overhead_h: float, zone: int | None = None) -> int:
         """Whole ticks to sit out an overhead and finish without interruption: in a zone, or on the fastest kind."""
