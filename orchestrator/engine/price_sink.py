@@ -16,7 +16,7 @@ from providers.collect.runner import Poll
 from providers.offer import Offer
 from providers.price import PricePoint
 
-PAST_ONLY = frozenset({"gcp-history"})
+PAST_ONLY = frozenset({"gcp-list-history", "gcp-history", "azure-history"})
 """Sources that name only what has changed: whether an offer is there now, they do not know."""
 
 

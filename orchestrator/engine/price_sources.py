@@ -13,11 +13,11 @@ from providers.collect.runner import SourceSpec
 
 SOURCES = {
     "aws": ("aws-on-demand", "aws-spot", "aws-risk"),
-    "gcp": ("gcp-prices", "gcp-history"),
-    "azure": ("azure-prices", "azure-risk"),
+    "gcp": ("gcp-prices", "gcp-list-history", "gcp-history"),
+    "azure": ("azure-prices", "azure-history", "azure-risk"),
 }
 """What is collected of a cloud; on-demand before spot, which is judged by it."""
-ONLY_WITH = {"azure-risk": "AZURE_SUBSCRIPTION_ID"}
+ONLY_WITH = {"azure-history": "AZURE_SUBSCRIPTION_ID", "azure-risk": "AZURE_SUBSCRIPTION_ID"}
 """Sources that are left out unless this variable is set: a cloud's prices need no account, but these do."""
 
 

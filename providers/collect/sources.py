@@ -29,8 +29,10 @@ KINDS = {
     "aws-spot": SourceKind("providers.aws.spot:SpotPrices", 720, "aws"),
     "aws-risk": SourceKind("providers.aws.risk:Interruptions", 6 * 3600, "aws"),
     "gcp-prices": SourceKind("providers.gcp.prices:ListPrices", 3600, "gcp"),
+    "gcp-list-history": SourceKind("providers.gcp.list_history:ListHistory", 24 * 3600, "gcp"),
     "gcp-history": SourceKind("providers.gcp.history:CapacityHistory", 6 * 3600, "gcp"),
     "azure-prices": SourceKind("providers.azure.prices:RetailPrices", 3600, "azure"),
+    "azure-history": SourceKind("providers.azure.history:SpotHistory", 24 * 3600, "azure"),
     "azure-risk": SourceKind("providers.azure.risk:Evictions", 6 * 3600, "azure"),
     "feed": SourceKind("providers.feed.source:Feed", 300),
 }

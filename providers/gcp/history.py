@@ -10,11 +10,10 @@ from datetime import datetime
 from typing import Any
 
 from providers.collect.facts import Finding, Flag, PollResult, Signal, gather
-from providers.gcp.prices import machines_in
+from providers.gcp.prices import machines_in, offer_of
 from providers.gcp.session import Connections, in_our_words, listed_regions
-from providers.gcp.skus import GPUS, NANO, Machine
-from providers.hardware import canonical_gpu
-from providers.offer import CapacityType, Offer
+from providers.gcp.skus import NANO, Machine
+from providers.offer import CapacityType
 from providers.price import PricePoint
 
 SOURCE = "GCP capacityHistory"
@@ -95,11 +94,7 @@ class CapacityHistory:
     def _add_prices(
         self, finding: Finding, zone: str, machine: Machine, records: Sequence[Any], now_ms: int, since_ms: int
     ) -> None:
-        gpu = canonical_gpu(GPUS[machine.accelerator][0])
-        offer = Offer(
-            "gcp", finding.region, zone, machine.name, gpu, machine.gpu_count, machine.vcpu, machine.memory_mib << 20,
-            CapacityType.SPOT,
-        )  # fmt: skip
+        offer = offer_of(finding.region, zone, machine, CapacityType.SPOT)
         before = None
         for record in sorted(records, key=_start_ms):
             money = record.list_price
@@ -111,7 +106,7 @@ class CapacityHistory:
                 continue
             before = nano
             point = PricePoint(offer.id, nano, _start_ms(record), now_ms, SOURCE)
-            if gpu is None:
+            if offer.gpu is None:
                 finding.flag(
                     Flag.UNKNOWN_GPU, offer.id, f"its GPU is unknown to us: {machine.accelerator}", offer, point
                 )

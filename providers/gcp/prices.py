@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from providers.collect.facts import Finding, Flag, PollResult, gather
 from providers.collect.http import Http, Patience
 from providers.errors import AuthError, FormatError, PermissionDeniedError, ProviderError
 from providers.gcp.session import Connections, in_our_words, listed_regions
-from providers.gcp.skus import GPUS, Machine, PriceList, price_list
+from providers.gcp.skus import GPUS, Machine, PriceList, parts_of, price_list
 from providers.hardware import canonical_gpu
 from providers.money import format_usd
 from providers.offer import CapacityType, Offer
@@ -92,31 +92,39 @@ class ListPrices:
         with self._reading:
             if self._prices is None:
                 try:
-                    self._prices = price_list(self._skus(finding), finding)
+                    skus = catalog_skus(self._http, self._connections, self._billing, finding)
+                    self._prices = price_list(parts_of(skus, finding), finding)
                 except ProviderError as error:
                     self._prices = error
             if isinstance(self._prices, ProviderError):
                 raise self._prices
             return self._prices
 
-    def _skus(self, finding: Finding) -> Iterator[dict[str, Any]]:
-        url = f"{self._billing}/v1/services/{COMPUTE_ENGINE}/skus"
-        key = os.environ.get(API_KEY)
-        token = ""
-        while True:
-            headers = {"X-Goog-Api-Key": key} if key else self._connections.bearer()
-            query = {"pageSize": str(PAGE_ROWS), "currencyCode": "USD"}
-            try:
-                body = self._http.get_json(url, {**query, "pageToken": token} if token else query, headers)
-            except AuthError as error:
-                raise _no_catalog(error) from error
-            if not isinstance(body, dict) or not isinstance(body.get("skus", []), list):
-                raise FormatError("the Billing Catalog's answer has no list of SKUs")
-            finding.page(len(body.get("skus", [])))
-            yield from body.get("skus", [])
-            token = body.get("nextPageToken", "")
-            if not token:
-                return
+
+def catalog_skus(
+    http: Http, connections: Connections, billing: str, finding: Finding, period: Mapping[str, str] | None = None
+) -> Iterator[dict[str, Any]]:
+    """The SKUs of Compute Engine, page by page. `period` (startTime, endTime) asks for the versions of that time.
+
+    Source: cloud.google.com/billing/docs/reference/rest/v1/services.skus/list. Raises ProviderError.
+    """
+    url = f"{billing}/v1/services/{COMPUTE_ENGINE}/skus"
+    key = os.environ.get(API_KEY)
+    query = {"pageSize": str(PAGE_ROWS), "currencyCode": "USD", **(period or {})}
+    token = ""
+    while True:
+        headers = {"X-Goog-Api-Key": key} if key else connections.bearer()
+        try:
+            body = http.get_json(url, {**query, "pageToken": token} if token else query, headers)
+        except AuthError as error:
+            raise _no_catalog(error) from error
+        if not isinstance(body, dict) or not isinstance(body.get("skus", []), list):
+            raise FormatError("the Billing Catalog's answer has no list of SKUs")
+        finding.page(len(body.get("skus", [])))
+        yield from body.get("skus", [])
+        token = body.get("nextPageToken", "")
+        if not token:
+            return
 
 
 def _no_catalog(error: AuthError) -> ProviderError:
@@ -159,24 +167,31 @@ def _goes_with_n1(accelerator: str) -> bool:
     return accelerator.startswith("nvidia-tesla-") and accelerator != "nvidia-tesla-a100"
 
 
-def _add(finding: Finding, zone: str, machine: Machine, prices: PriceList, now_ms: int) -> None:
+def sold_as(machine: Machine) -> Iterator[CapacityType]:
+    """As what a machine type is sold."""
+    if not SPOT_ONLY.match(machine.name):
+        yield CapacityType.ON_DEMAND
+    yield CapacityType.SPOT
+
+
+def offer_of(region: str, zone: str, machine: Machine, capacity_type: CapacityType) -> Offer:
+    """Its `gpu` is None where we have no facts of that GPU."""
     gpu = canonical_gpu(GPUS[machine.accelerator][0])
-    for capacity_type in CapacityType:
-        spot = capacity_type is CapacityType.SPOT
-        if not spot and SPOT_ONLY.match(machine.name):
-            continue
-        offer = Offer(
-            "gcp", finding.region, zone, machine.name, gpu, machine.gpu_count, machine.vcpu, machine.memory_mib << 20,
-            capacity_type,
-        )  # fmt: skip
+    memory_bytes = machine.memory_mib << 20
+    return Offer("gcp", region, zone, machine.name, gpu, machine.gpu_count, machine.vcpu, memory_bytes, capacity_type)
+
+
+def _add(finding: Finding, zone: str, machine: Machine, prices: PriceList, now_ms: int) -> None:
+    for capacity_type in sold_as(machine):
+        offer = offer_of(finding.region, zone, machine, capacity_type)
         try:
-            price = prices.price(machine, finding.region, spot)
+            price = prices.price(machine, finding.region, capacity_type is CapacityType.SPOT)
         except LookupError as error:
             text = f"{zone} offers it, but its price cannot be put together: {error.args[0]} ({capacity_type.value})"
             finding.flag(Flag.RENAMED_SKU, offer.id, text, offer)
             continue
         point = PricePoint(offer.id, price, now_ms, now_ms, SOURCE)
-        if gpu is None:
+        if offer.gpu is None:
             finding.flag(Flag.UNKNOWN_GPU, offer.id, f"its GPU is unknown to us: {machine.accelerator}", offer, point)
         else:
             finding.price(offer, point)

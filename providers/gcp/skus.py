@@ -9,8 +9,9 @@ on-demand. Must not know: connections, zones.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from providers.collect.facts import MAX_PRICE_USD, Finding, Flag
@@ -104,64 +105,94 @@ def _part(rates: Mapping[tuple[str, str, bool], int], name: str, region: str, sp
         raise LookupError(f"no SKU for {what} {name}".strip()) from None
 
 
-def price_list(skus: Iterable[Mapping[str, Any]], finding: Finding) -> PriceList:
-    """Sort the SKUs of Compute Engine into a price list; damaged ones are flagged, what is no part is passed over."""
-    prices = PriceList()
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one SKU prices. `versions` are (effective_at_ms, nano-USD per hour and unit), the oldest first."""
+
+    table: str
+    name: str
+    spot: bool
+    regions: tuple[str, ...]
+    description: str
+    versions: tuple[tuple[int, int], ...]
+
+
+def parts_of(skus: Iterable[Mapping[str, Any]], finding: Finding) -> Iterator[Part]:
+    """The SKUs of Compute Engine that are part of a machine; damaged ones are flagged, all others passed over."""
     for sku in skus:
         try:
-            _sort_in(prices, sku, finding)
+            part = _part_of(sku, finding)
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
             text = f"{type(error).__name__} {error} in {str(sku)[:200]}"
             finding.flag(Flag.MALFORMED, f"gcp/{finding.region}/catalog", text)
+            continue
+        if part is not None:
+            yield part
+
+
+def price_list(parts: Iterable[Part], finding: Finding | None = None, at_ms: int | None = None) -> PriceList:
+    """What was in force at `at_ms` (None: the newest). Where two SKUs price the same, `finding` is told."""
+    prices = PriceList()
+    for part in parts:
+        rates = getattr(prices, part.table)
+        known = [nano for effective_ms, nano in part.versions if at_ms is None or effective_ms <= at_ms]
+        if not known or not known[-1]:
+            continue  # not sold yet, or not any more
+        for region in part.regions:
+            other = rates.setdefault((part.name, region, part.spot), known[-1])
+            if other != known[-1]:
+                rates[part.name, region, part.spot] = max(other, known[-1])
+                if finding is not None:
+                    both = f"{format_usd(known[-1])} and {format_usd(other)}"
+                    text = f"{part.description}: {both}, of which the higher counts"
+                    finding.flag(Flag.AMBIGUOUS, f"gcp/{region}/{part.name}", text)
     return prices
 
 
-def _sort_in(prices: PriceList, sku: Mapping[str, Any], finding: Finding) -> None:
+def _part_of(sku: Mapping[str, Any], finding: Finding) -> Part | None:
     description, category = str(sku["description"]), sku["category"]
     if category["usageType"] not in ("OnDemand", "Preemptible") or NOT_PLAIN.search(description):
-        return
-    spot = category["usageType"] == "Preemptible" or bool(SPOT.search(description))
-    found = _what(prices, description, category["resourceFamily"])
+        return None
+    found = _what(description, category["resourceFamily"])
     if found is None:
-        return
-    rates, name = found
-    newest = max(sku["pricingInfo"], key=lambda row: str(row.get("effectiveTime", "")))
-    expression = newest["pricingExpression"]
-    price = expression["tieredRates"][-1]["unitPrice"]  # a first tier may be a free allowance
-    if price.get("currencyCode", "USD") != "USD":
-        finding.flag(
-            Flag.CURRENCY, f"gcp/{sku.get('skuId', '')}", f"{description} is priced in {price['currencyCode']}"
-        )
-        return
-    nano = int(price.get("units") or 0) * NANO + int(price.get("nanos") or 0)
-    if nano > MAX_PRICE_USD * NANO:
-        raise ValueError(f"{nano / NANO:g} USD is no price")
-    if nano <= 0:
-        return
-    if expression.get("usageUnit", "h").endswith("mo"):
-        nano = round(nano / HOURS_PER_MONTH)
-    for region in sku["serviceRegions"]:
-        other = rates.setdefault((name, region, spot), nano)
-        if other != nano:
-            rates[name, region, spot] = max(other, nano)
-            text = f"{description}: {format_usd(nano)} and {format_usd(other)}, of which the higher counts"
-            finding.flag(Flag.AMBIGUOUS, f"gcp/{region}/{name}", text)
+        return None
+    versions = []
+    for row in sku["pricingInfo"]:
+        expression = row["pricingExpression"]
+        price = expression["tieredRates"][-1]["unitPrice"]  # a first tier may be a free allowance
+        if price.get("currencyCode", "USD") != "USD":
+            text = f"{description} is priced in {price['currencyCode']}"
+            finding.flag(Flag.CURRENCY, f"gcp/{sku.get('skuId', '')}", text)
+            return None
+        nano = int(price.get("units") or 0) * NANO + int(price.get("nanos") or 0)
+        if not 0 <= nano <= MAX_PRICE_USD * NANO:
+            raise ValueError(f"{nano / NANO:g} USD is no price")
+        if expression.get("usageUnit", "h").endswith("mo"):
+            nano = round(nano / HOURS_PER_MONTH)
+        versions.append((_ms(row.get("effectiveTime")), nano))
+    spot = category["usageType"] == "Preemptible" or bool(SPOT.search(description))
+    table, name = found
+    return Part(table, name, spot, tuple(sku["serviceRegions"]), description, tuple(sorted(versions)))
 
 
-def _what(
-    prices: PriceList, description: str, resource_family: str
-) -> tuple[dict[tuple[str, str, bool], int], str] | None:
-    """(the table that a SKU belongs to, its name there)."""
+def _ms(time: str | None) -> int:
+    if time is None:
+        return 0
+    return round(datetime.fromisoformat(time.replace("Z", "+00:00")).timestamp() * 1000)
+
+
+def _what(description: str, resource_family: str) -> tuple[str, str] | None:
+    """(the table of a PriceList that a SKU belongs to, its name there)."""
     if resource_family == "Storage":
         family = FAMILY_SSD.match(description)
         if family:
-            return prices.ssd, family.group(1).lower()
-        return (prices.ssd, "") if PLAIN_SSD.match(description) else None
+            return "ssd", family.group(1).lower()
+        return ("ssd", "") if PLAIN_SSD.match(description) else None
     gpu = RTX.match(description) or GPU.match(description)
     if gpu:
-        return prices.gpus, gpu.group(1).lower()
+        return "gpus", gpu.group(1).lower()
     part = PART.match(description)
     if part:
-        table = prices.cores if part.group(2).lower() == "core" else prices.ram
+        table = "cores" if part.group(2).lower() == "core" else "ram"
         return table, part.group(1).lower().removesuffix(" instance").replace(" ", "")
     return None

@@ -67,6 +67,7 @@ class AzureCloud:
     rows: list[dict[str, Any]] = field(default_factory=list)
     skus: list[dict[str, Any]] = field(default_factory=list)
     evictions: list[dict[str, Any]] = field(default_factory=list)
+    spot_history: list[dict[str, Any]] = field(default_factory=list)
     page_rows: int = 2
     ignores_filter: bool = False
     next_link_past_the_end: bool = False
@@ -108,8 +109,9 @@ class AzureCloud:
 
     def _graph(self, body: dict[str, Any]) -> Response:
         first = int(body.get("options", {}).get("$skipToken") or 0)
-        answer: dict[str, Any] = {"data": self.evictions[first : first + self.page_rows]}
-        if first + self.page_rows < len(self.evictions):
+        rows = self.spot_history if "skuspotpricehistory" in body["query"] else self.evictions
+        answer: dict[str, Any] = {"data": rows[first : first + self.page_rows]}
+        if first + self.page_rows < len(rows):
             answer["$skipToken"] = str(first + self.page_rows)
         return Response(body=json.dumps(answer).encode())
 

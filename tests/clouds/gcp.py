@@ -8,9 +8,14 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any
 
+from dateutil import zoneinfo
+
 from tests.clouds.server import Cloud, Request, Response
+
+GOOGLES = zoneinfo.get_zonefile_instance().get("America/Los_Angeles")
 
 
 @dataclass(frozen=True)
@@ -49,8 +54,9 @@ def sku(
     unit: str = "h",
     currency: str = "USD",
     tiers: list[float] | None = None,
+    since: str = "2026-11-20T00:00:00Z",
 ) -> dict[str, Any]:
-    """An SKU as the catalog sends it. `tiers` come before the price that counts."""
+    """An SKU as the catalog sends it. `tiers` come before the price that counts, which is in force since `since`."""
     rates = [
         {
             "startUsageAmount": index,
@@ -75,7 +81,7 @@ def sku(
         "serviceRegions": regions,
         "pricingInfo": [
             {
-                "effectiveTime": "2026-11-20T00:00:00Z",
+                "effectiveTime": since,
                 "pricingExpression": {"usageUnit": unit, "tieredRates": rates},
             }
         ],
@@ -139,9 +145,18 @@ class GcpCloud:
     def _skus(self, request: Request) -> Response:
         if self.api_key and request.headers.get("X-Goog-Api-Key") != self.api_key:
             return error(403, "Method doesn't allow unregistered callers", "forbidden")
+        if int(request.query.get("pageSize") or 0) > 5000:
+            return error(400, "Page size must not exceed 5000", "badRequest")
         first = int(request.query.get("pageToken") or 0)
-        body: dict[str, Any] = {"skus": self.skus[first : first + 7], "nextPageToken": ""}
-        if first + 7 < len(self.skus):
+        start, end = request.query.get("startTime"), request.query.get("endTime")
+        skus = self.skus
+        if start and end:
+            last = _instant(end) - timedelta(microseconds=1)
+            if len({instant.astimezone(GOOGLES).strftime("%Y-%m") for instant in (_instant(start), last)}) > 1:
+                return error(400, "The time range has to be within a single calendar month", "badRequest")
+            skus = [_within(sku, _instant(start), last) for sku in skus]
+        body: dict[str, Any] = {"skus": skus[first : first + 7], "nextPageToken": ""}
+        if first + 7 < len(skus):
             body["nextPageToken"] = str(first + 7)
         return Response(body=json.dumps(body).encode())
 
@@ -150,6 +165,18 @@ def error(code: int, message: str, reason: str, headers: dict[str, str] | None =
     """An error as Google's REST interfaces send it."""
     body = {"error": {"code": code, "message": message, "errors": [{"message": message, "reason": reason}]}}
     return Response(code, json.dumps(body).encode(), headers=headers or {})
+
+
+def _instant(text: str) -> datetime:
+    return datetime.fromisoformat(text.replace("Z", "+00:00"))
+
+
+def _within(sku: dict[str, Any], start: datetime, last: datetime) -> dict[str, Any]:
+    """The SKU with the versions that were in force at some time from `start` to `last`."""
+    rows = sorted(sku["pricingInfo"], key=lambda row: _instant(row["effectiveTime"]))
+    begun = [row for row in rows if _instant(row["effectiveTime"]) <= last]
+    later = [row for row in begun if _instant(row["effectiveTime"]) > start]
+    return {**sku, "pricingInfo": [*begun[: len(begun) - len(later)][-1:], *later]}
 
 
 def a2_skus(regions: list[str]) -> list[dict[str, Any]]:

@@ -86,6 +86,18 @@ def test_the_first_poll_brings_ninety_days_and_the_next_one_starts_at_the_last_c
     assert history(spot.poll("us-east-1", NOW, at[2])) == [(-3, 1.5), (-2, 2.5), (-1, 3.5)]
 
 
+def test_prices_arrive_as_text_and_are_kept_to_the_last_digit(server, spot):
+    server.serve(cloud(Change(P4D, 0, NOW - HOUR, "10.123456789")))
+    [point] = spot.poll("us-east-1", NOW, None).points
+    assert point.nano_usd_per_hour == 10_123_456_789
+
+
+def test_a_dead_endpoint_is_given_up_in_seconds_where_botocore_would_wait_for_minutes():
+    config = Connections().client("ec2", "us-east-1").meta.config
+    assert config.connect_timeout <= 5
+    assert config.retries == {"mode": "adaptive", "total_max_attempts": 3}
+
+
 def test_history_longer_than_aws_keeps_is_refused():
     with pytest.raises(ValueError, match="keeps 90 days"):
         SpotPrices(backfill_days=91)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from providers.azure.history import SpotHistory
 from providers.azure.permissions import access
 from providers.azure.prices import RetailPrices
 from providers.azure.risk import Evictions
@@ -308,6 +309,28 @@ def test_eviction_rates_come_page_by_page_from_resource_graph(arm):
     assert [(signal.low, signal.high) for signal in result.signals] == [(0, 5), (5, 10), (20, 100)]
     assert flags(result) == [("malformed", f"azure/eastus/{H100}")]
     assert len(machines.requests) == 3
+
+
+def test_spot_prices_of_the_past_come_from_resource_graph(arm):
+    machines, connections = arm
+    day = "2026-0{}-01T00:00:00Z"
+    prices = [
+        {"effectiveDate": day.format(9), "priceUSD": 40.5},
+        {"effectiveDate": day.format(8), "priceUSD": 40.5},
+        {"effectiveDate": day.format(7), "priceUSD": 39.25},
+        {"effectiveDate": "soon", "priceUSD": 1},
+        {"effectiveDate": "2036-01-01T00:00:00Z", "priceUSD": 1},
+    ]
+    small = {"sku": "standard_d2s_v3", "location": "eastus", "prices": prices}
+    machines.serve(AzureCloud(spot_history=[{"sku": H100.lower(), "location": "EastUS", "prices": prices}, small]))
+    result = SpotHistory(connections=connections).poll("global", NOW, None)
+    assert [point.nano_usd_per_hour / 1e9 for point in result.points] == [39.25, 40.5]
+    assert flags(result) == [("malformed", f"azure/eastus//{H100}/spot")]
+    since = SpotHistory(connections=connections).poll("global", NOW, result.points[0].effective_at_ms)
+    assert [point.nano_usd_per_hour / 1e9 for point in since.points] == [40.5]
+    machines.serve(AzureCloud(denied={"Microsoft.ResourceGraph/resources/read"}))
+    failed = SpotHistory(connections=connections).poll("global", NOW, None).error
+    assert isinstance(failed, PermissionDeniedError)
 
 
 def test_eviction_rates_that_are_denied_say_who_may_grant_them(arm):

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from providers.collect.facts import PollResult
 from providers.errors import (
@@ -18,11 +22,12 @@ from providers.errors import (
     UnavailableError,
 )
 from providers.gcp.history import CapacityHistory
+from providers.gcp.list_history import ListHistory, months
 from providers.gcp.permissions import access
 from providers.gcp.prices import ListPrices
 from providers.gcp.session import Connections
 from tests.clouds.conftest import flags
-from tests.clouds.gcp import THROTTLED, GcpCloud, GcpMachine, GcpZone, a2_skus, error, sku
+from tests.clouds.gcp import GOOGLES, THROTTLED, GcpCloud, GcpMachine, GcpZone, a2_skus, error, sku
 from tests.clouds.server import Fault, LoopbackServer, Response
 
 NOW = 1_790_000_000_000
@@ -65,6 +70,10 @@ def parts(word: str, core: float, ram: float, regions: list[str]) -> list[dict]:
         sku(f"Spot Preemptible {word} Instance Core running in Americas", core / 2, regions, "Preemptible"),
         sku(f"Spot Preemptible {word} Instance Ram running in Americas", ram / 2, regions, "Preemptible"),
     ]
+
+
+def millis(text: str) -> int:
+    return round(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() * 1000)
 
 
 def test_a_machine_costs_the_sum_of_its_cores_memory_and_gpus(server, poll):
@@ -401,6 +410,75 @@ def test_history_of_prices_and_preemptions_comes_from_the_advice_service(server,
     assert [(signal.kind, signal.low) for signal in result.signals] == [("preemption_fraction", 0.125)]
     since = CapacityHistory(connections=connections).poll(HERE, NOW, result.points[0].effective_at_ms)
     assert [point.nano_usd_per_hour / 1e9 for point in since.points] == [1.5]
+
+
+@pytest.fixture
+def list_history(connections: Connections, server: LoopbackServer):
+    """What the catalog tells of the past, read by a source that has read nothing before."""
+    connections._zones = None
+
+    def read(now: str, since_ms: int | None = None, **options) -> PollResult:
+        source = ListHistory(billing=server.url, attempts=1, call_s=0.5, connections=connections, **options)
+        return source.poll(HERE, millis(now), since_ms)
+
+    return read
+
+
+def repriced(*changes: tuple[str, float], since: str = "2026-01-01T00:00:00Z") -> list[dict]:
+    """An a2 machine's SKUs, of which the GPU's on-demand price has changed so often; the rest is as old as `since`."""
+    skus = a2_skus([HERE])
+    for each in skus:
+        each["pricingInfo"][0]["effectiveTime"] = since
+    [gpu] = [each for each in skus if each["description"].startswith("Nvidia Tesla A100 GPU running")]
+    gpu["pricingInfo"] = [sku("x", usd, [HERE], since=at)["pricingInfo"][0] for at, usd in changes]
+    return skus
+
+
+def test_earlier_list_prices_are_asked_for_month_by_month_of_googles_time_zone(server, list_history):
+    changes = [("2026-08-01T00:00:00Z", 2.0), ("2026-10-20T00:00:00Z", 3.0), ("2026-11-18T00:00:00Z", 4.0)]
+    server.serve(cloud(A2, skus=repriced(*changes)))
+    result = list_history("2026-11-20T00:00:00Z")
+    assert result.error is None
+    months = [(each.query["startTime"], each.query["endTime"]) for each in server.asked("skus")]
+    assert months == [
+        ("2026-08-01T07:00:00Z", "2026-09-01T07:00:00Z"),
+        ("2026-09-01T07:00:00Z", "2026-10-01T07:00:00Z"),
+        ("2026-10-01T07:00:00Z", "2026-11-01T07:00:00Z"),
+        ("2026-11-01T07:00:00Z", "2026-11-19T12:00:00Z"),  # now, less the 12 hours by which the catalog may be late
+    ]
+    rest = A2_PRICES["on_demand"] - 2.9
+    told = {(point.effective_at_ms, round(point.nano_usd_per_hour / 1e9, 6)) for point in result.points}
+    assert told == {(millis(at), round(rest + usd, 6)) for at, usd in changes} | {
+        (millis("2026-01-01T00:00:00Z"), A2_PRICES["spot"])
+    }
+
+
+def test_list_history_goes_on_from_the_last_change(server, list_history):
+    changes = [("2026-10-20T00:00:00Z", 3.0), ("2026-11-18T00:00:00Z", 4.0)]
+    server.serve(cloud(A2, skus=repriced(*changes)))
+    result = list_history("2026-11-20T00:00:00Z", millis("2026-10-20T00:00:00Z"))
+    assert [point.effective_at_ms for point in result.points] == [millis("2026-11-18T00:00:00Z")]
+    assert len(server.asked("skus")) == 2
+
+
+def test_a_month_of_list_history_that_is_refused_is_an_error_of_this_source_alone(server, list_history, poll):
+    server.serve(cloud(A2, denied={"skus"}))
+    assert isinstance(list_history("2026-11-20T00:00:00Z").error, PermissionDeniedError)
+    server.serve(cloud(A2))
+    assert len(poll().points) == 2
+
+
+@given(st.integers(0, 130_000), st.integers(1, 400))
+def test_law_months_join_and_each_lies_in_one_month_of_google(hours, days):
+    since = datetime(2020, 1, 1, tzinfo=UTC) + timedelta(hours=hours)
+    until = since + timedelta(days=days)
+    periods = list(months(since, until))
+    assert periods[0][0] <= since
+    assert periods[-1][1] == until
+    assert all(before[1] == after[0] for before, after in pairwise(periods))
+    for start, end in periods:
+        first, last = (instant.astimezone(GOOGLES) for instant in (start, end - timedelta(microseconds=1)))
+        assert (first.year, first.month, first.day, first.hour) == (last.year, last.month, 1, 0)
 
 
 def test_a_project_without_access_to_history_loses_only_that(server, connections, poll):

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from providers.collect.schedule import FIRST_RETRY_S, HOPELESS_S, JITTER, Schedule
+from providers.collect.sources import source_kind
 from providers.errors import AuthError, ProviderError, RegionDisabledError, ThrottledError, UnavailableError
 
 CADENCE_S = 720.0
@@ -43,6 +44,12 @@ def test_regions_that_are_gone_are_forgotten_and_other_sources_untouched():
     schedule.follow("y", ["a"], 0)
     schedule.follow("x", [], 0)
     assert (schedule.due("x", 9), schedule.due("y", 9)) == ([], ["a"])
+
+
+def test_each_cloud_is_asked_as_often_as_its_prices_move():
+    minutes = {name: source_kind(name).cadence_s / 60 for name in ("aws-spot", "gcp-prices", "azure-prices", "feed")}
+    assert 10 <= minutes.pop("aws-spot") <= 15
+    assert minutes == {"gcp-prices": 60, "azure-prices": 60, "feed": 5}
 
 
 @given(st.integers(0, 2**32))

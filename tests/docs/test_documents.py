@@ -114,3 +114,12 @@ def test_the_python_of_the_training_page_needs_only_what_trainers_exports() -> N
     used = set(re.findall(r"trainers\.(\w+)\(", (ROOT / "docs/training-code.md").read_text()))
     assert used
     assert used <= set(trainers.__all__)
+
+
+def test_every_test_that_the_table_of_traps_names_exists() -> None:
+    named_there = set(re.findall(r"`(test_\w+)`", (ROOT / "tests/clouds/README.md").read_text()))
+    found = re.findall(
+        r"^def (test_\w+)", "".join(path.read_text() for path in ROOT.glob("tests/**/*.py")), re.MULTILINE
+    )
+    assert len(named_there) > 50
+    assert named_there <= set(found), sorted(named_there - set(found))

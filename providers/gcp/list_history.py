@@ -1,0 +1,136 @@
+"""List prices of the past months at GCP: the Billing Catalog's earlier versions, for machines that zones offer today.
+
+The catalog answers for a part of one calendar month in Google's own time zone at a time. Must not know what is in force
+now: that is `gcp-prices`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from providers.collect.facts import Finding, PollResult, gather
+from providers.collect.http import Http, Patience
+from providers.errors import ProviderError
+from providers.gcp.prices import BILLING, SOURCE, catalog_skus, machines_in, offer_of, sold_as
+from providers.gcp.session import Connections, in_our_words, listed_regions
+from providers.gcp.skus import Part, parts_of, price_list
+from providers.offer import CapacityType
+from providers.price import PricePoint
+
+BACKFILL_DAYS = 90
+_LAG = timedelta(hours=12)
+"""The catalog may be so old; a time in the future is refused, and so is one by a clock that runs ahead."""
+
+
+class ListHistory:
+    """Source `gcp-list-history`. `project` None: the credentials' own. The endpoints are for emulators."""
+
+    provider = "gcp"
+
+    def __init__(
+        self,
+        *,
+        name: str = "gcp-list-history",
+        regions: Sequence[str] = (),
+        project: str | None = None,
+        compute: str | None = None,
+        billing: str = BILLING,
+        backfill_days: int = BACKFILL_DAYS,
+        call_s: float = 30.0,
+        attempts: int = 3,
+        connections: Connections | None = None,
+    ) -> None:
+        self.name = name
+        self._only = tuple(regions)
+        self._billing = billing.rstrip("/")
+        self._backfill = timedelta(days=backfill_days)
+        self._connections = connections or Connections(project, compute, call_s, patience_s=call_s * attempts)
+        self._http = Http(Patience(read_s=call_s, attempts=attempts))
+        self._reading = threading.Lock()
+        self._months: dict[datetime, list[Part] | ProviderError] = {}
+
+    def regions(self) -> Sequence[str]:
+        return self._only or listed_regions(self._connections)
+
+    def poll(self, region: str, now_ms: int, since_ms: int | None) -> PollResult:
+        return gather(region, lambda finding: self._read(finding, now_ms, since_ms), in_our_words)
+
+    def _read(self, finding: Finding, now_ms: int, since_ms: int | None) -> None:
+        now = datetime.fromtimestamp(now_ms / 1000, UTC)
+        since = now - self._backfill if since_ms is None else datetime.fromtimestamp(since_ms / 1000, UTC)
+        zones = self._connections.zones_by_region().get(finding.region, [])
+        offers = [
+            (machine, offer_of(finding.region, zone, machine, capacity_type))
+            for zone in zones
+            for machine in machines_in(self._connections, zone, finding)
+            for capacity_type in sold_as(machine)
+        ]
+        parts = _joined(
+            part
+            for start, end in months(since, now - _LAG)
+            for part in self._parts(start, end, finding)
+            if finding.region in part.regions
+        )
+        before: dict[str, int] = {}
+        for at_ms in sorted({effective_ms for part in parts for effective_ms, _ in part.versions}):
+            prices = price_list(parts, at_ms=at_ms)
+            for machine, offer in offers:
+                try:
+                    nano = prices.price(machine, finding.region, offer.capacity_type is CapacityType.SPOT)
+                except LookupError:
+                    continue  # a part of it was not sold yet
+                if nano != before.get(offer.id) and offer.gpu is not None and at_ms > (since_ms or 0):
+                    finding.price(offer, PricePoint(offer.id, nano, at_ms, now_ms, SOURCE))
+                before[offer.id] = nano
+
+    def _parts(self, start: datetime, end: datetime, finding: Finding) -> list[Part]:
+        """A month is one for all regions: it is read by the first poll that needs it, and its failure is shared."""
+        with self._reading:
+            if start not in self._months:
+                period = {"startTime": _written(start), "endTime": _written(end)}
+                try:
+                    skus = catalog_skus(self._http, self._connections, self._billing, finding, period)
+                    self._months[start] = list(parts_of(skus, finding))
+                except ProviderError as error:
+                    self._months[start] = error
+            known = self._months[start]
+            if isinstance(known, ProviderError):
+                raise known
+            return known
+
+
+def _joined(parts: Iterable[Part]) -> list[Part]:
+    """What several months say of the same SKU as one: a version that lasts is told in each of its months."""
+    whole: dict[Part, set[tuple[int, int]]] = {}
+    for part in parts:
+        whole.setdefault(replace(part, versions=()), set()).update(part.versions)
+    return [replace(part, versions=tuple(sorted(versions))) for part, versions in whole.items()]
+
+
+def months(since: datetime, until: datetime) -> Iterator[tuple[datetime, datetime]]:
+    """The calendar months of Los Angeles, from that of `since` up to `until`, the oldest first.
+
+    Months begin there at 8:00 UTC in winter and at 7:00 UTC from April to November: its clocks change on Sundays of
+    March and November, after the month began.
+    """
+    year, month = since.year, since.month
+    start = _begin(year, month)
+    if since < start:
+        year, month = (year, month - 1) if month > 1 else (year - 1, 12)
+        start = _begin(year, month)
+    while start < until:
+        year, month = (year, month + 1) if month < 12 else (year + 1, 1)
+        end = _begin(year, month)
+        yield start, min(end, until)
+        start = end
+
+
+def _begin(year: int, month: int) -> datetime:
+    return datetime(year, month, 1, 7 if 4 <= month <= 11 else 8, tzinfo=UTC)
+
+
+def _written(instant: datetime) -> str:
+    return instant.strftime("%Y-%m-%dT%H:%M:%SZ")
