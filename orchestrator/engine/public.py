@@ -1,6 +1,7 @@
-"""Public: what the catalogue knows of any market, whoever collects its prices: egress tariffs, interruption rates.
+"""Public: what is known of any market, whoever collects its prices: egress tariffs, interruption rates.
 
-Must not know: stores, jobs, prices.
+Both are in the catalogue; interruption rates that were collected are newer and stand in its place. Must not know:
+stores, jobs, prices.
 """
 
 from __future__ import annotations
@@ -9,12 +10,17 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 
 from orchestrator.market import TYPICAL, HazardPrior, Tariff
-from providers.catalog import load
+from providers.catalog import Interruption, load
+from providers.collect.facts import Signal
 from providers.offer import Offer
 
 # The public buckets count machines and not hours. AWS V100 stood in the top one in every region, and lost a machine in
 # 8 h in one good zone over 45.6 days of 2023: machines that run for 3.45 h make the one figure of the other.
 EXPOSURE_H = 3.45
+
+COLLECTED = {"interruption_percent": EXPOSURE_H, "eviction_percent": 1.0}
+"""Kinds of signals that say how often machines are lost, and in how many hours: Azure's rates are of one hour
+(learn.microsoft.com, "Use Azure Spot Virtual Machines"). Other kinds say nothing of time."""
 
 
 def tariff(offers: Iterable[Offer]) -> Tariff:
@@ -22,10 +28,25 @@ def tariff(offers: Iterable[Offer]) -> Tariff:
     return load().egress() if any(not offer.simulated for offer in offers) else TYPICAL
 
 
-def hazard_priors(offers: Iterable[Offer]) -> Mapping[tuple[str, str, str], HazardPrior]:
+def hazard_priors(
+    offers: Iterable[Offer], collected: Iterable[Signal] = ()
+) -> Mapping[tuple[str, str, str], HazardPrior]:
     """What is known of interruptions, by (provider, region, instance type); of simulated machines nothing. Raises
     CatalogError."""
-    return _priors() if any(not offer.simulated for offer in offers) else {}
+    if all(offer.simulated for offer in offers):
+        return {}
+    newer = {(each.provider, each.region, each.instance_type): _prior(each) for each in collected if _counts(each)}
+    return {**_priors(), **newer} if newer else _priors()
+
+
+def _counts(signal: Signal) -> bool:
+    return signal.kind in COLLECTED and not signal.zone and signal.high > 0
+
+
+def _prior(signal: Signal) -> HazardPrior:
+    high = None if signal.high >= 100 else signal.high / 100
+    seen = Interruption(signal.low / 100, high, signal.observed_at_ms, signal.source)
+    return HazardPrior(1 / seen.hazard_per_hour(COLLECTED[signal.kind]), seen.source)
 
 
 @cache

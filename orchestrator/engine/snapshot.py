@@ -88,7 +88,7 @@ def market(tx: Tx, now_ms: int, config: Config) -> Market:
         ],
         polls=[((each.provider, each.region, each.spot), each.until_ms) for each in tx.polled()],
         startup_s=_startup_s(tx, config),
-        priors=public.hazard_priors(offers),
+        priors=public.hazard_priors(offers, tx.risks_as_of(now_ms)),
         tariff=public.tariff(offers),
     )
 

@@ -38,6 +38,6 @@ def catalogue_market(now_ms: int, *, without: Collection[str] = (), heard: Colle
         offers=offers,
         prices=[price for _, price in kept],
         polls=[((each.provider, each.region, each.spot), each.until_ms) for each in heard.polled],
-        priors=public.hazard_priors(offers),
+        priors=public.hazard_priors(offers, heard.risks),
         tariff=public.tariff(offers),
     )

@@ -15,17 +15,20 @@ if TYPE_CHECKING:  # a command that asks the catalogue alone loads no database
     from orchestrator.config import Config
     from orchestrator.engine.world import World
     from orchestrator.store import Polled
+    from providers.collect.facts import Signal
     from providers.offer import Offer
     from providers.price import PricePoint
 
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """Offers that are listed and priced, and up to when each region was heard. `at_ms` is real time."""
+    """Offers that are listed and priced, up to when each region was heard, and what was heard of its risks. `at_ms` is
+    real time."""
 
     at_ms: int = 0
     offers: tuple[tuple[Offer, PricePoint], ...] = ()
     polled: tuple[Polled, ...] = ()
+    risks: tuple[Signal, ...] = ()
 
     @property
     def places(self) -> frozenset[tuple[str, str]]:
@@ -51,7 +54,7 @@ def collected(world: World) -> Collected:
         if not offers:
             return NOTHING
         priced = tuple((offers[point.offer_id], point) for point in tx.prices_as_of(now) if point.offer_id in offers)
-        return Collected(now, priced, tuple(tx.polled()))
+        return Collected(now, priced, tuple(tx.polled()), tuple(tx.risks_as_of(now)))
 
 
 def may_have_collected(config: Config) -> bool:

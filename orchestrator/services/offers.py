@@ -120,18 +120,15 @@ def _enabled(world: World, now_ms: int) -> list[OfferRow]:
     now_ms = max(now_ms, world.clock.now_ms())
     with world.store.read() as tx:
         prices = {point.offer_id: point for point in tx.prices_as_of(now_ms)}
-        asked = {
-            name: max((poll.finished_ms for poll in tx.polls(name, 50) if poll.error is None), default=None)
-            for name in world.providers
-        }
+        heard = {(each.provider, each.region, each.spot): each.until_ms for each in tx.polled()}
         rows = []
         for offer in tx.offers(world.providers):
-            price, at = prices.get(offer.id), asked.get(offer.provider)
+            price, until_ms = prices.get(offer.id), heard.get((offer.provider, offer.region, offer.spot))
             rows.append(
                 OfferRow.of(
                     offer,
                     price,
-                    age_s=None if at is None else (now_ms - at) / 1000,
+                    age_s=None if until_ms is None else (now_ms - until_ms) / 1000,
                     source="" if price is None else price.source,
                     simulated=offer.simulated or simulated(world, offer.id),
                     enabled=True,

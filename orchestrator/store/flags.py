@@ -84,7 +84,14 @@ _LAST_RISK = (
     .order_by(risk_point.c.effective_at_ms.desc(), risk_point.c.seq.desc())
     .limit(1)
 )
-_RISKS = select(*_RISK).where(risk_point.c.observed_at_ms <= bindparam("at_ms")).order_by(risk_point.c.seq)
+_NEWEST_RISKS = (
+    select(func.max(risk_point.c.seq))
+    .where(risk_point.c.observed_at_ms <= bindparam("at_ms"))
+    .group_by(*(risk_point.c[name] for name in _SAME_PLACE))
+)
+_RISKS = (
+    select(*_RISK).where(risk_point.c.seq.in_(_NEWEST_RISKS)).order_by(*(risk_point.c[name] for name in _SAME_PLACE))
+)
 
 
 class FlagRows(OfferRows):
@@ -183,11 +190,7 @@ class FlagRows(OfferRows):
 
     def risks_as_of(self, at_ms: int) -> list[Signal]:
         """Per place and kind what was last learned by `at_ms`."""
-        newest = {}
-        for row in self._connection.execute(_RISKS, {"at_ms": at_ms}):
-            risk = Signal(*row)
-            newest[risk.kind, risk.provider, risk.region, risk.zone, risk.instance_type] = risk
-        return [newest[place] for place in sorted(newest)]
+        return [Signal(*row) for row in self._connection.execute(_RISKS, {"at_ms": at_ms})]
 
     def _flag_row(
         self, source: str, region: str, each: Flagged, keys: dict[str, int], held: tuple[int, int, int | None]

@@ -52,8 +52,9 @@ class Flagged:
 class Signal:
     """What a provider says of the risk of `instance_type` being refused or taken back. `zone` is '' for a whole region.
 
-    `kind` names the measure and its unit: `interruption_percent` and `eviction_percent` per month (`low` to `high`),
-    `preemption_fraction` of stopped spot machines, `placement_score` from 1 (unlikely) to 10.
+    `kind` names the measure and its unit: `interruption_percent` of the machines of a month, `eviction_percent` of
+    those that run in an hour (both `low` to `high`), `preemption_fraction` of stopped spot machines, `placement_score`
+    from 1 (unlikely) to 10.
     """
 
     kind: str

@@ -26,7 +26,8 @@ def plan(view: PlanView, paint: Paint) -> str:
     head = f"Plan {view.id}   market as of {instant(view.at_ms)} ({age})"
     if view.anywhere:
         head = (
-            f"Plan over the catalogue's list prices (up to {span(view.price_age_s)} old), not over what is enabled here"
+            "Plan over prices as collected, else the catalogue's list prices "
+            f"(up to {span(view.price_age_s)} old), not over what is enabled here"
         )
     if not view.decisions:
         return blocks(head, "no jobs to plan")

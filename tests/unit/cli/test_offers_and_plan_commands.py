@@ -43,7 +43,7 @@ def test_a_filter_that_leaves_nothing_ends_with_a_usage_error(tradewind: Run) ->
 def test_a_plan_anywhere_says_what_to_enable_and_shows_the_front_and_the_picks(tradewind: Run, tmp_path: Path) -> None:
     result = tradewind("plan", "job.yaml", "--anywhere")
     assert result.exit_code == 0, result.output
-    assert "Plan over the catalogue's list prices" in result.stdout
+    assert "Plan over prices as collected, else the catalogue's list prices" in result.stdout
     assert "enable it in tradewind.toml to run there" in result.stdout
     assert "of it  training $" in result.stdout
     assert "picked by" in result.stdout

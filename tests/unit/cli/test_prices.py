@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from orchestrator.engine.world import World, open_world
 from orchestrator.services import prices
 from providers.clock import VirtualClock
 from providers.price import PricePoint
+from tests.disks import mounted
 
 Run = Callable[..., Result]
 HEAD = "provider,region,zone,instance_type,gpu,gpu_count,capacity_type,price_per_hour,effective_at\n"
@@ -103,6 +105,30 @@ def test_a_feed_that_fails_is_marked_with_its_remedy_and_exits_with_8(tradewind:
     assert "fail  feed:verda" in status
     assert "never" in status
     assert "hint: check the path of the feed" in status
+
+
+def test_a_full_disk_keeps_nothing_by_halves_and_the_next_collection_makes_up_for_it(
+    tradewind: Run, state: Path
+) -> None:
+    head = HEAD.removesuffix(",effective_at\n")
+    rows = [f"verda,FIN-01,z,{number}H100,H100,8,spot,{number / 1000 + 1}" for number in range(3000)]
+    Path("verda.csv").write_text("\n".join([head, *rows]))
+    state.mkdir(exist_ok=True)
+    with mounted(state, "size=2m"):
+        assert tradewind("prices", "collect", "--once").exit_code == 0
+        filler = state / "filler"
+        with suppress(OSError), filler.open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+        full = tradewind("prices", "collect", "--once", "--feed", "verda=verda.csv")
+        assert full.exit_code != 0
+        assert "full" in full.stderr
+        assert "the change was undone" in full.stderr
+        filler.unlink()
+        assert "verda" not in tradewind("prices", "status").stdout
+        made_up = tradewind("prices", "collect", "--once", "--feed", "verda=verda.csv")
+        assert made_up.exit_code == 0, made_up.stderr
+        assert "3000" in made_up.stdout.replace(",", "")
 
 
 @pytest.mark.parametrize("arguments", [("--cloud", "nimbus"), ("--feed", "verda")])

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -18,6 +19,7 @@ from orchestrator.services.catalog_market import catalogue_market
 from orchestrator.services.offer_filters import OfferQuery
 from orchestrator.services.offers import offers
 from providers.catalog import load
+from providers.collect.facts import Signal
 from providers.offer import CapacityType, Offer
 from tests.unit.services.recorded_history import spec
 
@@ -37,6 +39,31 @@ def test_real_offers_bring_their_tariff_and_hazards(world: World) -> None:
     assert "AWS Spot Advisor" in live.hazard_provenance(row)
     for each in same:
         assert live.hazard[row] == planned.hazard[planned.row(each)]
+
+
+def test_what_was_collected_of_interruptions_stands_in_the_place_of_the_catalogues(world: World) -> None:
+    def heard(kind: str, provider: str, region: str, machine: str, low: float, high: float, at: int) -> Signal:
+        return Signal(kind, provider, region, "", machine, low, high, at, at, "told today")
+
+    evicted = Offer("azure", "eastus", "", "Standard_ND96isr_H100_v5", "H100", 8, 96, 10**12, CapacityType.SPOT)
+    now = world.clock.now_ms()
+    with world.store.write() as tx:
+        tx.put_offers("aws", [REAL])
+        tx.put_offers("azure", [evicted])
+        tx.add_risks(
+            [
+                heard("interruption_percent", "aws", REAL.region, REAL.instance_type, 5, 10, now - 2),
+                heard("interruption_percent", "aws", REAL.region, REAL.instance_type, 20, 100, now - 1),
+                heard("placement_score", "aws", REAL.region, REAL.instance_type, 3, 3, now),
+                heard("eviction_percent", "azure", "eastus", evicted.instance_type, 5, 10, now),
+            ]
+        )
+    with world.store.read() as tx:
+        enabled = replace(world.config, providers=replace(world.config.providers, enabled=("aws", "azure")))
+        live = snapshot.market(tx, now, enabled)
+    rows = [live.row(offer.id) for offer in (REAL, evicted)]
+    assert [live.hazard[row] for row in rows] == pytest.approx([-math.log(1 - 0.35) / 3.45, -math.log(1 - 0.075)])
+    assert ["told today" in live.hazard_provenance(row) for row in rows if row is not None] == [True, True]
 
 
 def test_simulated_offers_alone_bring_none(world: World) -> None:
