@@ -41,9 +41,16 @@ class Spending:
         """What is left is needed for a checkpoint and the end of the machines."""
         return self.spent + self.release + self.stop >= budget_nano_usd
 
+    def too_little_for_a_spare(self, budget_nano_usd: int) -> bool:
+        """A spare would soon make the job pause; there is still time to end it before."""
+        return self.spent + 2 * self.release + self.stop >= budget_nano_usd
 
-def spending(ctx: Context, job: Job, current: Run | None, look_every_s: float = LOOK_EVERY_S) -> Spending:
-    """Of all machines of a job with a budget; the control plane looks again within `look_every_s` wall seconds."""
+
+def spending(
+    ctx: Context, job: Job, current: Run | None, look_every_s: float = LOOK_EVERY_S, *, beside: int = 0
+) -> Spending:
+    """Of all machines of a job with a budget, and of one more at `beside` nano-USD per hour; the control plane looks
+    again within `look_every_s` wall seconds."""
     factor, budget = ctx.world.clock.factor, job.spec.budget_nano_usd
     assert budget is not None
     with ctx.world.store.read() as tx:
@@ -52,7 +59,7 @@ def spending(ctx: Context, job: Job, current: Run | None, look_every_s: float = 
         rate_to_come = sum(price_now(tx, run.offer_id, ctx.now_ms) for run in wanted)
         unheard, rise = _unheard(tx, runs, ctx.now_ms)
     spent, rate = cost_so_far(ctx, runs)
-    rate += rate_to_come
+    rate += rate_to_come + beside
     step_wall_s = current.step_wall_s or 0.0 if current is not None else 0.0
     stop_s = STOP_WALL_S + 2 * step_wall_s + 2 * look_every_s
     stop = max(reserve_nano_usd(rate + rise, stop_s * factor), budget // STOP_SHARE)
@@ -72,6 +79,18 @@ def refuses(ctx: Context, job: Job, offer_id: str) -> str | None:
     if least < budget:
         return None
     return f"what is left of its budget pays for no machine on {offer_id} and its end; {spent_of(now.spent, budget)}"
+
+
+def refuses_spare(ctx: Context, job: Job, current: Run, spare_nano_usd_per_hour: int, to_come: int) -> str | None:
+    """Why a job may have no spare: what both will cost (`to_come`, nano-USD) and the end of all its machines would pass
+    the budget, so that it would pause for the spare's sake. Or None."""
+    budget = job.spec.budget_nano_usd
+    if budget is None:
+        return None
+    now = spending(ctx, job, current, beside=spare_nano_usd_per_hour)
+    if not replace(now, spent=now.spent + to_come).too_little_for_a_spare(budget):
+        return None
+    return "what is left of its budget would not last for both"
 
 
 def spent_of(spent_nano_usd: int, budget_nano_usd: int) -> str:

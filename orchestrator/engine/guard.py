@@ -117,6 +117,8 @@ def _near_budget(ctx: Context, job: Job, current: Run | None, budget: int, now: 
     if now.used_up(budget):
         _end_now(ctx, job, current, "at its last checkpoint (its budget leaves no time to wait for another)", why)
         return True
+    if now.too_little_for_a_spare(budget) and _end_spare(ctx, job):
+        return True
     if job.state != "pausing" and now.nearly_used_up(budget):
         with ctx.write() as tx:
             pause(ctx, tx, job, current, why, actor=ACTOR)
@@ -124,6 +126,16 @@ def _near_budget(ctx: Context, job: Job, current: Run | None, budget: int, now: 
             _ask_to_stop(ctx, current)
         return True
     return False
+
+
+def _end_spare(ctx: Context, job: Job) -> bool:
+    """A job goes on without a spare rather than pause for its sake."""
+    spares = [each for each in ctx.work.migrations if each.job_id == job.id and each.reason == "standby"]
+    for migration in spares:
+        with ctx.world.store.read() as tx:
+            move = load(tx, migration)
+        abort(ctx, move, "what is left of the job's budget would not last for both")
+    return bool(spares)
 
 
 def _overran(ctx: Context, job: Job, current: Run | None, longest_s: float) -> bool:

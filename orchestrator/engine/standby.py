@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from orchestrator.engine import snapshot
 from orchestrator.engine.bring_up import check_rails
+from orchestrator.engine.ceiling import refuses_spare
 from orchestrator.engine.context import Context
 from orchestrator.engine.move import MAX_PAUSE_S, given_up_in_a_row, waits
 from orchestrator.engine.place import candidates, doomed_jobs, open_migration
@@ -17,6 +18,7 @@ from orchestrator.errors import RailError
 from orchestrator.model import Alternative, Job, Placement, Reason, Run, Step
 from orchestrator.policy import decide
 from orchestrator.store import Tx
+from providers.money import MS_PER_HOUR
 
 KEEP_EVERY_S = 0.5
 
@@ -78,17 +80,34 @@ def best_spare(placement: Placement, beside: str) -> Alternative | None:
     return next(iter(elsewhere or fitting), None)
 
 
+def spare_cost(placement: Placement, spare: Alternative) -> int | None:
+    """nano-USD for `spare` beside the place that was decided on, for as long as that is expected to train, at the price
+    in force; None where nothing was decided on."""
+    own = next((each for each in placement.alternatives if each.offer_id == placement.offer_id), None)
+    if own is None or own.duration_s is None:
+        return None
+    return int(spare.nano_usd_per_hour * own.duration_s * 1000) // MS_PER_HOUR
+
+
 def _open(ctx: Context, job: Job) -> bool:
     with ctx.world.store.read() as tx:
         current = snapshot.current_run(tx.runs(job_id=job.id))
         if current is None:
             return False
         inputs = snapshot.inputs(tx, ctx.now_ms, ctx.world.config, only=[job.id], doomed=frozenset({job.id}))
+    if not inputs.demands:
+        return False  # the job was paused or ended since this tick began
     plan = decide(inputs.demands, inputs.market, inputs.perf, inputs.running, rails=snapshot.rails(ctx.world.config))
-    spare = best_spare(plan.placement(job.id), current.offer_id)
+    placement = plan.placement(job.id)
+    spare = best_spare(placement, current.offer_id)
+    to_come = 0 if spare is None else (placement.cost_nano_usd or 0) + (spare_cost(placement, spare) or 0)
+    refused = spare and refuses_spare(ctx, job, current, spare.nano_usd_per_hour, to_come)
     with ctx.write() as tx:
         if spare is None:
             _say(ctx, tx, job, "no offer fits a spare now")
+            return False
+        if refused:
+            _say(ctx, tx, job, f"no spare: {refused}")
             return False
         try:
             check_rails(ctx, tx, spare.offer_id)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from orchestrator.engine.collect import collect
 from orchestrator.engine.snapshot import inputs, rails
 from orchestrator.engine.snapshot import perf as perf_book
-from orchestrator.engine.standby import best_spare
+from orchestrator.engine.standby import best_spare, spare_cost
 from orchestrator.engine.world import World
 from orchestrator.errors import InfeasibleError, UsageError
 from orchestrator.market import Market
@@ -22,7 +22,6 @@ from orchestrator.services.jobfile import refuse_not_yet
 from orchestrator.services.views import Choice, Decision, PlanView, Spare
 from orchestrator.store import Tx
 from providers.clock import Clock, SystemClock
-from providers.money import MS_PER_HOUR
 from providers.offer import Offer
 
 _WALL = SystemClock()
@@ -237,14 +236,11 @@ def _check(spec: JobSpec) -> None:
 
 def _spare(placement: Placement) -> Spare | None:
     """Beside the job's own machine for as long as that is expected to train, at the price in force."""
-    own = next((each for each in placement.alternatives if each.offer_id == placement.offer_id), None)
-    if own is None or own.duration_s is None:
+    if placement.offer_id is None:
         return None
-    spare = best_spare(placement, own.offer_id)
-    if spare is None:
-        return None
-    price = spare.nano_usd_per_hour
-    return Spare(spare.offer_id, price, int(price * own.duration_s * 1000) // MS_PER_HOUR)
+    spare = best_spare(placement, placement.offer_id)
+    cost = None if spare is None else spare_cost(placement, spare)
+    return None if spare is None or cost is None else Spare(spare.offer_id, spare.nano_usd_per_hour, cost)
 
 
 def _role(placement: Placement, alternative: Alternative) -> str:

@@ -9,6 +9,7 @@ import pytest
 from orchestrator.engine.snapshot import inputs
 from orchestrator.ledger import duty
 from orchestrator.model import Job, Migration, Run, Step
+from providers.money import usd
 from tests.sim.harness import DEAR, RESERVE, Installation, check_truth
 
 Install = Callable[..., Installation]
@@ -163,6 +164,49 @@ def test_no_room_for_a_spare_is_told_once_and_the_job_trains_on(install: Install
     assert home.job(job).state == "finished"
     (told,) = home.events(job, "standby.waits")
     assert "rails.max_instances" in told.message
+    check_truth(home)
+
+
+def test_a_budget_that_would_not_last_for_both_leaves_out_the_spare(home: Installation) -> None:
+    before = home.submit("before", steps=200)
+    home.settle()
+    spent = home.read(lambda tx: tx.total_nano_usd(job_id=before.id))
+    tight = home.submit("tight", steps=200, standby="warm", budget_nano_usd=2 * spent)
+    home.settle()
+    assert home.job(tight).state == "finished"
+    assert spares(home, tight) == []
+    assert "what is left of its budget would not last for both" in home.events(tight, "standby.waits")[0].message
+    roomy = home.submit("roomy", steps=200, standby="warm", budget_nano_usd=20 * spent)
+    waiting(home, roomy)
+    home.settle()
+    check_truth(home)
+
+
+def test_a_spare_whose_price_rises_is_ended_before_it_makes_the_job_pause(home: Installation) -> None:
+    before = home.submit("before", steps=120)
+    home.settle()
+    spent = home.read(lambda tx: tx.total_nano_usd(job_id=before.id))
+    job = home.submit("job", steps=120, standby="warm", budget_nano_usd=8 * spent)
+    spare = waiting(home, job)
+    home.until_step(job, 20)
+    home.cloud.set_price(DEAR.id, usd("9.00"))
+    home.settle()
+    assert home.job(job).state == "finished"
+    (gone, *_) = [run for run in home.runs(job) if run.id == spare.id]
+    assert (gone.end, gone.training_from_ms) == ("aborted", None)
+    assert any("would not last for both" in event.message for event in home.events(job, "migration.aborted"))
+    check_truth(home)
+
+
+def test_a_job_that_is_paused_in_the_tick_in_which_it_would_get_a_spare_gets_none(install: Install) -> None:
+    home = install(overrides={"rails.max_instances": 1})  # so that it is tried at every tick
+    job = home.submit(steps=60, standby="warm")
+    home.until_step(job, 5)
+    home.ask("pause", job)
+    home.until_state(job, "paused")
+    home.ask("resume", job)
+    home.settle()
+    assert spares(home, job) == []
     check_truth(home)
 
 
