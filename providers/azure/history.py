@@ -6,71 +6,44 @@ prices, which say what is in force now.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from providers.azure.graph import SOURCE, GraphSource
 from providers.azure.hardware import sizes
-from providers.azure.risk import GLOBAL
-from providers.azure.session import Connections, in_our_words
-from providers.collect.facts import Finding, Flag, PollResult, gather, hourly_price
+from providers.collect.facts import Finding, Flag, hourly_price
 from providers.offer import CapacityType, Offer
 from providers.price import PricePoint
 
-SOURCE = "Azure Resource Graph"
-QUERY = (
-    "SpotResources | where type =~ 'microsoft.compute/skuspotpricehistory/ostype/location' "
-    "| where properties.osType =~ 'linux' "
-    "| project sku = tostring(sku.name), location = location, prices = properties.spotPrices"
-)
 
+class SpotHistory(GraphSource):
+    """Source `azure-history`."""
 
-class SpotHistory:
-    """Source `azure-history`: one poll for all regions."""
-
-    provider = "azure"
-
-    def __init__(
-        self,
-        *,
-        name: str = "azure-history",
-        call_s: float = 30.0,
-        attempts: int = 3,
-        connections: Connections | None = None,
-    ) -> None:
-        self.name = name
-        self._connections = Connections(call_s=call_s, attempts=attempts) if connections is None else connections
-
-    def regions(self) -> Sequence[str]:
-        return [GLOBAL]
-
-    def poll(self, region: str, now_ms: int, since_ms: int | None) -> PollResult:
-        return gather(region, lambda finding: self._read(finding, now_ms, since_ms or 0), in_our_words)
-
-    def _read(self, finding: Finding, now_ms: int, since_ms: int) -> None:
-        for rows in self._connections.graph(QUERY):
-            finding.page(len(rows))
-            for row in rows:
-                _add_prices(finding, row, now_ms, since_ms)
-
-
-def _add_prices(finding: Finding, row: Mapping[str, Any], now_ms: int, since_ms: int) -> None:
-    size = sizes().get(str(row.get("sku", "")).lower())
-    if size is None:
-        return
-    region = str(row.get("location", "")).lower()
-    offer = Offer(
-        "azure", region, "", size.name, size.gpu, size.gpu_count, size.vcpu, size.memory_bytes, CapacityType.SPOT
+    kind = "azure-history"
+    query = (
+        "SpotResources | where type =~ 'microsoft.compute/skuspotpricehistory/ostype/location' "
+        "| where properties.osType =~ 'linux' "
+        "| project sku = tostring(sku.name), location = location, prices = properties.spotPrices"
     )
-    changes = []
-    for change in row.get("prices") or ():
-        try:
-            at = datetime.fromisoformat(str(change["effectiveDate"]).replace("Z", "+00:00"))
-            changes.append((round(at.timestamp() * 1000), hourly_price(change["priceUSD"])))
-        except (KeyError, TypeError, ValueError) as error:
-            finding.flag(Flag.MALFORMED, offer.id, f"{type(error).__name__} {error} in {str(change)[:200]}", offer)
-    before = None
-    for effective_ms, price in sorted(changes):
-        if price != before and since_ms < effective_ms <= now_ms:
-            finding.price(offer, PricePoint(offer.id, price, effective_ms, now_ms, SOURCE))
-        before = price
+
+    def add(self, finding: Finding, row: Mapping[str, Any], now_ms: int, since_ms: int) -> None:
+        size = sizes().get(str(row.get("sku", "")).lower())
+        if size is None:
+            return
+        region = str(row.get("location", "")).lower()
+        offer = Offer(
+            "azure", region, "", size.name, size.gpu, size.gpu_count, size.vcpu, size.memory_bytes, CapacityType.SPOT
+        )
+        changes = []
+        for change in row.get("prices") or ():
+            try:
+                at = datetime.fromisoformat(str(change["effectiveDate"]).replace("Z", "+00:00"))
+                changes.append((round(at.timestamp() * 1000), hourly_price(change["priceUSD"])))
+            except (KeyError, TypeError, ValueError) as error:
+                finding.flag(Flag.MALFORMED, offer.id, f"{type(error).__name__} {error} in {str(change)[:200]}", offer)
+        before = None
+        for effective_ms, price in sorted(changes):
+            if price != before and since_ms < effective_ms <= now_ms:
+                finding.price(offer, PricePoint(offer.id, price, effective_ms, now_ms, SOURCE))
+            before = price

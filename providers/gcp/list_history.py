@@ -6,16 +6,14 @@ now: that is `gcp-prices`.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
-from providers.collect.facts import Finding, PollResult, gather
-from providers.collect.http import Http, Patience
+from providers.collect.facts import Finding
 from providers.errors import ProviderError
-from providers.gcp.prices import BILLING, SOURCE, catalog_skus, machines_in, offer_of, sold_as
-from providers.gcp.session import Connections, in_our_words, listed_regions
+from providers.gcp.prices import SOURCE, CatalogSource, machines_in, offer_of, sold_as
 from providers.gcp.skus import Part, parts_of, price_list
 from providers.offer import CapacityType
 from providers.price import PricePoint
@@ -25,38 +23,15 @@ _LAG = timedelta(hours=12)
 """The catalog may be so old; a time in the future is refused, and so is one by a clock that runs ahead."""
 
 
-class ListHistory:
-    """Source `gcp-list-history`. `project` None: the credentials' own. The endpoints are for emulators."""
+class ListHistory(CatalogSource):
+    """Source `gcp-list-history`."""
 
-    provider = "gcp"
+    kind = "gcp-list-history"
 
-    def __init__(
-        self,
-        *,
-        name: str = "gcp-list-history",
-        regions: Sequence[str] = (),
-        project: str | None = None,
-        compute: str | None = None,
-        billing: str = BILLING,
-        backfill_days: int = BACKFILL_DAYS,
-        call_s: float = 30.0,
-        attempts: int = 3,
-        connections: Connections | None = None,
-    ) -> None:
-        self.name = name
-        self._only = tuple(regions)
-        self._billing = billing.rstrip("/")
+    def __init__(self, *, backfill_days: int = BACKFILL_DAYS, **options: Any) -> None:
+        super().__init__(**options)
         self._backfill = timedelta(days=backfill_days)
-        self._connections = connections or Connections(project, compute, call_s, patience_s=call_s * attempts)
-        self._http = Http(Patience(read_s=call_s, attempts=attempts))
-        self._reading = threading.Lock()
         self._months: dict[datetime, list[Part] | ProviderError] = {}
-
-    def regions(self) -> Sequence[str]:
-        return self._only or listed_regions(self._connections)
-
-    def poll(self, region: str, now_ms: int, since_ms: int | None) -> PollResult:
-        return gather(region, lambda finding: self._read(finding, now_ms, since_ms), in_our_words)
 
     def _read(self, finding: Finding, now_ms: int, since_ms: int | None) -> None:
         now = datetime.fromtimestamp(now_ms / 1000, UTC)
@@ -92,8 +67,7 @@ class ListHistory:
             if start not in self._months:
                 period = {"startTime": _written(start), "endTime": _written(end)}
                 try:
-                    skus = catalog_skus(self._http, self._connections, self._billing, finding, period)
-                    self._months[start] = list(parts_of(skus, finding))
+                    self._months[start] = list(parts_of(self._skus(finding, period), finding))
                 except ProviderError as error:
                     self._months[start] = error
             known = self._months[start]

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import re
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from providers.collect.facts import Finding, Flag, PollResult, gather
 from providers.collect.http import Http, Patience
@@ -37,15 +38,16 @@ N1_COUNTS = (1, 2, 4, 8)
 """GPUs that are attached to N1 machines; one shape per count, within GCP's limits for all of them."""
 
 
-class ListPrices:
-    """Source `gcp-prices`. `project` None: the credentials' own. The endpoints are for emulators."""
+class CatalogSource(ABC):
+    """A source that reads the catalog. `project` None: the credentials' own. The endpoints are for emulators."""
 
     provider = "gcp"
+    kind: ClassVar[str]
 
     def __init__(
         self,
         *,
-        name: str = "gcp-prices",
+        name: str = "",
         regions: Sequence[str] = (),
         project: str | None = None,
         compute: str | None = None,
@@ -54,21 +56,54 @@ class ListPrices:
         attempts: int = 3,
         connections: Connections | None = None,
     ) -> None:
-        self.name = name
+        self.name = name or self.kind
         self._only = tuple(regions)
         self._billing = billing.rstrip("/")
         self._connections = connections or Connections(project, compute, call_s, patience_s=call_s * attempts)
         self._http = Http(Patience(read_s=call_s, attempts=attempts))
         self._reading = threading.Lock()
-        self._prices: PriceList | ProviderError | None = None
 
     def regions(self) -> Sequence[str]:
         return self._only or listed_regions(self._connections)
 
     def poll(self, region: str, now_ms: int, since_ms: int | None) -> PollResult:
-        return gather(region, lambda finding: self._read(finding, now_ms), in_our_words)
+        return gather(region, lambda finding: self._read(finding, now_ms, since_ms), in_our_words)
 
-    def _read(self, finding: Finding, now_ms: int) -> None:
+    @abstractmethod
+    def _read(self, finding: Finding, now_ms: int, since_ms: int | None) -> None:
+        """What is to be known of a region."""
+
+    def _skus(self, finding: Finding, period: Mapping[str, str] | None = None) -> Iterator[dict[str, Any]]:
+        """The SKUs of Compute Engine, page by page. `period` (startTime, endTime) asks for the versions of that time.
+
+        Source: cloud.google.com/billing/docs/reference/rest/v1/services.skus/list. Raises ProviderError.
+        """
+        url = f"{self._billing}/v1/services/{COMPUTE_ENGINE}/skus"
+        key = os.environ.get(API_KEY)
+        query = {"pageSize": str(PAGE_ROWS), "currencyCode": "USD", **(period or {})}
+        token = ""
+        while True:
+            headers = {"X-Goog-Api-Key": key} if key else self._connections.bearer()
+            try:
+                body = self._http.get_json(url, {**query, "pageToken": token} if token else query, headers)
+            except AuthError as error:
+                raise _no_catalog(error) from error
+            if not isinstance(body, dict) or not isinstance(body.get("skus", []), list):
+                raise FormatError("the Billing Catalog's answer has no list of SKUs")
+            finding.page(len(body.get("skus", [])))
+            yield from body.get("skus", [])
+            token = body.get("nextPageToken", "")
+            if not token:
+                return
+
+
+class ListPrices(CatalogSource):
+    """Source `gcp-prices`."""
+
+    kind = "gcp-prices"
+    _prices: PriceList | ProviderError | None = None
+
+    def _read(self, finding: Finding, now_ms: int, since_ms: int | None) -> None:
         prices = self._all_prices(finding)
         seen: set[str] = set()
         failed: ProviderError | None = None
@@ -92,39 +127,12 @@ class ListPrices:
         with self._reading:
             if self._prices is None:
                 try:
-                    skus = catalog_skus(self._http, self._connections, self._billing, finding)
-                    self._prices = price_list(parts_of(skus, finding), finding)
+                    self._prices = price_list(parts_of(self._skus(finding), finding), finding)
                 except ProviderError as error:
                     self._prices = error
             if isinstance(self._prices, ProviderError):
                 raise self._prices
             return self._prices
-
-
-def catalog_skus(
-    http: Http, connections: Connections, billing: str, finding: Finding, period: Mapping[str, str] | None = None
-) -> Iterator[dict[str, Any]]:
-    """The SKUs of Compute Engine, page by page. `period` (startTime, endTime) asks for the versions of that time.
-
-    Source: cloud.google.com/billing/docs/reference/rest/v1/services.skus/list. Raises ProviderError.
-    """
-    url = f"{billing}/v1/services/{COMPUTE_ENGINE}/skus"
-    key = os.environ.get(API_KEY)
-    query = {"pageSize": str(PAGE_ROWS), "currencyCode": "USD", **(period or {})}
-    token = ""
-    while True:
-        headers = {"X-Goog-Api-Key": key} if key else connections.bearer()
-        try:
-            body = http.get_json(url, {**query, "pageToken": token} if token else query, headers)
-        except AuthError as error:
-            raise _no_catalog(error) from error
-        if not isinstance(body, dict) or not isinstance(body.get("skus", []), list):
-            raise FormatError("the Billing Catalog's answer has no list of SKUs")
-        finding.page(len(body.get("skus", [])))
-        yield from body.get("skus", [])
-        token = body.get("nextPageToken", "")
-        if not token:
-            return
 
 
 def _no_catalog(error: AuthError) -> ProviderError:

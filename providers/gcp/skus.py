@@ -172,7 +172,7 @@ def _part_of(sku: Mapping[str, Any], finding: Finding) -> Part | None:
         versions.append((_ms(row.get("effectiveTime")), nano))
     spot = category["usageType"] == "Preemptible" or bool(SPOT.search(description))
     table, name = found
-    return Part(table, name, spot, tuple(sku["serviceRegions"]), description, tuple(sorted(versions)))
+    return Part(table, name, spot, tuple(map(str, sku["serviceRegions"])), description, tuple(sorted(versions)))
 
 
 def _ms(time: str | None) -> int:

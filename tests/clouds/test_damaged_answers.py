@@ -19,7 +19,7 @@ from providers.errors import CutOffError, FormatError, UnavailableError
 from providers.feed.source import Feed
 from providers.gcp.prices import ListPrices
 from providers.gcp.session import Connections
-from providers.gcp.skus import price_list
+from providers.gcp.skus import parts_of, price_list
 from tests.clouds.aws import price_file
 from tests.clouds.azure import row
 from tests.clouds.gcp import GcpCloud, GcpZone, a2_skus
@@ -67,7 +67,7 @@ def test_law_damaged_retail_prices(server: LoopbackServer, body):
 @given(damaged(a2_skus(["us-central1"])))
 def test_law_damaged_skus(skus):
     finding = Finding("us-central1")
-    prices = price_list(skus, finding)
+    prices = price_list(parts_of(skus, finding), finding)
     assert all(rate > 0 for table in (prices.cores, prices.ram, prices.gpus, prices.ssd) for rate in table.values())
     assert {flagged.flag for flagged in finding.result().flagged} <= {Flag.MALFORMED, Flag.CURRENCY, Flag.AMBIGUOUS}
 
