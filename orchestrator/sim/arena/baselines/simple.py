@@ -81,6 +81,34 @@ class Baseline(ABC):
         return any(cloud.try_launch(zone, SPOT) for zone in order)
 
 
+class Latched(Baseline):
+    """SkyNomad's simulator around a policy: at the last safe tick its safety net buys on-demand for good, where the job
+    runs if anywhere, even from a spot instance that is up, and asks the policy no more."""
+
+    latched = False
+
+    def step(self, seen: Observation, cloud: Cloud) -> None:
+        if not (self.latched or self.must_buy(seen)):
+            self.choose(seen, cloud)
+            return
+        self.latched = True
+        if seen.running is not None:
+            self.buy_here(seen, cloud, seen.running[0])
+        else:
+            self.buy(seen, cloud)
+
+    def buy_here(self, seen: Observation, cloud: Cloud, zone: int) -> None:
+        """On-demand in this zone, or where it still makes the deadline."""
+        if self.ticks_needed(seen, self.job.restart_overhead_hours, zone) <= seen.ticks_left:
+            cloud.try_launch(zone, ON_DEMAND)
+        else:
+            self.buy(seen, cloud)
+
+    @abstractmethod
+    def choose(self, seen: Observation, cloud: Cloud) -> None:
+        """What the policy orders at a tick before that."""
+
+
 class OnDemandOnly(Baseline):
     """Starts on demand at once and stays."""
 
