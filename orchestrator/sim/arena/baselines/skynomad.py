@@ -124,13 +124,11 @@ class CostModel(Latched):
             lives.begin(seen.elapsed_hours)
             if zone != self.spot:
                 lives.found(seen.elapsed_hours, up=True)
-            lives.probed_h += self._billed(seen, zone)
-
-    def _billed(self, seen: Observation, zone: int) -> float:
-        """Hours of spot that the artifact takes a probe for: beside on-demand, what that costs in the tick."""
-        if seen.running != (zone, ON_DEMAND):
-            return self.market.probe_hours
-        return self.market.tick_hours * self.market.on_demand_usd_per_hour[zone] / seen.spot_usd_per_hour[zone]
+            hours = self.market.probe_hours
+            if used is None and seen.running == (zone, ON_DEMAND):  # the artifact bills this probe as the whole tick
+                ratio = self.market.on_demand_usd_per_hour[zone] / seen.spot_usd_per_hour[zone]
+                hours = self.market.tick_hours * ratio
+            lives.probed_h += hours
 
     def _egress(self, zone: int) -> float:
         return 0.0 if self.last is None else self.job.checkpoint_gb * self.market.egress_usd_per_gb[self.last][zone]
