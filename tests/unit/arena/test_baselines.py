@@ -22,12 +22,13 @@ from tests.shared_data import shared
 from tests.unit.arena.worlds import task, trace
 
 
+@pytest.mark.parametrize("speed", [(), (1.0, 0.4, 0.7)])
 @pytest.mark.parametrize("name", BASELINES)
-def test_no_baseline_misses_or_beats_the_optimum(name):
+def test_no_baseline_misses_or_beats_the_optimum(name, speed):
     generator = np.random.default_rng(7)
     for slack in (1.08, 1.5, 2.5):
         up = (np.cumsum(generator.random((3, 90)) < 0.1, axis=1) + generator.integers(0, 2, (3, 1))) % 2
-        window = trace(up, np.repeat(generator.uniform(0.5, 2, (3, 9)), 10, axis=1)).window(0, 90)
+        window = trace(up, np.repeat(generator.uniform(0.5, 2, (3, 9)), 10, axis=1), speed=speed).window(0, 90)
         job = task(90 / slack - 3, 90, 1.3, gb=20)
         done = play(BASELINES[name](), job, window)
         assert done.finished
@@ -113,6 +114,15 @@ def test_uniform_progress_multi_leaves_the_region_of_a_loss_to_the_last():
 def test_the_safety_net_of_skynomads_simulator_latches_even_on_a_spot_that_is_up(name):
     window, job = trace([[1] * 12]).window(0, 12), task(10, 12, 1)
     assert play(BASELINES[name](), job, window).track == ((0, SPOT), *[(0, ON_DEMAND)] * 11)
+
+
+@pytest.mark.parametrize("name", ["skynomad", "skynomad-rr"])
+def test_the_safety_net_leaves_a_slow_kind_of_machine_in_time(name):
+    market = trace([[0] * 30] * 2, on_demand=[10.0, 1.0], speed=(1.0, 0.4)).window(0, 30)
+    done = play(BASELINES[name](), task(20, 30, 1), market)
+    assert (1, ON_DEMAND) in done.track
+    assert done.track[-1] == (0, ON_DEMAND)
+    assert done.finished
 
 
 def test_skynomad_follows_a_zone_only_in_the_variant_of_its_v100_figure():

@@ -61,7 +61,8 @@ class Baseline(ABC):
 
     def buy(self, seen: Observation, cloud: Cloud) -> None:
         """On-demand where it is cheapest, egress counted, of what still makes the deadline if anything does."""
-        if seen.running is not None and seen.running[1] == ON_DEMAND:
+        zone, kind = seen.running or (None, "")
+        if kind == ON_DEMAND and self.ticks_needed(seen, seen.overhead_left_hours, zone) <= seen.ticks_left:
             return
         overhead, left = self.job.restart_overhead_hours, self.work_left(seen)
         prices, egress = self.market.on_demand_usd_per_hour, self.market.egress_usd_per_gb

@@ -40,8 +40,8 @@ class CostModel(Latched):
         self.next_probe = [0 for _ in market.zones]
         self.watched: set[int] = set()  # where a probe found capacity, and no launch was tried since
         self.spot: int | None = None
-        self.left = False  # the spot instance was given up for on-demand
-        self.last: int | None = None
+        self.left = False  # the end of this spot instance will not count as a loss
+        self.last: int | None = None  # where the checkpoint is believed to be
         self.expected: list[float] = []
 
     @abstractmethod
@@ -79,7 +79,7 @@ class CostModel(Latched):
         for worth, zone, of in sorted(options, key=lambda option: -option[0]):
             if worth <= current or worth < 0:
                 break
-            if zone is None:
+            if zone is None:  # as coded: what runs at a loss goes on, and its zone may be probed
                 self.last = None
                 return None, refused
             at_home = of == SPOT and zone == here
@@ -102,7 +102,7 @@ class CostModel(Latched):
         self.last = zone
         if seen.running is None:
             return
-        if seen.running[0] == self.spot:
+        if seen.running[0] == self.spot:  # replaced by on-demand; as coded also one that has just replaced it
             self.left = True
         else:
             self.lives[seen.running[0]].found(seen.elapsed_hours, up=False)
