@@ -1,4 +1,5 @@
 """Uniform Progress (Wu et al., Can't Be Late, NSDI '24): keep progress at least as far as the share of time gone.
+In one zone, lifted to several by us, and lifted to several regions by SkyNomad.
 
 Behind: on-demand if no spot can be had; ahead: wait for spot. From on-demand back to spot only when two overheads
 ahead (hysteresis). The safety net buys on demand when no more than that fits before the deadline.
@@ -8,8 +9,11 @@ Must not know: the future.
 
 from __future__ import annotations
 
-from orchestrator.sim.arena.baselines.simple import Baseline
-from orchestrator.sim.arena.protocol import ON_DEMAND, SPOT, Cloud, Observation
+from orchestrator.sim.arena.baselines.simple import Baseline, Latched
+from orchestrator.sim.arena.baselines.static import same_region
+from orchestrator.sim.arena.protocol import ON_DEMAND, SPOT, Cloud, Observation, TickJob, TickMarket
+
+_EPS = 1e-9
 
 
 class UniformProgress(Baseline):
@@ -49,3 +53,39 @@ class UniformProgressHere(UniformProgress):
         if self.zone is None:
             self.zone = self.by_price(seen)[0]
         return [self.zone]
+
+
+class UniformProgressMulti(Latched):
+    """SkyNomad's baseline (NSDI '27; in its artifact "eager failover"): spot by price, the region in which the job ran
+    last after all others. Two overheads ahead it gives up on-demand even when no spot can be had, and waits."""
+
+    name = "uniform-progress-multi"
+
+    def start(self, job: TickJob, market: TickMarket) -> None:
+        super().start(job, market)
+        self.ran: int | None = None  # where it was last seen up; a machine lost in its first tick never was
+
+    def choose(self, seen: Observation, cloud: Cloud) -> None:
+        kind = None
+        if seen.running is not None:
+            self.ran, kind = seen.running
+        if kind == SPOT:
+            return
+        spare = 2 * self.job.restart_overhead_hours
+        rate = self.job.work_hours / self.job.deadline_hours
+        if kind == ON_DEMAND:
+            ahead = seen.done_hours >= (seen.elapsed_hours + spare) * rate - _EPS
+            if ahead and not self.first_spot(self._order(seen), cloud):
+                cloud.terminate()
+            return
+        scarce = self.ticks_needed(seen, spare) > seen.ticks_left
+        if not scarce and self.first_spot(self._order(seen), cloud):
+            return
+        if scarce or seen.done_hours < seen.elapsed_hours * rate - _EPS:
+            self.buy_here(seen, cloud, 0 if seen.checkpoint_zone is None else seen.checkpoint_zone)
+
+    def _order(self, seen: Observation) -> list[int]:
+        order, ran = self.by_price(seen), self.ran
+        if ran is None:
+            return order
+        return sorted(order, key=lambda zone: same_region(self.market, ran, zone))

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from orchestrator.sim.arena.baselines.progress import UniformProgress, UniformProgressHere
+from orchestrator.sim.arena.baselines.progress import UniformProgress, UniformProgressHere, UniformProgressMulti
 from orchestrator.sim.arena.baselines.simple import Baseline, Greedy, OnDemandOnly
-from orchestrator.sim.arena.baselines.skynomad import SkyNomad
+from orchestrator.sim.arena.baselines.skynomad import SkyNomad, SkyNomadRateRatio
 from orchestrator.sim.arena.baselines.skypilot import EagerAsShipped, EagerNextRegion, Failover
 from orchestrator.sim.arena.baselines.static import Karpenter, OneZone, PaperDaily, SageMaker
 
@@ -22,11 +22,13 @@ BASELINES: Mapping[str, type[Baseline]] = {
         PaperDaily,
         UniformProgressHere,
         UniformProgress,
+        UniformProgressMulti,
         Failover,
         EagerNextRegion,
         EagerAsShipped,
         SageMaker,
         Karpenter,
         SkyNomad,
+        SkyNomadRateRatio,
     )
 }

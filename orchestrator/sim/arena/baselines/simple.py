@@ -61,7 +61,8 @@ class Baseline(ABC):
 
     def buy(self, seen: Observation, cloud: Cloud) -> None:
         """On-demand where it is cheapest, egress counted, of what still makes the deadline if anything does."""
-        if seen.running is not None and seen.running[1] == ON_DEMAND:
+        zone, kind = seen.running or (None, "")
+        if kind == ON_DEMAND and self.ticks_needed(seen, seen.overhead_left_hours, zone) <= seen.ticks_left:
             return
         overhead, left = self.job.restart_overhead_hours, self.work_left(seen)
         prices, egress = self.market.on_demand_usd_per_hour, self.market.egress_usd_per_gb
@@ -79,6 +80,34 @@ class Baseline(ABC):
     def first_spot(self, order: list[int], cloud: Cloud) -> bool:
         """The first zone of `order` that has spot capacity."""
         return any(cloud.try_launch(zone, SPOT) for zone in order)
+
+
+class Latched(Baseline):
+    """SkyNomad's simulator around a policy: at the last safe tick its safety net buys on-demand for good, where the job
+    runs if anywhere, even from a spot instance that is up, and asks the policy no more."""
+
+    latched = False
+
+    def step(self, seen: Observation, cloud: Cloud) -> None:
+        if not (self.latched or self.must_buy(seen)):
+            self.choose(seen, cloud)
+            return
+        self.latched = True
+        if seen.running is not None:
+            self.buy_here(seen, cloud, seen.running[0])
+        else:
+            self.buy(seen, cloud)
+
+    def buy_here(self, seen: Observation, cloud: Cloud, zone: int) -> None:
+        """On-demand in this zone, or where it still makes the deadline."""
+        if self.ticks_needed(seen, self.job.restart_overhead_hours, zone) <= seen.ticks_left:
+            cloud.try_launch(zone, ON_DEMAND)
+        else:
+            self.buy(seen, cloud)
+
+    @abstractmethod
+    def choose(self, seen: Observation, cloud: Cloud) -> None:
+        """What the policy orders at a tick before that."""
 
 
 class OnDemandOnly(Baseline):
