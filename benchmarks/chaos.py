@@ -36,7 +36,9 @@ BETWEEN_S = (3.0, 8.0)  # from one blow to the next
 STOPPED_S = (0.5, 6.0)
 TELL_EVERY_S = 20.0
 LATE_S = 300.0  # for the jobs to end, once nothing disturbs them any more
-RARE = {"head": 0.15}  # it takes all runs with it
+HOW = ("killed", "stopped")
+HEAD = "head"  # it takes all runs with it: once each way, then now and then
+HEAD_AGAIN = 0.15
 
 
 class Chaos:
@@ -49,32 +51,38 @@ class Chaos:
         self._random = random.Random(seed)
         self._stopped: list[tuple[float, int]] = []  # until when, which process
         self._plane: subprocess.Popen[bytes] | None = None
-        self.blows: Counter[str] = Counter()
-
-    def strike(self) -> None:
-        """One blow at one part, if there is such a part now."""
-        targets: dict[str, Callable[[], int]] = {
-            "machine": lambda: self._of_a_run(self._home.agent),
+        self._targets: dict[str, Callable[[], int]] = {
+            "machine": lambda: self._of_a_run(home.agent),
             "actor": lambda: self._of_a_run(lambda run: self._named(run, "ray::RunActor")),
             "trainer": lambda: self._of_a_run(lambda run: self._named(run, "trainers.waiting")),
-            "head": self._head,
+            HEAD: self._head,
             "control plane": self._control_plane,
             "database connection": self._backend,
         }
-        weights = [RARE.get(name, 1.0) for name in targets]
-        (name,) = self._random.choices(list(targets), weights)
+        self._due = self._shuffled(list(self._targets))
+        self.blows: Counter[str] = Counter()
+
+    def strike(self) -> None:
+        """The next blow, if there is such a part now; else it comes later. Each kind has its turn."""
+        name, how = self._due.pop(0)
         try:
-            pid = targets[name]()
+            pid = self._targets[name]()
         except (StopIteration, ValueError, AssertionError, OSError):
-            return  # it is just coming or going
+            pid = 0  # it is just coming or going
         if not pid:
+            self._due.append((name, how))
             return
-        if self._random.random() < 0.4:
+        if how == "stopped":
             self._stop(pid)
-            self.blows[f"{name} stopped"] += 1
         else:
             self._kill(name, pid)
-            self.blows[f"{name} killed"] += 1
+        self.blows[f"{name} {how}"] += 1
+        if not self._due:
+            again = self._random.random() < HEAD_AGAIN
+            self._due = self._shuffled([each for each in self._targets if again or each != HEAD])
+
+    def _shuffled(self, names: list[str]) -> list[tuple[str, str]]:
+        return self._random.sample([(name, how) for name in names for how in HOW], len(names) * len(HOW))
 
     def tend(self) -> None:
         """Wake what slept long enough, and start the control plane again when it is dead."""
@@ -230,6 +238,7 @@ def main() -> int:
         Claim("ledger against the cloud's bill", abs(ledger - bill), "nano-USD", 0),
         Claim("machines that no run accounts for", leaked, "machines", 0),
         Claim("processes left behind", len(left), "processes", 0),
+        Claim("kinds of blows, of 12, that never fell", 12 - len(chaos.blows), "kinds", None if options.quick else 0),
         Claim("blows", chaos.blows.total(), "blows"),
         Claim("runs", len(runs), "runs"),
         Claim("from the first to the last of it", took_s, "s"),
