@@ -12,10 +12,12 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 from providers.aws.hardware import InstanceType, gpu_of_family
-from providers.aws.regions import enabled_regions, gpu_types, rows_of, zones_by_type
-from providers.aws.session import Connections, in_our_words
+from providers.aws.prices import RegionalPrices
+from providers.aws.regions import gpu_types, rows_of, zones_by_type
+from providers.aws.session import in_our_words
 from providers.collect.facts import Finding, Flag, PollResult, gather, hourly_price
 from providers.collect.http import Http, Patience
 from providers.errors import AuthError, FormatError, ProviderError
@@ -56,44 +58,37 @@ PUBLIC_REGIONS = [
 """Regions with a public file (AWS's list of regions, 2026-11), for those without an account."""
 
 
-class OnDemandPrices:
+class OnDemandPrices(RegionalPrices):
     """Source `aws-on-demand`. `account` False: don't even try, read the public files. `files` is where they are.
 
     An account that may not use the API falls back to the files for those `regions` that are named: all of them together
     are gigabytes, which nobody should download without having asked for it.
     """
 
-    provider = "aws"
+    kind = "aws-on-demand"
 
     def __init__(
         self,
         *,
-        name: str = "aws-on-demand",
-        regions: Sequence[str] = (),
         account: bool = True,
         files: str = FILES,
         connect_s: float = 5.0,
         read_s: float = 30.0,
         attempts: int = 3,
-        connections: Connections | None = None,
+        **options: Any,
     ) -> None:
-        self.name = name
-        self._only = tuple(regions)
+        super().__init__(connect_s=connect_s, read_s=read_s, attempts=attempts, **options)
         self._account = account
         self._files = files.rstrip("/")
-        self._connections = connections or Connections(connect_s, read_s, attempts)
         self._http = Http(Patience(connect_s, read_s, attempts))
 
     def regions(self) -> Sequence[str]:
-        if self._only or not self._account:
+        if not self._account:
             return self._only or PUBLIC_REGIONS
         try:
-            return enabled_regions(self._connections.client("ec2", self._connections.home_region))
-        except Exception as error:
-            known = in_our_words(error)
-            if known is None:
-                raise
-            raise _with_files_as_remedy(known) from error
+            return super().regions()
+        except ProviderError as error:
+            raise _with_files_as_remedy(error) from error.__cause__
 
     def poll(self, region: str, now_ms: int, since_ms: int | None) -> PollResult:
         if self._account:

@@ -7,13 +7,14 @@ not changed, and hold the last change before their start; so a start of now give
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from providers.aws.hardware import InstanceType
-from providers.aws.regions import enabled_regions, gpu_types, rows_of, zones_by_type
-from providers.aws.session import Connections, in_our_words
+from providers.aws.prices import RegionalPrices
+from providers.aws.regions import gpu_types, rows_of, zones_by_type
+from providers.aws.session import in_our_words
 from providers.collect.facts import Finding, Flag, PollResult, gather, hourly_price
 from providers.errors import ProviderError
 from providers.offer import CapacityType, Offer
@@ -31,42 +32,19 @@ Series = dict[tuple[str, str], dict[int, int]]
 """(instance type, zone ID) -> {effective_at_ms: nano-USD per hour}."""
 
 
-class SpotPrices:
+class SpotPrices(RegionalPrices):
     """Source `aws-spot`. The first poll of a region brings `backfill_days` of history, later ones what is new.
 
-    `regions` narrows the account's enabled regions. 0 days: only the prices in force.
+    0 days: only the prices in force.
     """
 
-    provider = "aws"
+    kind = "aws-spot"
 
-    def __init__(
-        self,
-        *,
-        name: str = "aws-spot",
-        regions: Sequence[str] = (),
-        backfill_days: int = HISTORY_DAYS,
-        connect_s: float = 5.0,
-        read_s: float = 30.0,
-        attempts: int = 3,
-        connections: Connections | None = None,
-    ) -> None:
+    def __init__(self, *, backfill_days: int = HISTORY_DAYS, **options: Any) -> None:
         if not 0 <= backfill_days <= HISTORY_DAYS:
             raise ValueError(f"backfill_days is {backfill_days}: AWS keeps {HISTORY_DAYS} days")
-        self.name = name
-        self._only = tuple(regions)
+        super().__init__(**options)
         self._backfill_days = backfill_days
-        self._connections = connections or Connections(connect_s, read_s, attempts)
-
-    def regions(self) -> Sequence[str]:
-        if self._only:
-            return self._only
-        try:
-            return enabled_regions(self._connections.client("ec2", self._connections.home_region))
-        except Exception as error:
-            known = in_our_words(error)
-            if known is None:
-                raise
-            raise known from error
 
     def poll(self, region: str, now_ms: int, since_ms: int | None) -> PollResult:
         def in_words(error: Exception) -> ProviderError | None:
