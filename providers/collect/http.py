@@ -7,6 +7,7 @@ be in it). Must not know: which cloud answers.
 from __future__ import annotations
 
 import json
+import re
 import ssl
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -229,6 +230,10 @@ def _require_whole(response: urllib3.BaseHTTPResponse, url: str) -> None:
         raise CutOffError(f"{_place(url)}: the last {response.length_remaining} bytes of the answer are missing")
 
 
+_CONNECTION = re.compile(r"^HTTPS?Connection\(.*?\): ")
+"""How urllib3 begins: the host is in the address that the error names already."""
+
+
 @contextmanager
 def _translated(url: str) -> Iterator[None]:
     """urllib3's exceptions as ours."""
@@ -240,7 +245,7 @@ def _translated(url: str) -> Iterator[None]:
     except exceptions.HTTPError as error:
         cause = error.reason if isinstance(error, exceptions.MaxRetryError) and error.reason else error
         if isinstance(cause, exceptions.NewConnectionError):  # refused, or no such host; a kind of timeout in urllib3
-            raise UnavailableError(f"{place} cannot be reached: {cause}") from error
+            raise UnavailableError(f"{place} cannot be reached: {_CONNECTION.sub('', str(cause))}") from error
         if isinstance(cause, exceptions.ReadTimeoutError | exceptions.ConnectTimeoutError):
             raise TimedOutError(f"{place} did not answer in time", hint="it is tried again at the next poll") from error
         if isinstance(cause, exceptions.IncompleteRead | exceptions.ProtocolError | exceptions.DecodeError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 
 from orchestrator.cli.render.text import (
     Paint,
@@ -20,6 +21,7 @@ from orchestrator.services.price_views import (
     PriceArchive,
     PriceChange,
     PriceCollection,
+    PricedRegion,
     PriceExport,
     PriceHistory,
     PriceImport,
@@ -49,12 +51,13 @@ def status(view: PriceStatus, paint: Paint) -> str:
         for each in view.regions
     ]
     head = ("", "source", "region", "polled (UTC)", "age", "offers", "flagged", "why")
+    failed: dict[tuple[str, str, str], list[PricedRegion]] = {}
+    for each in view.regions:
+        if each.error is not None:
+            failed.setdefault((each.source, clean(each.error), clean(each.hint or "")), []).append(each)
     errors = [
-        f"{each.source} {each.region or 'all'}: {clean(each.error)}"
-        + (f" (failed {each.failures} times)" if each.failures > 1 else "")
-        + (f"\n  hint: {clean(each.hint)}" if each.hint else "")
-        for each in view.regions
-        if each.error is not None
+        f"{source} {_where(regions)}: {error}" + (f"\n  hint: {hint}" if hint else "")
+        for (source, error, hint), regions in failed.items()
     ]
     flags = [f"{flag.flag}: {clean(flag.subject)}: {clean(flag.detail)}" for flag in view.newest_flags]
     left = f"prices before {instant(view.prices_kept_from_ms)} are in the archive" if view.prices_kept_from_ms else ""
@@ -65,6 +68,14 @@ def status(view: PriceStatus, paint: Paint) -> str:
         left,
         paint(note_simulated(view.simulated, "prices"), "dim"),
     )
+
+
+def _where(regions: Sequence[PricedRegion]) -> str:
+    """Regions that fail alike, and how often one did in a row."""
+    named = ", ".join(each.region or "all" for each in regions[:3])
+    more = f" and {len(regions) - 3} more" if len(regions) > 3 else ""
+    most = max(each.failures for each in regions)
+    return named + more + (f" (failed {most} times)" if most > 1 else "")
 
 
 def history(view: PriceHistory, paint: Paint) -> str:

@@ -107,6 +107,18 @@ def test_a_feed_that_fails_is_marked_with_its_remedy_and_exits_with_8(tradewind:
     assert "hint: check the path of the feed" in status
 
 
+def test_regions_that_fail_alike_are_told_in_one_line(tradewind: Run, state: Path) -> None:
+    world = open_world(load_config({"state_dir": str(state), "providers.enabled": "fake"}, environ={}))
+    with world.store.write() as tx:
+        for region in ("eastus", "uksouth", "westus", "westus2", "westus3"):
+            why = "no such host" if region != "uksouth" else "it is off"
+            tx.record_poll("azure", 1, 2, 0, 0, why, source="azure-prices", region=region, hint="look there")
+    world.close()
+    status = tradewind("prices", "status").stdout
+    assert "azure-prices eastus, westus, westus2 and 1 more: no such host\n  hint: look there" in status
+    assert "azure-prices uksouth: it is off" in status
+
+
 def test_a_full_disk_keeps_nothing_by_halves_and_the_next_collection_makes_up_for_it(
     tradewind: Run, state: Path
 ) -> None:
