@@ -131,7 +131,7 @@ def campaign(stores: Sequence[str], processes: int, *, quick: bool) -> tuple[dic
         progress = stack.enter_context(Progress(console=Console(stderr=True), transient=True))
         bar = progress.add_task("deaths", total=len(stores) * (DEATHS if not quick else QUICK_SEEDS * 14))
         seeds = _seeds(tallies, quick=quick)
-        running = {pool.submit(_play, seed): seed for seed, _ in zip(seeds, range(2 * processes), strict=False)}
+        running = {pool.submit(_play, seed): seed for _, seed in zip(range(2 * processes), seeds, strict=False)}
         played = 0
         while running:
             done, _ = wait(running, return_when=FIRST_COMPLETED)
