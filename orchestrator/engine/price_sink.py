@@ -13,12 +13,9 @@ from orchestrator.store import Flagged, Store
 from orchestrator.store.polls import ALL_REGIONS
 from providers.collect import facts
 from providers.collect.runner import Poll
+from providers.collect.sources import history_of
 from providers.offer import Offer
 from providers.price import PricePoint
-
-PAST_ONLY = frozenset({"gcp-list-history", "gcp-history", "azure-history"})
-"""Sources that name only what has changed: whether an offer is there now, they do not know."""
-
 
 AT_ONCE = 4000
 """Price changes in one transaction: about a third of a second."""
@@ -58,7 +55,7 @@ class StoreSink:
     def ended(self, poll: Poll) -> None:
         found = self._found.pop((poll.source, poll.region), _Found())
         provider = provider_of(poll.source)
-        whole = poll.error is None
+        whole, past_only = poll.error is None, history_of(poll.source) == "only"
         only_flagged = {
             each.offer.id: each.offer
             for each in found.flagged
@@ -73,7 +70,7 @@ class StoreSink:
             with self._store.write() as tx:
                 changed += tx.add_prices(batch)
         with self._store.write() as tx:
-            if poll.source in PAST_ONLY:
+            if past_only:
                 tx.add_past_offers(poll.source, list(found.offers.values()))
             elif found.offers or whole:
                 scope = "" if poll.region in ALL_REGIONS else poll.region
@@ -82,9 +79,9 @@ class StoreSink:
             if only_flagged:
                 tx.add_past_offers(poll.source, list(only_flagged.values()))
             changed += tx.add_prices(points) if points else 0
-            past, flags = _split(found)
+            past, flags = _split(found, past_only)
             tx.add_past_flags(poll.source, [(each, poll.region, poll.ended_at_ms, poll.ended_at_ms) for each in past])
-            sound = () if poll.source in PAST_ONLY else found.offers.keys()
+            sound = () if past_only else found.offers.keys()
             tx.put_flags(poll.source, poll.region, poll.ended_at_ms, flags, sound=sound, whole=whole)
             if found.signals:
                 tx.add_risks(found.signals)
@@ -121,8 +118,9 @@ def _parted(points: Sequence[PricePoint]) -> tuple[list[list[PricePoint]], list[
     return batches[:-1], batches[-1]
 
 
-def _split(found: _Found) -> tuple[list[Flagged], list[Flagged]]:
-    """Flagged rows that a later, sound price has overtaken already (a history has such), and those of the present."""
+def _split(found: _Found, past_only: bool) -> tuple[list[Flagged], list[Flagged]]:
+    """Flagged rows of the past, which leave no offer out: a later, sound price has overtaken them, or their source
+    tells nothing else; and those of the present."""
     newest: dict[str, int] = {}
     for point in found.points:
         newest[point.offer_id] = max(point.effective_at_ms, newest.get(point.offer_id, 0))
@@ -130,7 +128,7 @@ def _split(found: _Found) -> tuple[list[Flagged], list[Flagged]]:
     present: list[Flagged] = []
     for each in found.flagged:
         overtaken = each.point is not None and newest.get(each.point.offer_id, -1) > each.point.effective_at_ms
-        (past if overtaken else present).append(_flagged(each))
+        (past if overtaken or (past_only and each.offer is not None) else present).append(_flagged(each))
     return past, present
 
 

@@ -6,6 +6,7 @@ clouds, stores, time.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
@@ -131,6 +132,23 @@ class Changes:
                     fresh.append(point)
         return fresh
 
+    def missing(self, points: Iterable[PricePoint]) -> list[PricePoint]:
+        """The points that change a price in a history that is told late, in order of offer and time: those that are
+        older than the newest known, too."""
+        fresh: list[PricePoint] = []
+        before: PricePoint | None = None
+        for point in sorted(points, key=lambda point: (point.offer_id, point.effective_at_ms)):
+            repeated = (
+                before is not None
+                and before.offer_id == point.offer_id
+                and before.nano_usd_per_hour == point.nano_usd_per_hour
+            )
+            at_ms, price = self._newest.get(point.offer_id, (math.inf, -1))
+            if not repeated and not (point.effective_at_ms >= at_ms and point.nano_usd_per_hour == price):
+                fresh.append(point)
+            before = point
+        return fresh
+
     def doubt(self, point: PricePoint) -> None:
         """A price that was accepted is left out from now on; should it be right again, that is news."""
         if self._newest.get(point.offer_id) == (point.effective_at_ms, point.nano_usd_per_hour):
@@ -139,4 +157,5 @@ class Changes:
     def keep(self, news: Iterable[PricePoint]) -> None:
         """From now on these are known. Only to be told once they are safe: what is known is never told again."""
         for point in news:
-            self._newest[point.offer_id] = (point.effective_at_ms, point.nano_usd_per_hour)
+            if point.effective_at_ms >= self._newest.get(point.offer_id, (-1, -1))[0]:
+                self._newest[point.offer_id] = (point.effective_at_ms, point.nano_usd_per_hour)

@@ -24,7 +24,7 @@ from providers.collect.child import Task, request
 from providers.collect.facts import Flagged, Signal
 from providers.collect.judge import Changes, Judge
 from providers.collect.schedule import Schedule
-from providers.collect.sources import source_kind
+from providers.collect.sources import history_of, source_kind
 from providers.collect.wire import Batch, Ended, Message, Regions, decode
 from providers.errors import FormatError, ProviderError, TimedOutError, UnavailableError
 from providers.offer import Offer
@@ -221,12 +221,15 @@ class Collector:
         flagged = list(batch.flagged)
         if batch.points:
             offers = list(progress.offers.values())
-            accepted, doubtful = self._judge.judge(offers, batch.points)
+            history = history_of(source)
+            judge = progress.judge if history == "only" else self._judge
+            accepted, doubtful = judge.judge(offers, batch.points)
             flagged += doubtful
-            for row in doubtful:
+            for row in doubtful if history != "only" else ():
                 if row.point is not None:
                     self._changes.doubt(row.point)
-            news = self._changes.news(accepted)
+            late = history == "only" or (history == "too" and (source, region) not in self._newest_ms)
+            news = self._changes.missing(accepted) if late else self._changes.news(accepted)
             progress.news += news
             newest = max(point.effective_at_ms for point in batch.points)
             progress.newest_ms = max(newest, progress.newest_ms or newest)
@@ -288,6 +291,7 @@ class _Progress:
     pages: int = 0
     rows: int = 0
     newest_ms: int | None = None
+    judge: Judge = field(default_factory=Judge)  # of a history: what was right once says nothing of what is told now
 
 
 class _Round:

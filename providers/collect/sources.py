@@ -9,7 +9,7 @@ import difflib
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from providers.collect.facts import PriceSource
 from providers.errors import NotFoundError, SetupError
@@ -17,22 +17,27 @@ from providers.errors import NotFoundError, SetupError
 
 @dataclass(frozen=True, slots=True)
 class SourceKind:
-    """`cadence_s` is the usual time between two polls of a region. `extra` is what pip must bring, if anything."""
+    """`cadence_s` is the usual time between two polls of a region. `extra` is what pip must bring, if anything.
+
+    `history`: whether a first poll brings the past, too, or whether the past is all that it ever brings: then it does
+    not know which offers are there now.
+    """
 
     path: str
     cadence_s: float
     extra: str = ""
+    history: Literal["none", "too", "only"] = "none"
 
 
 KINDS = {
     "aws-on-demand": SourceKind("providers.aws.on_demand:OnDemandPrices", 6 * 3600, "aws"),
-    "aws-spot": SourceKind("providers.aws.spot:SpotPrices", 720, "aws"),
+    "aws-spot": SourceKind("providers.aws.spot:SpotPrices", 720, "aws", "too"),
     "aws-risk": SourceKind("providers.aws.risk:Interruptions", 6 * 3600, "aws"),
     "gcp-prices": SourceKind("providers.gcp.prices:ListPrices", 3600, "gcp"),
-    "gcp-list-history": SourceKind("providers.gcp.list_history:ListHistory", 24 * 3600, "gcp"),
-    "gcp-history": SourceKind("providers.gcp.history:CapacityHistory", 6 * 3600, "gcp"),
+    "gcp-list-history": SourceKind("providers.gcp.list_history:ListHistory", 24 * 3600, "gcp", "only"),
+    "gcp-history": SourceKind("providers.gcp.history:CapacityHistory", 6 * 3600, "gcp", "only"),
     "azure-prices": SourceKind("providers.azure.prices:RetailPrices", 3600, "azure"),
-    "azure-history": SourceKind("providers.azure.history:SpotHistory", 24 * 3600, "azure"),
+    "azure-history": SourceKind("providers.azure.history:SpotHistory", 24 * 3600, "azure", "only"),
     "azure-risk": SourceKind("providers.azure.risk:Evictions", 6 * 3600, "azure"),
     "feed": SourceKind("providers.feed.source:Feed", 300),
 }
@@ -46,6 +51,12 @@ def source_kind(name: str) -> SourceKind:
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise NotFoundError(f"there is no price source named {name!r}", hint=f"{hint}known: {', '.join(KINDS)}")
     return KINDS[kind]
+
+
+def history_of(name: str) -> Literal["none", "too", "only"]:
+    """What a source tells of the past; "none" for one that is not ours."""
+    kind = KINDS.get(name.partition(":")[0])
+    return "none" if kind is None else kind.history
 
 
 def make_source(name: str, options: Mapping[str, Any]) -> PriceSource:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import defaultdict
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ import pytest
 from typer.testing import CliRunner
 
 from orchestrator.cli.app import app
+from orchestrator.engine.price_sink import StoreSink
+from orchestrator.store import Store
 from providers.clock import Clock, SystemClock, VirtualClock
 from providers.collect.child import Task, request, run
 from providers.collect.permissions import cloud_access
@@ -26,6 +29,7 @@ from providers.errors import NotFoundError, ProviderError, SetupError, TimedOutE
 from tests.clouds.aws import AwsCloud, AwsRegion, AwsType, Change
 from tests.clouds.aws import error as refusal
 from tests.clouds.azure import AzureCloud, error, row
+from tests.clouds.gcp import GcpCloud, GcpMachine, GcpZone, a2_skus, sku
 from tests.clouds.server import Fault, LoopbackServer, Response
 
 ROOT = Path(__file__).parents[2]
@@ -239,6 +243,41 @@ def test_aws_goes_on_from_the_last_change_only_after_a_whole_poll(server, monkey
     assert first[:10] == second[:10], "the history is asked for again"
     assert third[:10] > second[:10]
     assert (whole.error, whole.newest_ms, quiet.changed) == (None, changes[-1].at_ms // 1000 * 1000, 0)
+    assert half.changed == 3
+    told = sink.prices_of["aws/us-east-1/use1-az1/p4d.24xlarge/spot"]
+    assert set(told) == {5, 6, 7, 8, 9}, "what half a history left out is older than what was known by then"
+
+
+def test_history_that_is_told_after_the_present_is_kept_and_touches_nothing_of_it(server, tmp_path):
+    """The on-demand price of long ago was below today's spot price, which makes today's spot price no worse."""
+
+    def days_ago(days: int) -> str:
+        return datetime.fromtimestamp(now / 1000 - days * 86_400, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    now = SystemClock().now_ms()
+    skus = a2_skus(["us-central1"])
+    for each in skus:
+        each["pricingInfo"][0]["effectiveTime"] = days_ago(300)
+    [gpu] = [each for each in skus if each["description"].startswith("Nvidia Tesla A100 GPU running")]
+    gpu["pricingInfo"] = [sku("x", usd, [], since=days_ago(at))["pricingInfo"][0] for at, usd in ((40, 0.05), (5, 2.9))]
+    machine = GcpMachine("a2-highgpu-1g", "nvidia-tesla-a100", 1)
+    server.serve(GcpCloud({"us-central1-a": GcpZone([machine])}, skus))
+    store = Store.open(f"sqlite:///{tmp_path}/tradewind.db", VirtualClock(now))
+    where = {"project": "p", "compute": server.url, "billing": server.url}
+    sources = [SourceSpec(name, where) for name in ("gcp-prices", "gcp-list-history")]
+    polls = Collector(sources, StoreSink(store), SystemClock(), random.Random(3)).collect()
+    later = SystemClock().now_ms() + 1
+    assert [(poll.source, poll.changed, poll.error) for poll in polls] == [
+        ("gcp-prices", 2, None),
+        ("gcp-list-history", 3, None),
+    ]
+    offer, rest = "gcp/us-central1/us-central1-a/a2-highgpu-1g/on_demand", 0.7
+    with store.read() as tx:
+        assert sorted(point.offer_id.split("/")[4] for point in tx.prices_as_of(later)) == ["on_demand", "spot"]
+        told = tx.price_points(offer, 0, later)
+        assert [point.nano_usd_per_hour / 1e9 for point in told] == pytest.approx([rest + 0.05, rest + 2.9, rest + 2.9])
+        assert tx.flags() == []
+    store.close()
 
 
 class Broken:

@@ -100,6 +100,15 @@ def test_what_is_older_than_the_newest_known_is_no_news():
     assert changes.news([at(SPOT, 1.0, 50), at(SPOT, 2.0, 100)]) == []
 
 
+def test_what_is_missing_in_a_history_is_news_whenever_it_is_told():
+    changes = Changes([(SPOT, at(SPOT, 2.0, 100))])
+    told = [at(SPOT, 1.0, 50), at(SPOT, 1.0, 60), at(SPOT, 3.0, 70), at(SPOT, 2.0, 100), at(SPOT, 2.0, 110)]
+    missing = changes.missing(told)
+    assert [point.effective_at_ms for point in missing] == [50, 70]
+    changes.keep(missing)
+    assert changes.news([at(SPOT, 2.0, 120)]) == [], "the newest known is still the newest"
+
+
 def test_a_provider_that_corrects_itself_changes_the_price_from_when_we_saw_it():
     changes = Changes([(SPOT, at(SPOT, 2.0, 100))])
     (news,) = changes.news([at(SPOT, 3.0, 100, seen_ms=900)])
