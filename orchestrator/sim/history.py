@@ -227,6 +227,7 @@ class History:
             budget_nano_usd=rng.choice((None, None, None, usd("0.08"))),
             capacity=rng.choice(((CapacityType.SPOT, CapacityType.ON_DEMAND), (CapacityType.SPOT,))),
             retries=2,
+            standby=rng.choice(("none", "none", "none", "warm")),
         )
         job = home.new_job(spec)
         self._by_a_user(lambda tx: tx.add_job(job), lambda tx: any(each.id == job.id for each in tx.jobs()))

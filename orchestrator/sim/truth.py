@@ -91,7 +91,17 @@ def _state(job: Job, book: list[Trained], paused: bool) -> Iterator[str]:
 
 
 def _generations(home: Installation, job: Job, runs: list[Run]) -> Iterator[str]:
-    numbers = [run.generation for run in sorted(runs, key=lambda run: (run.created_at_ms, run.id))]
+    """Each run's is newer than those before it; a spare's, which is given when it takes over, than those that trained
+    before it."""
+    if job.spec.standby == "warm":
+        trained = [run for run in runs if run.training_from_ms is not None]
+        if len({run.generation for run in runs}) < len(runs):
+            yield f"fence: two runs of {job.id} have the same generation"
+        numbers = [
+            run.generation for run in sorted(trained, key=lambda run: (run.training_from_ms or 0, run.generation))
+        ]
+    else:
+        numbers = [run.generation for run in sorted(runs, key=lambda run: (run.created_at_ms, run.id))]
     if any(later <= earlier for earlier, later in pairwise(numbers)):
         yield f"fence: the generations of {job.id} do not increase: {numbers}"
     fences = home.checkpoints.fences.get(job.id, {})
