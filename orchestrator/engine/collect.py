@@ -13,9 +13,12 @@ from orchestrator.engine.world import World
 from orchestrator.store import Store
 from providers.base import Provider, ProvidesPriceHistory
 from providers.clock import Clock
-from providers.collect.runner import Collector, Poll, SourceSpec
+from providers.collect.facts import Flag
+from providers.collect.runner import Collector, Known, Poll, SourceSpec
 from providers.errors import ProviderError
 from providers.price import PricePoint
+
+MOST_FLAGS = 10_000
 
 
 def collect(world: World) -> int:
@@ -32,13 +35,20 @@ def collector(
 ) -> Collector:
     """A collector from `specs` into `store`, which goes on where the last one ended. Its child processes import what
     the sources need; `told` hears of each region's poll once it is stored."""
-    with store.read() as tx:
-        offers = {offer.id: offer for offer in tx.offers()}
-        known = [(offers[point.offer_id], point) for point in tx.newest_prices()]
-        newest_ms = {
-            (state.source, state.region): state.newest_ms for state in tx.poll_states() if state.newest_ms is not None
-        }
-    return Collector(specs, StoreSink(store, told), clock, chance, known=known, newest_ms=newest_ms)
+
+    def recall() -> Known:
+        with store.read() as tx:
+            offers = {offer.id: offer for offer in tx.offers()}
+            doubted = [each for each in tx.flags(limit=MOST_FLAGS) if each.flag == Flag.OUTLIER.value]
+            states = {(state.source, state.region): state for state in tx.poll_states()}
+            return Known(
+                [(offers[point.offer_id], point) for point in tx.newest_prices()],
+                {place: state.newest_ms for place, state in states.items() if state.newest_ms is not None},
+                {each.subject: each.nano_usd_per_hour for each in doubted if each.nano_usd_per_hour is not None},
+                frozenset(place for place, state in states.items() if state.failures),
+            )
+
+    return Collector(specs, StoreSink(store, told), clock, chance, recall=recall)
 
 
 def _collect(world: World, provider: Provider) -> int:

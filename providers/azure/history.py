@@ -44,6 +44,6 @@ class SpotHistory(GraphSource):
                 finding.flag(Flag.MALFORMED, offer.id, f"{type(error).__name__} {error} in {str(change)[:200]}", offer)
         before = None
         for effective_ms, price in sorted(changes):
-            if price != before and since_ms < effective_ms <= now_ms:
+            if price != before and effective_ms <= now_ms:
                 finding.price(offer, PricePoint(offer.id, price, effective_ms, now_ms, SOURCE))
             before = price

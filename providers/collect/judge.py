@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 
 from providers.collect.facts import Flag, Flagged
@@ -25,15 +25,19 @@ Kind = tuple[str, str, str]
 
 
 class Judge:
-    """`known` are offers with their newest accepted prices, of earlier polls."""
+    """`known` are offers with their newest accepted prices, of earlier polls; `doubted` the outliers that have not been
+    reported again since, in nano-USD per hour by offer."""
 
-    def __init__(self, known: Iterable[tuple[Offer, PricePoint]] = ()) -> None:
+    def __init__(
+        self, known: Iterable[tuple[Offer, PricePoint]] = (), doubted: Mapping[str, int] | None = None
+    ) -> None:
         self._accepted: dict[str, int] = {}
         self._reported: dict[str, int] = {}
         self._on_demand: dict[Kind, int] = {}
         self._spot: dict[Kind, dict[str, tuple[Offer, PricePoint]]] = defaultdict(dict)
         for offer, point in known:
             self._accept(offer, point)
+        self._reported.update(doubted or {})
 
     def judge(self, offers: Sequence[Offer], points: Sequence[PricePoint]) -> tuple[list[PricePoint], list[Flagged]]:
         """Split prices into those to decide on and those to keep with a reason. `points` ascend in time per offer.
@@ -131,6 +135,10 @@ class Changes:
                     at_ms, price = point.effective_at_ms, point.nano_usd_per_hour
                     fresh.append(point)
         return fresh
+
+    def past(self, points: Iterable[PricePoint]) -> list[PricePoint]:
+        """Those up to the newest known of their offers: what holds now is not for a source of the past to say."""
+        return [each for each in points if each.effective_at_ms <= self._newest.get(each.offer_id, (math.inf, -1))[0]]
 
     def missing(self, points: Iterable[PricePoint]) -> list[PricePoint]:
         """The points that change a price in a history that is told late, in order of offer and time: those that are

@@ -15,9 +15,9 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import IO, Any, Protocol
+from typing import IO, Any, Protocol, TypeAlias
 
 from providers.clock import Clock
 from providers.collect.child import Task, request
@@ -35,6 +35,9 @@ ALL = "*"
 RELIST_MS = 24 * 3_600_000
 START_S = 60.0
 """A child may be silent so long at first: Python and a cloud's library take their time on a busy machine."""
+
+
+Inbox: TypeAlias = "queue.Queue[tuple[_Child, Message | None]]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,18 @@ class Sink(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Known:
+    """What a store remembers of earlier polls, by whatever collector: offers with their newest accepted price; the
+    newest change by (source, region); the outliers that wait for a second report, by offer; and where the last poll was
+    not whole."""
+
+    prices: Sequence[tuple[Offer, PricePoint]] = ()
+    newest_ms: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    doubted: Mapping[str, int] = field(default_factory=dict)
+    half: frozenset[tuple[str, str]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     """Wall seconds: a child silent for `silence_s`, or at work for `total_s`, is killed. `workers` regions at once."""
 
@@ -105,8 +120,8 @@ class Limits:
 class Collector:
     """Collects from `specs` into `sink`. On-demand prices should come before spot prices in `specs`.
 
-    `known` are offers with their newest accepted price and `newest_ms` the newest change by (source, region), of
-    earlier collectors: what a store remembers. `chance` gives the jitter.
+    `recall` tells what a store knows, at the begin of each round: another collector may have written to it. Without it,
+    nothing is known but what this one saw. `chance` gives the jitter.
     """
 
     def __init__(
@@ -116,8 +131,7 @@ class Collector:
         clock: Clock,
         chance: random.Random,
         *,
-        known: Sequence[tuple[Offer, PricePoint]] = (),
-        newest_ms: Mapping[tuple[str, str], int] | None = None,
+        recall: Callable[[], Known] | None = None,
         limits: Limits | None = None,
     ) -> None:
         self._specs = {spec.name: spec for spec in specs}
@@ -126,9 +140,11 @@ class Collector:
         self._clock = clock
         self._limits = Limits() if limits is None else limits
         self._schedule = Schedule(chance)
-        self._judge = Judge(known)
-        self._changes = Changes(known)
-        self._newest_ms = dict(newest_ms or {})
+        self._recall = recall
+        self._judge = Judge()
+        self._changes = Changes()
+        self._newest_ms: dict[tuple[str, str], int] = {}
+        self._half: set[tuple[str, str]] = set()
         self._listed_ms: dict[str, int] = {}
         self._stopped = threading.Event()
         for name in self._specs:
@@ -145,14 +161,15 @@ class Collector:
     def collect(self) -> list[Poll]:
         """Poll everything that is due and hand it to the sink. Returns when all children have ended. Never raises for
         what a provider does."""
-        children = [_Child(tasks, self._limits.workers) for tasks in self._tasks_by_provider().values()]
-        inbox: queue.Queue[tuple[_Child, Message | None]] = queue.Queue(64)
-        rounds = {child: _Round(child.tasks) for child in children}
+        self._remember()
+        inbox: Inbox = queue.Queue(64)
+        rounds: dict[_Child, _Round] = {}
         polls: list[Poll] = []
         try:
-            for child in children:
-                child.start(inbox, self._clock)
+            first = self._start_due(rounds, inbox)
             while any(not round_.over for round_ in rounds.values()) and not self._stopped.is_set():
+                if any(not rounds[child].over for child in first):  # meanwhile others must not wait
+                    self._start_due(rounds, inbox)
                 try:
                     child, message = inbox.get(timeout=0.2)
                 except queue.Empty:
@@ -163,12 +180,30 @@ class Collector:
                     else:
                         child.heard_s = self._clock.monotonic_s()
                         polls += self._take(rounds[child], message)
-                for child in children:
+                for child in [each for each, round_ in rounds.items() if not round_.over]:
                     self._cut_if_silent(child)
         finally:
-            for child in children:
+            for child in rounds:
                 child.end()
         return polls
+
+    def _remember(self) -> None:
+        if self._recall is not None:
+            known = self._recall()
+            self._judge, self._changes = Judge(known.prices, known.doubted), Changes(known.prices)
+            self._newest_ms, self._half = dict(known.newest_ms), set(known.half)
+
+    def _start_due(self, rounds: dict[_Child, _Round], inbox: Inbox) -> list[_Child]:
+        """A child for every provider that has something due and no child at work."""
+        busy = {child.provider for child, round_ in rounds.items() if not round_.over}
+        started = []
+        for provider, tasks in self._tasks_by_provider().items():
+            if provider not in busy:
+                child = _Child(provider, tasks, self._limits.workers)
+                rounds[child] = _Round(child.tasks)
+                child.start(inbox, self._clock)
+                started.append(child)
+        return started
 
     def _tasks_by_provider(self) -> dict[str, list[Task]]:
         now_ms = self._clock.now_ms()
@@ -228,7 +263,10 @@ class Collector:
             for row in doubtful if history != "only" else ():
                 if row.point is not None:
                     self._changes.doubt(row.point)
-            late = history == "only" or (history == "too" and (source, region) not in self._newest_ms)
+            if history == "only":
+                accepted = self._changes.past(accepted)
+            unheard = (source, region) in self._half or (source, region) not in self._newest_ms
+            late = history == "only" or (history == "too" and unheard)
             news = self._changes.missing(accepted) if late else self._changes.news(accepted)
             progress.news += news
             newest = max(point.effective_at_ms for point in batch.points)
@@ -266,6 +304,7 @@ class Collector:
         self._sink.ended(poll)
         # Only now: had the sink failed (a full disk), the same region would be due again and the same news be news.
         self._changes.keep(progress.news)
+        (self._half.discard if error is None else self._half.add)((source, region))
         if newest_ms is not None:
             self._newest_ms[source, region] = newest_ms
         self._schedule.done(source, region, now_ms, self._cadence_s[source], error)
@@ -330,7 +369,8 @@ class _Round:
 class _Child:
     """The process of one provider, and the thread that reads it."""
 
-    def __init__(self, tasks: Sequence[Task], workers: int) -> None:
+    def __init__(self, provider: str, tasks: Sequence[Task], workers: int) -> None:
+        self.provider = provider
         self.tasks = tasks
         self.started_s = self.heard_s = 0.0
         self._workers = workers
@@ -340,7 +380,7 @@ class _Child:
         self._process: subprocess.Popen[str] | None = None
         self._stderr: IO[str] | None = None
 
-    def start(self, inbox: queue.Queue[tuple[_Child, Message | None]], clock: Clock) -> None:
+    def start(self, inbox: Inbox, clock: Clock) -> None:
         self._stderr = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 closed in end()
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "providers.collect.child"],
@@ -357,7 +397,7 @@ class _Child:
         self._reader = threading.Thread(target=self._read, args=(inbox,), daemon=True)
         self._reader.start()
 
-    def _read(self, inbox: queue.Queue[tuple[_Child, Message | None]]) -> None:
+    def _read(self, inbox: Inbox) -> None:
         assert self._process is not None
         assert self._process.stdout is not None
         for line in self._process.stdout:
@@ -368,7 +408,7 @@ class _Child:
         self._process.wait()
         self._put(inbox, None)
 
-    def _put(self, inbox: queue.Queue[tuple[_Child, Message | None]], message: Message | None) -> None:
+    def _put(self, inbox: Inbox, message: Message | None) -> None:
         """Wait for room, as long as anybody takes messages out."""
         while not self._over:
             try:

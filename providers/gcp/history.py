@@ -44,17 +44,17 @@ class CapacityHistory:
         return self._only or listed_regions(self._connections)
 
     def poll(self, region: str, now_ms: int, since_ms: int | None) -> PollResult:
-        return gather(region, lambda finding: self._read(finding, now_ms, since_ms or 0), in_our_words)
+        return gather(region, lambda finding: self._read(finding, now_ms), in_our_words)
 
-    def _read(self, finding: Finding, now_ms: int, since_ms: int) -> None:
+    def _read(self, finding: Finding, now_ms: int) -> None:
         for zone in self._connections.zones_by_region().get(finding.region, []):
             for machine in machines_in(self._connections, zone, finding):
                 attached = "+" in machine.name
                 wanted = not self._machine_types or machine.name in self._machine_types
                 if wanted and not attached:
-                    self._ask(finding, zone, machine, now_ms, since_ms)
+                    self._ask(finding, zone, machine, now_ms)
 
-    def _ask(self, finding: Finding, zone: str, machine: Machine, now_ms: int, since_ms: int) -> None:
+    def _ask(self, finding: Finding, zone: str, machine: Machine, now_ms: int) -> None:
         answer = self._connections.client("AdviceClient").capacity_history(
             request={
                 "project": self._connections.project,
@@ -72,28 +72,12 @@ class CapacityHistory:
         )
         finding.page(len(answer.price_history) + len(answer.preemption_history))
         for record in answer.preemption_history:
-            at_ms = _start_ms(record)
-            if at_ms > since_ms:
-                rate = record.preemption_rate
-                finding.signal(
-                    Signal(
-                        "preemption_fraction",
-                        "gcp",
-                        finding.region,
-                        zone,
-                        machine.name,
-                        rate,
-                        rate,
-                        at_ms,
-                        now_ms,
-                        SOURCE,
-                    )
-                )
-        self._add_prices(finding, zone, machine, answer.price_history, now_ms, since_ms)
+            at_ms, rate = _start_ms(record), record.preemption_rate
+            what = ("preemption_fraction", "gcp", finding.region, zone, machine.name)
+            finding.signal(Signal(*what, rate, rate, at_ms, now_ms, SOURCE))
+        self._add_prices(finding, zone, machine, answer.price_history, now_ms)
 
-    def _add_prices(
-        self, finding: Finding, zone: str, machine: Machine, records: Sequence[Any], now_ms: int, since_ms: int
-    ) -> None:
+    def _add_prices(self, finding: Finding, zone: str, machine: Machine, records: Sequence[Any], now_ms: int) -> None:
         offer = offer_of(finding.region, zone, machine, CapacityType.SPOT)
         before = None
         for record in sorted(records, key=_start_ms):
@@ -102,7 +86,7 @@ class CapacityHistory:
             if money.currency_code != "USD":
                 finding.flag(Flag.CURRENCY, offer.id, f"its history is in {money.currency_code}", offer)
                 return
-            if nano <= 0 or nano == before or _start_ms(record) <= since_ms:
+            if nano <= 0 or nano == before:
                 continue
             before = nano
             point = PricePoint(offer.id, nano, _start_ms(record), now_ms, SOURCE)

@@ -35,7 +35,6 @@ class ListHistory(CatalogSource):
 
     def _read(self, finding: Finding, now_ms: int, since_ms: int | None) -> None:
         now = datetime.fromtimestamp(now_ms / 1000, UTC)
-        since = now - self._backfill if since_ms is None else datetime.fromtimestamp(since_ms / 1000, UTC)
         zones = self._connections.zones_by_region().get(finding.region, [])
         offers = [
             (machine, offer_of(finding.region, zone, machine, capacity_type))
@@ -45,7 +44,7 @@ class ListHistory(CatalogSource):
         ]
         parts = _joined(
             part
-            for start, end in months(since, now - _LAG)
+            for start, end in months(now - self._backfill, now - _LAG)
             for part in self._parts(start, end, finding)
             if finding.region in part.regions
         )
@@ -57,7 +56,7 @@ class ListHistory(CatalogSource):
                     nano = prices.price(machine, finding.region, offer.capacity_type is CapacityType.SPOT)
                 except LookupError:
                     continue  # a part of it was not sold yet
-                if nano != before.get(offer.id) and offer.gpu is not None and at_ms > (since_ms or 0):
+                if nano != before.get(offer.id) and offer.gpu is not None:
                     finding.price(offer, PricePoint(offer.id, nano, at_ms, now_ms, SOURCE))
                 before[offer.id] = nano
 

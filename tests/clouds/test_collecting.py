@@ -8,7 +8,7 @@ import random
 import subprocess
 import sys
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from orchestrator.cli.app import app
+from orchestrator.engine.collect import collector as collecting_into
 from orchestrator.engine.price_sink import StoreSink
 from orchestrator.store import Store
 from providers.clock import Clock, SystemClock, VirtualClock
@@ -278,6 +279,85 @@ def test_history_that_is_told_after_the_present_is_kept_and_touches_nothing_of_i
         assert [point.nano_usd_per_hour / 1e9 for point in told] == pytest.approx([rest + 0.05, rest + 2.9, rest + 2.9])
         assert tx.flags() == []
     store.close()
+
+
+@pytest.fixture
+def stored(tmp_path):
+    store = Store.open(f"sqlite:///{tmp_path}/tradewind.db", SystemClock())
+    yield store
+    store.close()
+
+
+def in_force(store: Store) -> list[float]:
+    with store.read() as tx:
+        return [point.nano_usd_per_hour / 1e9 for point in tx.prices_as_of(SystemClock().now_ms() + 1)]
+
+
+@pytest.fixture
+def mine(tmp_path):
+    """A feed of one price: called with the price, it says so; and its source."""
+    path = tmp_path / "mine.csv"
+
+    def says(usd: float) -> None:
+        path.write_text(f"{FEED}mine,cellar,box,H100,8,spot,{usd}\n")
+
+    return says, SourceSpec("feed:mine", {"at": str(path)}, 1.0)
+
+
+def test_what_another_collector_stored_meanwhile_is_known(stored, mine):
+    """`prices collect --once` beside a control plane, or a control plane that took over."""
+    says, source = mine
+    clock = VirtualClock(SystemClock().now_ms())
+    daemon = collecting_into(stored, clock, [source], random.Random(3))
+    for usd, by in ((5, daemon), (9, collecting_into(stored, clock, [source], random.Random(4))), (5, daemon)):
+        says(usd)
+        (poll,) = by.collect()
+        assert (poll.changed, poll.error) == (1, None)
+        assert in_force(stored) == [usd]
+        clock.advance(60)
+
+
+def test_an_outlier_is_confirmed_by_a_second_report_to_whatever_collector(stored, mine):
+    says, source = mine
+    found = []
+    for usd in (1, 20, 20):
+        says(usd)
+        (poll,) = collecting_into(stored, SystemClock(), [source], random.Random(4)).collect()
+        found.append((poll.changed, poll.flagged))
+    assert found == [(1, 0), (0, 1), (1, 0)]
+    assert in_force(stored) == [20]
+
+
+def test_a_provider_that_hangs_does_not_hold_up_the_others(server, stored, mine):
+    server.serve(AzureCloud())
+    server.faults = [Fault(lambda request: True, None, hang=True)]
+    says, source = mine
+    says(5)
+    slow, limits = azure(server, "eastus", read_s=600.0), Limits(silence_s=4.0)
+    polls = Collector(
+        [slow, replace(source, cadence_s=0.2)], StoreSink(stored), SystemClock(), random.Random(3), limits=limits
+    ).collect()
+    assert [poll.source for poll in polls].count("feed:mine") > 1
+    assert [poll.source for poll in polls].count("azure-prices") == 1
+
+
+def test_a_half_poll_after_a_whole_one_loses_nothing(server, stored, monkeypatch):
+    for name, value in {"AWS_ENDPOINT_URL": server.url, "AWS_ACCESS_KEY_ID": "A", "AWS_SECRET_ACCESS_KEY": "s"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    now_ms, p4d = SystemClock().now_ms(), "p4d.24xlarge"
+    region = AwsRegion(["use1-az1"], [Change(p4d, 0, now_ms - 20 * 3_600_000, "20")], {(p4d, 0)})
+    server.serve(AwsCloud({"us-east-1": region}, {p4d: AwsType(p4d)}))
+    clock, source = VirtualClock(now_ms), SourceSpec("aws-spot", {"attempts": 1})
+    assert collecting_into(stored, clock, [source], random.Random(3)).collect()[0].error is None
+    region.changes += [Change(p4d, 0, now_ms - hours * 3_600_000, f"{hours}") for hours in (9, 8, 7, 6, 5)]
+    server.faults = [Fault(lambda request: b"NextToken=3" in request.body, 1, refusal("Unheard", "x", 400))]
+    for _ in range(2):  # each by a new control plane, for which the one before is a stranger
+        clock.advance(HOUR_S)
+        collecting_into(stored, clock, [source], random.Random(3)).collect()
+    with stored.read() as tx:
+        told = tx.price_points("aws/us-east-1/use1-az1/p4d.24xlarge/spot", 0, now_ms)
+    assert [point.nano_usd_per_hour / 1e9 for point in told] == [20, 9, 8, 7, 6, 5]
 
 
 class Broken:

@@ -109,6 +109,11 @@ def test_what_is_missing_in_a_history_is_news_whenever_it_is_told():
     assert changes.news([at(SPOT, 2.0, 120)]) == [], "the newest known is still the newest"
 
 
+def test_a_source_of_the_past_does_not_say_what_holds_now():
+    changes = Changes([(SPOT, at(SPOT, 2.0, 100))])
+    assert [point.effective_at_ms for point in changes.past([at(SPOT, 9.0, 99), at(SPOT, 9.0, 101)])] == [99]
+
+
 def test_a_provider_that_corrects_itself_changes_the_price_from_when_we_saw_it():
     changes = Changes([(SPOT, at(SPOT, 2.0, 100))])
     (news,) = changes.news([at(SPOT, 3.0, 100, seen_ms=900)])
