@@ -16,7 +16,9 @@ from orchestrator.store.transaction import Transaction, insert_into
 from providers.offer import CapacityType
 
 SPOT = CapacityType.SPOT.value
-ALL_REGIONS = ("", "*", "all")
+UNLISTED = "*"
+"""Region of a poll that could not even list the regions."""
+ALL_REGIONS = ("", UNLISTED, "all")
 """Regions of a poll that was about everything a source has."""
 
 
@@ -161,8 +163,14 @@ class PollRows(Transaction):
         return [Poll(*row) for row in self._connection.execute(query, {"name": provider, "limit": limit})]
 
     def poll_states(self) -> list[PollState]:
-        """What the last poll of each source and region came to, by provider, source, region."""
-        return [PollState(*row) for row in self._connection.execute(_STATES)]
+        """What the last poll of each source and region came to, by provider, source, region; without a failure to list
+        the regions that has healed since."""
+        states = [PollState(*row) for row in self._connection.execute(_STATES)]
+        heard_ms: dict[str, int] = {}
+        for each in states:
+            if each.region != UNLISTED and each.good_started_ms is not None:
+                heard_ms[each.source] = max(each.good_started_ms, heard_ms.get(each.source, 0))
+        return [each for each in states if each.region != UNLISTED or each.started_ms > heard_ms.get(each.source, -1)]
 
     def polled(self) -> list[Polled]:
         """Of everything listed by provider, region and capacity type: up to when all price changes are known, of every

@@ -8,6 +8,7 @@ import subprocess
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from orchestrator.errors import UsageError
 from orchestrator.services import lifecycle
 from orchestrator.store import leader
 from providers.local import LocalProvider
+from providers.offer import CapacityType
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "gpt.yaml"
 
@@ -103,7 +105,8 @@ class NoSite:
 
 def test_down_books_a_machine_whose_launch_was_not_written_down(config: Config) -> None:
     with Client(config) as client:
-        job = client.submit(EXAMPLE)
+        (planned,) = client.plan(EXAMPLE).new_jobs
+        client.submit(replace(planned.spec, capacity=(CapacityType.ON_DEMAND,)))  # which there always is
     with closing(open_world(config)) as world:
         collect(world)
         ctx = Context(world, NoSite(), FileCatalog(), random.Random(1), {})  # type: ignore[arg-type]
@@ -113,7 +116,7 @@ def test_down_books_a_machine_whose_launch_was_not_written_down(config: Config) 
         (migration,) = ctx.work.migrations
         with world.store.write() as tx:  # as bring_up does, just before it is killed
             tx.advance(migration.id, migration.step, migration.step, attempt=1)
-            stored = tx.job(job.id)
+            stored = tx.job(migration.job_id)
         cloud = world.providers["local"]
         assert isinstance(cloud, LocalProvider)
         (machine,) = cloud.launch(launch_spec(ctx, migration, stored))

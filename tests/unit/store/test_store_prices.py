@@ -127,6 +127,18 @@ def test_a_row_of_no_offer_is_open_until_a_whole_poll_does_not_repeat_it(tx: Tx)
     assert len(tx.flags(open=False)) == 1
 
 
+def test_a_failure_to_list_the_regions_is_over_once_a_region_was_heard(tx: Tx) -> None:
+    def shown() -> list[tuple[str, str | None]]:
+        return [(state.region, state.error) for state in tx.poll_states()]
+
+    tx.record_poll("gcp", 1, 2, 0, 0, "denied", source="gcp-prices", region="*")
+    assert shown() == [("*", "denied")]
+    tx.record_poll("gcp", 3, 4, 0, 0, None, source="gcp-prices", region="us")
+    assert shown() == [("us", None)]
+    tx.record_poll("gcp", 5, 6, 0, 0, "denied", source="gcp-prices", region="*")
+    assert shown() == [("*", "denied"), ("us", None)]
+
+
 def test_recorded_flags_are_stored_once(tx: Tx) -> None:
     past = [(flag(9, 10), "r", 10, 20), (flag(9, 30), "r", 30, None)]
     assert [tx.add_past_flags("import", past), tx.add_past_flags("import", past)] == [2, 0]
