@@ -249,6 +249,24 @@ def test_history_learned_late_is_added_to_the_month_that_is_archived(store: Stor
     assert (month.month, month.rows) == ("2026-01", 3)
 
 
+def test_history_learned_after_its_months_left_is_archived_before_it_leaves(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    clock = VirtualClock(NOW)
+    store = Store.open(f"sqlite:///{tmp_path}/late.db", clock)
+    early = [f"aws,r,z,p3,V100,1,spot,{month},2026-{month:02}-02" for month in range(5, 10)]
+    import_prices(store, [write(tmp_path / "a.csv", *early)])
+    assert archive(store, tmp_path / "archive", clock.now_ms(), keep_days=31).prices_removed > 0
+    late = [f"aws,r,z,p3,V100,1,spot,{day},2026-01-{day:02}" for day in (10, 20)]
+    import_prices(store, [write(tmp_path / "b.csv", *late)])
+    clock.advance(40 * 86_400)
+    archive(store, tmp_path / "archive", clock.now_ms(), keep_days=31)
+    store.close()
+    other = Store.open(f"sqlite:///{tmp_path}/other.db", clock)
+    import_prices(other, [tmp_path / "archive"])
+    assert changes(other, "aws/r/z/p3/spot") == [usd(price) for price in (10, 20, *range(5, 10))]
+    other.close()
+
+
 def test_times_are_read_as_people_write_them() -> None:
     assert instant_of("2d", NOW) == NOW - 2 * DAY
     assert instant_of("2026-01-01", NOW) == instant_of("2026-01-01T00:00:00Z", NOW) == 1_767_225_600_000
