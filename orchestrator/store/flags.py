@@ -60,10 +60,14 @@ _COUNTS = (
     .group_by(price_flag.c.source, price_flag.c.region, price_flag.c.flag)
     .order_by(price_flag.c.source, price_flag.c.region, price_flag.c.flag)
 )
-_OPEN_HERE = select(price_flag).where(
-    price_flag.c.cleared_ms.is_(None),
-    price_flag.c.source == bindparam("of_source"),
-    price_flag.c.region == bindparam("of_region"),
+_OPEN_HERE = (
+    select(price_flag, (offer.c.listed & (offer.c.source != price_flag.c.source)).label("told_by_another"))
+    .outerjoin(offer, offer.c.key == price_flag.c.offer_key)
+    .where(
+        price_flag.c.cleared_ms.is_(None),
+        price_flag.c.source == bindparam("of_source"),
+        price_flag.c.region == bindparam("of_region"),
+    )
 )
 _SEEN = update(price_flag).where(price_flag.c.seq == bindparam("number")).values(seen_ms=bindparam("at_ms"))
 _CLEAR = update(price_flag).where(price_flag.c.seq == bindparam("number")).values(cleared_ms=bindparam("at_ms"))
@@ -107,8 +111,8 @@ class FlagRows(OfferRows):
     ) -> None:
         """What a poll at `at_ms` flagged. Offers in `sound` were reported and found well: their flags end here.
 
-        With `whole`, rows that belong to no offer and were not reported again have ended, too. Raises NotFoundError for
-        an offer that was never put.
+        With `whole`, those of `source` in `region` that were not reported again have ended, too, but for those of an
+        offer that another source tells of. Raises NotFoundError for an offer that was never put.
         """
         keys = self._offer_keys({each.offer_id for each in flagged if each.offer_id is not None})
         open_here = self._connection.execute(_OPEN_HERE, {"of_source": source, "of_region": region}).all()
@@ -119,7 +123,7 @@ class FlagRows(OfferRows):
         ended = {
             row.seq
             for row in open_here
-            if row.seq not in still and (row.subject in subjects or (whole and row.offer_key is None))
+            if row.seq not in still and (row.subject in subjects or (whole and not row.told_by_another))
         }
         for batch in batches(set(sound) - {each.offer_id for each in flagged}):
             ended.update(row.seq for row in self._connection.execute(_OPEN_OF, {"ids": batch}))

@@ -121,16 +121,22 @@ def test_a_flagged_price_is_kept_and_its_offer_left_out_until_it_is_reported_sou
     sink.ended(poll(10))
     sink.offers("aws-spot", "us", [a])
     sink.flagged("aws-spot", "us", [Flagged(Flag.OUTLIER, a.id, "leapt", a, point(a, 99, 20))])
-    sink.flagged("aws-spot", "us", [Flagged(Flag.NO_HARDWARE, phantom.id, "none", phantom, point(phantom, 1, 20))])
+    ghost = Flagged(Flag.NO_HARDWARE, phantom.id, "none", phantom, point(phantom, 1, 20))
+    sink.flagged("aws-spot", "us", [ghost])
     sink.ended(poll(20))
     assert priced(store, 30) == {}
     sink.offers("aws-spot", "us", [a])
+    sink.flagged("aws-spot", "us", [ghost])
     sink.ended(poll(30))
     assert priced(store, 40) == {a.id: 5}
     with store.read() as tx:
         assert tx.offers() == [a]
         assert [(row.flag, row.nano_usd_per_hour) for row in tx.flags_of(phantom.id)] == [("no_hardware", 1)]
         assert tx.flag_counts() == {("aws-spot", "us"): {"no_hardware": 1}}
+    sink.offers("aws-spot", "us", [a])
+    sink.ended(poll(40))
+    with store.read() as tx:
+        assert tx.flag_counts() == {}
 
 
 def test_a_flag_that_a_later_price_has_overtaken_and_a_second_price_leave_nothing_out(store: Store) -> None:
