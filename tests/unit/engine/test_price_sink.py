@@ -153,6 +153,18 @@ def test_a_flag_that_a_later_price_has_overtaken_and_a_second_price_leave_nothin
         assert [row.subject for row in tx.flags()] == [b.id]
 
 
+def test_of_several_flagged_prices_of_one_offer_only_the_newest_is_of_the_present(store: Store) -> None:
+    sink = StoreSink(store)
+    a, ghost = offer("a"), offer("ghost")
+    sink.offers("aws-spot", "us", [a])
+    rows = [Flagged(Flag.NO_HARDWARE, ghost.id, "none", ghost, point(ghost, at, at)) for at in (5, 9, 7)]
+    sink.flagged("aws-spot", "us", rows)
+    sink.ended(poll(10))
+    with store.read() as tx:
+        assert [(row.effective_at_ms, row.cleared_ms) for row in tx.flags(open=False)] == [(9, None), (7, 11), (5, 11)]
+        assert tx.flag_counts() == {("aws-spot", "us"): {"no_hardware": 1}}
+
+
 def test_a_source_of_the_past_neither_lists_an_offer_nor_takes_it_from_its_own_source(store: Store) -> None:
     sink = StoreSink(store)
     a, gone = (Offer("gcp", "us", zone, "a3", "H100", 8, 208, 2**40, CapacityType.SPOT) for zone in "ab")

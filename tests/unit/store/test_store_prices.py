@@ -138,6 +138,13 @@ def test_a_flag_with_another_price_takes_the_place_of_the_one_before(tx: Tx) -> 
     assert tx.flag_counts() == {("fake", ""): {"outlier": 1}}
 
 
+def test_a_flag_of_a_table_without_times_stays_one_flag_poll_after_poll(tx: Tx) -> None:
+    for at in (10, 20, 30):
+        tx.put_flags("fake", "", at, [flag(9, at)])
+    (row,) = tx.flags_of(Z1)
+    assert (row.opened_ms, row.seen_ms, row.cleared_ms) == (10, 30, None)
+
+
 def test_a_row_of_no_offer_is_open_until_a_whole_poll_does_not_repeat_it(tx: Tx) -> None:
     tx.put_flags("fake", "", 10, [Flagged("malformed", "row 7", "no price")])
     tx.put_flags("fake", "", 20, [], whole=False)
