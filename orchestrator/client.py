@@ -388,7 +388,8 @@ class Client:
         from orchestrator.services.price_archive import archive
 
         world = self._opened
-        return archive(world.store, world.state_dir / "archive", world.clock.now_ms(), keep_days=keep_days)
+        now_ms = world.outside_clock.now_ms()
+        return archive(world.store, world.state_dir / "archive", now_ms, keep_days=keep_days)
 
     # Tradewind itself
 

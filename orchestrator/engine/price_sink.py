@@ -119,10 +119,10 @@ def _parted(points: Sequence[PricePoint]) -> tuple[list[list[PricePoint]], list[
 
 
 def _split(found: _Found, past_only: bool) -> tuple[list[Flagged], list[Flagged]]:
-    """Flagged rows of the past, which leave no offer out: a later, sound price has overtaken them, or their source
-    tells nothing else; and those of the present."""
+    """Flagged rows of the past, which leave no offer out: a later price, sound or flagged, has overtaken them, or their
+    source tells nothing else; and those of the present."""
     newest: dict[str, int] = {}
-    for point in found.points:
+    for point in [*found.points, *(each.point for each in found.flagged if each.point is not None)]:
         newest[point.offer_id] = max(point.effective_at_ms, newest.get(point.offer_id, 0))
     past: list[Flagged] = []
     present: list[Flagged] = []

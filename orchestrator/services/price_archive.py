@@ -61,7 +61,7 @@ def archive(store: Store, folder: Path, now_ms: int, *, keep_days: int = KEEP_DA
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(f"{folder} cannot be made: {error.strerror}", hint="choose another folder") from error
-        for start in _months(month_of(max(first_ms, kept_from)), this_month):
+        for start in _months(month_of(first_ms), this_month):  # months that left, too: history may be learned late
             made += _archive_month(store, folder, start)
     cut_ms = month_of(now_ms - keep_days * DAY_MS)
     prices = polls = 0

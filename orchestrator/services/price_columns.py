@@ -78,13 +78,15 @@ class BadField(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The columns of one table. `provider` and `at_ms` stand in where no column tells."""
+    """The columns of one table. `provider` and `at_ms` stand in where no column tells. `exported`: a table of ours, which
+    holds nothing but what was offered."""
 
     columns: Mapping[str, str]
     prices: tuple[str, ...]
     provider: str
     at_ms: int | None
     source: str
+    exported: bool
     _offers: dict[tuple[Any, ...], Offer] = field(default_factory=dict, compare=False, repr=False)
 
     def read(self, line: int, row: Mapping[str, Any]) -> Iterator[PriceRow]:
@@ -112,7 +114,7 @@ class Layout:
                 raise BadField(self.columns.get("effective_at", "effective_at"), "is empty")
             source = self._text(row, "source") or self.source
             point = PricePoint(offer.id, price, at, at if observed is None else max(at, observed), source)
-            yield PriceRow(line, offer, point, self._flag(row, "offered"))
+            yield PriceRow(line, offer, point, self.exported or self._flag(row, "offered"))
 
     def _offer(self, row: Mapping[str, Any], capacity: CapacityType) -> Offer:
         """Of the rows of a series, only the first is looked into."""
@@ -205,7 +207,8 @@ def layout(columns: Sequence[str], *, name: str, provider: str, at_ms: int | Non
         raise UsageError(f"{name} has no column that names the provider", hint="say whose prices: --provider aws")
     if "observed_at" not in known and "effective_at" not in known and at_ms is None:
         raise UsageError(f"{name} has no column that says when", hint="give the time: --at 2026-11-21")
-    return Layout(known, prices, provider, at_ms, f"import {name}")
+    exported = set(COLUMNS) <= set(columns)
+    return Layout(known, prices, provider, at_ms, f"import {name}", exported)
 
 
 def values_of(offer: Offer, point: PricePoint) -> tuple[Any, ...]:

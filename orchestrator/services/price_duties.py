@@ -59,10 +59,11 @@ class PriceDuties:
         if now // DAY_MS > rolled_up // DAY_MS:
             roll_up(self._world.store, now)
             self._done(ROLL_UP, now)
-            if month_of(now) > month_of(archived):  # where it cannot be done, it is tried once a day
+            real_now = self._world.outside_clock.now_ms()  # a simulated market that runs faster ages no real price
+            if month_of(real_now) != month_of(archived):  # where it cannot be done, it is tried once a day
                 keep_days = self._world.config.prices.keep_days
-                archive(self._world.store, self._world.state_dir / "archive", now, keep_days=keep_days)
-                self._done(ARCHIVE, now)
+                archive(self._world.store, self._world.state_dir / "archive", real_now, keep_days=keep_days)
+                self._done(ARCHIVE, real_now)
         return wait_s
 
     def _collect(self) -> float:

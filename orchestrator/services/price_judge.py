@@ -31,12 +31,12 @@ Kind = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A flag with the instants from which and to which it holds (None: to the end)."""
+    """A flag with the instants from which and to which it holds."""
 
     row: PriceRow
     flagged: Flagged
     opened_ms: int
-    cleared_ms: int | None
+    cleared_ms: int
 
 
 class History:
@@ -67,7 +67,7 @@ class History:
         for place, (row, reason) in enumerate(zip(rows, reasons, strict=True)):
             if reason is None:
                 continue
-            following = rows[place + 1].point.observed_at_ms if place + 1 < len(rows) else None
+            following = rows[min(place + 1, len(rows) - 1)]  # the last one ends at once: no import flags the present
             flagged = Flagged(
                 reason[0].value,
                 offer_id,
@@ -76,7 +76,7 @@ class History:
                 row.point.nano_usd_per_hour,
                 row.point.effective_at_ms,
             )
-            held.append(Held(row, flagged, row.point.observed_at_ms, following))
+            held.append(Held(row, flagged, row.point.observed_at_ms, following.point.observed_at_ms))
         return sound, held
 
     def _reason(self, rows: Sequence[PriceRow], place: int) -> tuple[Flag, str] | None:

@@ -60,10 +60,14 @@ _COUNTS = (
     .group_by(price_flag.c.source, price_flag.c.region, price_flag.c.flag)
     .order_by(price_flag.c.source, price_flag.c.region, price_flag.c.flag)
 )
-_OPEN_HERE = select(price_flag).where(
-    price_flag.c.cleared_ms.is_(None),
-    price_flag.c.source == bindparam("of_source"),
-    price_flag.c.region == bindparam("of_region"),
+_OPEN_HERE = (
+    select(price_flag, (offer.c.listed & (offer.c.source != price_flag.c.source)).label("told_by_another"))
+    .outerjoin(offer, offer.c.key == price_flag.c.offer_key)
+    .where(
+        price_flag.c.cleared_ms.is_(None),
+        price_flag.c.source == bindparam("of_source"),
+        price_flag.c.region == bindparam("of_region"),
+    )
 )
 _SEEN = update(price_flag).where(price_flag.c.seq == bindparam("number")).values(seen_ms=bindparam("at_ms"))
 _CLEAR = update(price_flag).where(price_flag.c.seq == bindparam("number")).values(cleared_ms=bindparam("at_ms"))
@@ -107,19 +111,20 @@ class FlagRows(OfferRows):
     ) -> None:
         """What a poll at `at_ms` flagged. Offers in `sound` were reported and found well: their flags end here.
 
-        With `whole`, rows that belong to no offer and were not reported again have ended, too. Raises NotFoundError for
-        an offer that was never put.
+        A row with the same price is the same flag, also where its source calls each poll its instant (a table without
+        times). With `whole`, those of `source` in `region` that were not reported again have ended, too, but for those
+        of an offer that another source tells of. Raises NotFoundError for an offer that was never put.
         """
         keys = self._offer_keys({each.offer_id for each in flagged if each.offer_id is not None})
         open_here = self._connection.execute(_OPEN_HERE, {"of_source": source, "of_region": region}).all()
-        before = {(row.subject, row.flag, row.effective_at_ms, row.nano_usd_per_hour): row.seq for row in open_here}
-        now = {(each.subject, each.flag, each.effective_at_ms, each.nano_usd_per_hour): each for each in flagged}
+        before = {(row.subject, row.flag, row.nano_usd_per_hour): row.seq for row in open_here}
+        now = {(each.subject, each.flag, each.nano_usd_per_hour): each for each in flagged}
         subjects = {each.subject for each in flagged}
         still = [before[key] for key in now.keys() & before.keys()]
         ended = {
             row.seq
             for row in open_here
-            if row.seq not in still and (row.subject in subjects or (whole and row.offer_key is None))
+            if row.seq not in still and (row.subject in subjects or (whole and not row.told_by_another))
         }
         for batch in batches(set(sound) - {each.offer_id for each in flagged}):
             ended.update(row.seq for row in self._connection.execute(_OPEN_OF, {"ids": batch}))
@@ -140,6 +145,8 @@ class FlagRows(OfferRows):
 
         Those that `source` brought before are left out; returns how many were new.
         """
+        if not flagged:
+            return 0
         keys = self._offer_keys({each.offer_id for each, *_ in flagged if each.offer_id is not None})
         known = {tuple(row) for row in self._connection.execute(_RECORDED, {"of_source": source})}
         fresh = []

@@ -121,16 +121,22 @@ def test_a_flagged_price_is_kept_and_its_offer_left_out_until_it_is_reported_sou
     sink.ended(poll(10))
     sink.offers("aws-spot", "us", [a])
     sink.flagged("aws-spot", "us", [Flagged(Flag.OUTLIER, a.id, "leapt", a, point(a, 99, 20))])
-    sink.flagged("aws-spot", "us", [Flagged(Flag.NO_HARDWARE, phantom.id, "none", phantom, point(phantom, 1, 20))])
+    ghost = Flagged(Flag.NO_HARDWARE, phantom.id, "none", phantom, point(phantom, 1, 20))
+    sink.flagged("aws-spot", "us", [ghost])
     sink.ended(poll(20))
     assert priced(store, 30) == {}
     sink.offers("aws-spot", "us", [a])
+    sink.flagged("aws-spot", "us", [ghost])
     sink.ended(poll(30))
     assert priced(store, 40) == {a.id: 5}
     with store.read() as tx:
         assert tx.offers() == [a]
         assert [(row.flag, row.nano_usd_per_hour) for row in tx.flags_of(phantom.id)] == [("no_hardware", 1)]
         assert tx.flag_counts() == {("aws-spot", "us"): {"no_hardware": 1}}
+    sink.offers("aws-spot", "us", [a])
+    sink.ended(poll(40))
+    with store.read() as tx:
+        assert tx.flag_counts() == {}
 
 
 def test_a_flag_that_a_later_price_has_overtaken_and_a_second_price_leave_nothing_out(store: Store) -> None:
@@ -145,6 +151,18 @@ def test_a_flag_that_a_later_price_has_overtaken_and_a_second_price_leave_nothin
     with store.read() as tx:
         assert [(row.flag, row.cleared_ms) for row in tx.flags_of(a.id)] == [("outlier", 11)]
         assert [row.subject for row in tx.flags()] == [b.id]
+
+
+def test_of_several_flagged_prices_of_one_offer_only_the_newest_is_of_the_present(store: Store) -> None:
+    sink = StoreSink(store)
+    a, ghost = offer("a"), offer("ghost")
+    sink.offers("aws-spot", "us", [a])
+    rows = [Flagged(Flag.NO_HARDWARE, ghost.id, "none", ghost, point(ghost, at, at)) for at in (5, 9, 7)]
+    sink.flagged("aws-spot", "us", rows)
+    sink.ended(poll(10))
+    with store.read() as tx:
+        assert [(row.effective_at_ms, row.cleared_ms) for row in tx.flags(open=False)] == [(9, None), (7, 11), (5, 11)]
+        assert tx.flag_counts() == {("aws-spot", "us"): {"no_hardware": 1}}
 
 
 def test_a_source_of_the_past_neither_lists_an_offer_nor_takes_it_from_its_own_source(store: Store) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,8 @@ from orchestrator.services.offers import offers
 from orchestrator.services.price_duties import DAY_MS, PriceDuties
 from providers.clock import SystemClock, VirtualClock
 from providers.collect.runner import Collector, SourceSpec
+from providers.offer import CapacityType, Offer
+from providers.price import PricePoint
 
 HEAD = "provider,region,instance_type,gpu,gpu_count,capacity_type,price_per_hour\n"
 ROW = "verda,FIN-01,8H100.80S,H100,8,spot,9.12\n"
@@ -91,6 +94,27 @@ def test_days_are_rolled_up_once_they_are_over_and_months_archived(
     duties.turn()
     with world.store.read() as tx:
         assert (tx.duty("roll-up"), tx.duty("archive")) == (clock.now_ms(), done[1])
+
+
+def test_a_simulated_clock_that_runs_ahead_makes_no_real_price_leave(world: World) -> None:
+    pytest.importorskip("pyarrow")
+    now = SystemClock().now_ms()
+    clock = VirtualClock(now, factor=600.0)
+    real = Offer("azure", "eastus", "", "ND96", "H100", 8, 0, 0, CapacityType.SPOT)
+    with world.store.write() as tx:
+        tx.put_offers("azure", [real], source="azure-prices", region="eastus")
+        tx.add_prices(PricePoint(real.id, days, now - days * DAY_MS, now - days * DAY_MS, "x") for days in (90, 60, 1))
+    duties = PriceDuties(replace(world, clock=clock), None, print)
+    for _ in range(2):
+        duties.turn()
+        clock.advance(500 * DAY_MS / 1000 / 600)
+    duties.turn()
+    months = {path.stem for path in (world.state_dir / "archive").iterdir()}
+    assert f"prices-{datetime.fromtimestamp(now / 1000, UTC):%Y-%m}" not in months  # it is not over
+    assert len(months) >= 1
+    with world.store.read() as tx:
+        assert [price for _, price in tx.price_changes(real.id, 0, 2**50)] == [90, 60, 1]
+        assert tx.kept_from_ms() < now - 90 * DAY_MS
 
 
 def _prices(world: World):

@@ -17,6 +17,8 @@ from orchestrator.services.prices import instant_of
 from orchestrator.store import Store
 from providers.clock import VirtualClock
 from providers.money import usd
+from providers.offer import CapacityType, Offer
+from providers.price import PricePoint
 from tests.shared_data import shared
 
 NOW = 1_790_000_000_000  # 2026-09-21
@@ -149,7 +151,9 @@ def test_spot_that_is_no_cheaper_than_on_demand_is_kept_and_left_out(store: Stor
             {point.offer_id for point in tx.prices_as_of(instant_of(f"2026-01-{day:02}T12:00", NOW))}
             for day in (1, 2, 3, 4)
         ]
-    assert ["aws/r/z/p3/spot" in each for each in priced] == [True, False, True, False]
+    assert ["aws/r/z/p3/spot" in each for each in priced] == [True, False, True, True]  # the last flag ends at once
+    with store.read() as tx:
+        assert tx.flags() == []
 
 
 @pytest.mark.parametrize(
@@ -211,6 +215,23 @@ def test_what_was_exported_is_imported_exactly(store: Store, tmp_path: Path, nam
     other.close()
 
 
+def test_an_export_of_gcp_comes_back_and_knocks_no_live_offer_out(store: Store, tmp_path: Path) -> None:
+    """Whatever has a price in the store was offered: only others' tables of GCP list what is not there."""
+    live = Offer("gcp", "us-central1", "us-central1-a", "a3", "H100", 8, 208, 2**40, CapacityType.SPOT)
+    with store.write() as tx:
+        tx.put_offers("gcp", [live], source="gcp-prices", region="us-central1")
+        tx.add_prices([PricePoint(live.id, usd(9), NOW - DAY, NOW - DAY, "gcp")])
+    export(store, tmp_path / "out.csv")
+    other = Store.open(f"sqlite:///{tmp_path}/other.db", VirtualClock(NOW))
+    assert (import_prices(other, [tmp_path / "out.csv"]).new_flags, changes(other, live.id)) == (0, [usd(9)])
+    other.close()
+    foreign = write(tmp_path / "b.csv", "gcp,us-central1,us-central1-a,a3,H100,8,spot,3,2026-09-20")
+    assert import_prices(store, [tmp_path / "out.csv", foreign]).new_flags == 0  # the export says that it is offered
+    assert import_prices(store, [foreign]).new_flags == 1
+    with store.read() as tx:
+        assert [each.offer_id for each in tx.prices_as_of(NOW)] == [live.id]
+
+
 def test_an_export_that_cannot_be_written_says_so(store: Store, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no format"):
         export(store, tmp_path / "out.xlsx")
@@ -247,6 +268,24 @@ def test_history_learned_late_is_added_to_the_month_that_is_archived(store: Stor
     import_prices(store, [write(tmp_path / "b.csv", *series(["3"], kind="p4"))])
     (month,) = archive(store, tmp_path / "archive", NOW).months
     assert (month.month, month.rows) == ("2026-01", 3)
+
+
+def test_history_learned_after_its_months_left_is_archived_before_it_leaves(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    clock = VirtualClock(NOW)
+    store = Store.open(f"sqlite:///{tmp_path}/late.db", clock)
+    early = [f"aws,r,z,p3,V100,1,spot,{month},2026-{month:02}-02" for month in range(5, 10)]
+    import_prices(store, [write(tmp_path / "a.csv", *early)])
+    assert archive(store, tmp_path / "archive", clock.now_ms(), keep_days=31).prices_removed > 0
+    late = [f"aws,r,z,p3,V100,1,spot,{day},2026-01-{day:02}" for day in (10, 20)]
+    import_prices(store, [write(tmp_path / "b.csv", *late)])
+    clock.advance(40 * 86_400)
+    archive(store, tmp_path / "archive", clock.now_ms(), keep_days=31)
+    store.close()
+    other = Store.open(f"sqlite:///{tmp_path}/other.db", clock)
+    import_prices(other, [tmp_path / "archive"])
+    assert changes(other, "aws/r/z/p3/spot") == [usd(price) for price in (10, 20, *range(5, 10))]
+    other.close()
 
 
 def test_times_are_read_as_people_write_them() -> None:

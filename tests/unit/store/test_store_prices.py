@@ -105,10 +105,30 @@ def test_a_flagged_offer_is_left_out_until_a_report_finds_it_sound(tx: Tx) -> No
     assert (row.opened_ms, row.seen_ms, row.cleared_ms, row.nano_usd_per_hour) == (10, 20, 30, 9)
 
 
-def test_a_report_that_is_silent_about_an_offer_clears_nothing(tx: Tx) -> None:
+def test_half_a_report_that_is_silent_about_an_offer_clears_nothing(tx: Tx) -> None:
     tx.put_flags("fake", "", 10, [flag()])
-    tx.put_flags("fake", "", 20, [], sound={Z2})
+    tx.put_flags("fake", "", 20, [], sound={Z2}, whole=False)
     assert [each.subject for each in tx.flags()] == [Z1]
+
+
+def test_a_flag_of_an_offer_that_is_gone_ends_with_the_first_whole_report_without_it(tx: Tx) -> None:
+    tx.put_flags("fake", "", 10, [flag()])
+    tx.put_flags("other", "", 20, [])
+    tx.put_flags("fake", "elsewhere", 20, [])
+    assert [each.subject for each in tx.flags()] == [Z1]
+    tx.put_flags("fake", "", 30, [flag(offer_id=Z2)], sound={Z2})
+    assert [each.subject for each in tx.flags()] == [Z2]
+    assert [each.cleared_ms for each in tx.flags_of(Z1)] == [30]
+
+
+def test_a_flag_of_an_offer_that_another_source_tells_of_waits_for_that_one(tx: Tx, offer: Make) -> None:
+    """On-demand prices flag spot prices once: their next poll says nothing of them."""
+    tx.put_flags("fake-on-demand", "", 10, [flag()])
+    tx.put_flags("fake-on-demand", "", 20, [])
+    assert [each.subject for each in tx.flags()] == [Z1]
+    tx.put_offers("fake", [offer("z2")])  # now it is gone
+    tx.put_flags("fake-on-demand", "", 30, [])
+    assert tx.flags() == []
 
 
 def test_a_flag_with_another_price_takes_the_place_of_the_one_before(tx: Tx) -> None:
@@ -116,6 +136,13 @@ def test_a_flag_with_another_price_takes_the_place_of_the_one_before(tx: Tx) -> 
     tx.put_flags("fake", "", 20, [flag(8)])
     assert [(each.nano_usd_per_hour, each.cleared_ms) for each in tx.flags_of(Z1)] == [(9, 20), (8, None)]
     assert tx.flag_counts() == {("fake", ""): {"outlier": 1}}
+
+
+def test_a_flag_of_a_table_without_times_stays_one_flag_poll_after_poll(tx: Tx) -> None:
+    for at in (10, 20, 30):
+        tx.put_flags("fake", "", at, [flag(9, at)])
+    (row,) = tx.flags_of(Z1)
+    assert (row.opened_ms, row.seen_ms, row.cleared_ms) == (10, 30, None)
 
 
 def test_a_row_of_no_offer_is_open_until_a_whole_poll_does_not_repeat_it(tx: Tx) -> None:
