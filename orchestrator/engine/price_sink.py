@@ -7,7 +7,7 @@ a poll found before it failed counts, and is marked by the poll's error; only a 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from orchestrator.store import Flagged, Store
 from orchestrator.store.polls import ALL_REGIONS
@@ -61,7 +61,9 @@ class StoreSink:
             for each in found.flagged
             if each.offer is not None and each.offer.id not in found.offers
         }
-        past_points, points = _parted(found.points)
+        # Nobody knew a price before its poll had ended: a market as of an instant within it must not see it.
+        known = [replace(each, observed_at_ms=max(each.observed_at_ms, poll.ended_at_ms)) for each in found.points]
+        past_points, points = _parted(known)
         if past_points:
             with self._store.write() as tx:
                 tx.add_past_offers(poll.source, list(found.offers.values()))

@@ -265,8 +265,9 @@ def test_history_that_is_told_after_the_present_is_kept_and_touches_nothing_of_i
     server.serve(GcpCloud({"us-central1-a": GcpZone([machine])}, skus))
     store = Store.open(f"sqlite:///{tmp_path}/tradewind.db", VirtualClock(now))
     where = {"project": "p", "compute": server.url, "billing": server.url}
-    sources = [SourceSpec(name, where) for name in ("gcp-prices", "gcp-list-history")]
-    polls = Collector(sources, StoreSink(store), SystemClock(), random.Random(3)).collect()
+    for name, changed in (("gcp-prices", 2), ("gcp-list-history", 3)):
+        (poll,) = collecting_into(store, SystemClock(), [SourceSpec(name, where)], random.Random(3)).collect()
+        assert (poll.source, poll.changed, poll.error) == (name, changed, None)
     later = SystemClock().now_ms() + 1
     assert [(poll.source, poll.changed, poll.error) for poll in polls] == [
         ("gcp-prices", 2, None),
