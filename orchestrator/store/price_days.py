@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sqlalchemy import bindparam, func, select
+from sqlalchemy import bindparam, case, func, select
 
 from orchestrator.store.polls import ALL_REGIONS
 from orchestrator.store.prices import DAY_MS, Interval, PriceRows
@@ -30,12 +30,15 @@ class PriceDay(NamedTuple):
     changes: int
 
 
-_KNOWN_TO = (  # the begin of the last good poll; what was only imported is known up to its last price
+_POLLED_TO = (  # the begin of the last good poll
     select(func.max(poll_state.c.good_started_ms))
     .where(poll_state.c.source == offer.c.source)
     .where((poll_state.c.region == offer.c.region) | poll_state.c.region.in_(ALL_REGIONS))
     .correlate(offer)
     .scalar_subquery()
+)
+_KNOWN_TO = case(  # what was only imported, or is offered no more, is known up to its last price
+    (offer.c.listed, func.coalesce(_POLLED_TO, price_now.c.effective_at_ms)), else_=price_now.c.effective_at_ms
 )
 _LAST_DAY = select(func.max(price_day.c.day)).where(price_day.c.offer_key == offer.c.key).correlate(offer)
 _FIRST_PRICE = select(func.min(price_point.c.effective_at_ms)).where(price_point.c.offer_key == offer.c.key)
@@ -43,7 +46,7 @@ _PENDING = (
     select(
         offer.c.key,
         offer.c.id,
-        func.coalesce(_KNOWN_TO, price_now.c.effective_at_ms).label("known_to_ms"),
+        _KNOWN_TO.label("known_to_ms"),
         _LAST_DAY.scalar_subquery().label("last_day"),
         _FIRST_PRICE.correlate(offer).scalar_subquery().label("first_ms"),
     )

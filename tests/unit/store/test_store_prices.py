@@ -240,6 +240,16 @@ def test_a_day_is_rolled_up_once_it_is_over_and_wholly_known(tx: Tx) -> None:
     assert tx.roll_up(10 * DAY) == 0
 
 
+def test_an_offer_that_is_gone_has_no_further_days(tx: Tx, offer: Make) -> None:
+    tx.add_prices([point(0, 4), point(0, 4, offer_id=Z2)])
+    poll(tx, 2 * DAY)
+    tx.roll_up(10 * DAY)
+    tx.put_offers("fake", [offer("z2")])
+    poll(tx, 5 * DAY)
+    tx.roll_up(10 * DAY)
+    assert [len(tx.price_days(name, 0, 9 * DAY)) for name in (Z1, Z2)] == [2, 5]
+
+
 def test_a_price_learned_late_makes_its_days_again(store: Store, tx: Tx) -> None:
     tx.add_prices([point(0, 4), point(3 * DAY, 5)])
     poll(tx, 4 * DAY)
