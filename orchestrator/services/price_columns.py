@@ -78,7 +78,7 @@ class BadField(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The columns of one table. `provider` and `at_ms` stand in where no column tells. `exported`: a table of ours, which
+    """The columns of one table. `provider` and `at_ms` stand in where no column tells. `exported`: it has ours, and so
     holds nothing but what was offered."""
 
     columns: Mapping[str, str]
