@@ -78,8 +78,8 @@ class BadField(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The columns of one table. `provider` and `at_ms` stand in where no column tells. `exported`: a table of ours,
-    which holds nothing but what was offered."""
+    """The columns of one table. `provider` and `at_ms` stand in where no column tells. `exported`: it has ours, and so
+    holds nothing but what was offered."""
 
     columns: Mapping[str, str]
     prices: tuple[str, ...]
