@@ -19,11 +19,10 @@ from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
-from numpy.typing import NDArray
 
 from orchestrator.errors import MissingExtraError
 from orchestrator.sim.arena.price_export import NO_PRICES, Prices, is_price_export, price_export
-from orchestrator.sim.arena.traces import Floats, Trace, checked, refused, region_of
+from orchestrator.sim.arena.traces import Bools, Floats, Trace, checked, refused, region_of
 
 _NPZ = ("zones", "capacity", "spot_price", "on_demand_price", "tick_seconds")
 _MOST = 2**53
@@ -127,9 +126,10 @@ def _floats(path: Path, field: str, column: np.ndarray[Any, np.dtype[Any]]) -> F
         raise refused(path, 0, field, f"does not hold numbers: {error}") from error
 
 
-def _fractional(counts: Floats) -> NDArray[np.bool_]:
+def _fractional(counts: Floats) -> Bools:
     """Where a count is none: no finite whole number."""
-    return ~(np.abs(counts) < _MOST) | (counts != np.floor(counts))
+    whole: Bools = (np.abs(counts) < _MOST) & (counts == np.floor(counts))
+    return ~whole
 
 
 def _meta(path: Path, columns: Mapping[str, Any]) -> Mapping[str, Any]:

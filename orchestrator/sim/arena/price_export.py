@@ -84,8 +84,8 @@ def price_export(path: Path, prices: Prices = NO_PRICES) -> Trace:
     if not spot:
         raise refused(path, 0, "capacity_type", "holds no spot prices", "export without --on-demand")
     names = [zone for _, _, zone in spot]
-    for (provider, _, zone), before in zip(spot, (names[:i] for i in range(len(names))), strict=True):
-        if zone in before:
+    for i, (provider, _, zone) in enumerate(spot):
+        if zone in names[:i]:
             message = f"{zone} has prices of more than one provider, {provider} among them"
             raise refused(path, 0, "provider", message, "export one provider's prices")
     on_demand = np.array([_on_demand(path, changes, *place, prices.on_demand) for place in spot])

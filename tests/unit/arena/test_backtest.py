@@ -154,7 +154,7 @@ def test_hindsight_is_no_dearer_than_the_zone_chosen_at_the_start(played):
         ({"jobs": [{"work": "40h", "ratio": 2, "gang": 0}]}, "must be a whole number"),
         ({"jobs": []}, "jobs: must be a list of at least one"),
         ({"starts": 0}, "starts: must be a number of starts"),
-        ({"jobs": [{"work": "40h", "ratio": []}]}, ":1:74: jobs[0].ratio: must be a value, or a list of at least one"),
+        ({"jobs": [{"work": "40h", "ratio": []}]}, ":1:67: jobs[0].ratio: must be a value, or a list of at least one"),
         ({"jobs": [{"work": "40h", "deadline": []}]}, "jobs[0].deadline: must be a value, or a list of at least one"),
         ({"jobs": [{"work": "40h", "ratio": [2, 3, 2.0]}]}, "jobs[0].ratio[2]: is the same as number 1 of the list"),
         ({"jobs": [{"work": "4h", "ratio": 2}, {"work": "4h", "deadline": "8h"}]}, "jobs[1]: is the same as number 1"),

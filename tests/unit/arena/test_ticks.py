@@ -47,7 +47,7 @@ def test_the_speed_told_is_the_speed_played():
     assert script.market.speed == (1.0, 1.235)
     assert script.seen[1].done_hours == pytest.approx(1.235 * TICK_H)
     assert done.finished
-    with pytest.raises(SpecError, match="speed: us-east-1b has 0.0004"):
+    with pytest.raises(SpecError, match=r"speed: us-east-1b has 0\.0004"):
         play(Script(), task(2, 4, 0), trace([[1] * 4] * 2, speed=(1.0, 0.0004)).window(0, 4))
 
 

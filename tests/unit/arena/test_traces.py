@@ -88,7 +88,7 @@ def test_a_wrong_npz_is_refused_with_file_and_row(tmp_path, changes, named):
 def test_ticks_are_even_to_the_millisecond(tmp_path, tick_s, at_s):
     path = npz(tmp_path / "a.npz", tick_seconds=np.float64(tick_s), at_seconds=np.array(at_s))
     assert load(path).tick_ms == round(tick_s * 1000)
-    late = np.array(at_s) + [0, 0, 0.01]
+    late = np.add(at_s, [0, 0, 0.01])
     with pytest.raises(SpecError, match="tick 2 has a gap"):
         load(npz(tmp_path / "a.npz", tick_seconds=np.float64(tick_s), at_seconds=late))
 
