@@ -33,7 +33,7 @@ MAX_UNITS = 60_000
 @dataclass(frozen=True, slots=True)
 class Optimum:
     """US$ per instance. Not `exact`: a lower bound, because progress was rounded up to a coarser unit of work, or
-    because a checkpoint may be carried over a third zone for less, and the stay there was taken to be free."""
+    because a checkpoint may be carried over a third zone for less, and only the cheapest tick was billed for it."""
 
     usd: float
     exact: bool
@@ -53,11 +53,10 @@ def optimum(task: Task, window: Window, *, on_demand: bool = True, max_units: in
     units = {pace: (-(-step // unit), -(-gained // unit)) for pace, (step, gained) in done.items()}
     places = _places(window, on_demand, [units[pace] for pace in paces])
     egress = task.checkpoint_gb * window.egress
-    closed = _closed(egress)
-    # A relay is a launch, and bills a tick at least: one that saves no more than that is never taken.
-    if float((egress - closed).max()) > float(places.price.min()):
-        exact, egress = False, closed
-    return Optimum(_solve(task.ticks, -(-work_us // unit), boot, places, egress), exact)
+    # A relay is a launch, and bills a tick at least: where that is no less than what it saves, none is ever taken.
+    relayed = np.minimum(egress, _closed(egress) + places.price.min())
+    exact = exact and np.array_equal(relayed, egress)
+    return Optimum(_solve(task.ticks, -(-work_us // unit), boot, places, relayed), exact)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
