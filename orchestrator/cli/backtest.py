@@ -58,6 +58,8 @@ def backtest(
     plan = load_scenario(scenario)
     if html is not None and not html.absolute().parent.is_dir():
         raise UsageError(f"{html} cannot be written: there is no folder {html.parent}", hint="make it first")
+    if html is not None and html.is_dir():
+        raise UsageError(f"{html} is a folder", hint="name a file, like arena.html")
     with out.progress() as tick:
         played = run(plan, processes=processes, progress=lambda done, whole: tick(plan.name, done, whole))
     view = summarise(plan, played)

@@ -11,7 +11,7 @@ Must not know: jobs, policies.
 from __future__ import annotations
 
 import json
-import math
+import zlib
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,9 +22,13 @@ import numpy as np
 
 from orchestrator.errors import MissingExtraError
 from orchestrator.sim.arena.price_export import NO_PRICES, Prices, is_price_export, price_export
-from orchestrator.sim.arena.traces import Floats, Trace, checked, refused
+from orchestrator.sim.arena.traces import Bools, Floats, Trace, checked, refused, region_of
 
 _NPZ = ("zones", "capacity", "spot_price", "on_demand_price", "tick_seconds")
+_MOST = 2**53
+"""Above it not every whole number is a float."""
+_SAME_TICK_S = 0.001_001
+"""Instants are taken to the millisecond."""
 _COLUMNS = ("at", "zone", "capacity", "spot_usd_per_hour", "on_demand_usd_per_hour")
 
 
@@ -38,15 +42,27 @@ def load(path: Path, prices: Prices = NO_PRICES) -> Trace:
             path, 0, "trace", "there is no such file or folder", "paths are relative to the scenario's folder"
         )
     if path.is_dir():
-        return _json_folder(path, prices.on_demand, prices.spot)
+        return _json_folder(path, prices)
     if path.suffix == ".npz":
+        _open_only(path, prices)
         return _npz(path)
     if path.name.endswith((".csv", ".csv.gz")) or (path.suffix == ".parquet" and is_price_export(path)):
+        _open_only(path, prices, "on_demand", "machine", "tick")
         return price_export(path, prices)
     if path.suffix == ".parquet":
+        _open_only(path, prices)
         return _parquet(path)
     known = "one of .npz, .parquet, .csv, .csv.gz, or a folder"
     raise refused(path, 0, "trace", f"no known format: {path.suffix or 'no suffix'}", known)
+
+
+def _open_only(path: Path, prices: Prices, *leaves_open: str) -> None:
+    """A field that the file answers itself must not seem to change anything."""
+    given = {"on_demand": prices.on_demand, "spot": prices.spot, "machine": prices.machine, "tick": prices.tick_ms}
+    for field, value in given.items():
+        if value not in (None, "") and field not in leaves_open:
+            hint = "leave the field out" + (f"; it takes {', '.join(leaves_open)}" if leaves_open else "")
+            raise refused(path, 0, field, "would be ignored: files of this format do not leave it open", hint)
 
 
 def _npz(path: Path) -> Trace:
@@ -56,7 +72,7 @@ def _npz(path: Path) -> Trace:
             if missing:
                 raise refused(path, 0, missing[0], "is missing", f"a trace has {', '.join(_NPZ)}")
             columns = {key: file[key] for key in file.files}
-    except (BadZipFile, OSError, ValueError) as error:
+    except (BadZipFile, EOFError, OSError, RuntimeError, TypeError, ValueError, zlib.error) as error:
         raise refused(path, 0, "trace", f"is no readable .npz file: {error}") from error
     zones, capacity = columns["zones"], columns["capacity"]
     if zones.ndim != 1 or capacity.ndim != 2 or len(capacity) != len(zones):
@@ -67,10 +83,11 @@ def _npz(path: Path) -> Trace:
     if tick_s.size != 1 or not 0 < float(tick_s.sum()) < 1e7:
         raise refused(path, 0, "tick_seconds", f"must be one positive number, not {columns['tick_seconds']}")
     tick_ms = round(float(tick_s.sum()) * 1000)
-    bad = ~np.isfinite(numbers["capacity"])
+    bad = _fractional(numbers["capacity"])
     if bad.any():
         row, tick = (int(x) for x in np.argwhere(bad)[0])
-        raise refused(path, tick + 1, "capacity", f"{zones[row]} has {capacity[row, tick]} in tick {tick}")
+        message = f"{zones[row]} has {capacity[row, tick]} in tick {tick}"
+        raise refused(path, tick + 1, "capacity", message, "instances are counted in whole numbers")
     if "at_seconds" in columns:
         at_s = _floats(path, "at_seconds", columns["at_seconds"])
         if at_s.shape != capacity.shape[1:]:
@@ -80,6 +97,9 @@ def _npz(path: Path) -> Trace:
     meta = _meta(path, columns)
     filled = np.zeros(capacity.shape, np.bool_)
     begin, end = meta.get("gapfill", (0, 0))
+    if not begin <= end <= capacity.shape[1]:
+        message = f"[{begin}, {end}) is not inside the {capacity.shape[1]} ticks"
+        raise refused(path, 0, "meta.gapfill", message, "it is [from, to) in ticks of this file")
     filled[:, begin:end] = True
     start = str(columns["start_utc"]) if "start_utc" in columns else ""
     return checked(
@@ -106,6 +126,12 @@ def _floats(path: Path, field: str, column: np.ndarray[Any, np.dtype[Any]]) -> F
         raise refused(path, 0, field, f"does not hold numbers: {error}") from error
 
 
+def _fractional(counts: Floats) -> Bools:
+    """Where a count is none: no finite whole number."""
+    whole: Bools = (np.abs(counts) < _MOST) & (counts == np.floor(counts))
+    return ~whole
+
+
 def _meta(path: Path, columns: Mapping[str, Any]) -> Mapping[str, Any]:
     """The file's JSON notes; `gapfill` is two whole numbers."""
     try:
@@ -123,7 +149,8 @@ def _meta(path: Path, columns: Mapping[str, Any]) -> Mapping[str, Any]:
 def _even(path: Path, at_s: np.ndarray[Any, np.dtype[np.float64]], tick_s: float) -> None:
     """Ticks follow each other at the same distance; else the first row that does not is named."""
     steps = np.diff(at_s)
-    for bad, message in ((steps == 0, "is duplicated"), (steps < 0, "is out of order"), (steps != tick_s, "has a gap")):
+    gaps = ~(np.abs(steps - tick_s) <= _SAME_TICK_S)
+    for bad, message in ((steps == 0, "is duplicated"), (steps < 0, "is out of order"), (gaps, "has a gap")):
         if bad.any():
             row = int(np.flatnonzero(bad)[0]) + 1
             raise refused(path, row + 1, "at_seconds", f"tick {row} {message}", f"ticks are {tick_s:g} s apart")
@@ -178,6 +205,14 @@ def _parquet(path: Path) -> Trace:
     known, filled = np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
     on_demand = np.zeros(len(zones))
     values = {name: _floats(path, name, table.column(name).to_numpy()) for name in _COLUMNS[2:]}
+    for name, bad in (
+        ("capacity", _fractional(values["capacity"]) | (values["capacity"] < 0)),
+        *((name, ~(np.isfinite(values[name]) & (values[name] > 0))) for name in _COLUMNS[3:]),
+    ):
+        if bad.any():
+            row = int(np.flatnonzero(bad)[0])
+            hint = "correct the row, or cut the series off before it"
+            raise refused(path, row + 1, name, f"{zone[row]} has {values[name][row]:g}", hint)
     marks = table.column("filled").to_numpy(zero_copy_only=False) if "filled" in table.column_names else None
     for index, (name, step) in enumerate(zip(zones, steps, strict=True)):
         mine = rows[name]
@@ -203,14 +238,20 @@ def _parquet(path: Path) -> Trace:
     return checked(Trace(str(path), zones, capacity, spot, on_demand, tick_ms, known, filled, first))
 
 
-def _json_folder(folder: Path, on_demand: float | None, spot: float | None) -> Trace:
+def _json_folder(folder: Path, prices: Prices) -> Trace:
     files = sorted(folder.glob("*.json"))
     skynomad = not files
     if skynomad:
         files = sorted(folder.glob("*/full.json"))
     if not files:
         raise refused(folder, 0, "trace", "holds neither ZONE_GPU_COUNT.json nor ZONE_GPU_COUNT/full.json")
-    series = [_skynomad(file) if skynomad else _skypilot(file, on_demand, spot) for file in files]
+    _open_only(folder, prices, *(() if skynomad else ("on_demand", "spot")))
+    series = [_skynomad(file) if skynomad else _skypilot(file, prices.on_demand, prices.spot) for file in files]
+    for file, one in zip(files, series, strict=True):
+        try:
+            region_of(one["zone"])
+        except ValueError as error:
+            raise refused(file, 0, "zones", str(error), "egress prices need its region") from None
     ticks = {one["tick_s"] for one in series}
     if len(ticks) > 1:
         raise refused(folder, 0, "gap_seconds", f"the files differ: {', '.join(f'{t:g}' for t in sorted(ticks))}")
@@ -233,7 +274,7 @@ def _json_folder(folder: Path, on_demand: float | None, spot: float | None) -> T
             tick_ms=round(ticks.pop() * 1000),
             known=known,
             filled=np.zeros(shape, np.bool_),
-            start_ms=_instant(folder, "metadata.start_time", starts.pop()),
+            start_ms=_instant(files[0], "metadata.start_time", starts.pop()),
             gpu=series[0]["gpu"],
         )
     )
@@ -263,15 +304,18 @@ def _skynomad(file: Path) -> dict[str, Any]:
     metadata = content["metadata"]
     zone, _, gpu = file.parent.name.partition("_")
     info = metadata.get("price_info")
-    if not isinstance(info, dict) or not isinstance(info.get("on_demand_price"), int | float):
-        raise refused(file, 0, "metadata.price_info.on_demand_price", "is missing, or no number")
-    if "prices" not in content and not isinstance(info.get("price"), int | float):
+    if not isinstance(info, dict) or not _is_price(info.get("on_demand_price")):
+        raise refused(file, 0, "metadata.price_info.on_demand_price", "is missing, or no positive number")
+    if "prices" not in content and not _is_price(info.get("price")):
         raise refused(file, 0, "prices", "are missing", "a price for each tick, or metadata.price_info.price for all")
     lost = _numbers(file, content, "data")
     prices = _numbers(file, content, "prices") if "prices" in content else [float(info["price"])] * len(lost)
     if len(prices) != len(lost):
         row = min(len(prices), len(lost)) + 1
         raise refused(file, row, "prices", f"there are {len(prices)} prices for {len(lost)} ticks")
+    for row, price in enumerate(prices, 1):
+        if not _is_price(price):
+            raise refused(file, row, "prices", f"row {row} is {price!r}", "correct it, or cut the series off before it")
     return {
         "zone": str(metadata.get("zone", zone)),
         "gpu": gpu.partition("_")[0].upper(),
@@ -297,8 +341,8 @@ def _content(file: Path) -> Mapping[str, Any]:
 
 def _gap(file: Path, content: Mapping[str, Any]) -> float:
     gap = content["metadata"].get("gap_seconds")
-    if not isinstance(gap, int | float) or gap <= 0:
-        raise refused(file, 0, "metadata.gap_seconds", f"must be a positive number, not {gap!r}")
+    if not isinstance(gap, int | float) or not 0.001 <= gap < 1e7:
+        raise refused(file, 0, "metadata.gap_seconds", f"must be a positive number of seconds, not {gap!r}")
     return float(gap)
 
 
@@ -307,6 +351,12 @@ def _numbers(file: Path, content: Mapping[str, Any], field: str) -> list[float]:
     if not isinstance(values, list) or not values:
         raise refused(file, 0, field, "must be a list of numbers")
     for row, value in enumerate(values, 1):
-        if not isinstance(value, int | float) or math.isnan(value) or value < 0:
+        if not isinstance(value, int | float) or not 0 <= value < _MOST:
             raise refused(file, row, field, f"row {row} is {value!r}", "a gap must be filled, or the series cut there")
+        if field == "data" and value % 1:
+            raise refused(file, row, field, f"row {row} is {value!r}", "instances are counted in whole numbers")
     return values
+
+
+def _is_price(value: object) -> bool:
+    return isinstance(value, int | float) and 0 < value < _MOST

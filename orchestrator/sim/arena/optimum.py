@@ -4,10 +4,11 @@
     none[t, z, w]    the same with nothing running and the checkpoint in zone z
 
 A launch is one step of `boot` ticks, those of the overhead: giving up an instance that has made no progress yet never
-pays, but as a detour for egress, and egress prices are first closed over detours. Work is counted in the greatest
-common divisor of what a tick and a launch get done, in which every reachable amount of work is a whole number. Where
-there is no usable one (odd overheads, kinds of GPU of any speed) what gets done is rounded up to a coarser unit: then
-the result is a lower bound. Of a gang every instance does the same, so it holds for gangs as for single machines.
+pays, but as a detour for egress. Where one might, egress prices are closed over detours: then the result is a lower
+bound. Work is counted in the greatest common divisor of what a tick and a launch get done, in which every reachable
+amount of work is a whole number. Where there is no usable one (odd overheads, kinds of GPU of any speed) what gets done
+is rounded up to a coarser unit: again a lower bound. Of a gang every instance does the same, so it holds for gangs as
+for single machines.
 
 Runs backwards over ticks, all work amounts at once. Must not know: policies.
 """
@@ -31,7 +32,8 @@ MAX_UNITS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Optimum:
-    """US$ per instance. Not `exact`: a lower bound, because progress was rounded up to a coarser unit of work."""
+    """US$ per instance. Not `exact`: a lower bound, because progress was rounded up to a coarser unit of work, or
+    because a checkpoint may be carried over a third zone for less, and only the cheapest tick was billed for it."""
 
     usd: float
     exact: bool
@@ -50,8 +52,11 @@ def optimum(task: Task, window: Window, *, on_demand: bool = True, max_units: in
     unit, exact = _unit(work_us, done.values(), tick_ms * 1000, max_units)
     units = {pace: (-(-step // unit), -(-gained // unit)) for pace, (step, gained) in done.items()}
     places = _places(window, on_demand, [units[pace] for pace in paces])
-    egress = task.checkpoint_gb * _closed(window.egress)
-    return Optimum(_solve(task.ticks, -(-work_us // unit), boot, places, egress), exact)
+    egress = task.checkpoint_gb * window.egress
+    # A relay is a launch, and bills a tick at least: where that is no less than what it saves, none is ever taken.
+    relayed = np.minimum(egress, _closed(egress) + places.price.min())
+    exact = exact and np.array_equal(relayed, egress)
+    return Optimum(_solve(task.ticks, -(-work_us // unit), boot, places, relayed), exact)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

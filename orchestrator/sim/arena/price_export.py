@@ -30,6 +30,9 @@ COLUMNS = (
 
 TICK_MS = 600_000
 
+_Key = tuple[str, str, str, str]
+"""Capacity type, provider, region, zone."""
+
 
 @dataclass(frozen=True, slots=True)
 class Prices:
@@ -55,7 +58,7 @@ def price_export(path: Path, prices: Prices = NO_PRICES) -> Trace:
 
     Raises SpecError that names file and row, MissingExtraError without pyarrow for Parquet.
     """
-    changes: dict[tuple[str, str, str], list[tuple[int, int, float]]] = {}  # capacity, region, zone: at, row, price
+    changes: dict[_Key, list[tuple[int, int, float]]] = {}  # at, row, price
     machines: dict[str, str] = {}
     end_ms = 0
     for row, line in _rows(path):
@@ -63,7 +66,8 @@ def price_export(path: Path, prices: Prices = NO_PRICES) -> Trace:
         machines[str(line["instance_type"])] = str(line["gpu"] or "")
         if prices.machine in ("", line["instance_type"]):
             at, usd = _ms(path, row, line, "effective_at"), _usd(path, row, line)
-            key = str(line["capacity_type"]), str(line["region"]), str(line["zone"] or line["region"])
+            place = str(line["provider"]), str(line["region"]), str(line["zone"] or line["region"])
+            key = str(line["capacity_type"]), *place
             changes.setdefault(key, []).append((at, row, usd))
     if prices.machine and prices.machine not in machines:
         hint = did_you_mean(prices.machine, machines) or f"it has {', '.join(sorted(machines)[:6])}"
@@ -76,9 +80,14 @@ def price_export(path: Path, prices: Prices = NO_PRICES) -> Trace:
         for before, after in pairwise(found):
             if before[0] == after[0] and before[2] != after[2]:
                 raise refused(path, after[1], "effective_at", f"row {before[1]} has another price for this instant")
-    spot = {(region, zone): found for (kind, region, zone), found in sorted(changes.items()) if kind == "spot"}
+    spot = {key[1:]: found for key, found in sorted(changes.items()) if key[0] == "spot"}
     if not spot:
         raise refused(path, 0, "capacity_type", "holds no spot prices", "export without --on-demand")
+    names = [zone for _, _, zone in spot]
+    for i, (provider, _, zone) in enumerate(spot):
+        if zone in names[:i]:
+            message = f"{zone} has prices of more than one provider, {provider} among them"
+            raise refused(path, 0, "provider", message, "export one provider's prices")
     on_demand = np.array([_on_demand(path, changes, *place, prices.on_demand) for place in spot])
     tick_ms = prices.tick_ms or TICK_MS
     start_ms = min(found[0][0] for found in spot.values()) // tick_ms * tick_ms
@@ -94,7 +103,7 @@ def price_export(path: Path, prices: Prices = NO_PRICES) -> Trace:
     return checked(
         Trace(
             name=str(path),
-            zones=tuple(zone for _, zone in spot),
+            zones=tuple(names),
             capacity=np.where(known, 2**31, 0),
             spot=np.where(known, np.array(columns), 1.0),
             on_demand=on_demand,
@@ -113,7 +122,8 @@ MAX_TICKS = 2_000_000
 
 def _on_demand(
     path: Path,
-    changes: Mapping[tuple[str, str, str], list[tuple[int, int, float]]],
+    changes: Mapping[_Key, list[tuple[int, int, float]]],
+    provider: str,
     region: str,
     zone: str,
     given: float | None,
@@ -121,7 +131,7 @@ def _on_demand(
     """One price for the whole trace: as given, else the only one that the file has for the zone or its region."""
     if given is not None:
         return given
-    found = changes.get(("on_demand", region, zone)) or changes.get(("on_demand", region, region))
+    found = changes.get(("on_demand", provider, region, zone)) or changes.get(("on_demand", provider, region, region))
     if not found:
         hint = "give the trace `on_demand` in US$/h"
         raise refused(path, 0, "capacity_type", f"holds no on-demand price for {zone}", hint)

@@ -36,7 +36,8 @@ class Played:
     """What every policy made of one case. `outcomes` by label; `failures` has what a policy that failed said.
 
     Four others split the savings: on-demand only, spot in the first zone, and spot in the zone that was cheapest at the
-    start, all three on the trace's first kind of machine; and the same of any kind.
+    start, all three on the trace's first kind of machine (of any where that is too slow for the deadline); and the same
+    of any kind.
     """
 
     case: Case
@@ -51,11 +52,14 @@ class Played:
 
 
 def cases(scenario: Scenario) -> Iterator[Case]:
-    """All windows of a scenario. Raises SpecError for a trace, start or deadline that can't be."""
+    """All windows of a scenario. Raises SpecError for a trace, selection, start or deadline that can't be."""
     for source in scenario.traces:
         trace = _trace(source)
+        if trace.speed and trace.speed[0] not in _speeds(trace, source.zones):
+            message = "none of them is of the first kind of machine, in whose hours work is counted"
+            raise refused(trace.name, 0, "zones", message, f"add one of its zones, like {trace.zones[0]}")
         for job in scenario.jobs:
-            task = task_of(job, trace)
+            task = task_of(job, trace, source.zones)
             last = trace.ticks - task.ticks
             if last < 0:
                 message = f"the trace has {trace.hours:g} h, the deadline of the job {job.deadline_h:g} h"
@@ -86,7 +90,7 @@ def run(scenario: Scenario, *, processes: int = 1, progress: Progress = lambda _
 def play_case(case: Case, policies: tuple[PolicyChoice, ...]) -> Played:
     """Every policy, and what the splits need, on one window."""
     trace = _trace(case.trace)
-    task = task_of(case.job, trace)
+    task = task_of(case.job, trace, case.trace.zones)
     window = trace.window(case.start, task.ticks, zones=case.trace.zones, gang=case.job.gang)
     outcomes: dict[str, Outcome] = {}
     failures: dict[str, str] = {}
@@ -97,7 +101,9 @@ def play_case(case: Case, policies: tuple[PolicyChoice, ...]) -> Played:
             )
         except PolicyFailed as error:
             failures[choice.label] = str(error)
-    first = window.only(window.speed[0]) if window.mixed else window
+    first = window
+    if window.mixed and task.ticks_on_demand(window.tick_ms, trace.speed[0]) <= task.ticks:
+        first = window.only(trace.speed[0])
     at_start = play(OneZone(), task, first)
     return Played(
         case=case,
@@ -117,9 +123,17 @@ def hindsight(task: Task, window: Window) -> Outcome:
     return min((play(OneZone(zone), task, window) for zone in range(len(window.zones))), key=lambda run: run.usd)
 
 
-def task_of(job: JobShape, trace: Trace) -> Task:
-    name = f"the job {job.label} on {trace.name}"
-    return Task.of(job.work_h, job.deadline_h, job.overhead_h, job.checkpoint_gb, trace.tick_ms, name=name)
+def task_of(job: JobShape, trace: Trace, zones: tuple[str, ...] = ()) -> Task:
+    """The job on a trace, of which only these zones are played (none: all)."""
+    name, speed = f"the job {job.label} on {trace.name}", max(_speeds(trace, zones))
+    return Task.of(job.work_h, job.deadline_h, job.overhead_h, job.checkpoint_gb, trace.tick_ms, name=name, speed=speed)
+
+
+def _speeds(trace: Trace, zones: tuple[str, ...]) -> list[float]:
+    """Those of the zones played. A zone that the trace does not have is refused by its window."""
+    speeds = trace.speed or (1.0,) * len(trace.zones)
+    named = [speed for zone, speed in zip(trace.zones, speeds, strict=True) if zone in zones]
+    return named or list(speeds)
 
 
 @cache

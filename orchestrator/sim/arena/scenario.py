@@ -16,7 +16,7 @@ Must not know: how anything is played.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -130,7 +130,11 @@ class _Reader:
     def scenario(self, tree: object) -> Scenario | None:
         top = self.mapping(tree, (), ("name", "traces", "jobs", "starts", "policies", "reference"))
         traces = [self.trace(item, ("traces", i)) for i, item in self.items(top, "traces")]
-        jobs = [job for i, item in self.items(top, "jobs") for job in self.job(item, ("jobs", i))]
+        self.once(traces, ("traces",))
+        by_item = [tuple(self.job(item, ("jobs", i))) for i, item in self.items(top, "jobs")]
+        jobs = [job for found in by_item for job in found]
+        if not any(len(set(found)) < len(found) for found in by_item):
+            self.once(jobs, ("jobs",))
         policies = [self.policy(item, ("policies", i)) for i, item in self.items(top, "policies")]
         labels = [choice.label for choice in policies]
         reference = top.get("reference", labels[0] if labels else "")
@@ -185,6 +189,8 @@ class _Reader:
         on_demand, spot, speed = (
             self.number(given.get(key), (*loc, key)) if key in given else None for key in ("on_demand", "spot", "speed")
         )
+        if speed is not None and speed < 0.001:
+            self.wrong((*loc, "speed"), f"must be 0.001 or more, not {speed:g}", "speeds are played to three decimals")
         tick_s = self.unit(parse_duration, given["tick"], (*loc, "tick")) if "tick" in given else None
         prices = Prices(
             on_demand, spot, str(given.get("machine", "")), None if tick_s is None else round(tick_s * 1000)
@@ -214,12 +220,13 @@ class _Reader:
             self.wrong(loc, "needs `deadline` or `ratio`, and not both", "ratio: 1.5 is a deadline of 1.5 x work")
             return []
         if "ratio" in given:
-            hours = [self.number(value, at) * work for value, at in _each(given["ratio"], (*loc, "ratio"))]
+            hours = [self.number(value, at) * work for value, at in self.each(given["ratio"], (*loc, "ratio"))]
         else:
             hours = [
                 self.unit(parse_duration, value, at) / 3600
-                for value, at in _each(given["deadline"], (*loc, "deadline"))
+                for value, at in self.each(given["deadline"], (*loc, "deadline"))
             ]
+        self.once([round(each * 3_600_000) for each in hours], (*loc, "ratio" if "ratio" in given else "deadline"))
         return [JobShape(work, deadline, overhead, size, gang) for deadline in hours]
 
     def policy(self, item: object, loc: Loc) -> PolicyChoice:
@@ -233,6 +240,8 @@ class _Reader:
         if options and name not in OURS:
             self.wrong(loc, f"{name} takes no options", f"options are for {', '.join(OURS)}")
         elif options:
+            if "replan_hours" in options:
+                self.number(options["replan_hours"], (*loc, "replan_hours"))
             try:
                 choice.fresh()
             except TypeError as error:
@@ -242,7 +251,8 @@ class _Reader:
     def starts(self, value: object) -> int | tuple[int, ...]:
         if isinstance(value, int) and not isinstance(value, bool) and value > 0:
             return value
-        if isinstance(value, list) and value and all(isinstance(tick, int) and tick >= 0 for tick in value):
+        if isinstance(value, list) and value and all(type(tick) is int and tick >= 0 for tick in value):
+            self.once(value, ("starts",))
             return tuple(value)
         self.wrong(("starts",), "must be a number of starts, or a list of ticks")
         return 1
@@ -260,8 +270,18 @@ class _Reader:
             self.wrong(loc, str(error), error.hint)
             return 3600.0
 
-
-def _each(value: object, loc: Loc) -> list[tuple[object, Loc]]:
-    if isinstance(value, list):
+    def each(self, value: object, loc: Loc) -> list[tuple[object, Loc]]:
+        """One value, or each of a list."""
+        if not isinstance(value, list):
+            return [(value, loc)]
+        if not value:
+            self.wrong(loc, "must be a value, or a list of at least one")
         return [(item, (*loc, i)) for i, item in enumerate(value)]
-    return [(value, loc)]
+
+    def once(self, values: Sequence[Hashable], loc: Loc) -> None:
+        """The same run played again would pass for more evidence."""
+        for i, value in enumerate(values):
+            if value in values[:i]:
+                place = (*loc, i)
+                self.wrong(place, f"is the same as number {values.index(value) + 1} of the list", "name each once")
+                return

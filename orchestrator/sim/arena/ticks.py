@@ -10,6 +10,7 @@ Must not know: how any policy decides. A policy sees the price of its tick, and 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from orchestrator.errors import TradewindError
@@ -43,21 +44,26 @@ class Task:
         tick_ms: int,
         *,
         name: str = "job",
+        speed: float = 1.0,
     ) -> Task:
-        """Only ticks that end by the deadline count. Raises SpecError for figures that no job can have."""
+        """Only ticks that end by the deadline count; `speed` is that of the fastest machine there is.
+
+        Raises SpecError for figures that no job can have.
+        """
         ticks = round(deadline_h * _HOUR) // tick_ms
         task = cls(round(work_h * _HOUR), round(overhead_h * _HOUR), checkpoint_gb, ticks)
         if task.work_ms <= 0 or task.overhead_ms < 0 or checkpoint_gb < 0:
             raise refused(name, 0, "work_hours", "work must be positive, overhead and checkpoint not negative")
-        if task.ticks_on_demand(tick_ms) > ticks:
-            need = task.ticks_on_demand(tick_ms) * tick_ms / _HOUR
+        if task.ticks_on_demand(tick_ms, speed) > ticks:
+            need = task.ticks_on_demand(tick_ms, speed) * tick_ms / _HOUR
             message = f"{deadline_h:g} h is before the work could be done: {need:g} h without any interruption"
             raise refused(name, 0, "deadline", message, "give it a later deadline")
         return task
 
-    def ticks_on_demand(self, tick_ms: int) -> int:
-        """Ticks of one launch that is never interrupted."""
-        return -(-(self.work_ms + self.overhead_ms) // tick_ms)
+    def ticks_on_demand(self, tick_ms: int, speed: float = 1.0) -> int:
+        """Ticks of one launch that is never interrupted, on a machine of this speed (0.0005 or more)."""
+        busy_ms = -(-self.work_ms * 1000 // round(speed * 1000))
+        return -(-(busy_ms + self.overhead_ms) // tick_ms)
 
     def told(self, tick_ms: int) -> TickJob:
         return TickJob(self.work_ms / _HOUR, self.ticks * tick_ms / _HOUR, self.overhead_ms / _HOUR, self.checkpoint_gb)
@@ -137,6 +143,15 @@ class _Cloud:
             raise RuleBroken(f"names the zone {zone!r}; there are {len(self.window.zones)}")
 
 
+@dataclass(frozen=True, slots=True)
+class _Reach:
+    """All of the cloud that a policy is handed: what it may call, and nothing of the window or the bill."""
+
+    try_launch: Callable[[int, str], bool]
+    probe: Callable[[int], bool]
+    terminate: Callable[[], None]
+
+
 def play(policy: TickPolicy, task: Task, window: Window, *, probe_ms: int = PROBE_MS) -> Outcome:
     """Drive a fresh policy through the window's first `task.ticks` ticks, until the work is done or time is up.
 
@@ -145,16 +160,17 @@ def play(policy: TickPolicy, task: Task, window: Window, *, probe_ms: int = PROB
     tick_ms = window.tick_ms
     if window.ticks < task.ticks:
         raise refused(window.name, window.ticks, "deadline", f"the window has {window.ticks} of {task.ticks} ticks")
+    paces = pace_permille(window)
     cloud = _Cloud(window, task, probe_ms)
+    reach = _Reach(cloud.try_launch, cloud.probe, cloud.terminate)
     market = TickMarket(
         zones=window.zones,
         on_demand_usd_per_hour=tuple(window.on_demand.tolist()),
         egress_usd_per_gb=tuple(tuple(row) for row in window.egress.tolist()),
         tick_hours=tick_ms / _HOUR,
         probe_hours=probe_ms / _HOUR,
-        speed=window.speed,
+        speed=tuple(pace / 1000 for pace in paces),
     )
-    paces = pace_permille(window)
     tick, done_ms, useful_ms, preemptions = 0, 0, 0.0, 0
     spot_usd, on_demand_usd = 0.0, 0.0
     track: list[tuple[int, str] | None] = []
@@ -178,7 +194,7 @@ def play(policy: TickPolicy, task: Task, window: Window, *, probe_ms: int = PROB
                 spot_usd_per_hour=tuple(prices[tick]),
                 checkpoint_zone=cloud.checkpoint,
             )
-            policy.step(observation, cloud)
+            policy.step(observation, reach)
             track.append(cloud.running)
             if cloud.running is not None:
                 zone, kind = cloud.running
@@ -215,8 +231,13 @@ def play(policy: TickPolicy, task: Task, window: Window, *, probe_ms: int = PROB
 
 
 def pace_permille(window: Window) -> list[int]:
-    """Milliseconds of work done per second in each zone."""
-    return [round(speed * 1000) for speed in window.speed]
+    """Milliseconds of work done per second in each zone. Raises SpecError where that rounds to none."""
+    paces = [round(speed * 1000) for speed in window.speed]
+    if min(paces) < 1:
+        zone = window.zones[paces.index(min(paces))]
+        message = f"{zone} has {min(window.speed):g}, and speeds are played to three decimals"
+        raise refused(window.name, 0, "speed", message, "give it 0.001 or more")
+    return paces
 
 
 def _who(policy: TickPolicy) -> str:

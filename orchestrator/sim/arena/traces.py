@@ -252,5 +252,5 @@ def checked(trace: Trace) -> Trace:
     bad_price = ~(np.isfinite(trace.on_demand) & (trace.on_demand > 0))
     if bad_price.any():
         row = int(np.flatnonzero(bad_price)[0])
-        raise refused(trace.name, row + 1, "on_demand_price", f"{trace.zones[row]} has {trace.on_demand[row]}")
+        raise refused(trace.name, 0, "on_demand_price", f"{trace.zones[row]} has {trace.on_demand[row]}")
     return trace

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -86,6 +87,7 @@ policies: [greedy, daily, deadline, decide, skynomad]
         ("{path: a.npz, mixed: [a.npz]}", "path: is no field of a scenario"),
         ("{path: a.npz, speed: 2}", "speed: is no field of a scenario"),
         ("{path: a.npz, tick: soon}", "tick"),
+        ("{mixed: [{path: a.npz}, {path: b.npz, speed: 0.0004}]}", "0.001 or more"),
     ],
 )
 def test_a_wrong_trace_is_named(tmp_path, trace, named):
@@ -152,6 +154,18 @@ def test_hindsight_is_no_dearer_than_the_zone_chosen_at_the_start(played):
         ({"jobs": [{"work": "40h", "ratio": 2, "gang": 0}]}, "must be a whole number"),
         ({"jobs": []}, "jobs: must be a list of at least one"),
         ({"starts": 0}, "starts: must be a number of starts"),
+        ({"jobs": [{"work": "40h", "ratio": []}]}, ":1:67: jobs[0].ratio: must be a value, or a list of at least one"),
+        ({"jobs": [{"work": "40h", "deadline": []}]}, "jobs[0].deadline: must be a value, or a list of at least one"),
+        ({"jobs": [{"work": "40h", "ratio": [2, 3, 2.0]}]}, "jobs[0].ratio[2]: is the same as number 1 of the list"),
+        ({"jobs": [{"work": "4h", "ratio": 2}, {"work": "4h", "deadline": "8h"}]}, "jobs[1]: is the same as number 1"),
+        ({"traces": ["x.npz", {"path": "./x.npz"}]}, "traces[1]: is the same as number 1 of the list"),
+        ({"starts": [0, 6, 6]}, "starts[2]: is the same as number 2 of the list"),
+        ({"policies": [{"policy": "daily", "replan_hours": "abc"}]}, "replan_hours: must be a positive number"),
+        (
+            {"policies": [{"policy": "daily", "replan_hours": -5}]},
+            "policies[0].replan_hours: must be a positive number",
+        ),
+        ({"policies": [{"policy": "daily", "replan_hours": math.nan}]}, "replan_hours: must be a positive number"),
         ({"trace": []}, 'is no field of a scenario (did you mean "traces"?)'),
     ],
 )
@@ -181,6 +195,36 @@ def test_a_start_or_deadline_outside_the_trace_is_refused(scenario):
     longer = replace(scenario.jobs[0], deadline_h=1000.0)
     with pytest.raises(SpecError, match="choose a nearer deadline"):
         list(cases(replace(scenario, jobs=(longer,))))
+
+
+def mixed_scenario(path, more, job="{work: 10h, ratio: 1.4}"):
+    market = EXAMPLES / "made-up"
+    small = f"{{path: {market}, on_demand: 3.06, spot: 0.92, kind: small}}"
+    large = f"{{path: {market}, on_demand: 12.24, spot: 2.76, kind: large, speed: 4}}"
+    path.write_text(
+        f"traces: [{{mixed: [{small}, {large}]{more}}}]\njobs: [{job}]\nstarts: 1\npolicies: [greedy, daily]\n"
+    )
+    return load_scenario(path)
+
+
+def test_a_deadline_that_only_the_faster_kind_can_meet_is_played(tmp_path):
+    tight = mixed_scenario(tmp_path / "s.yaml", "", "{work: 10h, deadline: 5h}")
+    (played,) = run(tight)
+    assert played.on_demand.finished
+    assert played.outcomes["greedy"].finished
+    too_tight = mixed_scenario(tmp_path / "s.yaml", "", "{work: 10h, deadline: 2h}")
+    with pytest.raises(SpecError, match=r"2\.5 h without any interruption"):
+        run(too_tight)
+
+
+def test_a_selection_needs_the_first_kind_wherever_it_stands(tmp_path):
+    with pytest.raises(SpecError, match="none of them is of the first kind of machine"):
+        run(mixed_scenario(tmp_path / "s.yaml", ", zones: [large/us-east-2a]"))
+    one, other = (
+        run(mixed_scenario(tmp_path / "s.yaml", f", zones: [{zones}]"))[0].on_demand.usd
+        for zones in ("small/us-east-2a, large/us-east-2a", "large/us-east-2a, small/us-east-2a")
+    )
+    assert one == other  # both on the small kind
 
 
 def test_the_interval_holds_the_mean_and_is_the_same_each_time():

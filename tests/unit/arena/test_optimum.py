@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -138,6 +139,17 @@ def test_no_policy_is_cheaper_than_the_optimum_of_a_gang(seed, gang):
 def test_a_coarser_unit_is_a_lower_bound(world, units):
     job, window = world
     assert optimum(job, window, max_units=units).usd <= optimum(job, window).usd + 1e-9
+
+
+@pytest.mark.parametrize(("gb", "exact"), [(0.0, True), (2.0, True), (100.0, False)])
+def test_where_a_checkpoint_may_take_a_detour_it_is_a_lower_bound(gb, exact):
+    window = trace([[1, 1, 0, 0, 0, 0], [0] * 6, [0, 0, 1, 1, 1, 1]], on_demand=9.0).window(0, 6)
+    egress = np.array([[0, 0.02, 0.08], [0.02, 0, 0.02], [0.08, 0.02, 0]])  # Asia, America, Asia
+    window, job = replace(window, egress=egress), task(3, 6, 0.5, gb)
+    found = optimum(job, window)
+    assert found.exact is exact
+    least = brute(job, window)
+    assert found.usd == pytest.approx(least) if exact else found.usd <= least + 1e-9
 
 
 def test_without_on_demand_it_may_be_impossible():

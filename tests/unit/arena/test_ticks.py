@@ -31,6 +31,26 @@ def launch(zone, kind=SPOT):
     return lambda cloud: cloud.try_launch(zone, kind)
 
 
+def test_a_policy_reaches_what_it_may_call_and_nothing_else():
+    class Nosy(Script):
+        def step(self, observation, cloud):
+            self.names = {name for name in dir(cloud) if not name.startswith("_")}
+
+    nosy = Nosy()
+    play(nosy, task(2, 5, 0.5), trace([[1] * 5]).window(0, 5))
+    assert nosy.names == {"try_launch", "probe", "terminate"}
+
+
+def test_the_speed_told_is_the_speed_played():
+    script = Script(launch(1))
+    done = play(script, task(2, 4, 0), trace([[1] * 4] * 2, speed=(1.0, 1.23456)).window(0, 4))
+    assert script.market.speed == (1.0, 1.235)
+    assert script.seen[1].done_hours == pytest.approx(1.235 * TICK_H)
+    assert done.finished
+    with pytest.raises(SpecError, match=r"speed: us-east-1b has 0\.0004"):
+        play(Script(), task(2, 4, 0), trace([[1] * 4] * 2, speed=(1.0, 0.0004)).window(0, 4))
+
+
 def test_whole_ticks_are_billed_and_the_overhead_comes_first():
     script = Script(launch(0))
     done = play(script, task(2, 5, 0.5), trace([[1] * 5]).window(0, 5))

@@ -67,6 +67,9 @@ def test_our_npz(tmp_path):
         ({"meta": np.array("{oops")}, "meta: is no JSON"),
         ({"meta": np.array("[1]")}, "meta: must be a JSON object"),
         ({"meta": np.array('{"gapfill": [5]}')}, "meta.gapfill: must be [from, to) in ticks, not [5]"),
+        ({"meta": np.array('{"gapfill": [2, 1]}')}, "meta.gapfill: [2, 1) is not inside the 3 ticks"),
+        ({"meta": np.array('{"gapfill": [1, 4]}')}, "meta.gapfill: [1, 4) is not inside the 3 ticks"),
+        ({"capacity": np.array([[1, 1, 1], [1, 0.5, 1]])}, ":2:1: capacity: us-west-2a has 0.5 in tick 1"),
         ({"at_seconds": np.array([0, 600])}, "at_seconds: has the shape (2,) for 3 ticks"),
         ({"at_seconds": np.array([0, 600, 1800])}, ":3:1: at_seconds: tick 2 has a gap"),
         ({"at_seconds": np.array([0, 600, 600])}, ":3:1: at_seconds: tick 2 is duplicated"),
@@ -79,6 +82,48 @@ def test_a_wrong_npz_is_refused_with_file_and_row(tmp_path, changes, named):
         load(path)
     assert str(path) in str(error.value)
     assert named in str(error.value)
+
+
+@pytest.mark.parametrize(("tick_s", "at_s"), [(195.1, 195.1 * np.arange(3)), (1000 / 3, [0, 333.333, 666.667])])
+def test_ticks_are_even_to_the_millisecond(tmp_path, tick_s, at_s):
+    path = npz(tmp_path / "a.npz", tick_seconds=np.float64(tick_s), at_seconds=np.array(at_s))
+    assert load(path).tick_ms == round(tick_s * 1000)
+    late = np.add(at_s, [0, 0, 0.01])
+    with pytest.raises(SpecError, match="tick 2 has a gap"):
+        load(npz(tmp_path / "a.npz", tick_seconds=np.float64(tick_s), at_seconds=late))
+
+
+def test_a_damaged_npz_is_refused_with_its_name(tmp_path):
+    empty, damaged = tmp_path / "empty.npz", tmp_path / "damaged.npz"
+    empty.touch()
+    with damaged.open("wb") as file:
+        np.savez_compressed(file, zones=np.arange(5000), **{key: np.ones(5000) for key in _OTHERS})
+    content = bytearray(damaged.read_bytes())
+    content[200:260] = b"\xff" * 60
+    damaged.write_bytes(content)
+    for path in (empty, damaged):
+        with pytest.raises(SpecError, match=rf"{path.name}.*is no readable \.npz file"):
+            load(path)
+
+
+_OTHERS = ("capacity", "spot_price", "on_demand_price", "tick_seconds")
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        (Prices(on_demand=3.0), "on_demand"),
+        (Prices(spot=1.0), "spot"),
+        (Prices(machine="p3"), "machine"),
+        (Prices(tick_ms=1), "tick"),
+    ],
+)
+def test_a_field_that_the_file_answers_itself_is_refused(tmp_path, given, field):
+    with pytest.raises(SpecError, match=rf"{field}: would be ignored.*leave the field out"):
+        load(npz(tmp_path / "a.npz"), given)
+    if field == "spot":
+        with pytest.raises(SpecError, match="it takes on_demand, machine, tick"):
+            load(write_export(tmp_path / "prices.csv", list(exported(*SOUND))), given)
 
 
 def test_a_file_that_is_none_is_refused(tmp_path):
@@ -144,6 +189,40 @@ def test_an_empty_cell_is_refused_with_its_row(tmp_path):
             load(parquet(tmp_path / "a.parquet", bad))
 
 
+@pytest.mark.parametrize(
+    ("column", "value", "named"),
+    [
+        (2, 0.5, ":5:1: capacity: us-west-2a has 0.5"),
+        (2, -1.0, ":5:1: capacity: us-west-2a has -1"),
+        (3, -2.0, ":5:1: spot_usd_per_hour: us-west-2a has -2"),
+        (4, 0.0, ":5:1: on_demand_usd_per_hour: us-west-2a has 0"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_row_of_the_file(tmp_path, column, value, named):
+    lines = rows({"us-east-1a": [0, 1, 2], "us-west-2a": [0, 1, 2]})
+    bad = [tuple(float(cell) if i == column else cell for i, cell in enumerate(line)) for line in lines]
+    bad[4] = tuple(value if i == column else cell for i, cell in enumerate(bad[4]))
+    with pytest.raises(SpecError, match=re.escape(named)):
+        load(parquet(tmp_path / "a.parquet", bad))
+
+
+@pytest.mark.parametrize(
+    ("gap", "data", "named"),
+    [
+        ("300", "[1, Infinity]", ":2:1: data: row 2 is inf"),
+        ("300", "[NaN, 1]", ":1:1: data: row 1 is nan"),
+        ("300", "[1, 0.5]", ":2:1: data: row 2 is 0.5"),
+        ("Infinity", "[1, 1]", "metadata.gap_seconds: must be a positive number of seconds, not inf"),
+        ("NaN", "[1, 1]", "metadata.gap_seconds: must be a positive number of seconds, not nan"),
+    ],
+)
+def test_numbers_that_are_none_are_refused_with_their_file(tmp_path, gap, data, named):
+    (tmp_path / "us-west-2a_v100_1.json").write_text(f'{{"metadata": {{"gap_seconds": {gap}}}, "data": {data}}}')
+    with pytest.raises(SpecError, match=re.escape("us-west-2a_v100_1.json")) as error:
+        load(tmp_path, Prices(3.06, 0.92))
+    assert named in str(error.value)
+
+
 def test_spot_traces_of_skypilot_have_no_prices(tmp_path):
     for zone, data in (("us-west-2a_v100_1", [1, 0, 4]), ("us-west-2b_v100_1", [0, 1])):
         (tmp_path / f"{zone}.json").write_text(json.dumps({"metadata": {"gap_seconds": 300}, "data": data}))
@@ -171,6 +250,12 @@ def test_skynomad_says_preempted(tmp_path):
     assert read.on_demand.tolist() == [82.5]
     file.write_text(json.dumps({**content, "data": [0, None, 0]}))
     with pytest.raises(SpecError, match=r"full\.json:2:1: data: row 2 is None"):
+        load(tmp_path)
+    file.write_text(json.dumps({**content, "prices": [18.9, 19.0, 0]}))
+    with pytest.raises(SpecError, match=r"full\.json:3:1: prices: row 3 is 0"):
+        load(tmp_path)
+    file.write_text(json.dumps({**content, "metadata": {**content["metadata"], "zone": "nowhere"}}))
+    with pytest.raises(SpecError, match=r"full\.json.*'nowhere' is no availability zone"):
         load(tmp_path)
 
 
@@ -291,6 +376,15 @@ def test_a_wrong_export_is_refused_with_its_row(tmp_path, more, named):
     with pytest.raises(SpecError, match=r"prices\.csv") as error:
         load(path)
     assert re.search(named, str(error.value)), error.value
+
+
+def test_prices_of_two_providers_are_not_one_series(tmp_path):
+    aws = list(exported(*SOUND))
+    other = [("gcp", "us-central1", "us-central1-a", *line[3:]) for line in exported(*SOUND[:2], SOUND[3])]
+    assert load(write_export(tmp_path / "a.csv", [*aws, *other])).zones == ("us-east-1a", "us-east-1b", "us-central1-a")
+    same_place = [("reseller", *line[1:9], Decimal("0.4"), *line[10:]) for line in aws]
+    with pytest.raises(SpecError, match="us-east-1a has prices of more than one provider"):
+        load(write_export(tmp_path / "b.csv", [*aws, *same_place]))
 
 
 def test_an_export_without_what_a_trace_needs_says_so(tmp_path):

@@ -74,3 +74,5 @@ def test_what_makes_no_sense(scenario, tmp_path):
     assert tradewind(tmp_path / "none.yaml").exit_code == 3
     nowhere = tradewind(scenario, "--html", tmp_path / "none" / "page.html")
     assert (nowhere.exit_code, "there is no folder" in nowhere.stderr) == (2, True)
+    folder = tradewind(scenario, "--html", tmp_path)
+    assert (folder.exit_code, "is a folder" in folder.stderr) == (2, True)
