@@ -26,6 +26,7 @@ from orchestrator.policy.tick_market import ON_DEMAND, SPOT, Desk, TickPlace
 
 _EPS = 1e-9
 _STAY_H = 4.0  # how long a spot machine is expected to stay before any was seen; weighs as one that was lost
+_PRICE_H = 4.0  # how long a price is trusted to hold when it calls for leaving a machine that runs
 _DAY_MS = 86_400_000
 
 
@@ -105,28 +106,29 @@ class _Ticking(ABC):
         steady = float(seen.overhead_left_hours) <= 0 and self.desk.speed[self._up[0]] == max(self.desk.speed)
         return not steady and self._late(seen)
 
-    def _stay_h(self, seen: Any, zone: int) -> float:
-        """How long a machine there is expected to be of use: the mean stay seen so far, at most the work left."""
+    def _hours(self, seen: Any, zone: int, most: float) -> float:
+        """How long a machine there is of use: till the work is done, at most so long, at least a tick."""
         left_h = (self._work_h - float(seen.done_hours)) / self.desk.speed[zone]
-        return max(min(self._stayed_h / self._lost, left_h), self._tick_h)
+        return max(min(left_h, most), self._tick_h)
 
     def _toll(self, seen: Any, zone: int) -> float:
         """USD to bring the checkpoint to a zone."""
         here = seen.checkpoint_zone
         return 0.0 if here is None else self._egress[int(here)][zone]
 
-    def _bought(self, seen: Any, overhead_h: float = 0.0) -> float:
-        """USD per hour of work on demand where that is cheapest, egress and so long a restart counted."""
+    def _bought(self, seen: Any, overhead_h: float = 0.0, most: float = math.inf) -> float:
+        """USD per hour of work on demand where that is cheapest, egress and a restart spread over so many hours."""
         rates = []
         for zone, price in enumerate(self._on_demand):
             toll = self._toll(seen, zone) + overhead_h * price
-            rates.append((price + toll / self._stay_h(seen, zone)) / self.desk.speed[zone])
+            rates.append((price + toll / self._hours(seen, zone, most)) / self.desk.speed[zone])
         return min(rates)
 
     def _worth(self, seen: Any, zone: int) -> bool:
         """Spot there costs less than the same work on demand, even if egress has to be paid twice in the expected stay:
         who waits for spot where the checkpoint is often gets there without."""
-        price = float(seen.spot_usd_per_hour[zone]) + 2 * self._toll(seen, zone) / self._stay_h(seen, zone)
+        stay_h = self._hours(seen, zone, self._stayed_h / self._lost)
+        price = float(seen.spot_usd_per_hour[zone]) + 2 * self._toll(seen, zone) / stay_h
         return price / self.desk.speed[zone] < self._bought(seen)
 
     def _dear(self, seen: Any) -> bool:
@@ -134,15 +136,16 @@ class _Ticking(ABC):
         if self._up is None or self._up[1] != SPOT:
             return False
         zone = self._up[0]
-        return float(seen.spot_usd_per_hour[zone]) / self.desk.speed[zone] > self._bought(seen, self._overhead_h)
+        bought = self._bought(seen, self._overhead_h, _PRICE_H)
+        return float(seen.spot_usd_per_hour[zone]) / self.desk.speed[zone] > bought
 
     def _outbid(self, seen: Any) -> bool:
-        """It runs on spot, and another zone asks so much less that the move would pay twice over in the expected stay."""
+        """It runs on spot, and another zone asks so much less that a move would soon pay twice over."""
         if self._up is None or self._up[1] != SPOT:
             return False
         here, speed, asks = self._up[0], self.desk.speed, [float(price) for price in seen.spot_usd_per_hour]
         return any(
-            (asks[here] * speed[zone] / speed[here] - asks[zone]) * self._stay_h(seen, zone)
+            (asks[here] * speed[zone] / speed[here] - asks[zone]) * self._hours(seen, zone, _PRICE_H)
             > 2 * (self._toll(seen, zone) + self._overhead_h * asks[zone])
             for zone in range(self.desk.zones)
         )
