@@ -8,7 +8,8 @@ The protocol's objects are the caller's and are read by attribute: job (work_hou
 restart_overhead_hours, checkpoint_gb), market (zones, on_demand_usd_per_hour, egress_usd_per_gb, tick_hours),
 observation (tick, elapsed_hours, ticks_left, done_hours, running, overhead_left_hours, preempted, spot_usd_per_hour,
 checkpoint_zone) and cloud (try_launch, terminate). Where to run is always `decide`'s answer; what is here is when to
-ask it, and the deadline, which it never misses while on-demand is there.
+ask it, what no price or egress may exceed (what on-demand would cost), and the deadline, which is never missed while
+on-demand is there.
 
 Pure: no clock, no I/O, no random source, nothing shared between objects. Must not know: traces, capacity.
 """
@@ -18,7 +19,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from orchestrator.model import Placement
 from orchestrator.policy.demand import Rails, Running
@@ -98,6 +99,11 @@ class _Ticking(ABC):
         """Ticks to sit out so many overheads and finish at a speed, without interruption."""
         left_h = (self._work_h - float(seen.done_hours)) / speed + overheads * self._overhead_h
         return math.ceil(left_h / self._tick_h - _EPS)
+
+    def _behind(self, seen: Any, ahead_h: float = 0.0) -> bool:
+        """Progress lags behind the share of time that is gone so many hours from now."""
+        gone = float(seen.elapsed_hours) + ahead_h
+        return float(seen.done_hours) < gone * (self._work_h / self._deadline_h)
 
     def _must_buy(self, seen: Any) -> bool:
         """What makes progress at full speed uses up no slack; anything else must be on demand by the last safe tick."""
@@ -207,6 +213,8 @@ class _Ticking(ABC):
 class _Daily(_Ticking):
     """Greedy in time: waits for spot until on-demand must step in."""
 
+    _patient: ClassVar[bool] = True
+
     def _act(self, seen: Any, cloud: Any) -> None:
         if self._up is not None and self._up[1] == ON_DEMAND:
             return
@@ -230,14 +238,10 @@ class _Daily(_Ticking):
             if self._ticks(seen, max(self.desk.speed), 1.0) <= int(seen.ticks_left):
                 self._buy(seen, cloud)
         elif not self._try_spot(seen, cloud):
-            if self._behind(seen):
-                self._buy(seen, cloud)
-            else:
+            if self._patient or not self._behind(seen):
                 self._stop(seen, cloud)
-
-    def _behind(self, seen: Any) -> bool:
-        """On-demand is wanted though there is slack."""
-        return False
+            else:
+                self._buy(seen, cloud)
 
     def _reconsider(self, seen: Any, cloud: Any) -> None:
         """A voluntary move, where `decide` finds that it pays; not when it would use up the last slack."""
@@ -253,6 +257,8 @@ class _Daily(_Ticking):
 class _Deadline(_Daily):
     """Uniform Progress (Can't Be Late, NSDI '24) says when to be on demand; `decide` says where."""
 
+    _patient: ClassVar[bool] = False
+
     def _act(self, seen: Any, cloud: Any) -> None:
         kind = None if self._up is None else self._up[1]
         if kind == SPOT:
@@ -265,11 +271,6 @@ class _Deadline(_Daily):
             return
         if not self._try_spot(seen, cloud) and kind is None and self._behind(seen):
             self._buy(seen, cloud)
-
-    def _behind(self, seen: Any, ahead_h: float = 0.0) -> bool:
-        """Progress lags behind the share of time that is gone so many hours from now."""
-        gone = float(seen.elapsed_hours) + ahead_h
-        return float(seen.done_hours) < gone * (self._work_h / self._deadline_h)
 
 
 @dataclass
