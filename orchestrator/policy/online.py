@@ -8,7 +8,8 @@ The protocol's objects are the caller's and are read by attribute: job (work_hou
 restart_overhead_hours, checkpoint_gb), market (zones, on_demand_usd_per_hour, egress_usd_per_gb, tick_hours),
 observation (tick, elapsed_hours, ticks_left, done_hours, running, overhead_left_hours, preempted, spot_usd_per_hour,
 checkpoint_zone) and cloud (try_launch, terminate). Where to run is always `decide`'s answer; what is here is when to
-ask it, and the deadline, which it never misses while on-demand is there.
+ask it, what no price or egress may exceed (what on-demand would cost), and the deadline, which is never missed while
+on-demand is there.
 
 Pure: no clock, no I/O, no random source, nothing shared between objects. Must not know: traces, capacity.
 """
@@ -18,12 +19,15 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
+from orchestrator.model import Placement
 from orchestrator.policy.demand import Rails, Running
 from orchestrator.policy.tick_market import ON_DEMAND, SPOT, Desk, TickPlace
 
 _EPS = 1e-9
+_STAY_H = 4.0  # how long a spot machine is expected to stay before any was seen; weighs as one that was lost
+_PRICE_H = 4.0  # how long a price is trusted to hold when it calls for leaving a machine that runs
 _DAY_MS = 86_400_000
 
 
@@ -63,6 +67,11 @@ class _Ticking(ABC):
         self.desk = Desk(job, market)
         self._work_h, self._overhead_h = float(job.work_hours), float(job.restart_overhead_hours)
         self._deadline_h, self._tick_h = float(job.deadline_hours), float(market.tick_hours)
+        self._on_demand = tuple(float(price) for price in market.on_demand_usd_per_hour)
+        size = float(job.checkpoint_gb)
+        self._egress = tuple(tuple(float(cell) * size for cell in row) for row in market.egress_usd_per_gb)
+        self._stayed_h, self._lost = _STAY_H, 1
+        self._looked: tuple[Any, ...] = ()
         self._up: TickPlace | None = None
         self._since_ms = self._planned_ms = 0
         self._moves_ms: list[int] = []
@@ -70,6 +79,9 @@ class _Ticking(ABC):
 
     def step(self, seen: Any, cloud: Any) -> None:
         running = None if seen.running is None else (int(seen.running[0]), str(seen.running[1]))
+        if self._up is not None and self._up[1] == SPOT:
+            self._stayed_h += self._tick_h
+            self._lost += bool(seen.preempted)
         if self._up is not None and running != self._up:
             self.desk.saw(seen, self._up, "lost" if seen.preempted else "released")
         self._up = running
@@ -88,12 +100,67 @@ class _Ticking(ABC):
         left_h = (self._work_h - float(seen.done_hours)) / speed + overheads * self._overhead_h
         return math.ceil(left_h / self._tick_h - _EPS)
 
+    def _behind(self, seen: Any, ahead_h: float = 0.0) -> bool:
+        """Progress lags behind the share of time that is gone so many hours from now."""
+        gone = float(seen.elapsed_hours) + ahead_h
+        return float(seen.done_hours) < gone * (self._work_h / self._deadline_h)
+
     def _must_buy(self, seen: Any) -> bool:
         """What makes progress at full speed uses up no slack; anything else must be on demand by the last safe tick."""
         if self._up is None or self._up[1] != SPOT:
             return self._late(seen)
         steady = float(seen.overhead_left_hours) <= 0 and self.desk.speed[self._up[0]] == max(self.desk.speed)
         return not steady and self._late(seen)
+
+    def _hours(self, seen: Any, zone: int, most: float) -> float:
+        """How long a machine there is of use: till the work is done, at most so long, at least a tick."""
+        left_h = (self._work_h - float(seen.done_hours)) / self.desk.speed[zone]
+        return max(min(left_h, most), self._tick_h)
+
+    def _toll(self, seen: Any, zone: int) -> float:
+        """USD to bring the checkpoint to a zone."""
+        here = seen.checkpoint_zone
+        return 0.0 if here is None else self._egress[int(here)][zone]
+
+    def _bought(self, seen: Any, overhead_h: float = 0.0, most: float = math.inf) -> float:
+        """USD per hour of work on demand where that is cheapest, egress and a restart spread over so many hours."""
+        rates = []
+        for zone, price in enumerate(self._on_demand):
+            toll = self._toll(seen, zone) + overhead_h * price
+            rates.append((price + toll / self._hours(seen, zone, most)) / self.desk.speed[zone])
+        return min(rates)
+
+    def _worth(self, seen: Any, zone: int) -> bool:
+        """Spot there costs less than the same work on demand, even if egress has to be paid twice in the expected stay:
+        who waits for spot where the checkpoint is often gets there without."""
+        stay_h = self._hours(seen, zone, self._stayed_h / self._lost)
+        price = float(seen.spot_usd_per_hour[zone]) + 2 * self._toll(seen, zone) / stay_h
+        return price / self.desk.speed[zone] < self._bought(seen)
+
+    def _dear(self, seen: Any) -> bool:
+        """It runs on spot that by now costs more than on-demand would, with the restart to get there."""
+        if self._up is None or self._up[1] != SPOT:
+            return False
+        zone = self._up[0]
+        bought = self._bought(seen, self._overhead_h, _PRICE_H)
+        return float(seen.spot_usd_per_hour[zone]) / self.desk.speed[zone] > bought
+
+    def _outbid(self, seen: Any) -> bool:
+        """It runs on spot, and another zone asks so much less that a move would soon pay twice over."""
+        if self._up is None or self._up[1] != SPOT:
+            return False
+        here, speed, asks = self._up[0], self.desk.speed, [float(price) for price in seen.spot_usd_per_hour]
+        return any(
+            (asks[here] * speed[zone] / speed[here] - asks[zone]) * self._hours(seen, zone, _PRICE_H)
+            > 2 * (self._toll(seen, zone) + self._overhead_h * asks[zone])
+            for zone in range(self.desk.zones)
+        )
+
+    def _stop(self, seen: Any, cloud: Any) -> None:
+        if self._up is not None:
+            self.desk.saw(seen, self._up, "released")
+            self._up = None
+            cloud.terminate()
 
     def _launch(self, seen: Any, cloud: Any, place: TickPlace) -> bool:
         if not cloud.try_launch(*place):
@@ -133,17 +200,20 @@ class _Ticking(ABC):
         return Running(self.desk.offers[self._up].id, self._since_ms, last, today)
 
     def _due(self, seen: Any) -> bool:
-        """It is time to look at a job that runs."""
-        now = self.desk.at_ms(seen)
-        if now - max(self._planned_ms, self._since_ms) < self.replan_hours * 3_600_000:
+        """It is time to look at a job that runs: so long after the last look, or new prices are far above others."""
+        now, asks = self.desk.at_ms(seen), tuple(seen.spot_usd_per_hour)
+        early = now - max(self._planned_ms, self._since_ms) < self.replan_hours * 3_600_000
+        if early and (asks == self._looked or not (self._dear(seen) or self._outbid(seen))):
             return False
-        self._planned_ms = now
+        self._planned_ms, self._looked = now, asks
         return True
 
 
 @dataclass
 class _Daily(_Ticking):
     """Greedy in time: waits for spot until on-demand must step in."""
+
+    _patient: ClassVar[bool] = True
 
     def _act(self, seen: Any, cloud: Any) -> None:
         if self._up is not None and self._up[1] == ON_DEMAND:
@@ -152,23 +222,42 @@ class _Daily(_Ticking):
             self._buy(seen, cloud)
         elif self._up is None:
             self._try_spot(seen, cloud)
+        elif self._dear(seen):
+            self._leave(seen, cloud)
         else:
             self._reconsider(seen, cloud)
 
     def _try_spot(self, seen: Any, cloud: Any) -> bool:
-        return any(self._launch(seen, cloud, (zone, SPOT)) for zone in self._order(seen, SPOT))
+        zones = [zone for zone in self._order(seen, SPOT) if self._worth(seen, zone)]
+        return any(self._launch(seen, cloud, (zone, SPOT)) for zone in zones)
+
+    def _leave(self, seen: Any, cloud: Any) -> None:
+        """Off a machine that costs more than on-demand: to other spot, else to wait while there is slack, else to buy;
+        where not even on-demand would make the deadline after a restart, it stays."""
+        if self._late(seen, 2.0):
+            if self._ticks(seen, max(self.desk.speed), 1.0) <= int(seen.ticks_left):
+                self._buy(seen, cloud)
+        elif not self._try_spot(seen, cloud):
+            if self._patient or not self._behind(seen):
+                self._stop(seen, cloud)
+            else:
+                self._buy(seen, cloud)
 
     def _reconsider(self, seen: Any, cloud: Any) -> None:
         """A voluntary move, where `decide` finds that it pays; not when it would use up the last slack."""
         if self._due(seen) and not self._late(seen, 2.0):
             placement = self.desk.plan(seen, (SPOT,), self._running(seen)).placements[0]
             if placement.action == "move" and placement.offer_id is not None:
-                self._launch(seen, cloud, self.desk.place_of[placement.offer_id])
+                place = self.desk.place_of[placement.offer_id]
+                if self._worth(seen, place[0]):
+                    self._launch(seen, cloud, place)
 
 
 @dataclass
 class _Deadline(_Daily):
     """Uniform Progress (Can't Be Late, NSDI '24) says when to be on demand; `decide` says where."""
+
+    _patient: ClassVar[bool] = False
 
     def _act(self, seen: Any, cloud: Any) -> None:
         kind = None if self._up is None else self._up[1]
@@ -178,11 +267,9 @@ class _Deadline(_Daily):
         if self._late(seen, 2.0):
             self._buy(seen, cloud)
             return
-        pace = self._work_h / self._deadline_h
-        done, gone = float(seen.done_hours), float(seen.elapsed_hours)
-        if kind == ON_DEMAND and done < (gone + 2 * self._overhead_h) * pace:
+        if kind == ON_DEMAND and self._behind(seen, 2 * self._overhead_h):
             return
-        if not self._try_spot(seen, cloud) and kind is None and done < gone * pace:
+        if not self._try_spot(seen, cloud) and kind is None and self._behind(seen):
             self._buy(seen, cloud)
 
 
@@ -202,17 +289,26 @@ class _Live(_Ticking):
             plan = self.desk.plan(seen, (SPOT, ON_DEMAND), self._running(seen), deadline=True, rails=Rails())
             placement = plan.placements[0]
             if placement.action == "wait":
-                if self._up is not None:
-                    self.desk.saw(seen, self._up, "released")
-                    self._up = None
-                    cloud.terminate()
+                self._stop(seen, cloud)
                 return
             if placement.action not in ("place", "move") or placement.offer_id is None:
                 return
             place = self.desk.place_of[placement.offer_id]
+            if place[1] == SPOT and not self._worth(seen, place[0]):
+                if self._dear(seen):
+                    self._buy(seen, cloud)
+                elif self._up is None:
+                    self._second(seen, cloud, placement)
+                return
             if self._launch(seen, cloud, place):
                 return
             self.desk.saw(seen, place, "refused")
+
+    def _second(self, seen: Any, cloud: Any, placement: Placement) -> None:
+        """The plan's first alternative that is worth its price; on-demand always is."""
+        places = (self.desk.place_of[each.offer_id] for each in placement.alternatives)
+        worth = (place for place in places if place[1] == ON_DEMAND or self._worth(seen, place[0]))
+        any(self._launch(seen, cloud, place) for place in worth)
 
 
 _POLICIES: dict[str, type[_Ticking]] = {"daily": _Daily, "deadline": _Deadline, "decide": _Live}

@@ -185,12 +185,72 @@ def test_what_make_refuses():
         Desk(None, SimpleNamespace(zones=(), on_demand_usd_per_hour=(), egress_usd_per_gb=()))
 
 
-def test_a_cheaper_zone_is_worth_a_daily_move():
+def test_a_zone_cheaper_by_far_is_moved_to_at_once():
     ticks = 6 * 72
-    prices = [[1.0] * ticks, [1.0] * 36 + [0.3] * (ticks - 36)]
-    prices[1][:36] = [2.0] * 36
-    window = trace([[1] * ticks, [1] * ticks], prices).window(0, ticks)
+    window = trace([[1] * ticks] * 2, [[1.0] * ticks, [2.0] * 36 + [0.3] * (ticks - 36)]).window(0, ticks)
     done = play(online.make("daily"), task(ticks / 2, ticks, 1.2, gb=1), window)
     assert done.moves == 1
-    assert done.track[6 * 24][0] == 1
-    assert done.usd < play(online.make("daily", replan_hours=1000), task(ticks / 2, ticks, 1.2, gb=1), window).usd
+    assert [place[0] for place in done.track[35:37]] == [0, 1]
+    assert done.usd == pytest.approx(6.0 + 0.3 * (len(done.track) - 36) / 6)
+
+
+def test_a_move_that_pays_late_is_made_at_the_daily_look():
+    """A dollar to get there, half a dollar saved an hour."""
+    ticks = 6 * 200
+    prices = [[1.0] * ticks, [9.0] * ticks, [2.0] * 36 + [0.5] * (ticks - 36)]
+    window = trace([[1] * ticks, [0] * ticks, [1] * ticks], prices).window(0, ticks)
+    job = task(6 * 100, ticks, 1.2, gb=50)
+    done = play(online.make("daily"), job, window)
+    assert [place[0] for place in done.track[6 * 24 - 1 : 6 * 24 + 1]] == [0, 2]
+    assert done.moves == 1
+    assert done.usd < play(online.make("daily", replan_hours=1000), job, window).usd
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("cheap_ticks", [0, 2])
+@pytest.mark.parametrize("dear", [5.0, 50.0])
+def test_spot_above_on_demand_is_not_paid(name, cheap_ticks, dear):
+    ticks = 60
+    prices = [[0.3] * cheap_ticks + [dear] * (ticks - cheap_ticks)]
+    window = trace([[1] * ticks], prices, on_demand=1.0, tick_ms=3_600_000).window(0, ticks)
+    done = play(online.make(name), task(20, ticks, 0.2, tick_ms=3_600_000), window)
+    assert done.finished
+    assert done.usd <= 21.0
+    assert done.spot_usd == pytest.approx(0.3 * cheap_ticks)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("gb", [100, 300, 1000])
+def test_egress_is_not_paid_over_and_over(name, gb):
+    """Two zones, in each of two regions, up in alternate hours: whoever follows pays for the way 19 times."""
+    ticks = 6 * 24
+    here = (np.arange(ticks) // 6) % 2 == 0
+    window = trace([here, [0] * ticks, ~here], 0.9).window(0, ticks)
+    job = task(6 * 16, ticks, 1.2, gb=gb)
+    done = play(online.make(name), job, window)
+    assert done.finished
+    assert done.usd <= 49.0  # 16 h 12 min on demand, in whole ticks
+    assert done.egress_usd <= 0.1 * done.usd
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_price_about_that_of_on_demand_does_not_make_it_flap(name):
+    ticks = 60
+    window = trace([[1] * ticks], [[0.98, 1.02] * 30], on_demand=1.0, tick_ms=3_600_000).window(0, ticks)
+    done = play(online.make(name), task(20, ticks, 0.2, tick_ms=3_600_000), window)
+    assert done.launches <= 2
+    assert done.usd <= 21.5
+
+
+@pytest.mark.parametrize("name", NAMES)
+@GATE
+@given(markets(), st.integers(0, 10**6), st.floats(1.1, 3.0))
+def test_it_never_costs_more_than_on_demand_but_for_restarts(name, market, seed, slack):
+    """Where zones differ in spot alone: the job on demand, and for each launch at most two restarts and two ticks."""
+    up, _ = market
+    ticks = up.shape[1]
+    spot = np.random.default_rng(seed).uniform(0.2, 12.0, up.shape)
+    work = min(ticks / slack, ticks - 3.2)
+    done = play(online.make(name), task(work, ticks, 1.2), trace(up[:2], spot[:2]).window(0, ticks))
+    assert done.finished
+    assert done.usd <= 3.0 / 6 * (work + (1 + done.launches) * (2 * 1.2 + 2))
