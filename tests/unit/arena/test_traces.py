@@ -238,7 +238,7 @@ def test_spot_traces_of_skypilot_have_no_prices(tmp_path):
 def test_skynomad_says_preempted(tmp_path):
     file = tmp_path / "us-central1-a_h100_16" / "full.json"
     file.parent.mkdir()
-    content = {
+    content: dict[str, Any] = {
         "metadata": {"gap_seconds": 600, "zone": "us-central1-a", "price_info": {"on_demand_price": 82.5}},
         "data": [0, 1, 0],
         "prices": [18.9, 19.0, 19.1],
