@@ -19,6 +19,7 @@ from providers.errors import ProviderError
 from providers.price import PricePoint
 
 MOST_FLAGS = 10_000
+"""Open flags looked through for outliers, the newest first: far more than a market has."""
 
 
 def collect(world: World) -> int:

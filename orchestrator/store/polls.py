@@ -13,11 +13,10 @@ from sqlalchemy import bindparam, case, func, select, update
 
 from orchestrator.store.schema import offer, poll, poll_state
 from orchestrator.store.transaction import Transaction, insert_into
+from providers.collect.facts import UNLISTED
 from providers.offer import CapacityType
 
 SPOT = CapacityType.SPOT.value
-UNLISTED = "*"
-"""Region of a poll that could not even list the regions."""
 ALL_REGIONS = ("", UNLISTED, "all")
 """Regions of a poll that was about everything a source has."""
 

@@ -17,6 +17,8 @@ from providers.money import format_usd, usd
 from providers.offer import Offer
 from providers.price import PricePoint
 
+UNLISTED = "*"
+"""The region of a poll that could not even list the regions."""
 MAX_PRICE_USD = 100_000
 """Per hour; a row above it is malformed, not dear."""
 

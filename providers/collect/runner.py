@@ -15,13 +15,13 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import IO, Any, Protocol, TypeAlias
 
 from providers.clock import Clock
 from providers.collect.child import Task, request
-from providers.collect.facts import Flagged, Signal
+from providers.collect.facts import UNLISTED, Flagged, Signal
 from providers.collect.judge import Changes, Judge
 from providers.collect.schedule import Schedule
 from providers.collect.sources import history_of, source_kind
@@ -30,8 +30,6 @@ from providers.errors import FormatError, ProviderError, TimedOutError, Unavaila
 from providers.offer import Offer
 from providers.price import PricePoint
 
-ALL = "*"
-"""The region of a poll that could not even list the regions."""
 RELIST_MS = 24 * 3_600_000
 START_S = 60.0
 """A child may be silent so long at first: Python and a cloud's library take their time on a busy machine."""
@@ -148,7 +146,7 @@ class Collector:
         self._listed_ms: dict[str, int] = {}
         self._stopped = threading.Event()
         for name in self._specs:
-            self._schedule.follow(name, [ALL], clock.now_ms())
+            self._schedule.follow(name, [UNLISTED], clock.now_ms())
 
     def next_ms(self) -> int | None:
         """When something is due next, on the clock; None without any source."""
@@ -166,10 +164,9 @@ class Collector:
         rounds: dict[_Child, _Round] = {}
         polls: list[Poll] = []
         try:
-            first = self._start_due(rounds, inbox)
-            while any(not round_.over for round_ in rounds.values()) and not self._stopped.is_set():
-                if any(not rounds[child].over for child in first):  # meanwhile others must not wait
-                    self._start_due(rounds, inbox)
+            self._start_due(rounds, inbox)
+            first = set(rounds)
+            while rounds and not self._stopped.is_set():
                 try:
                     child, message = inbox.get(timeout=0.2)
                 except queue.Empty:
@@ -177,11 +174,15 @@ class Collector:
                 else:
                     if message is None:
                         polls += self._unfinished(rounds[child], child.last_words())
+                        del rounds[child]
+                        child.end()
                     else:
                         child.heard_s = self._clock.monotonic_s()
                         polls += self._take(rounds[child], message)
-                for child in [each for each, round_ in rounds.items() if not round_.over]:
+                for child in rounds:
                     self._cut_if_silent(child)
+                if not first.isdisjoint(rounds):  # while those take their time, others must not wait
+                    self._start_due(rounds, inbox)
         finally:
             for child in rounds:
                 child.end()
@@ -193,28 +194,23 @@ class Collector:
             self._judge, self._changes = Judge(known.prices, known.doubted), Changes(known.prices)
             self._newest_ms, self._half = dict(known.newest_ms), set(known.half)
 
-    def _start_due(self, rounds: dict[_Child, _Round], inbox: Inbox) -> list[_Child]:
+    def _start_due(self, rounds: dict[_Child, _Round], inbox: Inbox) -> None:
         """A child for every provider that has something due and no child at work."""
-        busy = {child.provider for child, round_ in rounds.items() if not round_.over}
-        started = []
-        for provider, tasks in self._tasks_by_provider().items():
-            if provider not in busy:
-                child = _Child(provider, tasks, self._limits.workers)
-                rounds[child] = _Round(child.tasks)
-                child.start(inbox, self._clock)
-                started.append(child)
-        return started
+        for provider, tasks in self._tasks_by_provider({child.provider for child in rounds}).items():
+            child = _Child(provider, tasks, self._limits.workers)
+            rounds[child] = _Round(child.tasks)
+            child.start(inbox, self._clock)
 
-    def _tasks_by_provider(self) -> dict[str, list[Task]]:
+    def _tasks_by_provider(self, busy: Set[str]) -> dict[str, list[Task]]:
         now_ms = self._clock.now_ms()
         tasks: dict[str, list[Task]] = {}
         for name, spec in self._specs.items():
-            due = self._schedule.due(name, now_ms)
+            provider = name.partition(":")[0].partition("-")[0]
+            due = [] if provider in busy else self._schedule.due(name, now_ms)
             if not due:
                 continue
-            relist = ALL in due or now_ms - self._listed_ms.get(name, 0) >= RELIST_MS
+            relist = UNLISTED in due or now_ms - self._listed_ms.get(name, 0) >= RELIST_MS
             since = {region: at for (source, region), at in self._newest_ms.items() if source == name}
-            provider = name.partition(":")[0].partition("-")[0]
             tasks.setdefault(provider, []).append(Task(name, spec.options, None if relist else due, since))
         return tasks
 
@@ -230,7 +226,7 @@ class Collector:
             case Regions(source, names, error):
                 round_.expect(source, names)
                 if error is not None:
-                    waiting = self._schedule.due(source, now_ms) or [ALL]
+                    waiting = self._schedule.due(source, now_ms) or [UNLISTED]
                     return [self._end(_Progress(source, region, now_ms), error) for region in waiting]
                 if round_.relists(source):
                     self._listed_ms[source] = now_ms
@@ -281,7 +277,6 @@ class Collector:
 
     def _unfinished(self, round_: _Round, last_words: str) -> list[Poll]:
         """A child has ended: regions that it did not finish keep what they had, and are marked."""
-        round_.over = True
         return [self._end(progress, _dead(last_words)) for progress in round_.open(self._clock.now_ms())]
 
     def _end(self, progress: _Progress, error: ProviderError | None, ended_at_ms: int | None = None) -> Poll:
@@ -337,18 +332,17 @@ class _Round:
     """What one child still owes."""
 
     def __init__(self, tasks: Iterable[Task]) -> None:
-        self.over = False
         self._relisted = {task.source for task in tasks if task.regions is None}
         self._owed: dict[tuple[str, str], _Progress | None] = {}
         for task in tasks:
-            for region in [ALL] if task.regions is None else task.regions:
+            for region in [UNLISTED] if task.regions is None else task.regions:
                 self._owed[task.source, region] = None
 
     def relists(self, source: str) -> bool:
         return source in self._relisted
 
     def expect(self, source: str, regions: Iterable[str]) -> None:
-        self._owed.pop((source, ALL), None)
+        self._owed.pop((source, UNLISTED), None)
         self._owed.update({(source, region): None for region in regions})
 
     def progress(self, source: str, region: str, now_ms: int) -> _Progress:

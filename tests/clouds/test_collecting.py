@@ -22,8 +22,9 @@ from orchestrator.engine.price_sink import StoreSink
 from orchestrator.store import Store
 from providers.clock import Clock, SystemClock, VirtualClock
 from providers.collect.child import Task, request, run
+from providers.collect.facts import UNLISTED
 from providers.collect.permissions import cloud_access
-from providers.collect.runner import ALL, Collector, Limits, Poll, SourceSpec
+from providers.collect.runner import Collector, Limits, Poll, SourceSpec
 from providers.collect.sources import KINDS, SourceKind, make_source
 from providers.collect.wire import Ended, decode
 from providers.errors import NotFoundError, ProviderError, SetupError, TimedOutError, UnavailableError
@@ -201,7 +202,7 @@ def test_a_source_whose_library_is_missing_says_which_pip_command_brings_it(tmp_
     clock, sink = VirtualClock(), Kept()
     collecting = collector(sink, SourceSpec("aws-spot"), clock=clock)
     (poll,) = collecting.collect()
-    assert (poll.region, type(poll.error)) == (ALL, SetupError)
+    assert (poll.region, type(poll.error)) == (UNLISTED, SetupError)
     assert poll.error is not None
     assert poll.error.hint == "pip install 'tradewind[aws]'"
     assert collecting.collect() == [], "and is not asked again at once"

@@ -19,6 +19,13 @@ def spares(home: Installation, job: Job) -> list[Migration]:
     return [migration for migration in home.migrations(job) if migration.reason == "standby"]
 
 
+def spent_on(home: Installation, steps: int) -> int:
+    """nano-USD that a job of so many steps takes without a spare; from then on the speed is known."""
+    before = home.submit("before", steps=steps)
+    home.settle()
+    return home.read(lambda tx: tx.total_nano_usd(job_id=before.id))
+
+
 def waiting(home: Installation, job: Job, after: Run | None = None) -> Run:
     """The spare of a running job (and not the one `after` which it is), once it waits with its libraries loaded."""
 
@@ -168,9 +175,7 @@ def test_no_room_for_a_spare_is_told_once_and_the_job_trains_on(install: Install
 
 
 def test_a_budget_that_would_not_last_for_both_leaves_out_the_spare(home: Installation) -> None:
-    before = home.submit("before", steps=200)
-    home.settle()
-    spent = home.read(lambda tx: tx.total_nano_usd(job_id=before.id))
+    spent = spent_on(home, steps=200)
     tight = home.submit("tight", steps=200, standby="warm", budget_nano_usd=2 * spent)
     home.settle()
     assert home.job(tight).state == "finished"
@@ -183,9 +188,7 @@ def test_a_budget_that_would_not_last_for_both_leaves_out_the_spare(home: Instal
 
 
 def test_a_spare_whose_price_rises_is_ended_before_it_makes_the_job_pause(home: Installation) -> None:
-    before = home.submit("before", steps=120)
-    home.settle()
-    spent = home.read(lambda tx: tx.total_nano_usd(job_id=before.id))
+    spent = spent_on(home, steps=120)
     job = home.submit("job", steps=120, standby="warm", budget_nano_usd=8 * spent)
     spare = waiting(home, job)
     home.until_step(job, 20)
