@@ -133,7 +133,19 @@ def market_clock(config: Config) -> Clock:
     """Market time: the wall clock, or for the simulated market one that runs `clock_factor` times as fast."""
     if not _accelerated(config):
         return SystemClock()
-    return anchored_clock(_anchor_path(config), config.providers.local.clock_factor)
+    path = _anchor_path(config)
+    reached_ms = 0 if _of_this_boot(path) else _reached_ms(config)
+    return anchored_clock(path, config.providers.local.clock_factor, reached_ms=reached_ms)
+
+
+def _reached_ms(config: Config) -> int:
+    """The latest market instant that the store knows of: time was that late already."""
+    store = Store.open(config.store_url, SystemClock(), backups=config.state_dir)
+    try:
+        with store.read() as tx:
+            return tx.latest_ms(config.providers.enabled)
+    finally:
+        store.close()
 
 
 def _accelerated(config: Config) -> bool:
@@ -152,24 +164,31 @@ def _other_factor(config: Config) -> float | None:
     return float(saved["factor"])
 
 
-def anchored_clock(path: Path, factor: float) -> AcceleratedClock:
+def _of_this_boot(path: Path) -> bool:
+    saved = _read(path)
+    return saved is not None and saved["boot_id"] == boot_id()
+
+
+def anchored_clock(path: Path, factor: float, *, reached_ms: int = 0) -> AcceleratedClock:
     """The accelerated clock whose anchor is in `path`; made there by the first who asks.
 
-    After a reboot (monotonic time starts anew) or a change of the factor, market time goes on from where it can have
-    been at most, never backwards.
+    Market time never goes backwards. After a change of the factor it goes on from where it is. After a reboot the
+    monotonic clock starts anew, so the wall clock tells how much time has passed; it may be behind (a dead battery, a
+    restored virtual machine), and then market time goes on from `reached_ms`, the latest instant on record. So it does
+    where the file is lost.
     """
     saved = _read(path)
     if saved is not None and saved["boot_id"] == boot_id() and saved["factor"] == factor:
         return AcceleratedClock(factor, int(saved["epoch_ms"]), float(saved["anchor_s"]))
     wall_ms = time.time_ns() // 1_000_000
-    epoch_ms = wall_ms
+    epoch_ms = max(wall_ms, reached_ms)
     if saved is not None:
         if saved["boot_id"] == boot_id():
             old = AcceleratedClock(float(saved["factor"]), int(saved["epoch_ms"]), float(saved["anchor_s"]))
             epoch_ms = old.now_ms()
         else:
             elapsed_ms = max(0, wall_ms - int(saved["wall_ms"]))
-            epoch_ms = int(saved["epoch_ms"]) + int(elapsed_ms * saved["factor"])
+            epoch_ms = max(int(saved["epoch_ms"]) + int(elapsed_ms * saved["factor"]), reached_ms)
     anchor: dict[str, Any] = {
         "boot_id": boot_id(),
         "factor": factor,
@@ -184,7 +203,7 @@ def anchored_clock(path: Path, factor: float) -> AcceleratedClock:
             os.link(partial, path)  # the first one wins, also against a process that does the same right now
         except FileExistsError:
             partial.unlink()
-            return anchored_clock(path, factor)
+            return anchored_clock(path, factor, reached_ms=reached_ms)
         partial.unlink()
     else:
         partial.replace(path)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import bindparam, case, func, select, update
 
-from orchestrator.store.schema import offer, poll, poll_state
+from orchestrator.store.schema import event, offer, poll, poll_state
 from orchestrator.store.transaction import Transaction, insert_into
 from providers.collect.facts import UNLISTED
 from providers.offer import CapacityType
@@ -71,6 +71,10 @@ _POLLS = select(*(poll.c[field.name] for field in fields(Poll))).order_by(poll.c
 _POLLS_OF_PROVIDER = _POLLS.where(poll.c.provider == bindparam("name"))
 _STATES = select(*(poll_state.c[field.name] for field in fields(PollState))).order_by(
     poll_state.c.provider, poll_state.c.source, poll_state.c.region
+)
+_LATEST_EVENT = select(event.c.at_ms).order_by(event.c.seq.desc()).limit(1)
+_LATEST_POLL = select(func.max(poll_state.c.finished_ms)).where(
+    poll_state.c.provider.in_(bindparam("names", expanding=True))
 )
 _LAST_GOOD_POLL = select(func.max(poll_state.c.good_started_ms)).where(poll_state.c.provider == bindparam("name"))
 _PRICED_TO = (
@@ -181,6 +185,12 @@ class PollRows(Transaction):
         `seq`: sources that are not the provider itself."""
         newest, changed = self._connection.execute(_NEWS, {"seq": seq, "names": sorted(providers)}).one()
         return (seq if newest is None else newest), int(changed or 0)
+
+    def latest_ms(self, providers: Collection[str]) -> int:
+        """The latest market instant on record: of the newest event, or of a poll of these providers. 0 without any."""
+        event_ms: int | None = self._connection.execute(_LATEST_EVENT).scalar_one_or_none()
+        poll_ms: int | None = self._connection.execute(_LATEST_POLL, {"names": sorted(providers)}).scalar_one()
+        return max(event_ms or 0, poll_ms or 0)
 
     def last_good_poll_ms(self, provider: str) -> int | None:
         """When the newest poll of `provider` that succeeded, in any region, was begun."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -12,6 +13,7 @@ import pytest
 from orchestrator.config import Config, load_config
 from orchestrator.engine.world import open_world
 from orchestrator.errors import SpecError
+from orchestrator.model import Event
 from orchestrator.store import leader
 from providers.base import LaunchSpec
 from providers.clock import AcceleratedClock
@@ -103,3 +105,39 @@ def test_a_leader_from_before_a_reboot_keeps_nothing(configured: Configured, mon
     started = open_world(configured(60.0), starts=True)
     started.close()
     assert started.clock.factor == 60.0
+
+
+def reboot(config: Config, *, wall_behind_ms: int) -> None:
+    """The machine restarts: monotonic time starts anew, and the wall clock may be behind where it was."""
+    path = config.state_dir / "clock.json"
+    saved = json.loads(path.read_text())
+    path.write_text(json.dumps(saved | {"boot_id": "before", "wall_ms": saved["wall_ms"] + wall_behind_ms}))
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_after_a_reboot_with_the_wall_clock_behind_market_time_goes_on_from_the_latest_on_record(
+    configured: Configured, lost: bool
+) -> None:
+    config = configured(600.0)
+    world = open_world(config)
+    later_ms = world.clock.now_ms() + 2 * 3_600_000  # two hours of market time, of which the clock's file knows nothing
+    with world.store.write() as tx:
+        tx.add_event(Event("ev-1", later_ms, "run.training", "it trains", "control-plane"))
+    world.close()
+    reboot(config, wall_behind_ms=7_200_000)
+    if lost:
+        (config.state_dir / "clock.json").unlink()
+    again = open_world(config)
+    again.close()
+    assert again.clock.now_ms() >= later_ms
+
+
+def test_a_poll_of_the_market_is_a_record_of_its_time_and_one_of_real_prices_is_not(configured: Configured) -> None:
+    config = configured(600.0)
+    world = open_world(config)
+    later_ms = world.clock.now_ms() + 3_600_000
+    with world.store.write() as tx:
+        tx.record_poll("local", later_ms, later_ms + 5, 1, 0, None)
+        tx.record_poll("aws", later_ms, later_ms + 86_400_000, 1, 0, None)
+        assert tx.latest_ms(config.providers.enabled) == later_ms + 5
+    world.close()
