@@ -18,6 +18,7 @@ from random import SystemRandom
 from types import FrameType
 
 from orchestrator.config import Config, load_config
+from orchestrator.config.private import PRIVATE_UMASK
 from orchestrator.engine.checkpoints import FileCatalog
 from orchestrator.engine.context import Context, Work
 from orchestrator.engine.control import ControlPlane
@@ -156,6 +157,7 @@ def _log(message: str) -> None:
 
 def run(config: Config, *, once: bool = False) -> int:
     """The control plane in the foreground. Returns an exit code. Raises StoreError, SpecError, ProviderFailure."""
+    umask = os.umask(PRIVATE_UMASK)
     world = open_world(config, starts=True)
     try:
         daemon = Daemon(world, site_runtime(world))
@@ -164,6 +166,7 @@ def run(config: Config, *, once: bool = False) -> int:
         return daemon.run(once=once)
     finally:
         world.close()
+        os.umask(umask)
 
 
 def main() -> int:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.config import Config
+from orchestrator.config.private import private_folder, write_privately
 from orchestrator.errors import Problem, ProviderFailure, SpecError, StoreError
 from orchestrator.store import Store
 from providers.base import Provider
@@ -25,7 +26,7 @@ from providers.registry import provider_factory
 
 @dataclass(frozen=True)
 class World:
-    """`providers` by name. Opening one makes the state folder; close() it when done."""
+    """`providers` by name. Opening one makes the state folder, which is its owner's alone; close() it when done."""
 
     config: Config
     clock: Clock
@@ -67,7 +68,7 @@ def open_world(config: Config, *, starts: bool = False) -> World:
     `clock_factor` than before is taken over; anybody else gets a SpecError, and nothing is changed.
     """
     try:
-        config.state_dir.mkdir(parents=True, exist_ok=True)
+        private_folder(config.state_dir)
     except OSError as error:
         raise StoreError(
             f"the state folder {config.state_dir} cannot be made: {error.strerror}",
@@ -197,7 +198,7 @@ def anchored_clock(path: Path, factor: float, *, reached_ms: int = 0) -> Acceler
         "wall_ms": wall_ms,
     }
     partial = path.with_suffix(f".{os.getpid()}.tmp")
-    partial.write_text(json.dumps(anchor))
+    write_privately(partial, json.dumps(anchor))
     if saved is None:
         try:
             os.link(partial, path)  # the first one wins, also against a process that does the same right now

@@ -13,7 +13,7 @@ from orchestrator.services.actor import actor
 from orchestrator.services.control_plane import control_plane
 from orchestrator.services.documents import schema_of, to_json
 from orchestrator.services.plan import freshen, plan_view, planned, require_startable
-from orchestrator.services.submit import add_jobs
+from orchestrator.services.submit import add_jobs, make_checkpoint_folder
 from orchestrator.services.views import Accepted, Compared, Decision, PlanView
 from orchestrator.store import codec
 from providers.money import format_usd
@@ -79,6 +79,8 @@ def check(world: World, reviewed: PlanView) -> None:
 def apply(world: World, reviewed: PlanView) -> Accepted:
     """Submit the plan's new jobs and have its placements carried out. Raises StalePlanError, InfeasibleError."""
     check(world, reviewed)
+    for job in reviewed.new_jobs:
+        make_checkpoint_folder(job)
     with world.store.write() as tx:
         add_jobs(world, tx, reviewed.new_jobs, reviewed.plan)
         tx.add_command("apply", None, {"plan_id": reviewed.id}, actor())

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 
 from orchestrator.config import SETTINGS, Config
+from orchestrator.config.private import append_privately
 from orchestrator.engine.accrue import settle_all
 from orchestrator.engine.site.environment import alive
 from orchestrator.engine.site.runtime import site_files, site_runtime
@@ -51,7 +52,7 @@ def up(config: Config, *, progress: Callable[[str], None]) -> LeaderInfo:
         runtime.close()
         progress("starting the control plane")
         log_path = config.state_dir / "control-plane.log"
-        with log_path.open("ab") as log:
+        with append_privately(log_path) as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "orchestrator.daemon"],
                 stdin=subprocess.DEVNULL,

@@ -58,7 +58,7 @@ def archive(store: Store, folder: Path, now_ms: int, *, keep_days: int = KEEP_DA
     made: list[ArchivedMonth] = []
     if first_ms is not None:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(f"{folder} cannot be made: {error.strerror}", hint="choose another folder") from error
         for start in _months(month_of(first_ms), this_month):  # months that left, too: history may be learned late
@@ -102,6 +102,7 @@ def _archive_month(store: Store, folder: Path, start_ms: int) -> Iterator[Archiv
     if not merged or len(merged) == len(before):
         return
     write_rows(path, COLUMNS, (values_of(*merged[key]) for key in sorted(merged)))
+    path.chmod(0o600)  # it is of the state folder, unlike an export
     yield ArchivedMonth(path.stem.removeprefix("prices-"), str(path), len(merged))
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 
 from orchestrator.engine.world import World
 from orchestrator.model import Event, Job, Plan, new_id
@@ -21,9 +23,19 @@ def submit(world: World, plan: PlanView) -> tuple[JobView, ...]:
     Deadlines count from now. Raises InfeasibleError when no offer could take one of them.
     """
     require_startable(plan)
+    for job in plan.new_jobs:
+        make_checkpoint_folder(job)
     with world.store.write() as tx:
         jobs = add_jobs(world, tx, plan.new_jobs, plan.plan)
         return tuple(job_view(world, tx, job) for job in jobs)
+
+
+def make_checkpoint_folder(job: Job) -> None:
+    """The folder that the job file names, with the permissions that its owner's umask gives; those of checkpoints
+    follow from them."""
+    if job.spec.checkpoint.to is not None:
+        with suppress(OSError):  # the job's machine may reach what this one does not; it says what it cannot write
+            Path(job.spec.checkpoint.to).mkdir(parents=True, exist_ok=True)
 
 
 def add_jobs(world: World, tx: Tx, jobs: Sequence[Job], plan: Plan) -> list[Job]:

@@ -95,6 +95,7 @@ class Books:
         self._lock = threading.RLock()
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path.touch(mode=0o600)  # SQLite gives its journals the permissions of the file
         except OSError as error:
             raise self._unavailable(error) from error
         with self._translated():

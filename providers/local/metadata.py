@@ -61,7 +61,8 @@ def write_notice(path: Path, notice: Notice | None) -> None:
 def replace_file(path: Path, text: str) -> None:
     """Write a file so that a reader sees either the old or the new content, whole."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text, encoding="utf-8")
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
     temporary.replace(path)
 
 

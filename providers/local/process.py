@@ -39,10 +39,12 @@ _KILL_ROUNDS = 12
 _ROUND_MS = 250
 _QUIET_SCANS = 2  # a process born while /proc was being read is missed by that scan, not by the next
 
+# What runs on a machine of this host keeps its files to its owner, whatever the umask of whoever started it.
 # The claim is created if absent (noclobber is O_EXCL): of all launchers of an instance, whoever started them
 # and however often, exactly one goes on, and none once the provider has claimed the folder itself to prevent
 # a start.
 _LAUNCHER = """
+umask 077
 cd "$TRADEWIND_INSTANCE_DIR" || exit 1
 read -r boot < /proc/sys/kernel/random/boot_id
 read -r stat < /proc/$$/stat

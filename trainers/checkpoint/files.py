@@ -1,5 +1,8 @@
 """Durable, atomic creation of files in a checkpoint folder, and the names of what can go wrong there.
 
+What is made is as open to other users as the folder it is made in, whatever the umask of the process: below the state
+folder, which is closed, nobody else reads a checkpoint; below a place that the user chose, whoever that place admits.
+
 Must not know: what the files mean. Needs hard links (create-if-absent with whole content), as POSIX has them.
 """
 
@@ -60,6 +63,18 @@ def replace(path: Path, data: Bytes) -> None:
     os.replace(_written(path, data), path)
 
 
+def make_folder(path: Path) -> None:
+    """Make `path`, and the folders above it that are missing, each as open as the one it lies in. Raises OSError."""
+    if path.is_dir():
+        return
+    make_folder(path.parent)
+    try:
+        path.mkdir(mode=0o700)
+    except FileExistsError:  # another process was faster; or a file is in its place, which the next write tells
+        return
+    path.chmod(_openness(path.parent))
+
+
 def sync_folder(folder: Path) -> None:
     """Make the names in `folder` survive a power loss."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -71,8 +86,9 @@ def sync_folder(folder: Path) -> None:
 
 def _written(path: Path, data: Bytes) -> Path:
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
+        os.fchmod(handle, _openness(path.parent) & 0o666)
         view = memoryview(data)
         while view:
             view = view[os.write(handle, view) :]
@@ -84,3 +100,10 @@ def _written(path: Path, data: Bytes) -> Path:
     finally:
         os.close(handle)
     return temporary
+
+
+def _openness(folder: Path) -> int:
+    """The permissions of what is made in `folder`. One that all may write, such as /tmp, lends that to nothing in it,
+    and not to its group either."""
+    mode = folder.stat().st_mode
+    return (mode & 0o775) if not mode & 0o002 else (mode & 0o755)

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainers.checkpoint.files import Bytes, create, named_errors, replace, sync_folder
+from trainers.checkpoint.files import Bytes, create, make_folder, named_errors, replace, sync_folder
 from trainers.checkpoint.manifest import Manifest, ManifestName
 from trainers.errors import DamagedCheckpoint, FencedError
 
@@ -45,7 +45,7 @@ def prepare(root: str | Path, job: str) -> None:
     folder = job_folder(root, job)
     with named_errors(folder):
         for part in ("chunks", "manifests", "fence"):
-            (folder / part).mkdir(parents=True, exist_ok=True)
+            make_folder(folder / part)
         sync_folder(folder)
         sync_folder(folder.parent)
         # Not among the chunks, where the run that owns the job now may be collecting.
@@ -83,7 +83,7 @@ def write_fence(root: str | Path, job: str, generation: int, manifest: str | Non
             return
         raise FencedError(f"generation {newest.generation} owns {job} already: {generation} is too old")
     with named_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         path = folder / str(generation)
         created = create(path, json.dumps(dataclasses.asdict(wanted)).encode())
         sync_folder(folder)

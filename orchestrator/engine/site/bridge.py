@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from orchestrator.config.private import PRIVATE_UMASK
 from orchestrator.engine.site.actor import ACTOR_THREADS, RunActor
 from orchestrator.engine.site.environment import NAMESPACE, NODE_RESOURCE, SiteFiles, ray_environment
 
@@ -213,6 +214,7 @@ def die_with_parent() -> None:
 
 def main(folder: str, temp_dir: str, socket_fd: str) -> int:
     die_with_parent()
+    os.umask(PRIVATE_UMASK)
     files = SiteFiles(Path(folder), Path(temp_dir))
     os.environ.update(ray_environment(files))
     head = files.read_head()

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from orchestrator.config.private import private_folder, write_privately
 from orchestrator.errors import SiteError
 from providers.clock import boot_id
 from providers.errors import ProviderError
@@ -52,9 +53,9 @@ class SiteFiles:
         return self.folder / "head.json"
 
     def prepare(self) -> None:
-        """Make the folders and the token, once; whoever sees the token sees all of it."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self.temp_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        """Make the folders and the token, once; whoever sees the token sees all of it. Raises OSError, StoreError."""
+        private_folder(self.folder)
+        private_folder(self.temp_dir)
         if self.token_path.exists():
             return
         partial = self.token_path.with_suffix(f".{os.getpid()}.tmp")
@@ -76,7 +77,7 @@ class SiteFiles:
 
     def write_head(self, head: Head) -> None:
         partial = self.head_path.with_suffix(f".{os.getpid()}.tmp")
-        partial.write_text(json.dumps(asdict(head)))
+        write_privately(partial, json.dumps(asdict(head)))
         partial.replace(self.head_path)
 
     def read_head(self) -> Head | None:

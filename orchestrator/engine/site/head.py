@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from types import FrameType
 
+from orchestrator.config.private import PRIVATE_UMASK
 from orchestrator.engine.site.environment import Head, SiteFiles, ray_environment
 from providers.clock import boot_id
 from providers.procfs import process_start
@@ -24,6 +25,7 @@ TAKEN = 3
 
 
 def main(folder: str, temp_dir: str) -> int:
+    os.umask(PRIVATE_UMASK)
     files = SiteFiles(Path(folder), Path(temp_dir))
     files.prepare()
     if files.claim_head() is None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+from orchestrator.config.private import append_privately
 from orchestrator.engine.site.environment import Head, SiteFiles, alive, end_head, end_session, ray_environment, writing
 from orchestrator.engine.site.head import TAKEN
 from orchestrator.errors import SiteError
@@ -84,7 +85,7 @@ class HeadKeeper:
         folder, temp_dir = str(self._files.folder), str(self._files.temp_dir)
         with writing(self._files.folder):
             self._files.prepare()
-            log = (self._files.folder / "head.log").open("ab")
+            log = append_privately(self._files.folder / "head.log")
         with log:
             self._child = subprocess.Popen(
                 [sys.executable, "-m", "orchestrator.engine.site.head", folder, temp_dir],

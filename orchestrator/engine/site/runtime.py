@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.config import Config
+from orchestrator.config.private import append_privately
 from orchestrator.engine.runtime import RunReport, RunSpec
 from orchestrator.engine.site.environment import Head, SiteFiles, ray_environment, writing
 from orchestrator.engine.site.keeper import HeadKeeper
@@ -164,7 +165,7 @@ class RayRuntime:
         _require_ray()
         ours, theirs = socket.socketpair()
         folder, temp_dir = str(self._files.folder), str(self._files.temp_dir)
-        with theirs, writing(self._files.folder), (self._files.folder / "bridge.log").open("ab") as log:
+        with theirs, writing(self._files.folder), append_privately(self._files.folder / "bridge.log") as log:
             self._bridge = subprocess.Popen(
                 [sys.executable, "-m", "orchestrator.engine.site.bridge", folder, temp_dir, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,

@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import os
+from pathlib import Path
 
 import pytest
 
@@ -263,3 +265,26 @@ def test_manifests_survive_their_own_round_trip(two):
     manifest = store.read_manifest(two, JOB, ManifestName(1, 6, 0))
     assert Manifest.from_bytes(manifest.to_bytes(), "here") == manifest
     assert dataclasses.asdict(manifest)["position"] == {"step": 6}
+
+
+# Permissions
+
+
+@pytest.mark.parametrize(
+    ("place", "folder", "file"),
+    [(0o700, 0o700, 0o600), (0o755, 0o755, 0o644), (0o775, 0o775, 0o664), (0o1777, 0o755, 0o644)],
+)
+def test_a_checkpoint_is_as_open_as_the_place_that_the_user_chose(
+    tmp_path: Path, place: int, folder: int, file: int
+) -> None:
+    root = tmp_path / "place"
+    root.mkdir()
+    root.chmod(place)
+    before = os.umask(0o077)
+    try:
+        store.prepare(root / "made", "job")
+        store.write_fence(root / "made", "job", 1, None)
+    finally:
+        os.umask(before)
+    assert (root / "made" / "job" / "chunks").stat().st_mode & 0o7777 == folder
+    assert (root / "made" / "job" / "fence" / "1").stat().st_mode & 0o777 == file

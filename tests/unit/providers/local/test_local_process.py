@@ -75,6 +75,18 @@ def test_nothing_starts_in_a_folder_that_was_closed(tmp_path):
     assert process.claimed_by(home) is None
 
 
+def test_what_a_machine_writes_is_its_owners_alone_whatever_the_umask_was(tmp_path):
+    home = tmp_path / "home"
+    before = os.umask(0)
+    try:
+        pid = process.start("local-private", home, "mkdir inner; echo word > inner/file")
+    finally:
+        os.umask(before)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert (home / "inner" / "file").exists()
+    assert [path for path in (home, *home.rglob("*")) if path.stat().st_mode & 0o077] == []
+
+
 def test_a_recycled_pid_or_another_boot_is_not_the_machine():
     me = os.getpid()
     ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
