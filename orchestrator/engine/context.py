@@ -99,6 +99,20 @@ class Context:
         instance = self.instances[run.instance_id]
         return instance is None or not instance.alive
 
+    def over(self, run: Run) -> bool:
+        """Whether a run has ended and certainly trains no more: its machine is gone or booked, or its lease ran out.
+
+        A run that nobody has heard of for a whole lease has stopped by itself. So this does not wait for a provider
+        that never answers. What is known of a lease is lost with this process; the next one waits for it anew.
+        """
+        if run.billed_to_ms is not None or self.gone(run):
+            return True
+        return run.end is not None and self.waited_s(f"lease/{run.id}") > self.world.config.lease_s
+
+    def lease_ran_out(self, run: Run) -> None:
+        """Remember that nothing was heard of this run for a whole lease, or that it stopped itself."""
+        self.pacing[f"lease/{run.id}"] = float("-inf")
+
     def provider(self, offer_id: str) -> Provider:
         """The provider of an offer. Raises KeyError when it is no longer enabled."""
         return self.world.providers[offer_id.partition("/")[0]]

@@ -30,8 +30,8 @@ def checkpoint(ctx: Context, move: Move) -> bool:
         report = ctx.reports.get(move.target.id)
         return _target_over(ctx, move, report) if report is not None and report.state in _OVER else False
     if source is None:
-        if move.source is not None and not (move.source.billed_to_ms is not None or ctx.gone(move.source)):
-            return False  # not confirmed gone yet: it could still commit
+        if move.source is not None and not ctx.over(move.source):
+            return False  # it could still commit
         newest = ctx.checkpoints.newest(ctx.checkpoint_root(move.job), move.job.id, migration.generation)
         found = newest.found
         message = f"starts from step {found.step}" if found else "starts from scratch"
@@ -179,7 +179,7 @@ def _outdated(ctx: Context, move: Move) -> str | None:
         if report is None or report.state != "holding" or report.manifest != move.migration.manifest:
             return "the source did not wait at its checkpoint"
     elif move.source is not None:
-        if not (move.source.billed_to_ms is not None or ctx.gone(move.source)):
+        if not ctx.over(move.source):
             return "the source ended while it was being replaced"
         newest = ctx.checkpoints.newest(ctx.checkpoint_root(move.job), move.job.id, move.migration.generation).found
         if newest is not None and newest.name not in (move.migration.manifest, _passed_over(ctx, move)):

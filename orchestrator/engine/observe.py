@@ -109,11 +109,14 @@ def _current(ctx: Context, job: Job, run: Run) -> Seen:
         return _yielded(ctx, job, run, report, instance)
     if report.state == "fenced" and _being_replaced(ctx, run):
         return Seen(noticed, noticed)  # by its successor, whose cutover is not written down yet
+    if report.state == "fenced":
+        ctx.lease_ran_out(run)
     if report.state in ("fenced", "absent"):
         # its instance is ended by engine.reap; only then is it certain that nothing of it trains on
         why = "fenced itself" if report.state == "fenced" else "its trainer vanished"
         return _end(ctx, job, run, "lost", f"{why} at step {report.step}", report)
     if report.silent_s > ctx.world.config.lease_s:
+        ctx.lease_ran_out(run)
         return _end(ctx, job, run, "lost", f"silent for {report.silent_s:.0f} s: its lease is over", report)
     if report.silent_s > ctx.world.config.suspect_after_s and ctx.due(f"suspect/{run.id}", 60.0):
         with ctx.write() as tx:

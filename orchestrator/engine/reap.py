@@ -13,6 +13,7 @@ from orchestrator.engine.accrue import settle
 from orchestrator.engine.bring_up import launch_spec, says_no
 from orchestrator.engine.collect import collect
 from orchestrator.engine.context import Context
+from orchestrator.errors import SiteError
 from orchestrator.model import Run
 from providers.errors import ProviderError
 
@@ -39,6 +40,8 @@ def _close(ctx: Context, run: Run) -> bool:
     if not ctx.gone(run):
         if not ctx.due(f"terminate/{run.instance_id}", TERMINATE_EVERY_S):
             return False
+        with suppress(SiteError):  # its provider may not answer for long: whatever trains there must not
+            ctx.runtime.kill(run.id)
         try:
             provider = ctx.provider(run.offer_id)
             provider.terminate(run.instance_id)

@@ -175,6 +175,8 @@ class SimSite:
 
     def kill(self, run_id: str) -> None:
         self._look()
+        if run_id in self._trainers and self._trainers[run_id].mute_since_s is not None:
+            return  # out of reach: no word gets through in either direction
         if (trainer := self._trainers.pop(run_id, None)) is not None:
             self._killed.append(trainer)
 

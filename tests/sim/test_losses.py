@@ -190,6 +190,58 @@ def test_a_silent_trainer_is_suspected_and_replaced_only_when_its_lease_is_over(
     check_truth(home)
 
 
+def test_an_expired_lease_is_enough_to_recover_where_terminate_never_answers(install: Install) -> None:
+    home = install(overrides={"lease_s": 20.0, "suspect_after_s": 5.0})
+    job = home.submit(steps=60)
+    run = home.until_step(job, 7)
+    home.site.mute(run.id)
+    home.faults.inject("terminate", *[Fault.NO_ANSWER] * 600)  # twenty minutes, asked every two seconds
+    home.until(lambda: len(home.runs(job)) == 2)
+    home.until(lambda: (now := home.current(job)) is not None and now.id != run.id, limit_s=30.0)
+    home.until_state(job, "finished")
+    assert home.machine(run).alive  # its region is down still
+    assert home.site.book()[0].state == "fenced"
+    home.settle(limit_s=1400.0)
+    check_truth(home)
+
+
+def test_a_control_plane_that_is_new_waits_a_lease_of_its_own_for_a_machine_that_cannot_be_ended(
+    install: Install,
+) -> None:
+    home = install(overrides={"lease_s": 20.0, "suspect_after_s": 5.0})
+    job = home.submit(steps=60)
+    run = home.until_step(job, 7)
+    home.site.mute(run.id)
+    home.faults.inject("terminate", *[Fault.NO_ANSWER] * 600)
+    home.until(lambda: len(home.runs(job)) == 2)
+    home.start()  # with nothing in its memory
+    at_s = home.clock.monotonic_s()
+    home.until(lambda: (now := home.current(job)) is not None and now.id != run.id, limit_s=60.0)
+    assert home.clock.monotonic_s() - at_s > 20.0
+    home.settle(limit_s=1400.0)
+    check_truth(home)
+
+
+def test_a_run_that_was_ended_without_its_word_trains_no_more_though_its_machine_cannot_be_ended(
+    home: Installation,
+) -> None:
+    """While `terminate` fails, the trainer itself is ended: it neither trains nor commits beside its successor."""
+    job = home.submit(steps=400)
+    run = home.until_step(job, 7)
+    home.site.deafen(job.id)
+    home.faults.inject("terminate", *[Fault.NO_ANSWER] * 100)
+    home.ask("pause", job)
+    home.until_state(job, "paused")
+    home.run_for(10)
+    reached = home.site.book()[0].step
+    home.run_for(10)
+    assert home.site.book()[0].step == reached
+    assert home.machine(run).alive
+    home.ask("cancel", job)
+    home.settle()
+    check_truth(home)
+
+
 def test_a_forgotten_machine_is_gone(install: Install) -> None:
     home = install(behaviour=replace(BRISK, forget_s=0.0))
     job = home.submit(steps=30)
