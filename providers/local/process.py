@@ -1,9 +1,12 @@
 """The machines of `local` as processes: start a session, find all that belongs to it, end it for certain.
 
-A process belongs to an instance if its session is the instance's, if its environment names the instance (a
-daemon that made a session of its own), or if it descends from such a process. Process groups say nothing: Ray
-gives each worker one of its own. A zombie is dead. A pid alone proves nothing: start time and boot tell a
-recycled one.
+A process belongs to an instance if its session is the instance's, if it carries the instance's mark, or if it
+descends from such a process. The mark is a number that the kernel hands on through every fork, exec and setsid: the
+hard limit on real-time CPU time (RLIMIT_RTTIME, getrlimit(2)), so large that it limits nothing. A daemon that made a
+session of its own, cleared its environment and lost its parent still carries it, also after the instance's first
+process is dead. The environment names the instance as well, for a bash older than 5.1, which cannot set that limit.
+Only a program that lowers this very limit hides, and it must mean to. Process groups say nothing: Ray gives each
+worker one of its own. A zombie is dead. A pid alone proves nothing: start time and boot tell a recycled one.
 
 Must not know: books, prices, why an instance ends.
 """
@@ -15,6 +18,7 @@ import select
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 
 from providers.clock import boot_id
@@ -22,6 +26,7 @@ from providers.errors import SetupError, UnavailableError
 from providers.local.metadata import replace_file, write_notice
 
 ID_VARIABLE = "TRADEWIND_INSTANCE_ID"
+_LIMIT_VARIABLE = "TRADEWIND_INSTANCE_LIMIT"
 _CLAIM = "claim"
 _INHERITED = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR"),
@@ -46,6 +51,7 @@ _QUIET_SCANS = 2  # a process born while /proc was being read is missed by that 
 _LAUNCHER = """
 umask 077
 cd "$TRADEWIND_INSTANCE_DIR" || exit 1
+ulimit -R "$TRADEWIND_INSTANCE_LIMIT"
 read -r boot < /proc/sys/kernel/random/boot_id
 read -r stat < /proc/$$/stat
 set -o noclobber
@@ -82,6 +88,7 @@ def start(instance_id: str, folder: Path, user_data: str) -> int:
     environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
     environment |= {
         ID_VARIABLE: instance_id,
+        _LIMIT_VARIABLE: str(_limit_of(instance_id)),
         "TRADEWIND_INSTANCE_DIR": str(folder),
         "TRADEWIND_METADATA": str(folder / "metadata.json"),
         "RAY_process_group_cleanup_enabled": "0",
@@ -159,8 +166,13 @@ def living(instances: Mapping[str, Leader | None]) -> list[Process]:
         for leader in instances.values()
         if leader is not None and leader.boot_id == boot_id() and not _recycled(leader, table)
     } - {0}  # in a container, the session of every process whose session began outside of it
-    marks = {f"{ID_VARIABLE}={instance_id}".encode() for instance_id in instances}
-    ours = {pid for pid, process in table.items() if process.session in sessions or _is_marked(pid, marks)}
+    named = {f"{ID_VARIABLE}={instance_id}".encode() for instance_id in instances}
+    limits = {str(_limit_of(instance_id)).encode() for instance_id in instances}
+    ours = {
+        pid
+        for pid, process in table.items()
+        if process.session in sessions or _is_limited(pid, limits) or _is_named(pid, named)
+    }
     ours |= _descendants(ours, table)
     ours.discard(os.getpid())  # a control plane that was itself started on an instance does not end itself
     return [table[pid] for pid in sorted(ours) if table[pid].alive]
@@ -248,12 +260,26 @@ def _descendants(roots: set[int], table: Mapping[int, Process]) -> set[int]:
     return found
 
 
-def _is_marked(pid: int, marks: set[bytes]) -> bool:
+def _limit_of(instance_id: str) -> int:
+    """The mark of an instance: 146,000 years of CPU time, and some microseconds that no other instance has."""
+    return 1 << 62 | int.from_bytes(blake2b(instance_id.encode(), digest_size=7).digest())
+
+
+def _is_limited(pid: int, limits: set[bytes]) -> bool:
+    try:
+        lines = Path(f"/proc/{pid}/limits").read_bytes().splitlines()
+    except OSError:  # gone
+        return False
+    hard = next((line.split()[-2] for line in lines if line.startswith(b"Max realtime timeout")), b"")
+    return hard in limits
+
+
+def _is_named(pid: int, names: set[bytes]) -> bool:
     try:
         environment = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:  # gone, or another user's: not ours
         return False
-    return not marks.isdisjoint(environment.split(b"\0"))
+    return not names.isdisjoint(environment.split(b"\0"))
 
 
 def _snapshot() -> list[Process]:

@@ -2,8 +2,11 @@
 
 import contextlib
 import os
+import resource
+import select
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -39,6 +42,57 @@ def test_every_process_is_found_and_killed_wherever_it_went(machines):
     for pid in pids:
         stat = Path(f"/proc/{pid}/stat")
         assert not stat.exists() or " Z " in stat.read_text()
+
+
+DAEMON = """
+import os, sys
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        said = os.open(sys.argv[1], os.O_WRONLY)
+        os.write(said, f"{os.getpid()}\\n".encode())
+        os.close(said)
+        for descriptor in (1, 2):
+            os.close(descriptor)
+        os.execve("/bin/sleep", ["sleep", "1000"], {})
+    os._exit(0)
+os.wait()
+"""
+
+
+@pytest.mark.parametrize("leader_dies", [False, True])
+def test_a_daemon_that_left_session_parent_and_environment_behind_ends_with_its_machine(machines, leader_dies):
+    (machines.pipes / "daemon.py").write_text(DAEMON)
+    script = f"{sys.executable} {machines.pipes}/daemon.py {machines.pipes}/t.pipe; exec sleep 1000"
+    (instance_id,) = machines.provider.launch(machines.spec(script))
+    daemon = int(machines.hear())
+    handle = os.pidfd_open(daemon)
+    try:
+        machines.provider.tick()
+        leader = process.claimed_by(machines.home(instance_id))
+        assert os.getsid(daemon) != leader.pid
+        if leader_dies:
+            os.kill(leader.pid, signal.SIGKILL)
+            os.waitpid(leader.pid, 0)
+        other = machines.attach()  # as in another process, after the one that started the machine
+        assert daemon in other.processes_left()
+        other.terminate(instance_id)
+        assert select.select([handle], [], [], 0)[0], "the daemon lives"
+        assert other.processes_left() == []
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(handle, signal.SIGKILL)
+        os.close(handle)
+
+
+def test_the_mark_of_a_machine_limits_nothing_and_is_its_own(machines):
+    one = machines.up("say up; exec sleep 1000")
+    two = machines.up("say up; exec sleep 1000", token="t2")
+    machines.provider.terminate(one)
+    assert machines.look(two).alive
+    (left,) = machines.provider.processes_left()
+    soft, hard = resource.prlimit(left, resource.RLIMIT_RTTIME)
+    assert soft == hard >= 1 << 62
 
 
 def test_a_machine_that_forks_all_the_time_is_ended_too(machines):
