@@ -24,7 +24,8 @@ class LaunchSpec:
     """One request for `count` instances of one offer, all or nothing.
 
     `token` makes it idempotent. `user_data` is the bootstrap (a shell script) that the machine runs once.
-    `time_to_live_s` (market seconds) is a dead man's switch on the provider's side: the instance ends by itself then.
+    `time_to_live_s` (market seconds from the acceptance) is a dead man's switch: the instance ends by itself then,
+    unless `renew` has put that off.
     """
 
     token: str
@@ -52,10 +53,13 @@ class Provider(Protocol):
 
     - launch with the same token and spec again returns the same ids, also after a lost reply, a restart of the caller
       and the end of the instance; the same token with another spec raises ConflictError;
-    - an instance that was accepted appears in `list_owned` eventually, and `describe` by id finds it at once;
+    - an instance that was accepted is mentioned by `list_owned`, `find` and `describe` within `listing_lag_s`. An
+      answer may leave some out at any time, so one that does not mention an instance proves nothing by itself;
+    - an id says by itself where its instance is: where a cloud needs a region, the region is part of the id;
     - terminate is idempotent: unknown or ended is success; billing ends no later than `describe` says TERMINATED;
-    - `describe` keeps answering for an ended instance for at least an hour, then may forget it (an id that it does not
-      mention is gone);
+    - `describe` and `find` keep mentioning an ended instance for at least an hour, then may forget it;
+    - an instance whose `time_to_live_s` was not renewed ends by itself, with nobody asking the provider for anything,
+      and is billed no longer than that;
     - errors are only those of providers.errors; UnavailableError means that the call may have taken effect.
     """
 
@@ -67,6 +71,17 @@ class Provider(Protocol):
     @property
     def simulated(self) -> bool:
         """True where prices and machines are simulated; shown wherever a number of it is shown."""
+        ...
+
+    @property
+    def listing_lag_s(self) -> float:
+        """Market seconds: within so many, a launch that was not answered has taken effect or never will, and what it
+        made is mentioned by `list_owned`, `find` and `describe`."""
+        ...
+
+    @property
+    def describe_every_s(self) -> float:
+        """Wall seconds between two descriptions of a region that the provider's limits on calls bear for ever."""
         ...
 
     def offers(self) -> Sequence[Offer]:
@@ -85,7 +100,21 @@ class Provider(Protocol):
         ...
 
     def describe(self, instance_ids: Sequence[str]) -> Sequence[Instance]:
-        """The present state of these instances; ids that the provider has never had or has forgotten are left out."""
+        """The present state of these instances; ids that the provider has never had or has forgotten are left out.
+
+        One call of the cloud for instances of one region: ask region by region.
+        """
+        ...
+
+    def find(self, token: str, region: str) -> Sequence[Instance]:
+        """What launches with this token made in `region`: living, or ended within the last hour."""
+        ...
+
+    def renew(self, instance_ids: Sequence[str], time_to_live_s: int) -> None:
+        """From now on these instances end by themselves `time_to_live_s` market seconds from now, unless renewed again.
+
+        Idempotent; unknown and ended ones are success. An end for another reason stays as it was. Ask region by region.
+        """
         ...
 
     def terminate(self, instance_id: str) -> None:

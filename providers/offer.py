@@ -39,3 +39,8 @@ class Offer:
     @property
     def spot(self) -> bool:
         return self.capacity_type is CapacityType.SPOT
+
+
+def region_of(offer_id: str) -> str:
+    """The region in an offer's id."""
+    return offer_id.split("/")[1]

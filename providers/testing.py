@@ -22,6 +22,7 @@ from providers.base import LaunchSpec, Provider, ProvidesBill, ProvidesPriceHist
 from providers.errors import ConflictError, NotFoundError, ProviderError
 from providers.instance import EndReason, Instance, InstanceState
 from providers.money import cost_nano_usd
+from providers.offer import region_of
 
 _HOUR_S = 3600.0
 _ROUNDS = 400
@@ -104,13 +105,32 @@ class ProviderContract(ABC):
         ids = provider.launch(self._spec())  # the token was not used up
         self._release(provider, *ids)
 
-    def test_an_accepted_instance_is_described_at_once_and_listed_eventually(self) -> None:
+    def test_an_accepted_instance_is_described_listed_and_found_within_the_listing_lag(self) -> None:
         provider = self.connect()
         (instance_id,) = provider.launch(self._spec())
+        self.advance(provider.listing_lag_s)
         assert [found.id for found in provider.describe([instance_id])] == [instance_id]
-        assert [found.id for found in self._listed(provider, 1)] == [instance_id]
+        assert [found.id for found in provider.list_owned(self.install)] == [instance_id]
+        assert [found.id for found in provider.find("token-1", self._region)] == [instance_id]
         assert not provider.list_owned(f"{self.install}-other")
+        assert not provider.find("token-2", self._region)
+        assert not provider.find("token-1", f"{self._region}-other")
         self._release(provider, instance_id)
+
+    def test_what_came_and_went_is_found_by_its_token_for_an_hour(self) -> None:
+        provider = self.connect()
+        ids = provider.launch(self._spec(count=2))
+        self._release(provider, *ids)
+        self.advance(_HOUR_S - 60)
+        found = self.connect().find("token-1", self._region)
+        assert sorted(each.id for each in found) == sorted(ids)
+        assert [each.end_reason for each in found] == [EndReason.USER] * 2
+        assert list(found) == list(provider.describe([each.id for each in found]))
+
+    def test_paces_are_durations(self) -> None:
+        provider = self.connect()
+        assert provider.listing_lag_s >= 0
+        assert provider.describe_every_s >= 0
 
     def test_an_instance_comes_up_and_is_billed_from_then_at_the_latest(self) -> None:
         provider = self.connect()
@@ -130,6 +150,44 @@ class ProviderContract(ABC):
         self.advance(_HOUR_S)
         ended = self._until(provider, instance_id, lambda found: not found.alive)
         assert ended.end_reason is EndReason.EXPIRED
+
+    def test_an_instance_lives_as_long_as_it_is_renewed_and_not_longer(self) -> None:
+        provider = self.connect()
+        ids = provider.launch(self._spec(count=2, time_to_live_s=int(_HOUR_S)))
+        for instance_id in ids:
+            self._until(provider, instance_id, lambda found: found.state is InstanceState.RUNNING)
+        for _ in range(2):
+            self.advance(_HOUR_S - 600)
+            self.connect().renew([*ids, "no-such-instance"], int(_HOUR_S))
+        assert all(found.alive for found in provider.describe(ids))
+        renewed_ms = self.now_ms()
+        self.advance(_HOUR_S - 60)
+        assert all(found.alive for found in provider.describe(ids))
+        self.advance(60)
+        for instance_id in ids:
+            ended = self._until(provider, instance_id, lambda found: not found.alive)
+            assert ended.end_reason is EndReason.EXPIRED
+            assert ended.billed_to_ms is not None
+            assert ended.billed_to_ms <= renewed_ms + int(_HOUR_S * 1000) + 1000
+
+    def test_what_ended_by_itself_while_nobody_asked_is_billed_until_then(self) -> None:
+        provider = self.connect()
+        (instance_id,) = provider.launch(self._spec(time_to_live_s=int(_HOUR_S)))
+        self._until(provider, instance_id, lambda found: found.state is InstanceState.RUNNING)
+        due_ms = self.now_ms() + int(_HOUR_S * 1000)
+        self.advance(_HOUR_S + 60)
+        ended = self._until(self.connect(), instance_id, lambda found: not found.alive)
+        assert ended.billed_to_ms is not None
+        assert ended.billed_to_ms <= due_ms + 1000
+
+    def test_renewing_brings_nothing_back(self) -> None:
+        provider = self.connect()
+        (instance_id,) = provider.launch(self._spec(time_to_live_s=int(_HOUR_S)))
+        self._until(provider, instance_id, lambda found: found.state is InstanceState.RUNNING)
+        ended = self._release(provider, instance_id)
+        provider.renew([instance_id], int(_HOUR_S))
+        provider.renew([], int(_HOUR_S))
+        assert provider.describe([instance_id]) == [ended]
 
     # --- terminate ---
 
@@ -266,15 +324,20 @@ class ProviderContract(ABC):
 
     # --- for the tests above ---
 
+    @property
+    def _region(self) -> str:
+        return region_of(self.offer_id)
+
     def _spec(self, *, count: int = 1, time_to_live_s: int | None = None) -> LaunchSpec:
         tags = {"tradewind-install": self.install, "tradewind-job": "job-1"}
         return LaunchSpec("token-1", self.offer_id, self.user_data, tags, count, "", time_to_live_s)
 
     def _until(self, provider: Provider, instance_id: str, reached: Callable[[Instance], bool]) -> Instance:
+        instance: Instance | None = None
         for _ in range(_ROUNDS):
-            (instance,) = provider.describe([instance_id])
-            if reached(instance):
-                return instance
+            for instance in provider.describe([instance_id]):  # within the listing lag, it may not be mentioned
+                if reached(instance):
+                    return instance
             self.advance(self.step_s)
         raise AssertionError(f"it stays so: {instance}")
 

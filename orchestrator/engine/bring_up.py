@@ -14,7 +14,15 @@ from orchestrator.errors import RailError
 from orchestrator.model import Job, Migration, Step
 from orchestrator.store import Tx
 from providers.base import LaunchSpec
-from providers.errors import AuthError, CapacityError, PriceError, ProviderError, QuotaError, SetupError
+from providers.errors import (
+    AuthError,
+    CapacityError,
+    ConflictError,
+    PriceError,
+    ProviderError,
+    QuotaError,
+    SetupError,
+)
 from providers.instance import InstanceState
 from providers.money import NANO_USD, format_usd
 
@@ -76,14 +84,6 @@ def launch_spec(ctx: Context, migration: Migration, job: Job) -> LaunchSpec:
     )
 
 
-def says_no(error: ProviderError) -> bool:
-    """Whether a provider's answer to a launch means that its token has made no machine, however often it was asked.
-
-    One that does not know us, or did not answer, may have made one at an earlier call.
-    """
-    return not error.retryable and not isinstance(error, AuthError | SetupError)
-
-
 def check_rails(ctx: Context, tx: Tx, offer_id: str, *, besides: str | None = None) -> None:
     """Nothing is rented past the ceilings of the configuration; the run `besides` does not count. Raises RailError."""
     rails = ctx.world.config.rails
@@ -113,8 +113,10 @@ def _refused(ctx: Context, move: Move, error: ProviderError) -> bool:
     if no_room:
         with ctx.write() as tx:
             tx.add_availability(migration.offer_id, ctx.now_ms, "refused", move.target.id, str(error))
-    refused = says_no(error) or (migration.attempt == 1 and not error.retryable)
-    return abort(ctx, move, str(error), at_once=no_room, refused=refused)
+    # One that does not know us, or the token of another request, may have made a machine at an earlier call.
+    clear = not error.retryable and not isinstance(error, AuthError | SetupError | ConflictError)
+    first = migration.attempt == 1 and not (error.retryable or isinstance(error, ConflictError))
+    return abort(ctx, move, str(error), at_once=no_room, refused=clear or first)
 
 
 def ready(ctx: Context, move: Move) -> bool:

@@ -10,12 +10,12 @@ from __future__ import annotations
 from contextlib import suppress
 
 from orchestrator.engine.accrue import settle
-from orchestrator.engine.bring_up import launch_spec, says_no
 from orchestrator.engine.collect import collect
 from orchestrator.engine.context import Context
 from orchestrator.errors import SiteError
 from orchestrator.model import Run
 from providers.errors import ProviderError
+from providers.offer import region_of
 
 TERMINATE_EVERY_S = 2.0
 SWEEP_EVERY_S = 5.0
@@ -62,24 +62,30 @@ def _close(ctx: Context, run: Run) -> bool:
 def _find_out(ctx: Context, run: Run) -> bool:
     """Whether a machine was rented for a run that was given up in the middle of its launch.
 
-    Only the same request again can tell: a machine may still be on its way, or have come and gone before any list of
-    the living mentioned it, and has cost money either way. If there was none until now, the one that is made is ended
-    before it runs.
+    It is looked up by its token, among those that have ended, too: one that came and went has cost money. There is none
+    when two looks find none that were begun the provider's listing lag after the migration was given up, and so at
+    least as long after its last launch. One that comes even later is found by `sweep`.
     """
     if not ctx.due(f"find-out/{run.id}", ASK_EVERY_S):
         return False
-    with ctx.write() as tx:  # a writer's view: whoever was deposed asks for nothing
-        job = tx.job(run.job_id)
-        (migration,) = (each for each in tx.migrations(job_id=job.id) if each.target_run_id == run.id)
+    with ctx.world.store.read() as tx:
+        (migration,) = (each for each in tx.migrations(job_id=run.job_id) if each.target_run_id == run.id)
+    asked_ms = ctx.now_ms
     try:
-        (instance_id,) = ctx.provider(run.offer_id).launch(launch_spec(ctx, migration, job))
-    except (ProviderError, KeyError) as error:
-        if isinstance(error, KeyError) or not says_no(error):
-            return False  # asked again
-        with ctx.write() as tx:
-            tx.update_run(run.id, state="ended")
+        provider = ctx.provider(run.offer_id)
+        found = provider.find(migration.token, region_of(run.offer_id))
+    except (ProviderError, KeyError):
+        return False  # asked again
+    if found:
+        _adopt(ctx, run, found[0].id)
         return True
-    _adopt(ctx, run, instance_id)
+    if asked_ms <= migration.step_at_ms + provider.listing_lag_s * 1000:
+        return False
+    if (once := f"not-found/{run.id}") not in ctx.pacing:
+        ctx.pacing[once] = ctx.world.clock.monotonic_s()
+        return False
+    with ctx.write() as tx:
+        tx.update_run(run.id, state="ended")
     return True
 
 

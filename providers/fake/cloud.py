@@ -32,7 +32,8 @@ class Behaviour:
     """How this cloud treats its customers. Durations are market seconds; rates are per market hour.
 
     `drift_s`: spot prices change every so often (None: only when told to). `max_instances`: the account's quota.
-    `forget_s`: how long an ended instance can still be described (None: for ever).
+    `forget_s`: how long an ended instance can still be described (None: for ever). `describe_every_s` is in wall
+    seconds, as in the contract.
     """
 
     boot_s: float = 30.0
@@ -44,6 +45,7 @@ class Behaviour:
     notice_s: float | None = 120.0
     max_instances: int | None = None
     forget_s: float | None = None
+    describe_every_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ class Bill:
 
 @dataclass(slots=True)
 class _Life:
-    """What has been decided about one instance; None: not yet."""
+    """What has been decided about one instance; None: not yet. It ends at `end_ms` or `expires_ms`, the earlier one."""
 
     id: str
     spec: LaunchSpec
@@ -72,9 +74,19 @@ class _Life:
     end_reason: EndReason | None = None
     notice_ms: int | None = None
     asked_ms: int | None = None  # terminate was carried out
+    expires_ms: int | None = None
+
+    @property
+    def last_ms(self) -> int | None:
+        """When it ends, whatever the reason."""
+        return min((at for at in (self.end_ms, self.expires_ms) if at is not None), default=None)
+
+    @property
+    def reason(self) -> EndReason | None:
+        return self.end_reason if self.last_ms == self.end_ms else EndReason.EXPIRED
 
     def ended(self, now_ms: int) -> bool:
-        return self.end_ms is not None and now_ms >= self.end_ms
+        return self.last_ms is not None and now_ms >= self.last_ms
 
     def end_by(self, end_ms: int, reason: EndReason, notice_ms: int | None = None) -> None:
         """Whatever comes first ends it."""
@@ -243,8 +255,8 @@ class FakeCloud:
         life = self._lives.get(instance_id)
         if life is None or life.accepted_ms > now_ms:
             return None
-        forget_s = self.behaviour.forget_s
-        if forget_s is not None and life.end_ms is not None and now_ms > life.end_ms + forget_s * 1000:
+        forget_s, last_ms = self.behaviour.forget_s, life.last_ms
+        if forget_s is not None and last_ms is not None and now_ms > last_ms + forget_s * 1000:
             return None
         from_ms, to_ms = self._billed(life, now_ms)
         ended = life.ended(now_ms)
@@ -257,22 +269,35 @@ class FakeCloud:
             _state(life, now_ms),
             from_ms,
             to_ms,
-            life.end_reason if ended else None,
+            life.reason if ended else None,
             life.end_ms if noticed else None,
             dict(life.spec.tags),
         )
 
     def listed(self, install: str) -> tuple[Instance, ...]:
         """Living instances with that tag, except those too young to show up."""
-        lag_ms = int(self.behaviour.listing_lag_s * 1000)
-        now_ms = self.clock.now_ms()
         return tuple(
             found
             for found in self.instances()
-            if found.alive
-            and found.tags.get("tradewind-install") == install
-            and now_ms >= self._lives[found.id].accepted_ms + lag_ms
+            if found.alive and found.tags.get("tradewind-install") == install and self._shows(found)
         )
+
+    def found(self, token: str, region: str) -> tuple[Instance, ...]:
+        """Instances of that token in that region, ended ones too, except those too young to show up."""
+        _, ids = self._launches.get(token, (None, ()))
+        known = (self.instance(instance_id) for instance_id in ids)
+        return tuple(
+            found
+            for found in known
+            if found is not None and self._shows(found) and self._listing(found.offer_id).offer.region == region
+        )
+
+    def renew(self, instance_ids: Sequence[str], time_to_live_s: int, at_ms: int) -> None:
+        """Put off the end by themselves of those that live at `at_ms`."""
+        for instance_id in instance_ids:
+            life = self._lives.get(instance_id)
+            if life is not None and not life.ended(at_ms):
+                life.expires_ms = at_ms + time_to_live_s * 1000
 
     def user_data(self, instance_id: str) -> str:
         """What the machine was given to run. Raises NotFoundError."""
@@ -283,6 +308,10 @@ class FakeCloud:
         return sum(not life.ended(at_ms) for life in self._lives.values())
 
     # --- below: details ---
+
+    def _shows(self, found: Instance) -> bool:
+        lag_ms = int(self.behaviour.listing_lag_s * 1000)
+        return self.clock.now_ms() >= self._lives[found.id].accepted_ms + lag_ms
 
     def _check_room(self, spec: LaunchSpec, listing: _Listing, at_ms: int) -> None:
         quota = self.behaviour.max_instances
@@ -308,7 +337,7 @@ class FakeCloud:
     def _begin(self, instance_id: str, spec: LaunchSpec, listing: _Listing, at_ms: int) -> _Life:
         life = _Life(instance_id, spec, at_ms, at_ms + int(self.behaviour.boot_s * 1000))
         if spec.time_to_live_s is not None:
-            life.end_by(at_ms + spec.time_to_live_s * 1000, EndReason.EXPIRED)
+            life.expires_ms = at_ms + spec.time_to_live_s * 1000
         if listing.offer.spot and self.behaviour.preemptions_per_hour > 0:
             hours = -math.log1p(-self._uniform("life", instance_id, 0)) / self.behaviour.preemptions_per_hour
             end_ms = at_ms + int(hours * _HOUR_MS)
@@ -323,6 +352,8 @@ class FakeCloud:
         if early_ms > 0:
             life.accepted_ms -= early_ms
             life.ready_ms -= early_ms
+            if life.expires_ms is not None:
+                life.expires_ms -= early_ms
 
     def _bill(self, life: _Life, now_ms: int) -> Bill:
         from_ms, to_ms = self._billed(life, now_ms)
@@ -330,12 +361,12 @@ class FakeCloud:
         if from_ms is not None:
             end_ms = now_ms if to_ms is None else to_ms
             amount = cost_nano_usd(self.price_path(life.spec.offer_id, end_ms, from_ms), from_ms, end_ms)
-        reason = life.end_reason if life.ended(now_ms) else None
+        reason = life.reason if life.ended(now_ms) else None
         return Bill(life.id, life.spec.offer_id, life.spec.token, life.spec.tags, from_ms, to_ms, amount, reason)
 
     def _billed(self, life: _Life, now_ms: int) -> tuple[int | None, int | None]:
         """From ready until asked to end or gone; a machine that never got ready costs nothing."""
-        stops = [at for at in (life.asked_ms, life.end_ms) if at is not None]
+        stops = [at for at in (life.asked_ms, life.last_ms) if at is not None]
         stop_ms = min(stops) if stops else None
         if now_ms < life.ready_ms or (stop_ms is not None and stop_ms <= life.ready_ms):
             return None, None

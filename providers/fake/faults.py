@@ -19,6 +19,10 @@ class Fault(StrEnum):
     NO_ANSWER = "no answer"  # UnavailableError, no effect
     LOST_REPLY = "lost reply"  # UnavailableError, after the effect
     LATE = "late"  # UnavailableError, before the effect: the call timed out and is carried out later
+    PARTIAL = "partial"  # an answer that leaves some instances out: every other one; only LISTINGS
+
+
+LISTINGS = ("describe", "list_owned", "find")
 
 
 class Faults:
@@ -42,7 +46,7 @@ class Faults:
             return script.popleft()
         draw = self._random.random()
         for fault, rate in self._rates.items():
-            if fault is Fault.CAPACITY and call != "launch":
+            if (fault is Fault.CAPACITY and call != "launch") or (fault is Fault.PARTIAL and call not in LISTINGS):
                 continue
             if draw < rate:
                 return fault

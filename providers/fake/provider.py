@@ -28,6 +28,14 @@ class FakeProvider:
     name = NAME
     simulated = True
 
+    @property
+    def listing_lag_s(self) -> float:
+        return self.cloud.behaviour.late_s + self.cloud.behaviour.listing_lag_s
+
+    @property
+    def describe_every_s(self) -> float:
+        return self.cloud.behaviour.describe_every_s
+
     def __init__(
         self, clock: Clock, *, seed: int = 0, cloud: FakeCloud | None = None, faults: Faults | None = None
     ) -> None:
@@ -53,13 +61,19 @@ class FakeProvider:
             found = (self.cloud.instance(instance_id) for instance_id in instance_ids)
             return [instance for instance in found if instance is not None]
 
-        return self._call("describe", effect)
+        return self._listing("describe", effect)
+
+    def find(self, token: str, region: str) -> Sequence[Instance]:
+        return self._listing("find", lambda _: self.cloud.found(token, region))
+
+    def renew(self, instance_ids: Sequence[str], time_to_live_s: int) -> None:
+        self._call("renew", lambda at_ms: self.cloud.renew(instance_ids, time_to_live_s, at_ms))
 
     def terminate(self, instance_id: str) -> None:
         self._call("terminate", lambda at_ms: self.cloud.terminate(instance_id, at_ms))
 
     def list_owned(self, install: str) -> Sequence[Instance]:
-        return self._call("list_owned", lambda _: self.cloud.listed(install))
+        return self._listing("list_owned", lambda _: self.cloud.listed(install))
 
     def quotas(self) -> Sequence[Quota]:
         def effect(now_ms: int) -> list[Quota]:
@@ -85,11 +99,20 @@ class FakeProvider:
         path = self.cloud.price_path(offer_id, now_ms, since_ms)
         return [PricePoint(offer_id, price, at_ms, now_ms, SOURCE) for at_ms, price in path]
 
-    def _call(self, call: str, effect: Callable[[int], _T], *, accepted: bool = False) -> _T:
-        """Carry out `effect(when)`, as the schedule of faults has it; what was `accepted` before is not refused."""
-        now_ms = self._clock.now_ms()
+    def _listing(self, call: str, effect: Callable[[int], Sequence[Instance]]) -> list[Instance]:
         fault = self.faults.next(call)
-        if fault is None or (accepted and fault is Fault.CAPACITY):
+        found = self._carry_out(call, effect, None if fault is Fault.PARTIAL else fault)
+        return list(found)[1::2] if fault is Fault.PARTIAL else list(found)
+
+    def _call(self, call: str, effect: Callable[[int], _T], *, accepted: bool = False) -> _T:
+        """What was `accepted` before is not refused."""
+        fault = self.faults.next(call)
+        return self._carry_out(call, effect, None if accepted and fault is Fault.CAPACITY else fault)
+
+    def _carry_out(self, call: str, effect: Callable[[int], _T], fault: Fault | None) -> _T:
+        """Carry out `effect(when)`, or not, as `fault` has it."""
+        now_ms = self._clock.now_ms()
+        if fault is None:
             return effect(now_ms)
         if fault is Fault.CAPACITY:
             raise CapacityError(f"no capacity ({call})", hint="try another zone")

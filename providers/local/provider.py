@@ -5,8 +5,8 @@ the present (machines boot, notices are given, deadlines kill). What fell due wh
 the next call, and what one process decided another one finishes, because every decision is in the books
 before it is acted upon.
 
-Billing: whole market seconds, from the acceptance of the launch (floored) to the confirmed end (ceiled), at
-the price path of the market. Must not know: jobs, Ray, what user data does.
+Billing: whole market seconds, from the acceptance of the launch (floored) to the confirmed end (ceiled), or to the end
+of its time to live whoever looks later, at the price path of the market. Must not know: jobs, Ray, what user data does.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from providers.local.market import PROVIDER, SOURCE, LocalMarket
 from providers.local.metadata import Notice, write_notice
 from providers.local.prices import PriceOverride, PricePath
 from providers.money import cost_nano_usd
-from providers.offer import Offer
+from providers.offer import Offer, region_of
 from providers.price import PricePoint
 
 GRACE_S = 1.0
@@ -61,6 +61,8 @@ class LocalProvider:
 
     name = PROVIDER
     simulated = True
+    listing_lag_s = 0.0
+    describe_every_s = 0.0
 
     def __init__(
         self,
@@ -117,6 +119,17 @@ class LocalProvider:
         now_ms = self._clock.now_ms()
         records = (self._books.record(instance_id) for instance_id in instance_ids)
         return [_instance(record, now_ms) for record in records if record is not None]
+
+    def find(self, token: str, region: str) -> Sequence[Instance]:
+        self.tick()
+        now_ms = self._clock.now_ms()
+        records = self._books.of_token(token)
+        return [_instance(record, now_ms) for record in records if region_of(record.offer_id) == region]
+
+    def renew(self, instance_ids: Sequence[str], time_to_live_s: int) -> None:
+        with self._books.transaction():
+            now_ms = self._clock.now_ms()
+            self._books.renew(instance_ids, now_ms, now_ms + time_to_live_s * 1000)
 
     def terminate(self, instance_id: str) -> None:
         if self._books.record(instance_id) is not None:
@@ -355,7 +368,10 @@ class LocalProvider:
             raise self.classify(error) from error
         process.kill_all(record.id, leader)
         process.reap(self._children)
-        self._books.ended(record.id, self._clock.now_ms())
+        ended_ms = self._clock.now_ms()
+        if record.ending_reason is EndReason.EXPIRED and record.ending_at_ms is not None:
+            ended_ms = record.ending_at_ms
+        self._books.ended(record.id, ended_ms)
 
     # --- reading ---
 
