@@ -53,8 +53,15 @@ class CheckpointCatalog(Protocol):
         """Shut out all generations before `generation`, which starts from `manifest`. Idempotent."""
         ...
 
+    def void(self, root: Path, job_id: str, generation: int) -> bool:
+        """Make sure that `generation` is never fenced in; whoever owns the job now goes on. Idempotent.
+
+        True: it never will be, and `fence` of it fails from now on. False: it was fenced in before.
+        """
+        ...
+
     def fenced(self, root: Path, job_id: str) -> int:
-        """The newest generation that a fence exists of; 0 without any."""
+        """The newest generation that was fenced in and not made void; 0 without any."""
         ...
 
 
@@ -85,6 +92,13 @@ class FileCatalog:
         try:
             checkpoint_store.prepare(root, job_id)
             checkpoint_store.write_fence(root, job_id, generation, manifest)
+        except (OSError, CheckpointError) as error:
+            raise CheckpointUnusable(str(error)) from error
+
+    def void(self, root: Path, job_id: str, generation: int) -> bool:
+        try:
+            checkpoint_store.prepare(root, job_id)
+            return checkpoint_store.void_fence(root, job_id, generation)
         except (OSError, CheckpointError) as error:
             raise CheckpointUnusable(str(error)) from error
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from orchestrator.engine.checkpoints import ManifestInfo, Newest
+from orchestrator.engine.checkpoints import CheckpointUnusable, ManifestInfo, Newest
 from providers.clock import Clock
 
 
@@ -27,6 +27,7 @@ class SimCatalog:
     manifests: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     fences: dict[str, dict[int, str | None]] = field(default_factory=dict)
     fenced_s: dict[tuple[str, int], float] = field(default_factory=dict)
+    voided: set[tuple[str, int]] = field(default_factory=set)
     slipped: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     rotten: set[str] = field(default_factory=set)
     look: Callable[[], object] = lambda: None
@@ -53,10 +54,20 @@ class SimCatalog:
     def fence(self, root: Path, job_id: str, generation: int, manifest: str | None) -> None:
         del root
         self.look()
+        if (job_id, generation) in self.voided:
+            raise CheckpointUnusable(f"the handover of {job_id} to generation {generation} was given up")
         existing = self.fences.setdefault(job_id, {}).setdefault(generation, manifest)
         self.fenced_s.setdefault((job_id, generation), self.clock.monotonic_s())
         if existing != manifest:
             raise ValueError(f"generation {generation} of {job_id} was fenced at {existing}, not {manifest}")
+
+    def void(self, root: Path, job_id: str, generation: int) -> bool:
+        del root
+        self.look()
+        if generation in self.fences.get(job_id, {}):
+            return False
+        self.voided.add((job_id, generation))
+        return True
 
     def fenced(self, root: Path, job_id: str) -> int:
         del root

@@ -21,7 +21,9 @@ from trainers.errors import CheckpointError, DamagedCheckpoint
 
 FORMAT = 1
 
-_NAME = re.compile(r"(\d+)-(\d+)-(\d+)")
+# As str() writes it, and nothing else: no signs, no leading zeros, ASCII digits, less than 2**63.
+NUMBER = r"(?:0|[1-9][0-9]{0,17})"
+_NAME = re.compile(rf"({NUMBER})-({NUMBER})-({NUMBER})")
 _TAIL = re.compile(rb',"hash":"([0-9a-f]{64})"}\n')
 _TAIL_BYTES = len(b',"hash":""}\n') + 64
 

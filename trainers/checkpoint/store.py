@@ -3,6 +3,7 @@
     <root>/<job>/chunks/<xxh3-128>      immutable pieces of at most 4 MiB
     <root>/<job>/manifests/<generation>-<step>-<attempt>.json   created if absent, after every chunk of it
     <root>/<job>/fence/<generation>     created if absent, names the manifest that the generation starts from
+                                        (trainers.checkpoint.fences, whose functions are offered here as well)
 
 Must not know: torch, numpy, what a tensor means. The orchestrator reads and fences through this module.
 Every function that writes raises CheckpointFull or CheckpointReadOnly.
@@ -11,29 +12,51 @@ Every function that writes raises CheckpointFull or CheckpointReadOnly.
 from __future__ import annotations
 
 import dataclasses
-import json
 import logging
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
+from trainers.checkpoint.fences import (
+    Fence,
+    fence,
+    fence_of,
+    fences,
+    generations,
+    repair_hint,
+    require_ownership,
+    void_fence,
+    write_fence,
+)
 from trainers.checkpoint.files import Bytes, create, make_folder, named_errors, replace, sync_folder
 from trainers.checkpoint.manifest import Manifest, ManifestName
-from trainers.errors import DamagedCheckpoint, FencedError
+from trainers.errors import DamagedCheckpoint
+
+__all__ = [
+    "CHUNK_BYTES",
+    "Fence",
+    "collect",
+    "commit",
+    "counting",
+    "fence",
+    "fences",
+    "job_folder",
+    "manifests",
+    "newest_counting",
+    "prepare",
+    "read_chunk",
+    "read_manifest",
+    "require_ownership",
+    "verify",
+    "void_fence",
+    "write_chunk",
+    "write_fence",
+]
 
 CHUNK_BYTES = 4 * 2**20
 
 _LOG = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Fence:
-    """Generation `generation` owns the job from now on and starts from `manifest` (None: from scratch)."""
-
-    generation: int
-    manifest: str | None
 
 
 def job_folder(root: str | Path, job: str) -> Path:
@@ -52,69 +75,6 @@ def prepare(root: str | Path, job: str) -> None:
         probe = folder / "manifests" / f".probe.{os.getpid()}"
         replace(probe, b"probe")
         probe.unlink()
-
-
-# Fences
-
-
-def fences(root: str | Path, job: str) -> list[Fence]:
-    """All fences, the newest first. Raises DamagedCheckpoint for one that cannot be read."""
-    folder = job_folder(root, job) / "fence"
-    return [_read_fence(folder / str(g)) for g in sorted(_generations(folder), reverse=True)]
-
-
-def fence(root: str | Path, job: str) -> Fence | None:
-    """The newest fence: the generation that owns the job. Raises DamagedCheckpoint."""
-    folder = job_folder(root, job) / "fence"
-    newest = max(_generations(folder), default=None)
-    return None if newest is None else _read_fence(folder / str(newest))
-
-
-def write_fence(root: str | Path, job: str, generation: int, manifest: str | None) -> None:
-    """CUTOVER: hand the job to `generation`. Repeating it with the same manifest changes nothing.
-
-    Raises FencedError when this generation already starts from another manifest, or a newer one owns the job.
-    """
-    folder = job_folder(root, job) / "fence"
-    wanted = Fence(generation, manifest)
-    newest = fence(root, job)
-    if newest is not None and newest.generation > generation:
-        if wanted in fences(root, job):
-            return
-        raise FencedError(f"generation {newest.generation} owns {job} already: {generation} is too old")
-    with named_errors(folder):
-        make_folder(folder)
-        path = folder / str(generation)
-        created = create(path, json.dumps(dataclasses.asdict(wanted)).encode())
-        sync_folder(folder)
-    if not created and (found := _read_fence(path)) != wanted:
-        raise FencedError(f"generation {generation} of {job} starts from {found.manifest}, not {manifest}")
-
-
-def require_ownership(root: str | Path, job: str, generation: int) -> None:
-    """Raises FencedError unless the newest fence is that of `generation`."""
-    newest = max(_generations(job_folder(root, job) / "fence"), default=None)
-    if newest is None or newest < generation:
-        raise FencedError(f"generation {generation} of {job} was not given the job yet")
-    if newest > generation:
-        raise FencedError(f"generation {newest} of {job} took over from {generation}")
-
-
-def _generations(folder: Path) -> list[int]:
-    with suppress(FileNotFoundError):
-        return [int(name) for name in os.listdir(folder) if name.isdecimal()]
-    return []
-
-
-def _read_fence(path: Path) -> Fence:
-    try:
-        data = json.loads(path.read_bytes())
-        return Fence(int(data["generation"]), data["manifest"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise DamagedCheckpoint(
-            f"the fence {path} cannot be read",
-            hint='restore it: {"generation": its file name, "manifest": a name from manifests/ or null}',
-        ) from error
 
 
 # Manifests
@@ -161,18 +121,26 @@ def counting(root: str | Path, job: str, generation: int) -> list[ManifestName]:
 
     They are those of the newest generation that a fence has admitted; then the one that its fence names and
     those which that run wrote before it; and so on down the chain of fences. All else was written by a run
-    that had lost the job (a zombie) and is ignored.
+    that had lost the job (a zombie) and is ignored. Raises DamagedCheckpoint when a fence that decides is damaged.
     """
-    admitted = {fence.generation: fence for fence in fences(root, job) if fence.generation <= generation}
+    # Listed before the fences: whoever commits has its fence by then.
     names = manifests(root, job)
-    at, limit, chain = max(admitted, default=None), None, list[ManifestName]()
-    while at in admitted:
-        of_run = [name for name in names if name.generation == at and (limit is None or name <= limit)]
+    _require_fences(root, job, names)
+    at, limit, chain = fence(root, job, upto=generation), None, list[ManifestName]()
+    while at is not None and not at.void:
+        of_run = [name for name in names if name.generation == at.generation and (limit is None or name <= limit)]
         chain += reversed(of_run)
-        start = admitted[at].manifest
-        limit = ManifestName.parse(start) if start is not None else None
-        at = limit.generation if limit is not None and limit.generation < at else None
+        limit = ManifestName.parse(at.manifest) if at.manifest is not None else None
+        at = fence_of(root, job, limit.generation) if limit is not None and limit.generation < at.generation else None
     return chain
+
+
+def _require_fences(root: str | Path, job: str, names: list[ManifestName]) -> None:
+    """Raises DamagedCheckpoint when the fence of the newest checkpoint's generation is gone: it had one to commit."""
+    newest = max((name.generation for name in names), default=0)
+    if newest > max(generations(root, job), default=0):
+        folder = job_folder(root, job)
+        raise DamagedCheckpoint(f"the fence {folder / 'fence' / str(newest)} is missing", hint=repair_hint(folder))
 
 
 def newest_counting(

@@ -191,7 +191,7 @@ def test_a_newer_format_is_refused_not_misread(two):
 
 def test_a_damaged_fence_says_how_to_restore_it(two):
     (two / JOB / "fence" / "1").write_text("{")
-    with pytest.raises(DamagedCheckpoint, match="restore it"):
+    with pytest.raises(DamagedCheckpoint, match=r"repair it: python -m"):
         store.fence(two, JOB)
 
 

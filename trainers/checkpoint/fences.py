@@ -1,0 +1,174 @@
+"""Fences: which generation of a job owns its checkpoint folder, and from which checkpoint each generation starts.
+
+    <root>/<job>/fence/<generation>     {"generation": 2, "manifest": "1-57-1", "hash": sha256}
+
+A fence is created if absent and never changed. Its hash covers job, generation and manifest, and its bytes must be
+exactly those that `Fence.to_bytes` gives: a byte that differs, another name, or a file from another job is damage. A
+void fence ("void": true) gives the job to nobody. It takes the place of a handover that was given up, so that whoever
+still tries to complete it fails: of `write_fence` and `void_fence` for one generation exactly one wins.
+
+Must not know: torch, manifests' contents.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainers.checkpoint.files import create, listing, make_folder, named_errors, read, sync_folder
+from trainers.checkpoint.manifest import ManifestName
+from trainers.errors import CheckpointError, DamagedCheckpoint, FencedError
+
+_GENERATION = re.compile("[1-9][0-9]{0,17}")
+MOST_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """Generation `generation` owns the job from now on and starts from `manifest` (None: from scratch).
+
+    `void`: it does not, and never will.
+    """
+
+    generation: int
+    manifest: str | None
+    void: bool = False
+
+    def to_bytes(self, job: str) -> bytes:
+        body: dict[str, object] = {"generation": self.generation, "manifest": self.manifest}
+        if self.void:
+            body["void"] = True
+        covered = json.dumps({"job": job, **body}, separators=(",", ":"))
+        body["hash"] = hashlib.sha256(covered.encode()).hexdigest()
+        return json.dumps(body, separators=(",", ":")).encode() + b"\n"
+
+    @classmethod
+    def from_bytes(cls, raw: bytes, job: str, generation: int, folder: Path) -> Fence:
+        """Raises DamagedCheckpoint unless `raw` is, byte for byte, a fence of this job and generation."""
+        try:
+            said = json.loads(raw)
+            found = cls(generation, said["manifest"], "void" in said)
+            if found.manifest is not None:
+                ManifestName.parse(found.manifest)
+            if found.to_bytes(job) == raw:
+                return found
+        except (ValueError, KeyError, TypeError, RecursionError):
+            pass
+        raise DamagedCheckpoint(
+            f"the fence {folder / str(generation)} is altered, or not the one of generation {generation} of {job}",
+            hint=repair_hint(folder.parent),
+        )
+
+
+def fence_folder(root: str | Path, job: str) -> Path:
+    return Path(root) / job / "fence"
+
+
+def repair_hint(job_folder: Path) -> str:
+    return f"repair it: python -m trainers.checkpoint.repair {shlex.quote(str(job_folder))}"
+
+
+def fences(root: str | Path, job: str) -> list[Fence]:
+    """All fences but the void ones, the newest first. Raises DamagedCheckpoint for one that cannot be believed."""
+    return list(_in_force(root, job))
+
+
+def fence(root: str | Path, job: str, upto: int | None = None) -> Fence | None:
+    """The newest fence that is not void (of generation `upto` at most): the generation that owns the job.
+
+    Raises DamagedCheckpoint for that fence and newer ones; older ones are not read.
+    """
+    return next(_in_force(root, job, upto), None)
+
+
+def fence_of(root: str | Path, job: str, generation: int) -> Fence | None:
+    """The fence of one generation, void or not; None when there is none. Raises DamagedCheckpoint."""
+    folder = fence_folder(root, job)
+    raw = read(folder / str(generation), MOST_BYTES)
+    return None if raw is None else Fence.from_bytes(raw, job, generation, folder)
+
+
+def write_fence(root: str | Path, job: str, generation: int, manifest: str | None) -> None:
+    """CUTOVER: hand the job to `generation`. Repeating it with the same manifest changes nothing.
+
+    Raises FencedError when this generation already starts from another manifest or is void, or when a newer one owns
+    the job; and CheckpointError for a `generation` or `manifest` that cannot be one.
+    """
+    wanted = Fence(_checked(generation), _checked_manifest(manifest))
+    newest = fence(root, job)
+    if newest is not None and newest.generation > generation and fence_of(root, job, generation) is None:
+        raise FencedError(f"generation {newest.generation} owns {job} already: {generation} is too old")
+    found = _established(root, job, wanted)
+    if found.void:
+        raise FencedError(f"the handover of {job} to generation {generation} was given up: its fence is void")
+    if found != wanted:
+        raise FencedError(f"generation {generation} of {job} starts from {found.manifest}, not {manifest}")
+
+
+def void_fence(root: str | Path, job: str, generation: int) -> bool:
+    """Make sure that `generation` never gets the job; whoever owns it now goes on. Repeating it changes nothing.
+
+    True: the fence of `generation` is void now. False: the handover came first, and `generation` has (or had) the job.
+    Raises CheckpointError for a `generation` that cannot be one, and DamagedCheckpoint.
+    """
+    return _established(root, job, Fence(_checked(generation), None, void=True)).void
+
+
+def require_ownership(root: str | Path, job: str, generation: int) -> None:
+    """Raises FencedError unless the newest fence that is not void is that of `generation`."""
+    newest = fence(root, job)
+    if newest is None or newest.generation < generation:
+        raise FencedError(f"generation {generation} of {job} was not given the job yet")
+    if newest.generation > generation:
+        raise FencedError(f"generation {newest.generation} of {job} took over from {generation}")
+
+
+def generations(root: str | Path, job: str) -> list[int]:
+    """The generations that have a fence, void or not, in descending order.
+
+    Raises DamagedCheckpoint for a file that is named after none: it may be a fence that was renamed.
+    """
+    folder, found = fence_folder(root, job), []
+    for name in listing(folder):
+        if _GENERATION.fullmatch(name):
+            found.append(int(name))
+        elif not name.startswith("."):
+            raise DamagedCheckpoint(f"{folder / name} is named after no generation", hint=repair_hint(folder.parent))
+    return sorted(found, reverse=True)
+
+
+def _in_force(root: str | Path, job: str, upto: int | None = None) -> Iterator[Fence]:
+    for generation in generations(root, job):
+        if upto is None or generation <= upto:
+            found = fence_of(root, job, generation)
+            if found is not None and not found.void:
+                yield found
+
+
+def _established(root: str | Path, job: str, wanted: Fence) -> Fence:
+    """The fence of that generation, which is `wanted` if there was none; it survives a power loss on return."""
+    folder = fence_folder(root, job)
+    with named_errors(folder):
+        make_folder(folder)
+        created = create(folder / str(wanted.generation), wanted.to_bytes(job))
+        sync_folder(folder)
+    found = wanted if created else fence_of(root, job, wanted.generation)
+    return _established(root, job, wanted) if found is None else found
+
+
+def _checked(generation: int) -> int:
+    if type(generation) is not int or not _GENERATION.fullmatch(str(generation)):
+        raise CheckpointError(f"{generation!r} is no generation", hint="it is a whole number from 1 to 10**18 - 1")
+    return generation
+
+
+def _checked_manifest(manifest: str | None) -> str | None:
+    try:
+        return None if manifest is None else str(ManifestName.parse(manifest))
+    except ValueError as error:
+        raise CheckpointError(str(error)) from None
