@@ -11,7 +11,7 @@ dataclasses that serialise (orchestrator.services.views.to_json). Must not know:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -78,6 +78,7 @@ class Client:
             )
         self.config = load_config() if config is None else config
         self._world: World | None = None
+        self._to_give: dict[str, Mapping[str, str]] = {}  # secrets of jobs that no control plane has taken yet
 
     def __enter__(self) -> Self:
         return self
@@ -137,20 +138,24 @@ class Client:
         return throughputs.take_over(self._opened, Path(table))
 
     def submit(self, work: PlanView | JobSpec | str | Path) -> JobView:
-        """Hand one job over. Raises SpecError, UsageError, InfeasibleError."""
+        """Hand one job over, with its secrets from this process's environment. Where no control plane runs yet, `up`
+        gives them. Raises SpecError, UsageError, InfeasibleError."""
         from orchestrator.services import submit
         from orchestrator.services.views import PlanView
 
         view = work if isinstance(work, PlanView) else self.plan(work)
         if len(view.new_jobs) != 1:
             raise UsageError("this submits one job at a time", hint="apply a plan of several with Client.apply")
+        self._give(view)
         return submit.submit(self._opened, view)[0]
 
     def apply(self, reviewed: PlanView | str | Path) -> Accepted:
-        """Act on a plan exactly as reviewed. Raises StalePlanError that says what moved, InfeasibleError."""
+        """Act on a plan exactly as reviewed, with the secrets of its new jobs as `submit` has them. Raises
+        StalePlanError that says what moved, InfeasibleError."""
         from orchestrator.services import apply as applying
 
         view = self.load_plan(Path(reviewed)) if isinstance(reviewed, str | Path) else reviewed
+        self._give(view)
         return applying.apply(self._opened, view)
 
     def check_plan(self, reviewed: PlanView) -> None:
@@ -253,6 +258,22 @@ class Client:
         from orchestrator.services import commands
 
         return commands.cancel(self._opened, ref)
+
+    def give_secrets(self, ref: str) -> Accepted:
+        """Give a job's secrets, from this process's environment, to the control plane of this host, which has lost them
+        when it was restarted. Raises UsageError when one is not there, SiteError when no control plane takes them."""
+        from orchestrator.services import secrets
+
+        return secrets.give(self._opened, ref)
+
+    def _give(self, view: PlanView | None = None) -> None:
+        """Before the jobs are stored, so that none has to wait for its secrets."""
+        from orchestrator.services.secret_line import PATIENCE_S, hand_over
+        from orchestrator.services.secrets import from_environment
+
+        self._to_give |= from_environment(view.new_jobs if view is not None else ())
+        if self._to_give and hand_over(self.config.state_dir, self._to_give, patience_s=0.0 if view else PATIENCE_S):
+            self._to_give = {}
 
     # Insight
 
@@ -448,6 +469,7 @@ class Client:
         from orchestrator.services import lifecycle
 
         lifecycle.up(self.config, progress=progress)
+        self._give()
         return self.control_plane()
 
     def down(self, *, progress: Progress = _silent, force: bool = False, keep_jobs: bool = False) -> ControlPlaneView:

@@ -23,10 +23,13 @@ from orchestrator.engine.checkpoints import FileCatalog
 from orchestrator.engine.context import Context, Work
 from orchestrator.engine.control import ControlPlane
 from orchestrator.engine.move import waits
+from orchestrator.engine.secret_values import SecretValues
 from orchestrator.engine.site.runtime import RayRuntime, site_runtime
 from orchestrator.engine.world import World, open_world
 from orchestrator.errors import NotFoundError, NotLeaderError, SiteError, StoreError, StoreVersionError, TradewindError
 from orchestrator.services.price_duties import PriceDuties
+from orchestrator.services.secret_file import kept_secrets
+from orchestrator.services.secret_line import SecretLine
 from orchestrator.store import Leadership
 
 IDLE_S = 0.25
@@ -40,9 +43,10 @@ ONCE_LIMIT_S = 600.0
 class Daemon:
     """One control-plane process on one world."""
 
-    def __init__(self, world: World, runtime: RayRuntime) -> None:
+    def __init__(self, world: World, runtime: RayRuntime, secrets: SecretValues) -> None:
         self._world = world
         self._runtime = runtime
+        self._secrets = secrets
         self._ended = False
         self._last_event: str | None = None
         self._said: str | None = None
@@ -63,7 +67,8 @@ class Daemon:
                     duties: AbstractContextManager[object] = (
                         nullcontext() if once else PriceDuties(self._world, leadership, _log)
                     )
-                    with self._world.store.pulse(leadership), duties:
+                    line = SecretLine(self._world.state_dir, self._secrets, _log)
+                    with line, self._world.store.pulse(leadership), duties:
                         return self._lead(leadership, once)
                 leader = self._world.store.leader()
                 other = leader.holder if leader is not None else "another control plane"
@@ -83,8 +88,8 @@ class Daemon:
             runtime=self._runtime,
             checkpoints=FileCatalog(),
             random=SystemRandom(),
-            environment=os.environ,
             leadership=leadership,
+            secrets=self._secrets,
         )
         plane = ControlPlane(ctx)
         started = time.monotonic()
@@ -160,7 +165,7 @@ def run(config: Config, *, once: bool = False) -> int:
     umask = os.umask(PRIVATE_UMASK)
     world = open_world(config, starts=True)
     try:
-        daemon = Daemon(world, site_runtime(world))
+        daemon = Daemon(world, site_runtime(world), kept_secrets(config))
         signal.signal(signal.SIGTERM, daemon.end)
         signal.signal(signal.SIGINT, daemon.end)
         return daemon.run(once=once)

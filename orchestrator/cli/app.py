@@ -12,7 +12,20 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from orchestrator.cli import backtest, catalog, control, insight, jobs, market, plans, prices, profile, store, system
+from orchestrator.cli import (
+    backtest,
+    catalog,
+    control,
+    insight,
+    jobs,
+    market,
+    plans,
+    prices,
+    profile,
+    secrets,
+    store,
+    system,
+)
 from orchestrator.cli.session import Globals
 from orchestrator.errors import SpecError, TradewindError
 
@@ -95,5 +108,5 @@ def _globals(
     ctx.obj = Globals(state_dir=state_dir)
 
 
-for group in (plans, profile, jobs, control, insight, backtest, market, prices, catalog, system, store):
+for group in (plans, profile, jobs, control, secrets, insight, backtest, market, prices, catalog, system, store):
     group.register(app)

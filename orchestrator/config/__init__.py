@@ -1,7 +1,18 @@
 """Configuration: every setting with its value and origin. A leaf: it knows nothing of jobs, markets or stores."""
 
 from orchestrator.config.load import load_config
-from orchestrator.config.settings import SETTINGS, Config, Policy, Prices, PriceSources, Providers, Rails, Setting, Site
+from orchestrator.config.settings import (
+    SETTINGS,
+    Config,
+    Policy,
+    Prices,
+    PriceSources,
+    Providers,
+    Rails,
+    Secrets,
+    Setting,
+    Site,
+)
 from orchestrator.config.show import ShownSetting, shown_settings
 
 __all__ = [
@@ -12,6 +23,7 @@ __all__ = [
     "Prices",
     "Providers",
     "Rails",
+    "Secrets",
     "Setting",
     "ShownSetting",
     "Site",

@@ -267,6 +267,20 @@ class Rails:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Secrets:
+    """How long the control plane keeps what jobs were given as secrets."""
+
+    key_file: Path | None = _setting(  # noqa: RUF009 - it is dataclasses.field
+        None,
+        "Keep the values of secrets in state_dir, encrypted with the key in this file (made if missing, 0600, outside "
+        "of state_dir), so that a restarted control plane has them. Needs `tradewind[secrets]`.",
+        _path,
+        '"~/.config/tradewind/secrets.key"',
+        "none: in the control plane's memory alone",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """All settings, and where each comes from: `origins["policy.min_dwell_s"]` is `tradewind.toml:3`,
     `env TRADEWIND_POLICY_MIN_DWELL_S`, `command line` or `default`.
@@ -302,6 +316,7 @@ class Config:
     site: Site = field(default_factory=Site)
     policy: Policy = field(default_factory=Policy)
     rails: Rails = field(default_factory=Rails)
+    secrets: Secrets = field(default_factory=Secrets)
     origins: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from orchestrator.engine import trainer_spec
 from orchestrator.engine.context import Context
 from orchestrator.engine.move import Move, abort, step
 from orchestrator.errors import RailError
@@ -44,10 +43,8 @@ def provision(ctx: Context, move: Move) -> bool:
     provider = ctx.world.providers.get(migration.offer_id.partition("/")[0])
     if provider is None:
         return abort(ctx, move, f"the provider of {migration.offer_id} is no longer enabled")
-    try:
-        trainer_spec.secrets(ctx, job)  # before money is spent on a machine that could not train
-    except trainer_spec.MissingSecret as error:
-        return abort(ctx, move, str(error), failed=True)
+    if (missing := ctx.secrets.missing(job)) is not None:
+        return abort(ctx, move, missing)  # before money is spent on a machine that could not train
     spec = launch_spec(ctx, migration, job)
     try:
         with ctx.write() as tx:  # a writer's view: whoever was deposed in the meantime launches nothing
@@ -124,6 +121,8 @@ def ready(ctx: Context, move: Move) -> bool:
     migration, target = move.migration, move.target
     if abandoned(ctx, move):
         return True
+    if (missing := ctx.secrets.missing(move.job)) is not None:
+        return abort(ctx, move, missing)  # this control plane took over after they were given
     instance = ctx.instance(target)
     timeout_s = max(READY_TIMEOUT_S, READY_TIMEOUT_MARKET_S / ctx.world.clock.factor)
     if ctx.waited_s(f"ready/{migration.id}") > timeout_s:

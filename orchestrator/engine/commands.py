@@ -108,6 +108,8 @@ def _migrate(ctx: Context, tx: Tx, job: Job, command: Command) -> str:
     """Move a running job to the offer that was named, or to the policy's best other one."""
     now, config = ctx.now_ms, ctx.world.config
     current = by_hand.movable(tx, job)
+    if (missing := ctx.secrets.missing(job)) is not None:
+        raise UsageError(f"{job.name} {missing}")
     named = command.args.get("offer_id")
     if named is None:
         wanted = by_hand.best_other(tx, now, config, job, current)

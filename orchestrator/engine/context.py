@@ -12,6 +12,7 @@ from pathlib import Path
 
 from orchestrator.engine.checkpoints import CheckpointCatalog
 from orchestrator.engine.runtime import RunReport, Runtime
+from orchestrator.engine.secret_values import SecretValues
 from orchestrator.engine.world import World
 from orchestrator.model import Event, Job, JobState, Migration, Run, new_id
 from orchestrator.model.ids import RandomBits
@@ -53,8 +54,8 @@ class Context:
     runtime: Runtime
     checkpoints: CheckpointCatalog
     random: RandomBits
-    environment: Mapping[str, str]
     leadership: Leadership | None = None
+    secrets: SecretValues = field(default_factory=SecretValues)
     work: Work = Work()
     instances: dict[str, Instance | None] = field(default_factory=dict)
     reports: dict[str, RunReport] = field(default_factory=dict)

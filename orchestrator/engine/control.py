@@ -47,6 +47,7 @@ class ControlPlane:
         ctx.look()
         if ctx.due("forget", FORGET_EVERY_S):
             ctx.forget()
+            ctx.secrets.forget_ended(ctx.world)
         if ctx.work.idle:
             return reap(ctx)
         changed = False

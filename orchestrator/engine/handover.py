@@ -76,11 +76,9 @@ def restore(ctx: Context, move: Move) -> bool:
         return False
     if report.state in ("prepared", "starting"):
         if ctx.due(f"start/{target.id}", START_EVERY_S):
-            try:
-                spec = trainer_spec.run_spec(ctx, migration, move.job)
-            except trainer_spec.MissingSecret as error:
-                return abort(ctx, move, str(error), failed=True)
-            ctx.runtime.start(spec)
+            if (missing := ctx.secrets.missing(move.job)) is not None:
+                return abort(ctx, move, missing)  # as in engine.bring_up
+            ctx.runtime.start(trainer_spec.run_spec(ctx, migration, move.job))
         return False
     if report.state in _OVER:
         return _target_over(ctx, move, report)

@@ -31,8 +31,10 @@ def place(ctx: Context, *, everyone: bool = True) -> bool:
         chosen = candidates(tx, now)
         if not everyone:
             chosen = [job_id for job_id in chosen if job_id in doomed or tx.job(job_id).state == "queued"]
-        if not chosen:
-            return False
+    chosen = [job_id for job_id in chosen if not _waits_for_secrets(ctx, job_id)]
+    if not chosen:
+        return False
+    with ctx.world.store.read() as tx:
         inputs = snapshot.inputs(tx, now, ctx.world.config, only=chosen, doomed=doomed)
     plan = decide(inputs.demands, inputs.market, inputs.perf, inputs.running, rails=snapshot.rails(ctx.world.config))
     again_ms = min((each.again_at_ms for each in plan.placements if each.again_at_ms is not None), default=None)
@@ -138,10 +140,33 @@ def doomed_jobs(ctx: Context) -> frozenset[str]:
     )
 
 
+def _waits_for_secrets(ctx: Context, job_id: str) -> bool:
+    """Whether the job could not be started anywhere for want of a secret; said once, of a running job once per run.
+
+    It waits: nothing is rented for it, and no retry is used up.
+    """
+    job = ctx.work.jobs.get(job_id)  # one that is newer than this tick is looked at before its migration is opened
+    missing = ctx.secrets.missing(job) if job is not None else None
+    if job is None or missing is None:
+        return False
+    with ctx.write() as tx:
+        current = snapshot.current_run(tx.runs(job_id=job.id))
+        told = tx.events(job_id=job.id, kinds=("job.unsecured",), limit=1, newest_first=True)
+        if job.state == "queued":
+            _say_why(ctx, tx, job, missing)
+        elif current is not None and not (told and told[0].run_id == current.id):
+            message = f"trains on, but could not be started anywhere else: it {missing}"
+            ctx.event(tx, "job.unsecured", message, job, run=current)
+    return True
+
+
 def _open(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan, actor: str | None) -> bool:
     if under_way(tx, job.id) or job.state not in ("queued", "running"):
         return False
     assert placement.offer_id is not None
+    if (missing := ctx.secrets.missing(job)) is not None:
+        _say_why(ctx, tx, job, missing, plan)
+        return False
     try:
         check_rails(ctx, tx, placement.offer_id)
     except RailError as error:
@@ -216,12 +241,13 @@ def _wait(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan) -> N
         _say_why(ctx, tx, job, placement.reason, plan)
 
 
-def _say_why(ctx: Context, tx: Tx, job: Job, reason: str, plan: Plan) -> None:
+def _say_why(ctx: Context, tx: Tx, job: Job, reason: str, plan: Plan | None = None) -> None:
     """The job stays as it is. Its nearest miss (after the semicolon) changes by the minute: that is no new reason."""
     if job.state == "queued":
         again_s = WAIT_EVERY_WALL_S * ctx.world.clock.factor
         tx.set_job_facts(job.id, next_decision_ms=ctx.now_ms + int(again_s * 1000))
     last = tx.events(job_id=job.id, kinds=("job.waits",), limit=1, newest_first=True)
     if not last or last[0].message.partition(";")[0] != reason.partition(";")[0]:
-        tx.add_plan(plan)
-        ctx.event(tx, "job.waits", reason, job, plan_id=plan.id)
+        if plan is not None:
+            tx.add_plan(plan)
+        ctx.event(tx, "job.waits", reason, job, plan_id=plan.id if plan is not None else None)

@@ -48,7 +48,11 @@ def take(ctx: Context) -> bool:
         for job in in_need:
             spare = ready[job.id]
             source = _newest(tx.runs(job_id=job.id))
-            if job.id not in may_go or not tx.advance(spare.id, spare.step, Step.DONE):
+            if (
+                job.id not in may_go
+                or ctx.secrets.missing(job) is not None
+                or not tx.advance(spare.id, spare.step, Step.DONE)
+            ):
                 continue
             reason = _reason(source)
             migration = open_migration(ctx, tx, job, spare.offer_id, reason, source=source, spare=spare)
@@ -90,6 +94,10 @@ def spare_cost(placement: Placement, spare: Alternative) -> int | None:
 
 
 def _open(ctx: Context, job: Job) -> bool:
+    if (missing := ctx.secrets.missing(job)) is not None:
+        with ctx.write() as tx:
+            _say(ctx, tx, job, f"no spare: it {missing}")
+        return False
     with ctx.world.store.read() as tx:
         current = snapshot.current_run(tx.runs(job_id=job.id))
         if current is None:

@@ -4,31 +4,14 @@ from __future__ import annotations
 
 from orchestrator.engine.context import Context
 from orchestrator.engine.runtime import RunSpec
-from orchestrator.errors import TradewindError
 from orchestrator.model import Job, Migration
 from providers.hardware import GPUS
 from trainers.spec import TrainerSpec
 
 
-class MissingSecret(TradewindError):
-    """A secret that the job names is not in the control plane's environment."""
-
-
-def secrets(ctx: Context, job: Job) -> dict[str, str]:
-    """The values of the job's secrets. Raises MissingSecret."""
-    names = job.spec.train.secrets
-    missing = [name for name in names if name not in ctx.environment]
-    if missing:
-        raise MissingSecret(
-            f"secret {', '.join(missing)} is not in the control plane's environment: "
-            "export it, then `tradewind down --keep-jobs` and `tradewind up`"
-        )
-    return {name: ctx.environment[name] for name in names}
-
-
 def run_spec(ctx: Context, migration: Migration, job: Job) -> RunSpec:
     """The run that this migration brings up. Raises MissingSecret."""
-    values = secrets(ctx, job)
+    values = ctx.secrets.of(job)
     run_dir = ctx.world.run_dir(migration.target_run_id)
     train = job.spec.train
     spec = TrainerSpec(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,6 +18,7 @@ from orchestrator.perf import PerfBook
 from orchestrator.policy import MAY_PASS, Demand, Rails, compare, decide
 from orchestrator.services.actor import user
 from orchestrator.services.jobfile import refuse_not_yet
+from orchestrator.services.secrets import require_secrets
 from orchestrator.services.views import Choice, Decision, PlanView, Spare
 from orchestrator.store import Tx
 from providers.clock import Clock, SystemClock
@@ -226,12 +226,7 @@ def price_age_s(world: World, tx: Tx, now_ms: int) -> float | None:
 
 def _check(spec: JobSpec) -> None:
     refuse_not_yet(spec, spec.name)
-    missing = [name for name in spec.train.secrets if name not in os.environ]
-    if missing:
-        raise UsageError(
-            f"{spec.name} wants secrets that are not in the environment: {', '.join(missing)}",
-            hint=f"export {missing[0]}=... before submitting",
-        )
+    require_secrets(spec)
 
 
 def _spare(placement: Placement) -> Spare | None:

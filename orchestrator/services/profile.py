@@ -18,11 +18,12 @@ from pathlib import Path
 
 from orchestrator.engine.snapshot import perf
 from orchestrator.engine.world import World
-from orchestrator.errors import MissingExtraError, TradewindError, UsageError
+from orchestrator.errors import MissingExtraError, TradewindError
 from orchestrator.model import Job, JobSpec
 from orchestrator.perf import Kind, PerfBook, Work, kind_name, kind_of, program_of
 from orchestrator.services.actor import user
 from orchestrator.services.plan import freshen
+from orchestrator.services.secrets import require_secrets
 from orchestrator.services.views import ProfileRow, ProfileView
 from orchestrator.store import Tx
 from providers.hardware import GPUS
@@ -42,9 +43,7 @@ def profile(world: World, spec: JobSpec, *, timeout_s: float = TIMEOUT_S) -> Pro
     """
     if importlib.util.find_spec("torch") is None:
         raise MissingExtraError("torch", "train")
-    missing = [name for name in spec.train.secrets if name not in os.environ]
-    if missing:
-        raise UsageError(f"the environment lacks the secret {', '.join(missing)}", hint="export it, then profile again")
+    require_secrets(spec)
     counts = _count(spec, timeout_s)
     factor = world.clock.factor
     work = Work(

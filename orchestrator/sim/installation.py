@@ -14,6 +14,7 @@ from typing import TypeVar
 from orchestrator.config import load_config
 from orchestrator.engine.context import Context
 from orchestrator.engine.control import ControlPlane
+from orchestrator.engine.secret_values import SecretValues
 from orchestrator.engine.world import World
 from orchestrator.model import TERMINAL, Event, Job, JobSpec, Migration, Run, new_id
 from orchestrator.sim.catalog import SimCatalog
@@ -76,13 +77,14 @@ class Installation:
         """One with nothing in its memory."""
         provider = MortalProvider(self.clock, cloud=self.cloud, faults=self.faults)
         provider.scythe = self.scythe
+        self.secrets = SecretValues()
         ctx = Context(
             World(self.config, self.clock, store, {provider.name: provider}),
             mortal_runtime(self.site, self.scythe),
             mortal_catalog(self.checkpoints, self.scythe),
             self.random,
-            environment={"TOKEN": "x"},
             leadership=leadership,
+            secrets=self.secrets,
         )
         return ControlPlane(ctx)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.model import Job, Step, Where
+from orchestrator.model import Job, JobSpec, Step, Where
 from providers.money import usd
 from tests.sim.harness import CHEAP, DEAR, RESERVE, Installation, check_truth, train_spec
 
@@ -201,14 +201,57 @@ def test_a_job_that_fits_nowhere_waits_says_why_once_and_starts_when_an_offer_ap
     check_truth(home)
 
 
-def test_a_missing_secret_is_a_failure_that_names_it(home: Installation) -> None:
-    job = home.submit(retries=0)
+def secretive(steps: int = 20) -> JobSpec:
+    return JobSpec("secretive", replace(train_spec(steps), secrets=("WANDB_API_KEY",)), retries=0)
+
+
+def test_a_job_whose_secret_is_missing_waits_and_says_so_until_it_is_given(home: Installation) -> None:
+    job = home.submit_job(secretive())
+    innocent = home.submit("innocent")
+    home.until_state(innocent, "finished")
+    assert home.job(job).state == "queued"
+    assert home.read(lambda tx: tx.runs(job_id=job.id)) == []
+    (told,) = home.read(lambda tx: tx.events(job_id=job.id, kinds=("job.waits",)))
+    assert "tradewind secrets give secretive" in told.message
+    home.secrets.give({job.id: {"WANDB_API_KEY": "hush"}})
     home.settle()
     assert home.job(job).state == "finished"
-    spec = replace(job.spec, train=replace(train_spec(), secrets=("WANDB_API_KEY",)), name="secretive")
-    other = replace(job, id="job_secretive", spec=spec)
-    with home.store.write() as tx:
-        tx.add_job(other)
+    assert home.read(lambda tx: tx.job_facts(job.id)).failures == 0
+    check_truth(home)
+
+
+def test_a_new_control_plane_without_the_secret_lets_the_job_train_on_and_recovers_it_once_it_is_given(
+    home: Installation,
+) -> None:
+    job = home.submit_job(secretive(steps=60))
+    home.secrets.give({job.id: {"WANDB_API_KEY": "hush"}})
+    run = home.until_step(job, 5)
+    home.start()
+    home.until_step(job, 10)
+    (told,) = home.read(lambda tx: tx.events(job_id=job.id, kinds=("job.unsecured",)))
+    assert "trains on" in told.message
+    assert run.instance_id is not None
+    home.cloud.crash(run.instance_id)
+    home.until_state(job, "queued")
+    home.run_for(30)
+    assert home.job(job).state == "queued"
+    assert len(home.read(lambda tx: tx.runs(job_id=job.id))) == 1
+    home.secrets.give({job.id: {"WANDB_API_KEY": "hush"}})
     home.settle()
-    assert home.job(other).state == "failed"
-    assert "WANDB_API_KEY" in (home.read(lambda tx: tx.job_facts(other.id)).error or "")
+    assert home.job(job).state == "finished"
+    check_truth(home)
+
+
+def test_a_control_plane_that_takes_over_in_the_middle_of_a_placement_gives_the_machine_back(
+    home: Installation,
+) -> None:
+    job = home.submit_job(secretive())
+    home.secrets.give({job.id: {"WANDB_API_KEY": "hush"}})
+    home.until(lambda: any(each.step is Step.READY for each in home.read(lambda tx: tx.migrations(job_id=job.id))))
+    home.start()
+    home.until(lambda: home.job(job).state == "queued" and not home.cloud.living_count(home.clock.now_ms()))
+    assert home.read(lambda tx: tx.job_facts(job.id)).failures == 0
+    home.secrets.give({job.id: {"WANDB_API_KEY": "hush"}})
+    home.settle()
+    assert home.job(job).state == "finished"
+    check_truth(home)

@@ -1,0 +1,23 @@
+"""`secrets give`: hands a job's secrets to the control plane, which forgets them when it ends."""
+
+import typer
+
+from orchestrator.cli.output import Format
+from orchestrator.cli.session import CONTROL, JobArgument, OutputOption, session
+
+secrets = typer.Typer(no_args_is_help=True, help="Hand over secrets that a job waits for.")
+
+
+def register(app: typer.Typer) -> None:
+    secrets.command(epilog="Example: WANDB_API_KEY=... tradewind secrets give gpt")(give)
+    app.add_typer(secrets, name="secrets", rich_help_panel=CONTROL)
+
+
+def give(ctx: typer.Context, job: JobArgument, output: OutputOption = Format.TABLE) -> None:
+    """Give the control plane the secrets that the job file names, from this environment.
+
+    `submit` does it, too. Needed again after the control plane was restarted, unless secrets.key_file is set: until
+    then the job trains on, but cannot be started anywhere else.
+    """
+    with session(ctx, output) as (client, out):
+        out.show(client.give_secrets(job))

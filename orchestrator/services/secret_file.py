@@ -1,0 +1,90 @@
+"""Secrets kept over a restart of the control plane, where the user chose that: encrypted in the state folder.
+
+The key is in a file elsewhere (`secrets.key_file`). So copies and backups of the state folder tell nothing; whoever can
+read both files, which this user and root can, reads the values. Fernet of `cryptography`: authenticated encryption, so
+that damage is noticed. Must not know: how values arrive.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.config import Config
+from orchestrator.config.private import write_privately
+from orchestrator.engine.secret_values import Given, SecretValues
+from orchestrator.errors import MissingExtraError, StoreError, UsageError
+
+if TYPE_CHECKING:
+    from cryptography.fernet import Fernet
+
+FILE = "secrets.encrypted"
+
+
+def kept_secrets(config: Config) -> SecretValues:
+    """The secrets of this installation: in memory alone, or those of its file when it has one.
+
+    Raises MissingExtraError, UsageError for a key that anybody else can read or that lies beside what it locks, and
+    StoreError when file or key cannot be read.
+    """
+    key_file = config.secrets.key_file
+    if key_file is None:
+        return SecretValues()
+    try:
+        from cryptography.fernet import Fernet
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("cryptography", "secrets") from error
+    if key_file.resolve().is_relative_to(config.state_dir.resolve()):
+        raise UsageError(
+            f"secrets.key_file is in the state folder {config.state_dir}, beside what it locks",
+            hint="keep it elsewhere, such as ~/.config/tradewind/secrets.key",
+        )
+    path = config.state_dir / FILE
+    try:
+        cipher = Fernet(_key(key_file, Fernet.generate_key))
+    except (OSError, ValueError) as error:
+        raise StoreError(f"the key {key_file} cannot be used: {error}", hint="put the right file back") from error
+    return SecretValues(_read(path, key_file, cipher), keep=lambda given: _write(path, cipher, given))
+
+
+def _key(key_file: Path, generate: Callable[[], bytes]) -> bytes:
+    """The key, made when there is none. Raises OSError, UsageError."""
+    with suppress(FileExistsError):
+        key_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with os.fdopen(os.open(key_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(generate())
+    found = key_file.stat()
+    if found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise UsageError(f"others can read the key {key_file}", hint=f"chmod 600 {key_file}, and make it your own")
+    return key_file.read_bytes().strip()
+
+
+def _read(path: Path, key_file: Path, cipher: Fernet) -> Given:
+    from cryptography.fernet import InvalidToken
+
+    try:
+        given: Given = json.loads(cipher.decrypt(path.read_bytes()))
+    except FileNotFoundError:
+        return {}
+    except (InvalidToken, OSError) as error:
+        raise StoreError(
+            f"the secrets in {path} cannot be read with the key {key_file}",
+            hint="put the key back with which they were written, or remove the file and give them again",
+        ) from error
+    return given
+
+
+def _write(path: Path, cipher: Fernet, given: Given) -> None:
+    """Raises StoreError."""
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}.part")
+    text = cipher.encrypt(json.dumps({job_id: dict(values) for job_id, values in given.items()}).encode()).decode()
+    try:
+        write_privately(unfinished, text)
+        os.replace(unfinished, path)
+    except OSError as error:
+        unfinished.unlink(missing_ok=True)
+        raise StoreError(f"{path} cannot be written: {error.strerror}", hint="free some space") from error

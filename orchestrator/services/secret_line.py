@@ -1,0 +1,182 @@
+"""Where a submitter hands over secrets to the control plane of this host: a unix socket in the state folder.
+
+A line of JSON there, `{"give": {JOB: {NAME: VALUE}}}`, and one back, `{"error": null | text}`. Both ends check that the
+other is the same user (SO_PEERCRED). Nothing that is said here is written anywhere. Must not know: what values are for.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from orchestrator.engine.secret_values import Given, SecretValues
+from orchestrator.errors import SiteError, TradewindError, UsageError
+
+SOCKET = "secrets.sock"
+MAX_MESSAGE_BYTES = 4 << 20
+MAX_VALUE_CHARACTERS = 128 << 10  # as much as Linux takes for one variable of an environment
+PATIENCE_S = 5.0
+LOOK_EVERY_S = 0.05
+_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
+
+
+class SecretLine:
+    """Listens between entering and leaving, for the control plane that leads. `say` hears what goes wrong."""
+
+    def __init__(self, folder: Path, secrets: SecretValues, say: Callable[[str], None]) -> None:
+        self._folder = folder
+        self._secrets = secrets
+        self._say = say
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._own: tuple[int, int] | None = None  # of the socket's file
+        self._wake, self._awake = socket.socketpair()
+        self._thread = threading.Thread(target=self._run, name="tradewind-secrets", daemon=True)
+
+    def __enter__(self) -> SecretLine:
+        try:
+            (self._folder / SOCKET).unlink(missing_ok=True)  # that of a control plane which is gone, or was deposed
+            with _short(self._folder) as short:
+                self._listener.bind(short)
+            (self._folder / SOCKET).chmod(0o600)  # before anybody can connect: it does not listen yet
+            self._own = self._identity()
+            self._listener.listen(16)
+        except OSError as error:  # jobs without secrets need none
+            self._say(f"no secrets can be given: the socket {self._folder / SOCKET} cannot be made: {error}")
+        else:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._wake.close()
+        if self._thread.is_alive():
+            self._thread.join(timeout=PATIENCE_S)
+        with suppress(FileNotFoundError):
+            if self._identity() == self._own:  # not the successor's
+                (self._folder / SOCKET).unlink()
+        self._listener.close()
+        self._awake.close()
+
+    def _identity(self) -> tuple[int, int]:
+        found = (self._folder / SOCKET).stat()
+        return found.st_ino, found.st_ctime_ns  # a file system may give the number to the next file
+
+    def _run(self) -> None:
+        while True:
+            ready, _, _ = select.select([self._listener, self._awake], [], [])
+            if self._awake in ready:
+                return
+            try:
+                connection, _ = self._listener.accept()
+                with closing(connection):
+                    connection.settimeout(PATIENCE_S)
+                    answer = self._answer(connection)
+                    connection.sendall(json.dumps({"error": answer}).encode() + b"\n")
+            except OSError as error:
+                self._say(f"somebody who gave secrets went away: {error}")
+
+    def _answer(self, connection: socket.socket) -> str | None:
+        if _peer_uid(connection) != os.geteuid():
+            return "this control plane belongs to another user"
+        try:
+            self._secrets.give(_given(json.loads(_line(connection))))
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return "that is no message of this version of Tradewind"  # the text of the error could quote a value
+        except TradewindError as error:
+            return str(error)
+        return None
+
+
+def hand_over(folder: Path, given: Given, *, patience_s: float = 0.0) -> bool:
+    """Give values to the control plane that uses this state folder; False when none listens within `patience_s`.
+
+    Raises SiteError when it does not take them, UsageError for a value that no environment could hold.
+    """
+    for values in given.values():
+        for name, value in values.items():
+            if len(value) > MAX_VALUE_CHARACTERS:
+                raise UsageError(f"the secret {name} is too long", hint="hand it over in a file of your own")
+    give_up = time.monotonic() + patience_s
+    while (connection := _connected(folder)) is None:
+        if time.monotonic() >= give_up:
+            return False
+        time.sleep(LOOK_EVERY_S)
+    with closing(connection):
+        if _peer_uid(connection) != os.geteuid():
+            raise SiteError(f"another user listens at {folder / SOCKET}: nothing was given", hint="remove that file")
+        try:
+            connection.settimeout(PATIENCE_S)
+            message = {"give": {job_id: dict(values) for job_id, values in given.items()}}
+            connection.sendall(json.dumps(message).encode() + b"\n")
+            error = json.loads(_line(connection))["error"]
+        except (OSError, ValueError) as failure:
+            raise SiteError("the control plane did not take the secrets", hint="see control-plane.log") from failure
+    if error is not None:
+        raise SiteError(f"the control plane did not take the secrets: {error}", hint="see control-plane.log")
+    return True
+
+
+def _given(message: Any) -> Given:
+    """Raises ValueError, KeyError, TypeError unless it is a message as described above."""
+    given = message["give"]
+    if not isinstance(given, dict):
+        raise TypeError
+    for job_id, values in given.items():
+        if not re.fullmatch(r"[\w-]{1,100}", job_id) or not isinstance(values, dict):
+            raise ValueError
+        for name, value in values.items():
+            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,254}", name) or not isinstance(value, str):
+                raise ValueError
+            if len(value) > MAX_VALUE_CHARACTERS or "\0" in value:
+                raise ValueError
+    return dict(given)
+
+
+def _line(connection: socket.socket) -> bytes:
+    """Up to the end of the line. Raises OSError, ValueError."""
+    received = bytearray()
+    while not received.endswith(b"\n"):
+        part = connection.recv(1 << 16)
+        if not part:
+            raise ConnectionError("it closed the connection")
+        received += part
+        if len(received) > MAX_MESSAGE_BYTES:
+            raise ValueError
+    return bytes(received)
+
+
+def _connected(folder: Path) -> socket.socket | None:
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(PATIENCE_S)
+    try:
+        with _short(folder) as short:
+            connection.connect(short)
+    except OSError:  # no socket, or nobody listens any more
+        connection.close()
+        return None
+    return connection
+
+
+@contextmanager
+def _short(folder: Path) -> Iterator[str]:
+    """The socket's name in 107 bytes, however long that of the folder is."""
+    directory = os.open(folder, os.O_PATH)
+    try:
+        yield f"/proc/self/fd/{directory}/{SOCKET}"
+    finally:
+        os.close(directory)
+
+
+def _peer_uid(connection: socket.socket) -> int:
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    _, uid, _ = _CREDENTIALS.unpack(credentials)
+    return int(uid)

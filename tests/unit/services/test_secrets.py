@@ -1,0 +1,273 @@
+"""Secrets go from the submitter's environment to the control plane, over a socket or not at all."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from cryptography.fernet import Fernet
+
+from orchestrator import Client
+from orchestrator.config import Config, load_config
+from orchestrator.engine.secret_values import MAX_TOTAL_CHARACTERS, MissingSecret, SecretValues
+from orchestrator.engine.world import World
+from orchestrator.errors import SiteError, StoreError, UsageError
+from orchestrator.model import Job, JobSpec, TrainSpec
+from orchestrator.services import secrets
+from orchestrator.services.secret_file import FILE, kept_secrets
+from orchestrator.services.secret_line import SOCKET, SecretLine, hand_over
+
+NAME = "TW_TEST_SECRET"
+VALUE = "correct horse battery staple"
+
+
+def job(job_id: str = "job_1", *names: str) -> Job:
+    train = TrainSpec("train:main", None, {}, "/", {}, names or (NAME,), 10, None)
+    return Job(job_id, JobSpec("secretive", train), "me", 0, "queued")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Too deep for the name of a socket."""
+    deep = tmp_path / ("x" * 60) / ("y" * 60)
+    deep.mkdir(parents=True)
+    return deep
+
+
+@pytest.fixture
+def values() -> SecretValues:
+    return SecretValues()
+
+
+@pytest.fixture
+def line(folder: Path, values: SecretValues) -> Iterator[SecretLine]:
+    said: list[str] = []
+    with SecretLine(folder, values, said.append) as listening:
+        yield listening
+    assert said == []
+
+
+# What the control plane holds
+
+
+def test_two_submitters_of_one_name_each_get_their_own_value(values: SecretValues) -> None:
+    values.give({"job_1": {NAME: "one"}})
+    values.give({"job_2": {NAME: "two"}})
+    assert [values.of(job(job_id)) for job_id in ("job_1", "job_2")] == [{NAME: "one"}, {NAME: "two"}]
+
+
+def test_a_missing_secret_is_named_with_the_command_that_gives_it(values: SecretValues) -> None:
+    values.give({"job_1": {"A": "1"}})
+    with pytest.raises(MissingSecret, match=r"its secrets B, C, .*`tradewind secrets give secretive`"):
+        values.of(job("job_1", "A", "B", "C"))
+    assert values.missing(job("job_1", "A")) is None
+
+
+def test_there_is_a_bound_on_what_it_holds(values: SecretValues) -> None:
+    with pytest.raises(UsageError, match="too many secrets"):
+        values.give({"job_1": {NAME: "x" * (MAX_TOTAL_CHARACTERS + 1)}})
+    assert values.missing(job()) is not None
+
+
+def test_values_are_forgotten_when_their_job_has_ended(world: World, values: SecretValues) -> None:
+    with world.store.write() as tx:
+        for job_id in ("job_1", "job_2"):
+            tx.add_job(job(job_id))
+        tx.set_job_state("job_1", "cancelled")
+    values.give({job_id: {NAME: VALUE} for job_id in ("job_1", "job_2", "job_about_to_be_submitted")})
+    values.forget_ended(world)
+    missing = [values.missing(job(each)) is not None for each in ("job_1", "job_2", "job_about_to_be_submitted")]
+    assert missing == [True, False, False]
+
+
+# The socket
+
+
+def test_values_go_over_a_private_socket_whatever_the_umask(folder: Path, values: SecretValues) -> None:
+    before = os.umask(0)
+    try:
+        with SecretLine(folder, values, lambda _: None):
+            assert (folder / SOCKET).stat().st_mode & 0o777 == 0o600
+            assert hand_over(folder, {"job_1": {NAME: VALUE, "BYTES": "\udcff\n\"'"}})
+    finally:
+        os.umask(before)
+    assert values.of(job("job_1", NAME, "BYTES")) == {NAME: VALUE, "BYTES": "\udcff\n\"'"}
+    assert not (folder / SOCKET).exists()
+
+
+def test_nobody_listens_where_no_control_plane_runs(folder: Path) -> None:
+    assert not hand_over(folder, {"job_1": {NAME: VALUE}})
+    with socket.socket(socket.AF_UNIX) as dead:  # what a killed control plane leaves
+        os.chdir(folder)
+        dead.bind(SOCKET)
+    assert not hand_over(folder, {"job_1": {NAME: VALUE}})
+
+
+def test_the_socket_of_a_dead_control_plane_is_taken_over_and_that_of_a_successor_left_alone(
+    folder: Path, values: SecretValues
+) -> None:
+    later = SecretValues()
+    with SecretLine(folder, values, lambda _: None) as deposed, SecretLine(folder, later, lambda _: None):
+        deposed.__exit__()
+        assert hand_over(folder, {"job_1": {NAME: VALUE}})
+    assert later.of(job()) == {NAME: VALUE}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"\n",
+        b"[]\n",
+        b'{"give": 5}\n',
+        b'{"give": {"../x": {"A": "1"}}}\n',
+        b'{"give": {"job_1": {"A=B": "1"}}}\n',
+        b'{"give": {"job_1": {"A": 1}}}\n',
+        b'{"give": {"job_1": {"A": "\\u0000"}}}\n',
+        b"[" * 100_000 + b"\n",
+        b"\xff\xfe\n",
+    ],
+)
+def test_what_is_no_message_is_refused_and_does_no_harm(
+    line: SecretLine, folder: Path, values: SecretValues, message: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(SOCKET)
+        connection.sendall(message)
+        assert b"no message of this version" in connection.recv(1000)
+    assert hand_over(folder, {"job_1": {NAME: VALUE}})
+    assert values.of(job()) == {NAME: VALUE}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+def test_another_user_can_neither_connect_nor_is_listened_to(line: SecretLine, folder: Path) -> None:
+    for each in (folder, *folder.parents):
+        if each.stat().st_mode & 0o005 != 0o005:
+            each.chmod(0o755)
+    stranger = (
+        "import os, socket, sys; os.chdir(sys.argv[1]); os.setgid(65534); os.setuid(65534)\n"
+        "s = socket.socket(socket.AF_UNIX); s.connect('secrets.sock')\n"
+        "print(s.recv(1000).decode())"
+    )
+    refused = subprocess.run([sys.executable, "-c", stranger, folder], capture_output=True, text=True, check=False)
+    assert "PermissionError" in refused.stderr
+    (folder / SOCKET).chmod(0o666)
+    heard = subprocess.run([sys.executable, "-c", stranger, folder], capture_output=True, text=True, check=False)
+    assert "belongs to another user" in heard.stdout
+
+
+# What a user does
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    return load_config(
+        {"state_dir": str(tmp_path / "state"), "providers.local.hazard": False}, environ={}, cwd=tmp_path
+    )
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "train.py").write_text("def main(): pass\n")
+    path = tmp_path / "job.yaml"
+    path.write_text(f"name: secretive\ntrain: {{entry: 'train:main', steps: 1, secrets: [{NAME}]}}\n")
+    return path
+
+
+def test_submit_hands_over_what_its_own_environment_holds(
+    config: Config, file: Path, values: SecretValues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(NAME, VALUE)
+    with Client(config) as client:
+        plan = client.plan(file)
+        with SecretLine(config.state_dir, values, lambda _: None):
+            submitted = client.submit(plan)
+    assert values.of(job(submitted.id)) == {NAME: VALUE}
+    held = b"".join(path.read_bytes() for path in config.state_dir.rglob("*") if path.is_file())
+    assert VALUE.encode() not in held
+
+
+def test_a_job_that_was_submitted_before_the_control_plane_ran_is_given_its_secrets_later(
+    config: Config, file: Path, values: SecretValues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(NAME, VALUE)
+    with Client(config) as client:
+        submitted = client.submit(file)
+        with pytest.raises(SiteError, match="no control plane") as caught:
+            client.give_secrets(submitted.name)
+        assert "tradewind up" in caught.value.hint
+        with SecretLine(config.state_dir, values, lambda _: None):
+            monkeypatch.setenv(NAME, "another")
+            assert client.give_secrets("secretive").job_ids == (submitted.id,)
+            assert values.of(job(submitted.id)) == {NAME: "another"}
+            monkeypatch.delenv(NAME)
+            with pytest.raises(UsageError, match=NAME):
+                client.give_secrets("secretive")
+
+
+def test_giving_secrets_to_a_job_that_names_none_is_refused(world: World) -> None:
+    with world.store.write() as tx:
+        plain = job()
+        tx.add_job(replace(plain, spec=replace(plain.spec, train=replace(plain.spec.train, secrets=()))))
+    with pytest.raises(UsageError, match="needs no secrets"):
+        secrets.give(world, "secretive")
+
+
+# The encrypted file
+
+
+@pytest.fixture
+def keeping(config: Config, tmp_path: Path) -> Config:
+    config.state_dir.mkdir(mode=0o700)
+    return replace(config, secrets=replace(config.secrets, key_file=tmp_path / "keys" / "secrets.key"))
+
+
+def test_kept_secrets_survive_the_control_plane_and_tell_nothing_without_the_key(keeping: Config) -> None:
+    before = os.umask(0)
+    try:
+        kept_secrets(keeping).give({"job_1": {NAME: VALUE}})
+    finally:
+        os.umask(before)
+    key, file = keeping.secrets.key_file, keeping.state_dir / FILE
+    assert key is not None
+    assert [path.stat().st_mode & 0o777 for path in (key, file)] == [0o600, 0o600]
+    assert VALUE.encode() not in file.read_bytes()
+    assert NAME.encode() not in file.read_bytes()
+    assert kept_secrets(keeping).of(job()) == {NAME: VALUE}
+
+
+def test_a_wrong_key_or_a_damaged_file_is_a_named_error_and_nothing_is_overwritten(keeping: Config) -> None:
+    kept_secrets(keeping).give({"job_1": {NAME: VALUE}})
+    key, file = keeping.secrets.key_file, keeping.state_dir / FILE
+    assert key is not None
+    right, sealed = key.read_bytes(), file.read_bytes()
+    key.write_bytes(Fernet.generate_key())
+    with pytest.raises(StoreError, match="cannot be read with the key"):
+        kept_secrets(keeping)
+    key.write_bytes(b"no key")
+    with pytest.raises(StoreError, match="cannot be used"):
+        kept_secrets(keeping)
+    key.write_bytes(right)
+    file.write_bytes(sealed[:-9] + b"AAAA" + sealed[-5:])
+    with pytest.raises(StoreError, match="cannot be read with the key"):
+        kept_secrets(keeping)
+    file.write_bytes(sealed)
+    assert kept_secrets(keeping).of(job()) == {NAME: VALUE}
+
+
+def test_a_key_that_others_can_read_or_that_lies_beside_the_file_is_refused(keeping: Config) -> None:
+    kept_secrets(keeping)
+    key = keeping.secrets.key_file
+    assert key is not None
+    key.chmod(0o640)
+    with pytest.raises(UsageError, match="others can read"):
+        kept_secrets(keeping)
+    inside = replace(keeping, secrets=replace(keeping.secrets, key_file=keeping.state_dir / "key"))
+    with pytest.raises(UsageError, match="beside what it locks"):
+        kept_secrets(inside)
