@@ -35,7 +35,12 @@ class Notice:
 @dataclass(frozen=True, slots=True)
 class Progress:
     """What a run says of itself. Seconds are wall seconds of this run; `manifest` is the newest checkpoint that it
-    committed or restored; `weights_hash` is set by a finished run, `error` by a failed one."""
+    committed or restored; `weights_hash` is set by a finished run, `error` by a failed one.
+
+    `still_since_s` (time.monotonic()) is when the last step ended, None while no step is due: while it starts,
+    restores, holds, saves, or is past its last step. `not_finite_step` is the first step of this run whose loss was NaN
+    or infinite. `stopped_early` is set by a program that called run.stop().
+    """
 
     state: TrainerState = "starting"
     step: int = 0
@@ -49,6 +54,9 @@ class Progress:
     checkpoint_s: float = 0.0
     weights_hash: str | None = None
     error: str | None = None
+    still_since_s: float | None = None
+    not_finite_step: int | None = None
+    stopped_early: bool = False
 
 
 class ControlDirectory:

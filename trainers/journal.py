@@ -9,7 +9,8 @@ import dataclasses
 import json
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +32,25 @@ class Journal:
         self._metrics = _open_lines(self.folder / "metrics.jsonl")
 
     def enter(self, state: TrainerState, **changes: Any) -> None:
-        """Change state; the world sees it at once."""
-        self.progress = dataclasses.replace(self.progress, state=state, **changes)
+        """Change state; the world sees it at once. No step is due until `await_step`."""
+        self.progress = dataclasses.replace(self.progress, state=state, still_since_s=None, **changes)
         self._write()
+
+    def await_step(self) -> None:
+        """From now on the next step is due."""
+        self.progress = dataclasses.replace(self.progress, still_since_s=self._monotonic())
+        self._write()
+
+    @contextmanager
+    def no_step_due(self) -> Iterator[None]:
+        """What is done in this block takes the time that it takes: it is no step that does not come."""
+        due = self.progress.still_since_s is not None
+        self.enter(self.progress.state)
+        try:
+            yield
+        finally:
+            if due:
+                self.await_step()
 
     def update(self, **changes: Any) -> None:
         """Change other fields; the world sees it within about 0.1 s of training, or at the next state."""
@@ -43,10 +60,13 @@ class Journal:
 
     def step(self, step: int, loss: float) -> None:
         """Record a finished step. A loss that JSON cannot hold is null there, and exact in `loss_hex`."""
-        shown = loss if math.isfinite(loss) else None
-        line = {"step": step, "loss": shown, "loss_hex": loss.hex(), "t": self._monotonic()}
+        shown, now_s = loss if math.isfinite(loss) else None, self._monotonic()
+        line = {"step": step, "loss": shown, "loss_hex": loss.hex(), "t": now_s}
         self._metrics.write(json.dumps(line) + "\n")
-        self.update(step=step, loss=shown)
+        not_finite = self.progress.not_finite_step
+        if shown is None and not_finite is None:
+            not_finite = step
+        self.update(step=step, loss=shown, still_since_s=now_s, not_finite_step=not_finite)
 
     def close(self) -> None:
         self._metrics.close()

@@ -53,6 +53,7 @@ class Run:
         self.epochs_done = 0
         self._epochs = epochs
         self._steps = steps
+        self._stopped = False
 
     @property
     def total_steps(self) -> int | None:
@@ -77,7 +78,7 @@ class Run:
                 yield batch
                 if self.steps_done > recorded:
                     self._between_steps()
-                if self._steps is not None and self.steps_done >= self._steps:
+                if self._stopped or (self._steps is not None and self.steps_done >= self._steps):
                     break
             else:
                 self.epochs_done += self.loader is not None
@@ -94,9 +95,13 @@ class Run:
         self.steps_done += 1
         self._record(float(loss.detach() if hasattr(loss, "detach") else loss))
 
+    def stop(self) -> None:
+        """The training is done before its last step (early stopping): `batches()` gives no more."""
+        self._stopped = True
+
     def _done(self) -> bool:
         enough_steps = self._steps is not None and self.steps_done >= self._steps
-        return enough_steps or (self._epochs is not None and self.epochs_done >= self._epochs)
+        return self._stopped or enough_steps or (self._epochs is not None and self.epochs_done >= self._epochs)
 
     def _begin(self) -> None:
         pass

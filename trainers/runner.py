@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import faulthandler
 import importlib
 import inspect
 import os
@@ -33,6 +34,7 @@ from trainers.spec import (
     TrainerSpec,
 )
 from trainers.unattached import watched
+from trainers.waiting import STACKS_SIGNAL
 
 TURN_POLL_S = 0.02
 _LONGEST_ERROR = 20_000  # characters of a traceback in progress.json; the log has all of it
@@ -61,14 +63,17 @@ def execute(
                 _call(spec)
             if desk.leaving is not None:
                 journal.enter(desk.leaving)  # it ended because it was told to, not because it was done
-            elif desk.session is not None:
-                desk.session.finish()
-            else:
+            elif desk.session is None:
                 journal.enter("finished")
+            elif (unfinished := desk.session.unfinished()) is not None:
+                sys.stderr.write(f"{unfinished}\n")
+                journal.enter("failed", error=unfinished)
+            else:
+                desk.session.finish()
         except RunEnded as end:
             journal.enter(end.state)
         except BaseException as error:  # also SystemExit and KeyboardInterrupt: a run always has a last word
-            text = "".join(traceback.format_exception(error.with_traceback(_of_the_job(error))))
+            text = _told(error)
             sys.stderr.write(text)
             if desk.leaving is not None:
                 journal.enter(desk.leaving)
@@ -216,6 +221,16 @@ def _suggestion(wanted: str, present: list[str]) -> str:
     return f"there is: {', '.join(present)}" if present else "there is nothing of that kind"
 
 
+def _told(error: BaseException) -> str:
+    """Traceback and message, in characters that every file and terminal takes, whatever the exception's own are."""
+    try:
+        text = "".join(traceback.format_exception(error.with_traceback(_of_the_job(error))))
+    except BaseException as second:  # its cause, notes or text are code of the job, too
+        where = "".join(traceback.format_tb(error.__traceback__))
+        text = f"{where}{type(error).__name__} (which cannot be shown: {type(second).__name__})\n"
+    return text.encode(errors="backslashreplace").decode()
+
+
 def _of_the_job(error: BaseException) -> Any:
     """The traceback without this module's own frames, which tell the job's author nothing."""
     frame = error.__traceback__
@@ -226,17 +241,25 @@ def _of_the_job(error: BaseException) -> Any:
 
 @contextmanager
 def _captured(log: Path) -> Iterator[None]:
-    """Append all output of this process, of C libraries and of its children as well, to `log`."""
+    """Append all output of this process, of C libraries and of its children as well, to `log`.
+
+    And the stacks of all threads: when a signal kills this process, and whenever STACKS_SIGNAL arrives. They are
+    written by the signal handler itself, so also while the program waits in C code or for a lock.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
     streams, copies = (sys.stdout, sys.stderr), (os.dup(1), os.dup(2))
-    with log.open("a", buffering=1) as file:
+    with log.open("a", buffering=1, encoding="utf-8", errors="backslashreplace") as file:
         for descriptor in (1, 2):
             os.dup2(file.fileno(), descriptor)
         sys.stdout = sys.stderr = file
+        faulthandler.enable(file)
+        faulthandler.register(STACKS_SIGNAL, file)
         try:
             yield
         finally:
+            faulthandler.unregister(STACKS_SIGNAL)
+            faulthandler.disable()
             sys.stdout, sys.stderr = streams
             for descriptor, copy in zip((1, 2), copies, strict=True):
                 os.dup2(copy, descriptor)

@@ -81,13 +81,23 @@ class Session(Run):
         self._saved_step: int | None = None
         self._began_s = self._began_cpu_s = 0.0  # where the present step began
 
+    def unfinished(self) -> str | None:
+        """Why a program that has returned is not done; None if it is."""
+        if self._done() and self._saved_step is not None:
+            return None
+        of = "" if self.total_steps is None else f" of {self.total_steps}"
+        return (
+            f"the program ended at step {self.steps_done}{of}: iterate run.batches() to its end, or call run.stop() "
+            "when the training is done early"
+        )
+
     def finish(self) -> None:
-        """The program has returned: secure its last state and say so. Raises CheckpointError."""
+        """The program has returned and is done: secure its last state and say so. Raises CheckpointError."""
         if self._saved_step is not None:
             self._require_ownership()
             self._save_once()
         digest = weights_hash(self.parts.model)
-        self._journal.enter("finished", weights_hash=digest, total_steps=self.steps_done)
+        self._journal.enter("finished", weights_hash=digest, total_steps=self.steps_done, stopped_early=self._stopped)
 
     # The hooks of Run
 
@@ -102,6 +112,7 @@ class Session(Run):
         self._saved_step = self.steps_done if self._journal.progress.manifest else -1
         self._cadence.since_s = self._timers.monotonic()
         self._journal.enter("training")
+        self._journal.await_step()
         self._mark()
 
     def _record(self, loss: float) -> None:
@@ -120,6 +131,7 @@ class Session(Run):
 
     def _end(self) -> None:
         self._save_once()
+        self._journal.enter("training")  # still, but no step is due any more
 
     # Between two steps
 
@@ -145,6 +157,7 @@ class Session(Run):
             self._journal.enter("holding")
             self._wait_while(self._holding)
             self._journal.enter("training")
+            self._journal.await_step()
         notice = self._control.notice()
         if notice is not None:
             if self._cadence.save_s is None:
@@ -241,24 +254,25 @@ class Session(Run):
         """Write a checkpoint of the present step unless there is one."""
         if self._saved_step == self.steps_done:
             return
-        began_s = self._timers.monotonic()
         spec = self._spec
         position: dict[str, Any] = {"steps_done": self.steps_done, "epochs_done": self.epochs_done}
         if self.loader is not None:
             position["loader"] = self.loader.state_dict()
         try:
-            name = save(
-                spec.checkpoint_root,
-                spec.job_id,
-                ManifestName(spec.generation, self.steps_done, spec.attempt),
-                items={**{n: capture(p) for n, p in self._captured_parts().items()}, "rng": capture_rng()},
-                position=position,
-                keep=spec.keep,
-                before_commit=self._require_lease,
-            )
+            with self._journal.no_step_due():
+                began_s = self._timers.monotonic()
+                name = save(
+                    spec.checkpoint_root,
+                    spec.job_id,
+                    ManifestName(spec.generation, self.steps_done, spec.attempt),
+                    items={**{n: capture(p) for n, p in self._captured_parts().items()}, "rng": capture_rng()},
+                    position=position,
+                    keep=spec.keep,
+                    before_commit=self._require_lease,
+                )
+                ended_s = self._timers.monotonic()
         except FencedError:
             raise RunEnded("fenced") from None
-        ended_s = self._timers.monotonic()
         self._saved_step = self.steps_done
         self._cadence.saved(began_s, ended_s)
         spent_s = self._journal.progress.checkpoint_s + ended_s - began_s

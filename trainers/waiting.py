@@ -8,8 +8,8 @@ it connects to `trainer.sock` in FOLDER and stays connected; lines of JSON:
     from it:  {"state": "prepared" | "failed", "error"}, and when the order has been carried out {"state", "error"}
     to it:    {"spec", "secrets"}, once
 
-When the driver is gone, it ends at once: a run that nobody can stop must not go on. Must not know: Ray, jobs beyond the
-spec, why it waits.
+When the driver is gone, it ends at once: a run that nobody can stop must not go on. How it ended itself is written to
+`trainer.exit` by whoever started it, and is read by the driver. Must not know: Ray, jobs beyond the spec, why it waits.
 """
 
 from __future__ import annotations
@@ -17,16 +17,21 @@ from __future__ import annotations
 import gc
 import json
 import os
+import signal
 import socket
+import struct
 import sys
 import threading
 import traceback
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 SOCKET = "trainer.sock"
+EXIT_FILE = "trainer.exit"
+STACKS_SIGNAL = signal.SIGRTMAX - 5  # one that nobody else uses; trainers.runner answers it with all stacks in the log
+_SO_PEERCRED = struct.Struct("iII")  # pid, uid, gid: unix(7)
 
 
 class Trainer:
@@ -42,15 +47,45 @@ class Trainer:
             raise
         finally:
             os.close(directory)
+        listener = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _SO_PEERCRED.size)
+        self._process = os.pidfd_open(_SO_PEERCRED.unpack(listener)[0])
 
     def words(self) -> Generator[Mapping[str, Any], None, None]:
         """What it says, until it is gone."""
         with closing(self._socket), self._socket.makefile() as lines:
             yield from map(json.loads, lines)
 
+    def show_stacks(self) -> None:
+        """Let it write the stack of each of its threads to its log. Only of one that executes an order."""
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._process, STACKS_SIGNAL)
+
     def order(self, spec: Mapping[str, object], secrets: Mapping[str, str]) -> None:
         """Let it begin; asked once."""
         self._socket.sendall(json.dumps({"spec": dict(spec), "secrets": dict(secrets)}).encode() + b"\n")
+
+
+def write_exit_status(folder: Path, status: int) -> None:
+    """What its parent saw: the exit status, or minus the number of the signal that killed it."""
+    partial = folder / f"{EXIT_FILE}.partial"
+    partial.write_text(str(status))
+    partial.replace(folder / EXIT_FILE)
+
+
+def exit_status(folder: Path) -> int | None:
+    """What was written, None while nothing was."""
+    try:
+        return int((folder / EXIT_FILE).read_text())
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def told_exit(status: int) -> str:
+    """An exit status in words."""
+    if status >= 0:
+        return f"the trainer exited with status {status} without a last word"
+    why = "out of memory?" if -status == signal.SIGKILL else (signal.strsignal(-status) or "unknown").lower()
+    return f"the trainer was killed by signal {-status} ({why})"
 
 
 def main(folder: str) -> int:

@@ -2,8 +2,10 @@
 
 The run itself is a process beside it, which the node started as soon as the machine was up (trainers.waiting): so it
 loads its libraries while Ray still comes up, and a program has its process to itself. The actor hands it the order and
-answers for it from the control directory; if either dies, so does the other's part in the run. The same actor serves
-this host and remote sites. Must not know: policies, prices, the store.
+answers for it from the control directory; if either dies, so does the other's part in the run. A trainer that died by
+itself, while it executed its order and its machine lived on, has failed: the node's agent, its parent, tells how it
+ended. One of which nobody tells that is absent, as is one whose actor or machine died first. The same actor serves this
+host and remote sites. Must not know: policies, prices, the store.
 """
 
 from __future__ import annotations
@@ -16,13 +18,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-from trainers.control import ControlDirectory
-from trainers.waiting import Trainer
+from trainers.control import ControlDirectory, Progress
+from trainers.waiting import Trainer, exit_status, told_exit
 
 ACTOR_THREADS = 4
 LOOK_EVERY_S = 0.05
+EXIT_STATUS_S = 10.0  # the agent looks ten times a second; without its word the trainer counts as lost
 
-Control = Literal["hold", "unhold", "stop"]
+Control = Literal["hold", "unhold", "stop", "stacks"]
+_LAST = ("finished", "failed", "yielded", "fenced")
 
 
 class RunActor:
@@ -34,6 +38,7 @@ class RunActor:
         self._control.path.mkdir(parents=True, exist_ok=True)
         self._state = "starting"  # as the trainer's process says
         self._error: str | None = None
+        self._exit_status: int | None = None
         self._trainer: Trainer | None = None
         self._begun = False
         _register(instance_dir, Path(run_dir).name, self._control.path)
@@ -47,16 +52,24 @@ class RunActor:
             self._trainer.order(spec, secrets)
 
     def report(self) -> dict[str, object]:
-        """The fields of trainers.control.Progress; before there is any, just the state."""
+        """The fields of trainers.control.Progress, `still_s` and `exit_status`; before there are any, just the state.
+
+        `still_s`: for so long no step was finished, although one was due.
+        """
         progress = self._control.progress()
+        told = {} if progress is None else _told(progress)
         if self._error is not None:
-            told = dataclasses.asdict(progress) if progress is not None else {}
             return {**told, "state": "failed", "error": self._error}
+        if progress is not None and progress.state in _LAST:
+            return told
+        if self._state == "absent" and self._exit_status is not None:
+            died = {"error": told_exit(self._exit_status), "exit_status": self._exit_status}
+            return {**told, "state": "failed", **died}
+        if self._state == "absent":
+            return {**told, "state": "absent"}
         if progress is None:
             return {"state": "starting" if self._begun and self._state == "prepared" else self._state}
-        if self._state == "absent" and progress.state not in ("finished", "failed", "yielded", "fenced"):
-            return {**dataclasses.asdict(progress), "state": "absent"}
-        return dataclasses.asdict(progress)
+        return told
 
     def control(self, what: Control, until_monotonic_s: float = 0.0) -> None:
         """Write or remove a request in the control directory."""
@@ -64,6 +77,9 @@ class RunActor:
             self._control.put_hold(until_monotonic_s)
         elif what == "unhold":
             self._control.clear_hold()
+        elif what == "stacks":
+            if self._begun and self._trainer is not None:
+                self._trainer.show_stacks()
         else:
             self._control.request_stop()
 
@@ -76,7 +92,19 @@ class RunActor:
                 time.sleep(LOOK_EVERY_S)
         for said in self._trainer.words():
             self._state, self._error = said["state"], said["error"]
+        give_up_s = time.monotonic() + EXIT_STATUS_S
+        while self._begun and time.monotonic() < give_up_s:
+            if (status := exit_status(instance_dir)) is not None:
+                self._exit_status = status
+                break
+            time.sleep(LOOK_EVERY_S)
         self._state = "absent"
+
+
+def _told(progress: Progress) -> dict[str, object]:
+    told = dataclasses.asdict(progress)
+    since_s = told.pop("still_since_s")
+    return {**told, "still_s": 0.0 if since_s is None else max(0.0, time.monotonic() - since_s)}
 
 
 def _register(instance_dir: Path, run_id: str, control_dir: Path) -> None:

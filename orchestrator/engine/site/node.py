@@ -5,9 +5,10 @@
 Starts, in this process's session, the trainer's process, which loads its libraries meanwhile, and a raylet that is
 labelled with the launch token, and then stays as the node's agent: it carries preemption notices from the provider's
 metadata to the control directories of the runs on this node, renews their lease while the raylet lives and its head
-answers, and asks them to stop on SIGTERM. When the raylet dies, the agent ends the whole session, so that no actor
-outlives its node unseen. A head that was started after this node's own is none of its business: its raylet cannot join
-it, so the leases lapse.
+answers, and asks them to stop on SIGTERM. It tells how the trainer ended if that happened while the raylet lived and
+nobody had asked this machine to end: then the machine did not take it along. When the raylet dies, the agent ends the
+whole session, so that no actor outlives its node unseen. A head that was started after this node's own is none of its
+business: its raylet cannot join it, so the leases lapse.
 
 The run actor registers its control directory as a file below $TRADEWIND_INSTANCE_DIR/runs.
 Must not know: jobs, prices, the store.
@@ -40,7 +41,7 @@ from providers.errors import ProviderError
 from providers.local.metadata import read_notice
 from providers.procfs import process_start
 from trainers.control import ControlDirectory, Notice
-from trainers.waiting import SOCKET
+from trainers.waiting import EXIT_FILE, SOCKET, write_exit_status
 
 POLL_S = 0.1
 LEASE_RENEWAL_S = 1.0
@@ -54,7 +55,9 @@ class Agent:
 
     def __init__(self, head: Head, instance_dir: Path, lease_s: float) -> None:
         self._head = head
+        self._instance_dir = instance_dir
         self._runs_dir = instance_dir / "runs"
+        self._stopping = False
         self._metadata = os.environ.get("TRADEWIND_METADATA")
         self._lease_s = lease_s
         self._renewed_at = 0.0
@@ -104,7 +107,13 @@ class Agent:
             for control in self.control_dirs():
                 ControlDirectory(control).put_lease(self._head_seen_at + self._lease_s)
 
+    def tell_exit(self, status: int) -> None:
+        """Leave word of how the trainer ended, which died before its raylet; not on a machine that is being ended."""
+        if not self._stopping:
+            write_exit_status(self._instance_dir, status)
+
     def stop_runs(self) -> None:
+        self._stopping = True
         for control in self.control_dirs():
             ControlDirectory(control).request_stop()
 
@@ -134,8 +143,14 @@ def main(folder: str, temp_dir: str, token: str, lease_s: str, attempt: str = "1
 
     signal.signal(signal.SIGTERM, terminated)
     threading.Thread(target=agent.watch_head, daemon=True).start()
-    while not node.dead_processes():
-        trainer.poll()
+    told = False
+    while True:
+        status = trainer.poll()
+        if node.dead_processes():
+            break
+        if status is not None and not told:
+            told = True
+            agent.tell_exit(status)
         agent.carry_notice()
         agent.renew_leases()
         time.sleep(POLL_S)
@@ -145,7 +160,8 @@ def main(folder: str, temp_dir: str, token: str, lease_s: str, attempt: str = "1
 
 def _start_trainer(instance_dir: Path) -> subprocess.Popen[bytes]:
     """The process of the run to come, which loads its libraries while the raylet starts; it is of this session."""
-    (instance_dir / SOCKET).unlink(missing_ok=True)
+    for left in (SOCKET, EXIT_FILE):
+        (instance_dir / left).unlink(missing_ok=True)
     return subprocess.Popen([sys.executable, "-m", "trainers.waiting", str(instance_dir)], stdin=subprocess.DEVNULL)
 
 

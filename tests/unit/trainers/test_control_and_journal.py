@@ -67,6 +67,26 @@ def test_a_state_is_seen_at_once_and_the_rest_ten_times_a_second(journal, clock)
     assert (seen(journal)["state"], seen(journal)["step"]) == ("holding", 3)
 
 
+def test_a_step_is_due_from_when_it_is_awaited_and_again_after_each_one(journal, clock):
+    journal.enter("training")
+    assert seen(journal)["still_since_s"] is None
+    clock[0] = 5.0
+    journal.await_step()
+    assert seen(journal)["still_since_s"] == 5.0
+    clock[0] = 7.0
+    journal.step(1, 0.5)
+    assert seen(journal)["still_since_s"] == 7.0
+    clock[0] = 7.01
+    with journal.no_step_due():
+        assert seen(journal)["still_since_s"] is None
+        clock[0] = 90.0
+    assert seen(journal)["still_since_s"] == 90.0
+    journal.enter("holding")
+    with journal.no_step_due():
+        pass
+    assert seen(journal)["still_since_s"] is None
+
+
 @pytest.mark.parametrize(("loss", "text"), [(math.nan, "nan"), (math.inf, "inf"), (-math.inf, "-inf")])
 def test_a_loss_that_json_lacks_is_null_and_exact_beside_it(journal, loss, text):
     journal.enter("training")

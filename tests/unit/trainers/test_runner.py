@@ -94,10 +94,53 @@ def test_a_program_that_ends_by_itself_is_finished(job, entry):
     assert (outcome.status, outcome.progress.error) == ("finished", None)
 
 
-def test_a_program_may_stop_early_and_its_last_state_is_saved(job):
+def test_a_program_may_say_that_it_stops_early_and_its_last_state_is_saved(job):
     outcome = job.run(spec={"entry": "odd:stops_early"})
     assert outcome.status == "finished"
     assert (outcome.progress.step, outcome.progress.total_steps, outcome.progress.manifest) == (3, 3, "1-3-1")
+    assert outcome.progress.stopped_early
+
+
+@pytest.mark.parametrize(("entry", "step"), [("odd:breaks_off", 3), ("odd:exits_with_0", 3), ("odd:attaches_only", 0)])
+def test_a_program_that_attached_and_ends_before_its_last_step_without_a_word_has_failed(job, entry, step):
+    outcome = job.run(spec={"entry": entry})
+    assert outcome.status == "failed"
+    assert outcome.progress.error.startswith(f"the program ended at step {step} of 40")
+    assert "run.stop()" in outcome.progress.error
+    assert outcome.progress.error in outcome.log
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ("odd:raises_surrogates", r"ValueError: odd \ud800 text"),
+        ("odd:raises_unprintable", "Unprintable"),
+        ("odd:raises_with_notes_that_raise", "ValueError"),
+    ],
+)
+def test_an_exception_whose_text_cannot_be_shown_is_still_the_users(job, entry, message):
+    outcome = job.run(spec={"entry": entry})
+    assert outcome.status == "failed"
+    for text in (outcome.progress.error, outcome.log):
+        assert message in text
+        assert f"in {entry.partition(':')[2]}" in text
+        text.encode()
+
+
+def test_what_a_job_prints_need_not_be_text(job):
+    assert r"printed \udcff as well" in job.run(spec={"entry": "odd:raises_surrogates"}).log
+
+
+def test_a_segmentation_fault_leaves_the_stack_in_the_log(job):
+    outcome = job.run(spec={"entry": "odd:crashes"})
+    assert outcome.status == "killed 11"
+    assert "Segmentation fault" in outcome.log
+    assert "in steps_then" in outcome.log
+
+
+def test_a_loss_that_is_no_number_is_told_by_the_first_step_that_had_it(job):
+    outcome = job.run(spec={"entry": "odd:diverges"})
+    assert (outcome.status, outcome.progress.not_finite_step, outcome.progress.loss) == ("finished", 4, None)
 
 
 @pytest.mark.parametrize(

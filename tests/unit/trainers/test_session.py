@@ -32,6 +32,7 @@ class World:
         self.at: list[tuple[float, object]] = []  # (instant, action), done while the run sleeps
         self.trained: list[int] = []
         self.states: list[str] = []
+        self.due_s: dict[str, list[float | None]] = {"step": [], "save": [], "hold": []}  # as the world sees it
         fields = {"generation": 1, "steps": 30, "keep": 100} | changes
         run = root / f"run-{fields['generation']}"
         self.spec = TrainerSpec(
@@ -52,6 +53,7 @@ class World:
     def sleep(self, wall_s: float) -> None:
         self.slept.append(wall_s)
         self.states.append(self.progress().state)
+        self.due_s["hold"].append(self.progress().still_since_s)
         self.now += wall_s
         for due, action in [entry for entry in self.at if entry[0] <= self.now]:
             self.at.remove((due, action))
@@ -69,6 +71,7 @@ class World:
             try:
                 run = attach(model=self.model, optimizer=self, extra={"clock": self}, **parts)
                 for _ in run.batches():
+                    self.due_s["step"].append(self.progress().still_since_s)
                     if before_step is not None:
                         before_step(run.steps_done)
                     with torch.no_grad():
@@ -85,6 +88,7 @@ class World:
     # As an optimizer without state, whose capture is where a save spends its time.
     def state_dict(self) -> dict[str, int]:
         self.now += self.save_s / 2
+        self.due_s["save"].append(self.progress().still_since_s)
         return {}
 
     def load_state_dict(self, state: object) -> None:
@@ -113,6 +117,19 @@ def test_an_undisturbed_run_trains_all_steps_and_says_so(world):
     lines = [json.loads(line) for line in (world.control.path.parent / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == list(range(1, 31))
     assert lines[4]["loss_hex"] == (5.0).hex()
+
+
+def test_a_step_is_due_since_the_last_one_and_not_while_a_checkpoint_is_written_or_waited_for(world):
+    world.save_s = 50.0
+    world.at.append((1060.0, lambda: world.control.clear_hold()))
+    hold = {7: lambda: world.control.put_hold(1e9)}
+    assert world.train(before_step=lambda step: hold.get(step, lambda: None)()) == "finished"
+    assert "holding" in world.states
+    for what in ("save", "hold"):
+        assert set(world.due_s[what]) == {None}
+    assert world.due_s["step"] == pytest.approx(sorted(world.due_s["step"]))
+    assert len(world.due_s["step"]) == 30
+    assert world.progress().still_since_s is None
 
 
 def test_checkpoints_take_no_more_than_their_share_of_the_time(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import time
@@ -13,13 +14,19 @@ import pytest
 from trainers.checkpoint import store
 from trainers.control import ControlDirectory
 from trainers.spec import TrainerSpec
-from trainers.waiting import Trainer
+from trainers.waiting import Trainer, exit_status, told_exit, write_exit_status
 
 PATIENCE_S = 120.0
 PROGRAM = """
-import os, time, pathlib
+import ctypes, os, threading, time, pathlib
 def writes(name): pathlib.Path(name).write_text(os.environ["WORD"])
 def lingers(): time.sleep(1000)
+def keeps_the_gil(): ctypes.PyDLL(None).sleep(1000)
+def waits_for_a_lock():
+    lock = threading.Lock()
+    print("now")
+    threading.Thread(target=keeps_the_gil, daemon=True).start()
+    lock.acquire() and lock.acquire()
 """
 
 
@@ -90,3 +97,45 @@ def test_it_ends_when_its_driver_is_gone_whatever_it_does(folder: Path, process:
     trainer.order(spec(folder, "lingers"), {})
     words.close()
     assert process.wait(PATIENCE_S) == 1
+
+
+def test_a_trainer_that_stands_still_shows_the_stacks_of_its_threads_in_its_log(
+    folder: Path, process: subprocess.Popen[bytes]
+) -> None:
+    trainer = connect(folder)
+    words = trainer.words()
+    assert next(words)["state"] == "prepared"
+    trainer.order(spec(folder, "waits_for_a_lock"), {})
+    log = folder / "run" / "log"
+    await_text(log, "now\n")
+    trainer.show_stacks()
+    for function in ("waits_for_a_lock", "keeps_the_gil"):
+        await_text(log, f"in {function}\n")
+    assert process.poll() is None
+    process.kill()
+    process.wait()
+    trainer.show_stacks()  # of nobody: no error
+
+
+def await_text(path: Path, text: str) -> None:
+    give_up_s = time.monotonic() + PATIENCE_S
+    while not path.exists() or text not in path.read_text():
+        assert time.monotonic() < give_up_s
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (-signal.SIGKILL, "the trainer was killed by signal 9 (out of memory?)"),
+        (-signal.SIGSEGV, "the trainer was killed by signal 11 (segmentation fault)"),
+        (-signal.SIGRTMAX, "the trainer was killed by signal 64 (real-time signal 30)"),
+        (7, "the trainer exited with status 7 without a last word"),
+        (0, "the trainer exited with status 0 without a last word"),
+    ],
+)
+def test_how_a_trainer_ended_is_told_in_words(tmp_path: Path, status: int, words: str) -> None:
+    assert exit_status(tmp_path) is None
+    write_exit_status(tmp_path, status)
+    assert exit_status(tmp_path) == status
+    assert told_exit(status) == words

@@ -1,5 +1,7 @@
 """Programs that do something unusual."""
 
+import os
+import signal
 import sys
 
 import torch
@@ -25,9 +27,56 @@ def never_attaches():
     pass
 
 
-def stops_early():
+def steps_then(do):
+    """Three steps, then `do(run)` within the third."""
     run = trainers.attach(model=torch.nn.Linear(1, 1), optimizer={})
     for number in run.batches():
         run.step(float(number))
-        if number == 2:
+        if number == 2 and do(run) == "break":
             break
+
+
+def stops_early():
+    steps_then(lambda run: run.stop())
+
+
+def breaks_off():
+    steps_then(lambda _: "break")
+
+
+def exits_with_0():
+    steps_then(lambda _: sys.exit(0))
+
+
+def attaches_only():
+    trainers.attach(model=torch.nn.Linear(1, 1), optimizer={})
+
+
+def diverges():
+    run = trainers.attach(model=torch.nn.Linear(1, 1), optimizer={})
+    for number in run.batches():
+        run.step(float("nan") if number > 2 else 1.0)
+
+
+def crashes():
+    steps_then(lambda _: os.kill(os.getpid(), signal.SIGSEGV))
+
+
+class Unprintable(Exception):
+    def __str__(self):
+        raise RuntimeError("and its text raises")
+
+
+def raises_surrogates():
+    sys.stdout.write("printed \udcff as well\n")
+    raise ValueError("odd \ud800 text")
+
+
+def raises_unprintable():
+    raise Unprintable
+
+
+def raises_with_notes_that_raise():
+    error = ValueError("the real one")
+    vars(error)["__notes__"] = Unprintable()
+    raise error
