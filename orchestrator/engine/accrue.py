@@ -1,7 +1,8 @@
 """Accrue: what instances have cost, into the ledger, as they live and once more when they have ended.
 
 Prices are known up to the last poll that succeeded, so nothing is booked past it: an entry never has to guess a price.
-Must not know: why a machine was rented.
+What is booked is the run as it stands in the very transaction that books it, for another may have closed its books
+since it was last read. Must not know: why a machine was rented.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def accrue(ctx: Context) -> None:
         for run in living:
             known_ms = prices_known_until_ms(tx, run.offer_id)
             if known_ms is not None:
-                _book(tx, run, known_ms)
+                _book(tx, run.id, known_ms)
 
 
 def settle(
@@ -36,16 +37,18 @@ def settle(
 ) -> bool:
     """Close the books of a run whose instance is confirmed gone. Returns False while its prices are not all known.
 
-    A machine that never became billable is closed with an empty interval.
+    A machine that never became billable is closed with an empty interval. Books that are closed stay as they are.
     """
     end_ms = billed_to_ms if billed_to_ms is not None else world.clock.now_ms()
     with world.store.write(leadership) as tx:
+        if tx.run(run.id).billed_to_ms is not None:
+            return True
         known_ms = prices_known_until_ms(tx, run.offer_id)
         if billed_from_ms is not None and (known_ms is None or known_ms < end_ms):
             return False
         if billed_from_ms is not None:
             tx.update_run(run.id, billed_from_ms=billed_from_ms, billed_to_ms=end_ms)
-            _book(tx, tx.run(run.id), end_ms)
+            _book(tx, run.id, end_ms)
         else:
             tx.update_run(run.id, billed_to_ms=end_ms)
         if run.end in ("finished", "failed", "moved", "paused", "cancelled", "aborted"):
@@ -53,12 +56,15 @@ def settle(
     return True
 
 
-def settle_all(world: World) -> None:
-    """After a control plane was ended for good and all instances with it: end what the store still thinks alive."""
+def settle_all(world: World, leadership: Leadership) -> None:
+    """After a control plane was ended for good and all instances with it: end what the store still thinks alive.
+
+    Raises NotLeaderError as soon as a control plane has taken over.
+    """
     now = world.clock.now_ms()
     with world.store.read() as tx:
         cut_over = [migration.id for migration in tx.migrations(open=True) if _handed_over(world, tx, migration)]
-    with world.store.write() as tx:
+    with world.store.write(leadership) as tx:
         open_ones = tx.migrations(open=True)
         tried = {migration.target_run_id for migration in open_ones if migration.attempt > 0}
         for migration in open_ones:
@@ -80,7 +86,7 @@ def settle_all(world: World) -> None:
                 tx.set_job_state(job.id, "paused")
     with world.store.read() as tx:
         unsettled = [run for run in tx.runs() if run.billed_to_ms is None and run.instance_id is not None]
-    collect(world)
+    collect(world, leadership)
     for run in unsettled:
         assert run.instance_id is not None
         try:
@@ -88,9 +94,9 @@ def settle_all(world: World) -> None:
         except (ProviderError, KeyError):
             continue  # the next control plane asks again
         if described and not described[0].alive:
-            settle(world, None, run, described[0].billed_from_ms, described[0].billed_to_ms)
+            settle(world, leadership, run, described[0].billed_from_ms, described[0].billed_to_ms)
         elif not described:
-            settle(world, None, run, run.billed_from_ms, now)
+            settle(world, leadership, run, run.billed_from_ms, now)
 
 
 def cost_so_far(ctx: Context, runs: Sequence[Run]) -> tuple[int, int]:
@@ -130,9 +136,9 @@ def _handed_over(world: World, tx: Tx, migration: Migration) -> bool:
         return False
 
 
-def _book(tx: Tx, run: Run, upto_ms: int) -> None:
-    assert run.billed_from_ms is not None
-    if upto_ms <= run.billed_from_ms:
+def _book(tx: Tx, run_id: str, upto_ms: int) -> None:
+    run = tx.run(run_id)
+    if run.billed_from_ms is None or upto_ms <= run.billed_from_ms:
         return
     job = tx.job(run.job_id)
     changes = tx.price_changes(run.offer_id, run.billed_from_ms, upto_ms)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from orchestrator.engine.price_sink import StoreSink
 from orchestrator.engine.world import World
-from orchestrator.store import Store
+from orchestrator.store import Leadership, Store
 from providers.base import Provider, ProvidesPriceHistory
 from providers.clock import Clock
 from providers.collect.facts import Flag
@@ -22,9 +22,13 @@ MOST_FLAGS = 10_000
 """Open flags looked through for outliers, the newest first: far more than a market has."""
 
 
-def collect(world: World) -> int:
-    """Poll every enabled provider once. Returns how many prices changed."""
-    return sum(_collect(world, provider) for provider in world.providers.values())
+def collect(world: World, leadership: Leadership | None = None) -> int:
+    """Poll every enabled provider once. Returns how many prices changed.
+
+    `leadership` is that of whoever acts on the store; None only for a person who looks at the market while nobody acts.
+    Raises NotLeaderError.
+    """
+    return sum(_collect(world, leadership, provider) for provider in world.providers.values())
 
 
 def collector(
@@ -33,9 +37,11 @@ def collector(
     specs: Sequence[SourceSpec],
     chance: random.Random,
     told: Callable[[Poll], None] = lambda _: None,
+    *,
+    leadership: Leadership | None = None,
 ) -> Collector:
     """A collector from `specs` into `store`, which goes on where the last one ended. Its child processes import what
-    the sources need; `told` hears of each region's poll once it is stored."""
+    the sources need; `told` hears of each region's poll once it is stored. `leadership`: as for `collect`."""
 
     def recall() -> Known:
         with store.read() as tx:
@@ -49,21 +55,21 @@ def collector(
                 frozenset(place for place, state in states.items() if state.failures),
             )
 
-    return Collector(specs, StoreSink(store, told), clock, chance, recall=recall)
+    return Collector(specs, StoreSink(store, told, leadership), clock, chance, recall=recall)
 
 
-def _collect(world: World, provider: Provider) -> int:
+def _collect(world: World, leadership: Leadership | None, provider: Provider) -> int:
     started = world.clock.now_ms()
     try:
         offers = provider.offers()
         prices = _prices(world, provider)
     except ProviderError as error:
-        with world.store.write() as tx:
+        with world.store.write(leadership) as tx:
             tx.record_poll(provider.name, started, world.clock.now_ms(), 0, 0, str(error))
         return 0
     with world.store.read() as tx:
         known = {offer.id for offer in tx.offers() if offer.provider == provider.name}
-    with world.store.write() as tx:
+    with world.store.write(leadership) as tx:
         if known != {offer.id for offer in offers}:
             tx.put_offers(provider.name, offers)
         changed = tx.add_prices(prices)

@@ -43,7 +43,7 @@ class ControlPlane:
         if ctx.leadership is not None and ctx.due("beat", BEAT_EVERY_S):
             ctx.world.store.beat(ctx.leadership)
         if ctx.due("collect", self._wall_s(COLLECT_EVERY_S, COLLECT_EVERY_MARKET_S)):
-            self._place_next |= collect(ctx.world) > 0 or self._collected()
+            self._place_next |= collect(ctx.world, ctx.leadership) > 0 or self._collected()
         ctx.look()
         if ctx.due("forget", FORGET_EVERY_S):
             ctx.forget()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from orchestrator.store import Flagged, Store
+from orchestrator.store import Flagged, Leadership, Store
 from orchestrator.store.polls import ALL_REGIONS
 from providers.collect import facts
 from providers.collect.runner import Poll
@@ -32,11 +32,15 @@ class _Found:
 class StoreSink:
     """A sink (providers.collect.runner.Sink) that writes to `store` and tells of every poll that is stored.
 
-    `ended` raises StoreError; the polls before it are stored.
+    `ended` raises StoreError; the polls before it are stored. A control plane's `leadership` guards each of its writes;
+    None for a person's own collecting.
     """
 
-    def __init__(self, store: Store, told: Callable[[Poll], None] = lambda _: None) -> None:
+    def __init__(
+        self, store: Store, told: Callable[[Poll], None] = lambda _: None, leadership: Leadership | None = None
+    ) -> None:
         self._store = store
+        self._leadership = leadership
         self._told = told
         self._found: dict[tuple[str, str], _Found] = {}
 
@@ -65,13 +69,13 @@ class StoreSink:
         known = [replace(each, observed_at_ms=max(each.observed_at_ms, poll.ended_at_ms)) for each in found.points]
         past_points, points = _parted(known)
         if past_points:
-            with self._store.write() as tx:
+            with self._store.write(self._leadership) as tx:
                 tx.add_past_offers(poll.source, list(found.offers.values()))
         changed = 0
         for batch in past_points:
-            with self._store.write() as tx:
+            with self._store.write(self._leadership) as tx:
                 changed += tx.add_prices(batch)
-        with self._store.write() as tx:
+        with self._store.write(self._leadership) as tx:
             if past_only:
                 tx.add_past_offers(poll.source, list(found.offers.values()))
             elif found.offers or whole:

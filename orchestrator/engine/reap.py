@@ -55,7 +55,7 @@ def _close(ctx: Context, run: Run) -> bool:
         return True
     if not ctx.due("settle", SETTLE_EVERY_S):
         return False
-    collect(ctx.world)  # its last prices are not known yet
+    collect(ctx.world, ctx.leadership)  # its last prices are not known yet
     return _settle(ctx, run)
 
 

@@ -7,7 +7,9 @@ site's head, and leaves no process behind. Must not know: decisions, migrations.
 from __future__ import annotations
 
 import os
+import secrets
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,27 +17,30 @@ from collections.abc import Callable
 
 from orchestrator.config import SETTINGS, Config
 from orchestrator.config.private import append_privately
-from orchestrator.engine.accrue import settle_all
+from orchestrator.engine.shut_down import shut_down
 from orchestrator.engine.site.environment import alive
 from orchestrator.engine.site.runtime import site_files, site_runtime
 from orchestrator.engine.world import World, open_world
-from orchestrator.errors import ProviderFailure, SiteError, UsageError
+from orchestrator.errors import NotLeaderError, ProviderFailure, SiteError, UsageError
 from orchestrator.model import TERMINAL
-from orchestrator.store import LeaderInfo
+from orchestrator.services.control_plane import DOWN, may_act
+from orchestrator.store import LeaderInfo, Leadership
+from orchestrator.store.leader import TAKEOVER_S
 from providers.errors import ProviderError
-from providers.instance import Instance
 from providers.procfs import process_start
 
 UP_TIMEOUT_S = 60.0
 PAUSE_TIMEOUT_S = 60.0
 TERM_TIMEOUT_S = 15.0
+OTHER_DOWN_TIMEOUT_S = 60.0
+SUCCESSOR_S = 1.0  # a control plane that stands by campaigns three times in it
 
 
 def control_plane(world: World) -> LeaderInfo | None:
     """The control plane that leads now, None when none does. One of another machine, container or boot is watched for
     some seconds."""
     leader = world.store.leader(watch=True)
-    return leader if leader is not None and leader.alive is not False else None
+    return leader if leader is not None and may_act(leader) else None
 
 
 def up(config: Config, *, progress: Callable[[str], None]) -> LeaderInfo:
@@ -78,22 +83,24 @@ def down(config: Config, *, progress: Callable[[str], None], force: bool = False
     """End the control plane and, unless `keep_jobs`, everything that runs here.
 
     Jobs are paused with a checkpoint first; with `force` they are not asked. What instances cost until now is booked.
-    Raises UsageError when the control plane runs elsewhere, ProviderFailure when a provider does not answer.
+    While machines are ended and booked this process leads the store, so that no control plane rents or books meanwhile;
+    one that takes over all the same is ended, too, and it begins again. Raises UsageError when the control plane runs
+    elsewhere, or another `down` is at work; ProviderFailure when a provider does not answer.
     """
     world = open_world(config)
     try:
         running = _of_this_host(control_plane(world))
         if running is not None and not force and not keep_jobs:
             _pause_all(world, progress)
-        refused: list[ProviderError] = []
+        refused: list[ProviderError] | None = []
         while True:
             if running is not None:
                 progress(f"ending the control plane (process {running.pid})")
                 _end_process(running.pid)
             if not keep_jobs:
                 refused = _end_machines(world, progress)
-            running = _of_this_host(control_plane(world))
-            if running is None:  # else one that stood by has taken over meanwhile
+            running = _of_this_host(_successor(world))
+            if running is None and refused is not None:
                 break
         if not keep_jobs:
             head = site_files(config).read_head()
@@ -137,27 +144,48 @@ def _pause_all(world: World, progress: Callable[[str], None]) -> None:
     progress("not all jobs could be paused in time: they keep their last checkpoint")
 
 
-def _end_machines(world: World, progress: Callable[[str], None]) -> list[ProviderError]:
-    """End all that is rented and book it. Returns what providers had against it."""
-    refused = []
-    for provider in world.providers.values():
-        try:
-            for instance in provider.list_owned(world.store.install_id):
-                progress(f"ending instance {instance.id}")
-                _adopt(world, instance)
-                provider.terminate(instance.id)
-        except ProviderError as error:
-            refused.append(error)
-    settle_all(world)
-    return refused
+def _end_machines(world: World, progress: Callable[[str], None]) -> list[ProviderError] | None:
+    """End all that is rented and book it, as the leader. Returns what providers had against it; None when a control
+    plane leads instead, or has taken over in the middle."""
+    leadership = _lead(world)
+    if leadership is None:
+        return None
+    try:
+        with world.store.pulse(leadership):
+            return shut_down(world, leadership, progress)
+    except NotLeaderError:
+        progress("a control plane has taken over meanwhile")
+        return None
+    finally:
+        world.store.resign(leadership)
 
 
-def _adopt(world: World, instance: Instance) -> None:
-    """A machine whose launch was not written down any more is booked on the run that its tag names."""
-    with world.store.write() as tx:
-        named = [run for run in tx.runs() if run.id == instance.tags.get("tradewind-run")]
-        if named and named[0].instance_id is None:
-            tx.update_run(named[0].id, instance_id=instance.id)
+def _lead(world: World) -> Leadership | None:
+    """Win the leadership of the store; None when a control plane has it. Raises UsageError while another `down` is at
+    work for longer than it may take."""
+    holder = f"{DOWN}{socket.gethostname()}-{secrets.token_hex(3)}/{os.getpid()}"
+    begun_s = time.monotonic()
+    while (leadership := world.store.campaign(holder)) is None:
+        leader = world.store.leader()
+        waited_s = time.monotonic() - begun_s
+        if leader is not None and leader.holder.startswith(DOWN):
+            if waited_s > OTHER_DOWN_TIMEOUT_S:
+                raise UsageError(
+                    f"another `tradewind down` (process {leader.pid} on {leader.host}) is at work",
+                    hint="wait until it has ended, or end that process",
+                )
+        elif leader is not None and (leader.alive or waited_s > 2 * TAKEOVER_S):
+            return None
+        time.sleep(0.05)
+    return leadership
+
+
+def _successor(world: World) -> LeaderInfo | None:
+    """The control plane that stood by and has taken over: it looks often enough to do so within this time."""
+    deadline = time.monotonic() + SUCCESSOR_S
+    while (running := control_plane(world)) is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return running
 
 
 def _end_process(pid: int) -> None:

@@ -13,7 +13,7 @@ from orchestrator.errors import UsageError
 from orchestrator.services.price_columns import COLUMNS, PriceRow, layout, values_of
 from orchestrator.services.price_files import columns_of, rows_of, write_rows
 from orchestrator.services.price_views import ArchivedMonth, PriceArchive, PriceExport
-from orchestrator.store import Store
+from orchestrator.store import Leadership, Store
 from providers.offer import Offer
 from providers.price import PricePoint
 
@@ -43,15 +43,23 @@ def export(
     return PriceExport(str(path.absolute()), written, path.stat().st_size)
 
 
-def archive(store: Store, folder: Path, now_ms: int, *, keep_days: int = KEEP_DAYS) -> PriceArchive:
+def archive(
+    store: Store,
+    folder: Path,
+    now_ms: int,
+    *,
+    keep_days: int = KEEP_DAYS,
+    leadership: Leadership | None = None,
+) -> PriceArchive:
     """Roll up days that are over, archive months that are over, and let go of what is older than `keep_days`.
 
     A month leaves only whole, and only once its file is there. Prices that an as-of question since then may need, and
-    those of offers that jobs used, stay. Raises UsageError, MissingExtraError, StoreError.
+    those of offers that jobs used, stay. `leadership` is a control plane's; a person has none.
+    Raises UsageError, MissingExtraError, StoreError.
     """
     if keep_days < 31:
         raise UsageError(f"{keep_days} days are too few to keep", hint="at least 31: back-tests and reports need them")
-    rolled_up = roll_up(store, now_ms)
+    rolled_up = roll_up(store, now_ms, leadership)
     with store.read() as tx:
         first_ms, kept_from = tx.first_price_ms(), tx.kept_from_ms()
     this_month = month_of(now_ms)
@@ -66,7 +74,7 @@ def archive(store: Store, folder: Path, now_ms: int, *, keep_days: int = KEEP_DA
     cut_ms = month_of(now_ms - keep_days * DAY_MS)
     prices = polls = 0
     while first_ms is not None and first_ms < cut_ms and cut_ms > kept_from:
-        with store.write() as tx:
+        with store.write(leadership) as tx:
             fewer_prices, fewer_polls = tx.let_go(cut_ms)
         prices, polls = prices + fewer_prices, polls + fewer_polls
         if fewer_prices + fewer_polls == 0:
@@ -75,11 +83,11 @@ def archive(store: Store, folder: Path, now_ms: int, *, keep_days: int = KEEP_DA
         return PriceArchive(tuple(made), rolled_up, prices, polls, tx.kept_from_ms())
 
 
-def roll_up(store: Store, now_ms: int) -> int:
+def roll_up(store: Store, now_ms: int, leadership: Leadership | None = None) -> int:
     """Roll up every day that is over, in short transactions. Returns of how many offers. Raises StoreError."""
     rolled_up = 0
     while True:
-        with store.write() as tx:
+        with store.write(leadership) as tx:
             done = tx.roll_up(now_ms)
         rolled_up += done
         if done == 0:

@@ -57,12 +57,13 @@ class PriceDuties:
         with self._world.store.read() as tx:
             rolled_up, archived = tx.duty(ROLL_UP) or 0, tx.duty(ARCHIVE) or 0
         if now // DAY_MS > rolled_up // DAY_MS:
-            roll_up(self._world.store, now)
+            roll_up(self._world.store, now, self._leadership)
             self._done(ROLL_UP, now)
             real_now = self._world.outside_clock.now_ms()  # a simulated market that runs faster ages no real price
             if month_of(real_now) != month_of(archived):  # where it cannot be done, it is tried once a day
                 keep_days = self._world.config.prices.keep_days
-                archive(self._world.store, self._world.state_dir / "archive", real_now, keep_days=keep_days)
+                folder = self._world.state_dir / "archive"
+                archive(self._world.store, folder, real_now, keep_days=keep_days, leadership=self._leadership)
                 self._done(ARCHIVE, real_now)
         return wait_s
 
@@ -72,7 +73,9 @@ class PriceDuties:
             return LOOK_EVERY_S
         clock = self._world.outside_clock
         if self._collector is None:
-            self._collector = collector(self._world.store, clock, specs, random.Random(), self._told)
+            self._collector = collector(
+                self._world.store, clock, specs, random.Random(), self._told, leadership=self._leadership
+            )
         due_ms = self._collector.next_ms()
         if due_ms is not None and due_ms <= clock.now_ms():
             self._collector.collect()

@@ -9,8 +9,9 @@ from typing import Any
 
 from sqlalchemy import Select, bindparam, func, select
 
+from orchestrator.errors import BookingError
 from orchestrator.model import Entry
-from orchestrator.store.schema import ledger_entry
+from orchestrator.store.schema import ledger_entry, run
 from orchestrator.store.transaction import Transaction, columns, insert_into, to_mapping, to_text
 
 _ENTRY = [ledger_entry.c[field.name] for field in fields(Entry)]
@@ -30,6 +31,23 @@ _BOOKED_UNTIL = (  # periods of a run follow one another: the one that starts la
 )
 
 
+_CHECK = "nothing was written; see what the books say: tradewind store check"
+_BILLED_TO = select(run.c.billed_to_ms).where(run.c.id == bindparam("run_id"))
+_OVERLAPPING = (
+    select(ledger_entry.c.id)
+    .where(
+        ledger_entry.c.run_id == bindparam("run_id"),
+        ledger_entry.c.kind == "compute",
+        ledger_entry.c.period_start_ms < bindparam("end_ms"),
+        ledger_entry.c.period_end_ms > bindparam("start_ms"),
+    )
+    .limit(1)
+)
+_CORRECTED = select(ledger_entry.c.id).where(
+    ledger_entry.c.id == bindparam("entry_id"), ledger_entry.c.run_id == bindparam("run_id")
+)
+
+
 @cache
 def _entries(filters: tuple[str, ...]) -> Select[Any]:
     return select(*_ENTRY).where(*(_FILTERS[name] for name in filters)).order_by(ledger_entry.c.seq)
@@ -37,12 +55,13 @@ def _entries(filters: tuple[str, ...]) -> Select[Any]:
 
 class LedgerRows(Transaction):
     def add_entries(self, entries: Iterable[Entry]) -> None:
-        """Raises StoreError when one exists: same id, or same run, period start, kind and `reverses`."""
-        rows = [
-            columns(entry) | {"labels": to_text(entry.labels), "reverses": entry.reverses or ""} for entry in entries
-        ]
-        if rows:
-            self._connection.execute(insert_into(ledger_entry), rows)
+        """Raises BookingError for one that bills a time of its run a second time or past `billed_to_ms`, or that
+        corrects no entry of its run; StoreError when one exists: same id, or same run, period start, kind and
+        `reverses`. Whoever catches it undoes the transaction: those before it are written."""
+        for entry in entries:
+            self._admit_entry(entry)
+            row = columns(entry) | {"labels": to_text(entry.labels), "reverses": entry.reverses or ""}
+            self._connection.execute(insert_into(ledger_entry), row)
 
     def entries(
         self,
@@ -77,3 +96,25 @@ class LedgerRows(Transaction):
         if job_id is not None:
             query = query.where(ledger_entry.c.job_id == job_id)
         return int(self._connection.execute(query).scalar_one() or 0)
+
+    def _admit_entry(self, entry: Entry) -> None:
+        """The last line of the books, whoever writes them. Raises BookingError."""
+        start, end = entry.period_start_ms, entry.period_end_ms
+        if entry.kind == "correction":
+            named = {"entry_id": entry.reverses, "run_id": entry.run_id}
+            if self._connection.execute(_CORRECTED, named).first() is None:
+                raise BookingError(
+                    f"{entry.id} corrects {entry.reverses}, which is no entry of {entry.run_id}", hint=_CHECK
+                )
+        if entry.kind != "compute":
+            return
+        found = self._connection.execute(
+            _OVERLAPPING, {"run_id": entry.run_id, "start_ms": start, "end_ms": end}
+        ).scalar_one_or_none()
+        if found is not None:
+            raise BookingError(f"{entry.run_id} is booked between {start} and {end} already: {found}", hint=_CHECK)
+        ended_ms = self._connection.execute(_BILLED_TO, {"run_id": entry.run_id}).scalar_one_or_none()
+        if ended_ms is not None and end > ended_ms:
+            raise BookingError(
+                f"{entry.run_id} was billed up to {ended_ms}: nothing is booked up to {end}", hint=_CHECK
+            )

@@ -43,7 +43,9 @@ def test_a_migration_is_done_when_the_job_was_handed_over(world: World, step: St
         )
     if fenced:
         FileCatalog().fence(world.checkpoint_root(None), "job_A", 1, None)
-    settle_all(world)
+    leadership = world.store.campaign("down")
+    assert leadership is not None
+    settle_all(world, leadership)
     with world.store.read() as tx:
         assert tx.migration("mig_A").step is end
         assert (tx.migration("mig_A").error is None) is (end is Step.DONE)

@@ -6,7 +6,7 @@ import random
 import sqlite3
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -20,12 +20,17 @@ from orchestrator.engine.bring_up import launch_spec
 from orchestrator.engine.checkpoints import FileCatalog
 from orchestrator.engine.collect import collect
 from orchestrator.engine.context import Context
-from orchestrator.engine.world import open_world
+from orchestrator.engine.shut_down import shut_down
+from orchestrator.engine.world import World, open_world
 from orchestrator.errors import UsageError
 from orchestrator.services import lifecycle
-from orchestrator.store import leader
+from orchestrator.services.control_plane import DOWN, control_plane
+from orchestrator.store import Leadership, Store, leader
+from providers.clock import SystemClock
+from providers.errors import ProviderError
 from providers.local import LocalProvider
 from providers.offer import CapacityType
+from providers.procfs import process_start
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "gpt.yaml"
 
@@ -109,7 +114,7 @@ def test_down_books_a_machine_whose_launch_was_not_written_down(config: Config) 
         client.submit(replace(planned.spec, capacity=(CapacityType.ON_DEMAND,)))  # which there always is
     with closing(open_world(config)) as world:
         collect(world)
-        ctx = Context(world, NoSite(), FileCatalog(), random.Random(1), {})  # type: ignore[arg-type]
+        ctx = Context(world, NoSite(), FileCatalog(), random.Random(1))  # type: ignore[arg-type]
         ctx.look()
         assert place.place(ctx)
         ctx.look()
@@ -128,3 +133,63 @@ def test_down_books_a_machine_whose_launch_was_not_written_down(config: Config) 
         assert not cloud.processes_left()
         assert [run.instance_id for run in tx.runs()] == [machine]
         assert tx.total_nano_usd() == cloud.bill_nano_usd(machine) > 0
+
+
+def lead(config: Config, holder: str) -> tuple[Store, Leadership]:
+    store = Store.open(config.store_url, SystemClock())
+    leadership = store.campaign(holder)
+    assert leadership is not None
+    return store, leadership
+
+
+def test_a_down_waits_for_another_one_and_finds_nothing_left(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_world(config).close()
+    store, leadership = lead(config, f"{DOWN}elsewhere/1")
+    monkeypatch.setattr(lifecycle, "OTHER_DOWN_TIMEOUT_S", 0.0)
+    with pytest.raises(UsageError, match="another `tradewind down`"):
+        lifecycle.down(config, progress=lambda _: None)
+    monkeypatch.undo()
+    second = threading.Thread(target=lifecycle.down, args=(config,), kwargs={"progress": lambda _: None})
+    second.start()
+    with closing(store), store.pulse(leadership):
+        store.resign(leadership)
+        second.join()
+    with closing(open_world(config)) as world:
+        assert world.store.leader() is None
+
+
+def test_a_down_that_leads_is_no_control_plane(config: Config) -> None:
+    with closing(open_world(config)) as world:
+        store, _ = lead(config, f"{DOWN}elsewhere/1")
+        with closing(store):
+            assert store.leader() is not None
+            assert lifecycle.control_plane(world) is None
+            assert not control_plane(world).running
+
+
+def test_a_down_that_is_deposed_ends_whoever_took_over_and_begins_again(
+    config: Config, stranger: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_world(config).close()
+    path = config.state_dir / "tradewind.db"
+    started, told = process_start(stranger.pid), list[str]()
+
+    def take_over(world: World, leadership: Leadership, progress: Callable[[str], None]) -> list[ProviderError]:
+        monkeypatch.undo()
+        with closing(sqlite3.connect(path)) as connection:  # a standby of this machine, while `down` slept
+            connection.execute(
+                "UPDATE leader SET epoch = epoch + 1, holder = 'standby', pid = ?, pid_start = ?",
+                (stranger.pid, started),
+            )
+            connection.commit()
+        return shut_down(world, leadership, progress)
+
+    monkeypatch.setattr(lifecycle, "shut_down", take_over)
+    waiting = threading.Thread(target=stranger.wait)
+    waiting.start()
+    lifecycle.down(config, progress=told.append)
+    waiting.join()
+    assert told[0] == "a control plane has taken over meanwhile"
+    assert told[1] == f"ending the control plane (process {stranger.pid})"
+    with closing(open_world(config)) as world:
+        assert world.store.leader() is None

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from orchestrator.errors import NotFoundError, StoreError
+from orchestrator.errors import BookingError, NotFoundError, StoreError
 from orchestrator.model import Alternative, Estimate, Placement, Plan
 from orchestrator.perf import Program, Row, Work
 from orchestrator.store import Command, PerfPoint, Store, Tx
@@ -84,7 +84,7 @@ def test_entries_come_back_as_they_were_and_sum_exactly(tx: Tx, entry: Make) -> 
 
 
 def test_adjoining_windows_share_no_entry_and_miss_none(tx: Tx, entry: Make) -> None:
-    tx.add_entries([entry("ent_A", start_ms=10), entry("ent_B", start_ms=20)])
+    tx.add_entries([entry("ent_A", start_ms=10, period_end_ms=20), entry("ent_B", start_ms=20)])
     assert [each.id for each in tx.entries(since_ms=0, until_ms=20)] == ["ent_A"]
     assert [each.id for each in tx.entries(since_ms=20, until_ms=30)] == ["ent_B"]
 
@@ -94,7 +94,7 @@ def test_a_period_is_charged_once_and_corrected_by_new_rows(store: Store, job: M
         tx.add_job(job())
         tx.add_run(run())
         tx.add_entries([entry("ent_A", amount=7)])
-    with pytest.raises(StoreError, match="contradicts"), store.write() as tx:
+    with pytest.raises(BookingError, match="run_A is booked between"), store.write() as tx:
         tx.add_entries([entry("ent_B", amount=7)])
     correction = entry("ent_C", kind="correction", amount=-7, reverses="ent_A")
     with store.write() as tx:
@@ -103,6 +103,28 @@ def test_a_period_is_charged_once_and_corrected_by_new_rows(store: Store, job: M
         assert tx.total_nano_usd() == 3
     with pytest.raises(StoreError), store.write() as tx:
         tx.add_entries([replace(correction, id="ent_E")])
+
+
+@pytest.mark.parametrize(("start_ms", "end_ms"), [(1500, 2500), (500, 1500), (1200, 1300), (0, 5000), (3500, 4001)])
+def test_no_time_is_booked_twice_and_none_past_the_end_of_a_machine(
+    tx: Tx, entry: Make, start_ms: int, end_ms: int
+) -> None:
+    booked = entry("ent_A", 1000, period_end_ms=2000)
+    tx.add_entries([booked, entry("ent_X", 0, period_end_ms=9000, run_id="run_B")])
+    tx.update_run("run_A", billed_to_ms=4000)
+    with pytest.raises(BookingError, match="run_A") as refused:
+        tx.add_entries([entry("ent_B", start_ms, period_end_ms=end_ms)])
+    assert "tradewind store check" in refused.value.hint
+    assert tx.entries(run_id="run_A") == [booked]
+    tx.add_entries([entry("ent_C", 2000, period_end_ms=4000), entry("ent_D", 0, period_end_ms=1000)])
+    tx.add_entries([entry("ent_E", 4000, kind="minimum_charge", period_end_ms=9000)])
+
+
+def test_a_correction_names_an_entry_of_its_run(tx: Tx, entry: Make) -> None:
+    tx.add_entries([entry("ent_A", 1000)])
+    for wrong in ({"reverses": "ent_Z"}, {"reverses": "ent_A", "run_id": "run_B"}, {"reverses": None}):
+        with pytest.raises(BookingError, match="which is no entry of run_"):
+            tx.add_entries([entry("ent_B", 1000, kind="correction", **wrong)])
 
 
 @pytest.mark.parametrize("table", APPEND_ONLY)

@@ -1,0 +1,195 @@
+"""`down` as the store and the cloud see it: it leads while it ends machines and books them, whoever comes between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from orchestrator.engine.accrue import accrue
+from orchestrator.engine.collect import collect
+from orchestrator.engine.shut_down import shut_down
+from orchestrator.errors import NotLeaderError
+from orchestrator.model import STEP_ORDER, Step
+from orchestrator.sim import Killed, findings
+from orchestrator.sim.installation import HOLDER
+from orchestrator.store import Leadership
+from orchestrator.store.leader import TAKEOVER_S
+from providers.fake import Fault
+from tests.sim.harness import RESERVE, Installation, check_truth
+
+Install = Callable[..., Installation]
+SILENT = [Fault.NO_ANSWER] * 500
+
+
+def lead(home: Installation, holder: str = "down:here") -> Leadership:
+    """As the leader before it has ended."""
+    home.store.resign(Leadership(HOLDER, epoch_of(home)))
+    leadership = home.store.campaign(holder)
+    assert leadership is not None
+    return leadership
+
+
+def epoch_of(home: Installation) -> int:
+    leader = home.store.leader()
+    assert leader is not None
+    return leader.epoch
+
+
+def down(home: Installation, leadership: Leadership, told: Callable[[str], None] = lambda _: None) -> int:
+    """Returns how many providers were against it."""
+    return len(shut_down(home.plane._ctx.world, leadership, told))
+
+
+def up(home: Installation, leadership: Leadership) -> None:
+    """The next control plane, after a `down`."""
+    home.store.resign(leadership)
+    home.start()
+
+
+def sound(home: Installation) -> None:
+    ledger, billed = home.books()
+    assert ledger == billed > 0
+    found = findings(home, paused=True)
+    assert not found, "\n".join(found)
+
+
+def test_books_that_were_closed_meanwhile_are_not_written_on(home: Installation) -> None:
+    job = home.submit(steps=400)
+    home.until_step(job, 30)
+    stale = home.plane._ctx
+    stale.look()
+    leadership = lead(home)
+    down(home, leadership)
+    home.clock.advance(5)
+    down(home, leadership)
+    stale.leadership = leadership  # as if nothing but its memory were old
+    home.clock.advance(300)
+    collect(stale.world, leadership)
+    accrue(stale)
+    sound(home)
+
+
+def test_a_control_plane_that_woke_after_a_down_books_and_polls_nothing(home: Installation) -> None:
+    job = home.submit(steps=400)
+    home.until_step(job, 30)
+    asleep = home.plane
+    asleep._ctx.look()
+    leadership = lead(home)
+    down(home, leadership)
+    home.clock.advance(300)
+    polls = home.read(lambda tx: tx.polls("fake"))
+    with pytest.raises(NotLeaderError):
+        accrue(asleep._ctx)
+    with pytest.raises(NotLeaderError):
+        collect(asleep._ctx.world, asleep._ctx.leadership)
+    assert home.read(lambda tx: tx.polls("fake")) == polls
+    up(home, leadership)
+    home.settle()
+    sound(home)
+
+
+def test_a_standby_that_takes_over_in_the_middle_deposes_a_down_which_then_ends_no_machine(home: Installation) -> None:
+    jobs = [home.submit(name, steps=60) for name in ("one", "two")]
+    for job in jobs:
+        home.until_step(job, 5)
+    leadership, standby = lead(home), home.open_store()
+    asked: list[str] = []
+    taken: list[Leadership] = []
+
+    def told(message: str) -> None:
+        asked.append(message)
+        if len(asked) == 2:  # it falls asleep between two machines
+            assert standby.campaign("standby") is None
+            home.clock.advance(TAKEOVER_S + 1)
+            won = standby.campaign("standby")
+            assert won is not None
+            taken.append(won)
+
+    with pytest.raises(NotLeaderError):
+        down(home, leadership, told)
+    assert len([instance for instance in home.cloud.instances() if instance.alive]) == 1
+    home.plane, home.store = home.control_plane(standby, taken[0]), standby
+    home.settle()
+    assert [home.job(job).state for job in jobs] == ["finished", "finished"]
+    check_truth(home)
+
+
+def test_of_two_downs_at_once_one_leads_and_the_other_finds_nothing_left(home: Installation) -> None:
+    job = home.submit(steps=60)
+    home.until_step(job, 5)
+    leadership, second = lead(home), home.open_store()
+    held: list[Leadership | None] = []
+    down(home, leadership, lambda _: held.append(second.campaign("down:there")))
+    assert held
+    assert held == [None] * len(held)
+    home.clock.advance(5)
+    home.store.resign(leadership)
+    (first_ledger, _), won = home.books(), second.campaign("down:there")
+    assert won is not None
+    down(home, won)
+    assert home.books()[0] >= first_ledger
+    with pytest.raises(NotLeaderError):
+        down(home, leadership)
+    up(home, won)
+    home.settle()
+    sound(home)
+
+
+@pytest.mark.parametrize("step", [step for step in STEP_ORDER if step is not Step.DONE])
+def test_a_down_in_the_middle_of_a_move_leaves_nothing_and_the_job_can_go_on(home: Installation, step: Step) -> None:
+    job = home.submit(steps=40)
+    home.until_step(job, 5)
+    home.faults.inject("launch", Fault.LOST_REPLY)
+    home.ask("migrate", job, offer_id=RESERVE.id)
+    home.until(lambda: len(found := home.migrations(job)) > 1 and found[-1].step is step)
+    leadership = lead(home)
+    down(home, leadership)
+    assert home.job(job).state == "paused"
+    up(home, leadership)
+    home.settle()
+    sound(home)
+    home.ask("resume", job)
+    home.until_state(job, "finished")
+    home.settle()
+    check_truth(home)
+
+
+@pytest.mark.parametrize("call", ["list_owned", "terminate", "describe", "offers"])
+def test_what_a_provider_does_not_answer_to_is_left_to_the_next_control_plane(home: Installation, call: str) -> None:
+    job = home.submit(steps=60)
+    home.until_step(job, 5)
+    leadership = lead(home)
+    home.faults.inject(call, *SILENT)
+    refused = down(home, leadership)
+    assert refused == (1 if call in ("list_owned", "terminate") else 0)
+    assert home.job(job).state == "paused"
+    home.clock.advance(30)
+    home.faults._script.clear()
+    up(home, leadership)
+    home.settle()
+    sound(home)
+
+
+def test_a_machine_that_no_list_mentions_yet_is_ended_all_the_same(home: Installation) -> None:
+    job = home.submit(steps=60)
+    home.until(lambda: home.migrations(job)[-1].step is Step.READY if home.migrations(job) else False, stride_s=0.1)
+    leadership = lead(home)
+    assert not home.plane._ctx.world.providers["fake"].list_owned(home.store.install_id)
+    down(home, leadership)
+    home.clock.advance(5)
+    assert not [instance for instance in home.cloud.instances() if instance.alive]
+
+
+@pytest.mark.parametrize("edge", [*range(1, 9)])
+def test_a_down_that_dies_anywhere_is_completed_by_the_next_control_plane(home: Installation, edge: int) -> None:
+    """At each of the store's and the provider's edges in turn, with one machine."""
+    job = home.submit(steps=40)
+    home.until_step(job, 5)
+    leadership = lead(home)
+    home.scythe.count, home.scythe.at = 0, edge
+    with pytest.raises(Killed):
+        down(home, leadership)
+    up(home, leadership)
+    home.settle()
+    sound(home)
