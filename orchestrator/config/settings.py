@@ -264,6 +264,12 @@ class Rails:
         100.0, "The most that all instances together may cost in an hour, in US dollars.", _number(above=0), "20"
     )
     max_instances: int = _setting(16, "The most instances that may be up at once.", _whole(0), "4")
+    max_unattended_s: float = _setting(
+        86_400.0,
+        "An instance that no control plane has asked to stay for so many seconds of the wall clock ends by itself.",
+        _number(least=60.0),
+        "345600",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,9 @@ from providers.money import NANO_USD, format_usd
 READY_TIMEOUT_S = 120.0  # wall: a machine that has not joined by then is given up,
 READY_TIMEOUT_MARKET_S = 900.0  # but a real one may take so long
 LAUNCH_RETRY_S = 1.0
+LAUNCH_TIME_TO_LIVE_S = 3600.0
+"""Wall seconds that a machine lives if nobody ever hears of it; from the first look at it on, engine.machines renews
+it. No setting, because the same token must always make the same request."""
 MAX_LAUNCHES = 30  # calls without a clear answer, before another offer is tried
 PREPARE_EVERY_S = 15.0
 
@@ -78,6 +81,7 @@ def launch_spec(ctx: Context, migration: Migration, job: Job) -> LaunchSpec:
             "tradewind-generation": str(migration.generation),
             "tradewind-project": job.project,
         },
+        time_to_live_s=int(LAUNCH_TIME_TO_LIVE_S * ctx.world.clock.factor),
     )
 
 

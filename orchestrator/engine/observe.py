@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from orchestrator.engine import machines
 from orchestrator.engine.context import Context
 from orchestrator.engine.move import MOVING, count_failure, under_way
 from orchestrator.engine.pausing import paused
@@ -18,7 +19,6 @@ from orchestrator.errors import SiteError
 from orchestrator.model import Job, Run, RunEnd, Step
 from orchestrator.perf import kind_of, on_host
 from orchestrator.store import Tx
-from providers.errors import ProviderError
 from providers.instance import EndReason, Instance
 from providers.offer import Offer
 
@@ -40,7 +40,8 @@ class Seen:
 def observe(ctx: Context) -> Seen:
     """Ask providers and the runtime about every run that has not ended, and record what is new."""
     jobs = ctx.work.jobs
-    _describe(ctx, ctx.work.runs)
+    machines.describe(ctx)
+    machines.renew(ctx)
     live = [run for run in ctx.work.runs if run.end is None]
     started = [run.id for run in live if run.instance_id is not None]
     if started:
@@ -72,24 +73,6 @@ def _unavailable(ctx: Context, live: Sequence[Run], error: SiteError) -> None:
     with ctx.write() as tx:
         for run in live:
             ctx.event(tx, "site.unavailable", str(error), ctx.work.jobs[run.job_id], run=run)
-
-
-def _describe(ctx: Context, runs: Sequence[Run]) -> None:
-    """This tick's instances. A provider that does not answer leaves the last word standing."""
-    by_provider: dict[str, list[str]] = {}
-    for run in runs:
-        if run.instance_id is not None:
-            by_provider.setdefault(run.offer_id.partition("/")[0], []).append(run.instance_id)
-    wanted = {instance_id for ids in by_provider.values() for instance_id in ids}
-    ctx.instances = {key: value for key, value in ctx.instances.items() if key in wanted}
-    for name, ids in by_provider.items():
-        try:
-            described = ctx.world.providers[name].describe(ids)
-        except (ProviderError, KeyError):
-            continue
-        for instance_id in ids:
-            ctx.instances[instance_id] = None  # not mentioned: gone
-        ctx.instances.update({instance.id: instance for instance in described})
 
 
 def _current(ctx: Context, job: Job, run: Run) -> Seen:
@@ -247,25 +230,36 @@ def _yielded(ctx: Context, job: Job, run: Run, report: RunReport, instance: Inst
 
 
 def _lost(ctx: Context, job: Job, run: Run, instance: Instance | None, report: RunReport | None) -> Seen:
-    preempted = instance is not None and instance.end_reason is EndReason.PREEMPTED
-    reason = instance.end_reason.value if instance is not None and instance.end_reason else "gone"
+    why = instance.end_reason if instance is not None else None
+    reason, step = why.value if why else "gone", max(run.last_step, report.step if report else 0)
     return _end(
         ctx,
         job,
         run,
-        "preempted" if preempted else "lost",
-        f"{run.offer_id} is gone ({reason}); last known step {max(run.last_step, report.step if report else 0)}",
+        "preempted" if why is EndReason.PREEMPTED else "lost",
+        f"{run.offer_id} is gone ({reason}); last known step {step}",
         report,
+        blame_offer=why is not EndReason.EXPIRED,  # no control plane renewed it
     )
 
 
-def _end(ctx: Context, job: Job, run: Run, end: RunEnd, message: str, report: RunReport | None) -> Seen:
+def _end(
+    ctx: Context,
+    job: Job,
+    run: Run,
+    end: RunEnd,
+    message: str,
+    report: RunReport | None,
+    *,
+    blame_offer: bool = True,
+) -> Seen:
     now = ctx.now_ms
     with ctx.write() as tx:
         if report is not None and report.step > 0:
             _progress(tx, run, report)
         tx.update_run(run.id, state="ended", end=end, training_to_ms=now)
-        tx.add_availability(run.offer_id, now, "lost", run.id, end)
+        if blame_offer:
+            tx.add_availability(run.offer_id, now, "lost", run.id, end)
         if job.state in ("running", *MOVING) and not under_way(tx, job.id):
             tx.set_job_state(job.id, "queued")
         ctx.event(tx, f"run.{end}", message, job, run=run)

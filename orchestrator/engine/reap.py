@@ -42,15 +42,9 @@ def _close(ctx: Context, run: Run) -> bool:
             return False
         with suppress(SiteError):  # its provider may not answer for long: whatever trains there must not
             ctx.runtime.kill(run.id)
-        try:
-            provider = ctx.provider(run.offer_id)
-            provider.terminate(run.instance_id)
-            described = list(provider.describe([run.instance_id]))
-        except (ProviderError, KeyError):
-            return False  # asked again
-        ctx.instances[run.instance_id] = described[0] if described else None
-        if not ctx.gone(run):
-            return False
+        with suppress(ProviderError, KeyError):  # asked again
+            ctx.provider(run.offer_id).terminate(run.instance_id)
+        return False  # engine.machines sees it go
     if _settle(ctx, run):
         return True
     if not ctx.due("settle", SETTLE_EVERY_S):

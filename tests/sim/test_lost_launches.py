@@ -49,6 +49,7 @@ def test_a_launch_counts_as_one_that_made_nothing_only_after_the_listing_lag(hom
 def test_a_look_up_that_leaves_something_out_does_not_lose_it(home: Installation) -> None:
     given_up(home, Fault.LATE)
     home.until(lambda: any(each.state is InstanceState.RUNNING for each in home.cloud.instances()))
+    home.clock.advance(0.2)
     home.cloud.crash(home.cloud.instances()[0].id)  # no list of the living will ever mention it
     home.faults.inject("find", Fault.PARTIAL, Fault.PARTIAL)
     home.settle()

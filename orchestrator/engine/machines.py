@@ -1,0 +1,99 @@
+"""Machines: what providers say of those that runs have, and the dead man's switch of those that runs want.
+
+Each region is described in one call, as often as its provider's limits bear, and more often while something is
+expected there. A machine is gone when its provider says so, or leaves it out of two looks that are its listing lag
+apart: one answer that does not mention it proves nothing. Every machine ends by itself unless it is renewed, and only
+what a living run wants is. Must not know: what follows from a machine's end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from orchestrator.engine.context import Context
+from orchestrator.model import Run
+from providers.base import Provider
+from providers.errors import ProviderError
+from providers.instance import InstanceState
+from providers.offer import region_of
+
+EXPECTING = 1 / 5
+"""Of a provider's interval between two looks at a region: the interval while something is expected there."""
+RENEW_AFTER = 1 / 12
+"""Of the time to live: after so much of it, it begins anew. So a machine outlives its last control plane by at least
+eleven twelfths of it."""
+RENEW_RETRY_S = 5.0
+_SUSPICIOUS = ("absent", "silent", "fenced")
+
+
+def describe(ctx: Context) -> None:
+    """Bring `ctx.instances` up to date. A provider that does not answer leaves the last word standing."""
+    wanted = {run.instance_id for run in ctx.work.runs}
+    ctx.instances = {key: value for key, value in ctx.instances.items() if key in wanted}
+    for provider, region, runs in _regions(ctx, [run for run in ctx.work.runs if not ctx.gone(run)]):
+        every_s = provider.describe_every_s * (EXPECTING if any(_expects(ctx, run) for run in runs) else 1)
+        if ctx.due(f"describe:{provider.name}:{region}", every_s):
+            _look(ctx, provider, [run.instance_id for run in runs if run.instance_id is not None])
+
+
+def renew(ctx: Context) -> None:
+    """Let the time to live of every machine that a living run has begin anew, where a part of it is over."""
+    now_s, to_live_s = ctx.world.clock.monotonic_s(), ctx.world.config.rails.max_unattended_s
+    wanted = [run for run in ctx.work.runs if run.end is None and not ctx.gone(run)]
+    for provider, region, runs in _regions(ctx, wanted):
+        ids = [run.instance_id for run in runs if run.instance_id is not None]
+        renewed_s = min(ctx.pacing.get(f"renewed/{instance_id}", -math.inf) for instance_id in ids)
+        if now_s - renewed_s < to_live_s * RENEW_AFTER:
+            continue
+        if ctx.due(f"renew:{provider.name}:{region}", RENEW_RETRY_S):
+            try:
+                provider.renew(ids, max(1, int(to_live_s * ctx.world.clock.factor)))
+            except ProviderError:
+                continue  # asked again soon
+            ctx.pacing |= {f"renewed/{instance_id}": now_s for instance_id in ids}
+
+
+def _regions(ctx: Context, runs: Sequence[Run]) -> Iterator[tuple[Provider, str, list[Run]]]:
+    """These runs' machines by provider and region, as far as the provider is still enabled."""
+    regions: dict[tuple[str, str], list[Run]] = {}
+    for run in runs:
+        if run.instance_id is not None:
+            regions.setdefault((run.offer_id.partition("/")[0], region_of(run.offer_id)), []).append(run)
+    for (name, region), there in regions.items():
+        if (provider := ctx.world.providers.get(name)) is not None:
+            yield provider, region, there
+
+
+def _expects(ctx: Context, run: Run) -> bool:
+    """Whether the machine is about to change: it comes up, was asked to end or is to be taken, or nothing is heard."""
+    instance, report = ctx.instance(run), ctx.reports.get(run.id)
+    return (
+        instance is None
+        or instance.state is not InstanceState.RUNNING
+        or instance.notice_deadline_ms is not None
+        or run.end is not None
+        or _absent(run.instance_id) in ctx.pacing
+        or (report is not None and report.state in _SUSPICIOUS)
+    )
+
+
+def _look(ctx: Context, provider: Provider, ids: Sequence[str]) -> None:
+    asked_ms = ctx.now_ms
+    try:
+        described = {instance.id: instance for instance in provider.describe(ids)}
+    except ProviderError:
+        return
+    for instance_id in ids:
+        if instance_id in described:
+            ctx.instances[instance_id] = described[instance_id]
+            ctx.pacing.pop(_absent(instance_id), None)
+            continue
+        absent_ms = asked_ms - ctx.pacing.setdefault(_absent(instance_id), asked_ms)
+        if absent_ms > 0 and absent_ms >= provider.listing_lag_s * 1000:
+            ctx.instances[instance_id] = None
+
+
+def _absent(instance_id: str | None) -> str:
+    """Remembers the market instant of the first look that left the machine out."""
+    return f"absent/{instance_id}"

@@ -1,0 +1,169 @@
+"""How machines are looked at, and how they end by themselves when nobody does."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from orchestrator.engine import machines
+from orchestrator.engine.context import Context, Work
+from orchestrator.engine.world import World
+from orchestrator.model import Run
+from providers.base import LaunchSpec
+from providers.fake import FakeProvider, Fault
+from providers.instance import EndReason, Instance
+from providers.money import usd
+from providers.offer import region_of
+from tests.sim.harness import BRISK, CHEAP, Installation, check_truth
+
+Install = Callable[..., Installation]
+EVERY_S = 30.0
+UNATTENDED = {"rails.max_unattended_s": 600.0}
+
+
+class Counting(FakeProvider):
+    """Counts its descriptions by region."""
+
+    described: Counter[str]
+
+    def describe(self, instance_ids: Sequence[str]) -> Sequence[Instance]:
+        found = super().describe(instance_ids)
+        self.described.update({region_of(instance.offer_id) for instance in found})
+        return found
+
+
+def looking_at_200_machines_in_20_regions(
+    install: Install, forget_s: float | None = None
+) -> tuple[Installation, Context, Counting]:
+    offers = [replace(CHEAP, region=f"region-{number}", zone="1") for number in range(20)]
+    behaviour = replace(BRISK, describe_every_s=EVERY_S, forget_s=forget_s)
+    home = install(behaviour=behaviour, catalog=[(each, usd("1")) for each in offers])
+    provider = Counting(home.clock, cloud=home.cloud)
+    provider.described = Counter()
+    runs = []
+    for number in range(200):
+        offer = offers[number % 20]
+        (instance_id,) = provider.launch(LaunchSpec(f"token-{number}", offer.id, ""))
+        runs.append(Run(f"run-{number}", "job", number, offer.id, instance_id, "training", home.clock.now_ms()))
+    world = World(home.config, home.clock, home.store, {provider.name: provider})
+    work = Work(runs=tuple(runs))
+    return home, Context(world, home.site, home.checkpoints, home.random, {}, work=work), provider
+
+
+def test_two_hundred_machines_in_twenty_regions_are_described_in_twenty_calls_an_interval(install: Install) -> None:
+    home, ctx, provider = looking_at_200_machines_in_20_regions(install)
+    home.clock.advance(10)
+    machines.describe(ctx)
+    assert len(ctx.instances) == 200
+    provider.described.clear()
+    intervals = 10
+    for _ in range(intervals * int(EVERY_S)):
+        home.clock.advance(1)
+        machines.describe(ctx)
+    assert provider.described == dict.fromkeys((f"region-{number}" for number in range(20)), intervals)
+
+
+def test_a_region_where_something_is_expected_is_looked_at_more_often_than_the_others(install: Install) -> None:
+    home, ctx, provider = looking_at_200_machines_in_20_regions(install)
+    home.clock.advance(10)
+    machines.describe(ctx)
+    told = next(iter(ctx.instances))
+    home.cloud.preempt(told, notice_s=500)
+    home.clock.advance(EVERY_S)
+    machines.describe(ctx)
+    provider.described.clear()
+    for _ in range(10 * int(EVERY_S)):
+        home.clock.advance(1)
+        machines.describe(ctx)
+    assert provider.described["region-0"] == 10 / machines.EXPECTING
+    assert provider.described["region-1"] == 10
+
+
+def test_a_machine_that_some_answers_leave_out_is_not_gone(home: Installation) -> None:
+    jobs = [home.submit(name, steps=60) for name in ("one", "two", "three")]
+    for job in jobs:
+        home.until_step(job, 5)
+    for _ in range(6):
+        home.faults.inject("describe", Fault.PARTIAL, Fault.PARTIAL, Fault.PARTIAL, None)
+    home.settle()
+    assert [len(home.runs(job)) for job in jobs] == [1, 1, 1]
+    check_truth(home)
+
+
+def test_a_machine_that_stays_left_out_for_the_listing_lag_is_gone(install: Install) -> None:
+    home, ctx, provider = looking_at_200_machines_in_20_regions(install, forget_s=0.0)
+    home.clock.advance(10)
+    machines.describe(ctx)
+    run = ctx.work.runs[0]
+    assert run.instance_id is not None
+    home.cloud.crash(run.instance_id)
+    home.clock.advance(EVERY_S)
+    machines.describe(ctx)
+    assert not ctx.gone(run)
+    left_out_ms = home.clock.now_ms()
+    while not ctx.gone(run):
+        home.clock.advance(1)
+        machines.describe(ctx)
+    assert home.clock.now_ms() == left_out_ms + 12_000  # two of the quick looks, because the lag is 7 s
+    assert provider.listing_lag_s == 7
+    assert not any(ctx.gone(other) for other in ctx.work.runs[1:])
+
+
+def test_machines_outlive_a_control_plane_that_comes_back_in_time(install: Install) -> None:
+    home = install(overrides=UNATTENDED)
+    job = home.submit(steps=2000)
+    home.until_step(job, 5)
+    home.clock.advance(600 * (1 - machines.RENEW_AFTER) - 5)
+    home.start()
+    home.settle(limit_s=3000, stride_s=20)
+    assert len(home.runs(job)) == 1
+    check_truth(home)
+
+
+def test_machines_end_by_themselves_when_no_control_plane_comes_back(install: Install) -> None:
+    home = install(overrides=UNATTENDED)
+    job = home.submit(steps=2000)
+    run = home.until_step(job, 5)
+    home.clock.advance(5000)
+    ended = home.machine(run)
+    assert ended.end_reason is EndReason.EXPIRED
+    home.start()
+    home.settle(limit_s=5000, stride_s=20)
+    first, second = home.runs(job)
+    assert first.end == "lost"
+    assert second.start_step > 500
+    signs = home.read(lambda tx: tx.availability(0, home.clock.now_ms()))
+    assert "lost" not in {sign.kind for sign in signs}  # no offer is worse for that
+    check_truth(home)
+
+
+def test_a_machine_that_is_wanted_is_renewed_for_as_long_as_it_takes(install: Install) -> None:
+    home = install(overrides=UNATTENDED)
+    home.faults.inject("renew", Fault.NO_ANSWER, Fault.THROTTLED, None, Fault.LOST_REPLY, Fault.NO_ANSWER)
+    job = home.submit(steps=5000)
+    home.settle(limit_s=6000, stride_s=20)
+    assert len(home.runs(job)) == 1
+    check_truth(home)
+
+
+def test_a_machine_that_cannot_be_ended_ends_by_itself(install: Install) -> None:
+    home = install(overrides=UNATTENDED)
+    job = home.submit(steps=50)
+    run = home.until_step(job, 5)
+    home.faults.inject("terminate", *[Fault.NO_ANSWER] * 2000)
+    home.ask("cancel", job)
+    home.settle(limit_s=900, stride_s=5)
+    (bill,) = home.cloud.bills()
+    assert bill.end_reason is EndReason.EXPIRED
+    assert home.read(lambda tx: tx.run(run.id)).billed_to_ms == bill.to_ms
+    check_truth(home)
+
+
+def test_a_launch_that_nobody_ever_hears_of_ends_by_itself(home: Installation) -> None:
+    home.faults.inject("launch", Fault.LOST_REPLY)
+    home.submit(steps=50)
+    home.until(lambda: bool(home.cloud.bills()))
+    home.clock.advance(4000)
+    (instance,) = home.cloud.instances()
+    assert instance.end_reason is EndReason.EXPIRED
