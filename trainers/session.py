@@ -239,6 +239,10 @@ class Session(Run):
         for name, part in parts.items():
             restore(part, loaded.items[name], name)
         if self.loader is not None:
+            if "loader" not in loaded.position:
+                raise StateError(
+                    f"checkpoint {loaded.name} was made without a loader", hint="attach the parts that it was made with"
+                )
             restore(self.loader, loaded.position["loader"], "loader")
         self.epochs_done = loaded.position["epochs_done"]
         self.steps_done = loaded.name.step

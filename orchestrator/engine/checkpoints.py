@@ -71,14 +71,16 @@ class FileCatalog:
     def newest(self, root: Path, job_id: str, generation: int) -> Newest:
         damaged: list[str] = []
         try:
-            for name in checkpoint_store.counting(root, job_id, generation):
-                try:
-                    return Newest(_complete(root, job_id, name), tuple(damaged))
-                except DamagedCheckpoint as damage:
-                    damaged.append(str(damage))
+            found = checkpoint_store.first_usable(
+                root,
+                job_id,
+                generation,
+                use=lambda name: _complete(root, job_id, name),
+                on_damage=lambda damage: damaged.append(str(damage)),
+            )
         except (OSError, CheckpointError) as error:
             raise CheckpointUnusable(str(error)) from error
-        return Newest(None, tuple(damaged))
+        return Newest(found, tuple(damaged))
 
     def find(self, root: Path, job_id: str, name: str) -> ManifestInfo | None:
         try:
@@ -113,18 +115,16 @@ class FileCatalog:
 def _complete(root: Path, job_id: str, name: ManifestName) -> ManifestInfo:
     """A checkpoint whose manifest is whole and whose chunks are there and long enough. Raises DamagedCheckpoint."""
     manifest = checkpoint_store.read_manifest(root, job_id, name)
-    chunks = checkpoint_store.job_folder(root, job_id) / "chunks"
     needed: dict[str, int] = {}
     for tensor in manifest.tensors:
         for piece in tensor.pieces:
             needed[piece.chunk] = max(piece.end, needed.get(piece.chunk, 0))
     for chunk, least_bytes in needed.items():
-        try:
-            present_bytes = (chunks / chunk).stat().st_size
-        except FileNotFoundError:
-            raise DamagedCheckpoint(f"checkpoint {name}: the chunk {chunks / chunk} is missing") from None
+        present_bytes = checkpoint_store.chunk_bytes(root, job_id, chunk)
+        if present_bytes is None:
+            raise DamagedCheckpoint(f"checkpoint {name}: the chunk {chunk} is missing")
         if present_bytes < least_bytes:
-            raise DamagedCheckpoint(f"checkpoint {name}: the chunk {chunks / chunk} is cut")
+            raise DamagedCheckpoint(f"checkpoint {name}: the chunk {chunk} is cut")
     return ManifestInfo(str(name), name.step, _size_bytes(manifest))
 
 

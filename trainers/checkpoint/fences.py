@@ -119,13 +119,14 @@ def void_fence(root: str | Path, job: str, generation: int) -> bool:
     return _established(root, job, Fence(_checked(generation), None, void=True)).void
 
 
-def require_ownership(root: str | Path, job: str, generation: int) -> None:
-    """Raises FencedError unless the newest fence that is not void is that of `generation`."""
+def require_ownership(root: str | Path, job: str, generation: int) -> Fence:
+    """The newest fence that is not void. Raises FencedError unless it is that of `generation`."""
     newest = fence(root, job)
     if newest is None or newest.generation < generation:
         raise FencedError(f"generation {generation} of {job} was not given the job yet")
     if newest.generation > generation:
         raise FencedError(f"generation {newest.generation} of {job} took over from {generation}")
+    return newest
 
 
 def generations(root: str | Path, job: str) -> list[int]:

@@ -123,6 +123,11 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+def prove_writable(folder: Path) -> None:
+    """Raises OSError when no file can be made in `folder`."""
+    delete(_written(folder / "probe", b"probe"))
+
+
 # Reading
 
 

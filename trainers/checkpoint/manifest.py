@@ -4,7 +4,10 @@
      "position": ..., "items": {...},
      "tensors": [{"name", "dtype", "shape", "pieces": [[chunk, begin, end]]}], "versions": {...}, "hash": sha256}
 
-Must not know: torch, numpy, where files lie. Small tensors share chunks: a piece is a byte range of a chunk.
+Small tensors share chunks: a piece is a byte range of a chunk, and all chunks are of the manifest's own generation.
+A manifest comes from a job: that its hash is right proves nothing, so types, ranges and sizes are checked as well.
+
+Must not know: torch, numpy, where files lie.
 """
 
 from __future__ import annotations
@@ -12,18 +15,25 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from trainers.errors import CheckpointError, DamagedCheckpoint
 
 FORMAT = 1
+CHUNK_BYTES = 4 * 2**20
+MOST_BYTES = 64 * 2**20  # of one manifest; larger ones are neither written nor read
 
+_T = TypeVar("_T")
 # As str() writes it, and nothing else: no signs, no leading zeros, ASCII digits, less than 2**63.
 NUMBER = r"(?:0|[1-9][0-9]{0,17})"
 _NAME = re.compile(rf"({NUMBER})-({NUMBER})-({NUMBER})")
+_CHUNK = re.compile(rf"({NUMBER})-[0-9a-f]{{32}}")
+_DTYPE = re.compile("[a-z][a-z0-9_]{0,31}")
+_ITEM_BYTES = (1, 2, 4, 8, 16)
 _TAIL = re.compile(rb',"hash":"([0-9a-f]{64})"}\n')
 _TAIL_BYTES = len(b',"hash":""}\n') + 64
 
@@ -114,21 +124,72 @@ class Manifest:
                 f"the manifest {where} is cut or altered: its own hash does not match",
                 hint="nothing to do when an older checkpoint exists: it is used instead",
             )
-        body = json.loads(text + b"}")
-        if body["format"] != FORMAT:
-            raise CheckpointError(
-                f"{where} has checkpoint format {body['format']}; this version reads {FORMAT}",
-                hint="install the version of tradewind that wrote it",
-            )
-        return cls(
-            job=body["job"],
-            name=ManifestName(body["generation"], body["step"], body["attempt"]),
-            world_size=body["world_size"],
-            position=body["position"],
-            items=body["items"],
-            tensors=tuple(
-                TensorEntry(t["name"], t["dtype"], tuple(t["shape"]), tuple(Piece(*piece) for piece in t["pieces"]))
-                for t in body["tensors"]
-            ),
-            versions=body["versions"],
+        try:
+            body = json.loads(text + b"}", parse_constant=_refused)
+            if _integer(body["format"]) == FORMAT:
+                return _manifest(body)
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise DamagedCheckpoint(
+                f"the manifest {where} is of no checkpoint, though its hash is right: {error}",
+                hint="nothing to do when an older checkpoint exists: it is used instead",
+            ) from error
+        raise CheckpointError(
+            f"{where} has checkpoint format {body['format']}; this version reads {FORMAT}",
+            hint="install the version of tradewind that wrote it",
         )
+
+
+def _manifest(body: Mapping[str, Any]) -> Manifest:
+    """Raises ValueError, KeyError and TypeError."""
+    name = ManifestName(*(_integer(body[field]) for field in ("generation", "step", "attempt")))
+    return Manifest(
+        job=_of(str, body["job"]),
+        name=name,
+        world_size=_integer(body["world_size"], least=1),
+        position=body["position"],
+        items=_of(dict, body["items"]),
+        tensors=tuple(_tensor(tensor, name.generation) for tensor in _of(list, body["tensors"])),
+        versions={_of(str, key): _of(str, value) for key, value in _of(dict, body["versions"]).items()},
+    )
+
+
+def _tensor(body: Mapping[str, Any], generation: int) -> TensorEntry:
+    entry = TensorEntry(
+        name=_of(str, body["name"]),
+        dtype=_of(str, body["dtype"]),
+        shape=tuple(_integer(length) for length in _of(list, body["shape"])),
+        pieces=tuple(_piece(piece, generation) for piece in _of(list, body["pieces"])),
+    )
+    numbers, size_bytes = math.prod(entry.shape), sum(piece.end - piece.begin for piece in entry.pieces)
+    if not _DTYPE.fullmatch(entry.dtype):
+        raise ValueError(f"{entry.dtype!r} is no type of numbers")
+    if size_bytes not in ([0] if numbers == 0 else [numbers * item_bytes for item_bytes in _ITEM_BYTES]):
+        raise ValueError(f"{entry.name} has {size_bytes} bytes for {numbers} numbers")
+    return entry
+
+
+def _piece(body: Any, generation: int) -> Piece:
+    chunk, begin, end = _of(list, body)
+    match = _CHUNK.fullmatch(_of(str, chunk))
+    if match is None or int(match[1]) != generation:
+        raise ValueError(f"{chunk!r} is no chunk of generation {generation}")
+    piece = Piece(chunk, _integer(begin), _integer(end))
+    if not piece.begin < piece.end <= CHUNK_BYTES:
+        raise ValueError(f"bytes {begin} to {end} are in no chunk")
+    return piece
+
+
+def _integer(value: Any, least: int = 0) -> int:
+    if type(value) is not int or not least <= value < 10**18:
+        raise ValueError(f"{str(value)[:40]!r} is no number from {least} to 10**18 - 1")
+    return value
+
+
+def _of(kind: type[_T], value: Any) -> _T:
+    if type(value) is not kind:
+        raise ValueError(f"a {type(value).__name__} where a {kind.__name__} belongs")
+    return value
+
+
+def _refused(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")

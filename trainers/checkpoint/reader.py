@@ -6,6 +6,7 @@ Must not know: what the state is put into.
 from __future__ import annotations
 
 import logging
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ import xxhash
 from trainers.checkpoint import store
 from trainers.checkpoint.manifest import Manifest, ManifestName
 from trainers.checkpoint.state import Encoder, capture, decode, empty_tensor, tensor_bytes
-from trainers.errors import DamagedCheckpoint
+from trainers.errors import DamagedCheckpoint, StateError
 
+_HINT = "an older checkpoint is used when there is one"
 _LOG = logging.getLogger(__name__)
 
 
@@ -37,28 +39,30 @@ def load_newest(root: str | Path, job: str, generation: int, start: str | None =
     which is logged. Raises DamagedCheckpoint when there are some and all of them are damaged: training from
     scratch would silently throw away what may yet be repaired.
     """
-    names = store.counting(root, job, generation)
-    if start is not None:
-        wanted = ManifestName.parse(start)
-        names = [wanted, *(name for name in names if name < wanted)]
-    damaged: DamagedCheckpoint | None = None
-    for name in names:
-        try:
-            return load(root, job, name)
-        except DamagedCheckpoint as damage:
-            _LOG.warning("%s", damage)
-            damaged = damaged or damage
-    if damaged is not None:
-        raise damaged
-    return None
+    damages: list[DamagedCheckpoint] = []
+
+    def told(damage: DamagedCheckpoint) -> None:
+        _LOG.warning("%s", damage)
+        damages.append(damage)
+
+    wanted = ManifestName.parse(start) if start is not None else None
+    found = store.first_usable(root, job, generation, lambda name: load(root, job, name), told, wanted)
+    if found is None and damages:
+        raise damages[0]
+    return found
 
 
 def load(root: str | Path, job: str, name: ManifestName) -> Loaded:
     """Read one checkpoint. Raises DamagedCheckpoint, also when only a byte of it differs."""
     manifest = store.read_manifest(root, job, name)
     tensors = _tensors(root, manifest)
-    items = {key: decode(node, tensors) for key, node in manifest.items.items()}
-    return Loaded(name, items, decode(manifest.position, tensors))
+    try:
+        items = {key: decode(node, tensors) for key, node in manifest.items.items()}
+        return Loaded(name, items, decode(manifest.position, tensors))
+    except (ArithmeticError, LookupError, RecursionError, RuntimeError, TypeError, ValueError, struct.error) as error:
+        raise DamagedCheckpoint(
+            f"checkpoint {name} holds what no checkpoint holds, though its hash is right: {error}", hint=_HINT
+        ) from error
 
 
 def weights_hash(model: Any) -> str:
@@ -79,12 +83,16 @@ def _tensors(root: str | Path, manifest: Manifest) -> list[torch.Tensor]:
     tensors = []
     chunk, data = "", b""  # neighbours share a chunk: remembering one reads each once
     for entry in manifest.tensors:
-        tensor = empty_tensor(entry.dtype, entry.shape)
+        holder = f"{manifest.name}: {entry.name}"
+        try:
+            tensor = empty_tensor(entry.dtype, entry.shape, sum(piece.end - piece.begin for piece in entry.pieces))
+        except StateError as error:
+            raise DamagedCheckpoint(f"checkpoint {holder}: {error}", hint=_HINT) from error
         target, at = tensor_bytes(tensor), 0
         for piece in entry.pieces:
             if piece.chunk != chunk:
-                holder = f"{manifest.name}: {entry.name}"
                 chunk, data = piece.chunk, store.read_chunk(root, manifest.job, piece.chunk, holder)
+            store.require_inside(piece, len(data), holder)
             target[at : at + piece.end - piece.begin] = data[piece.begin : piece.end]
             at += piece.end - piece.begin
         tensors.append(tensor)

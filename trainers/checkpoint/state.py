@@ -8,6 +8,7 @@ Must not know: files, hashes, what the state belongs to.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
@@ -113,7 +114,11 @@ class Encoder:
 
 
 def decode(node: Any, tensors: Sequence[torch.Tensor]) -> Any:
-    """The value that `Encoder.encode` turned into `node`, given the tensors in its order."""
+    """The value that `Encoder.encode` turned into `node`, given the tensors in its order.
+
+    A node that `encode` cannot have made raises ArithmeticError, LookupError, RecursionError, RuntimeError, TypeError,
+    ValueError or struct.error.
+    """
     if isinstance(node, list):
         return [decode(item, tensors) for item in node]
     if not isinstance(node, dict):
@@ -124,12 +129,11 @@ def decode(node: Any, tensors: Sequence[torch.Tensor]) -> Any:
     if tag == "float":
         return struct.unpack("<d", bytes.fromhex(value))[0]
     if tag == "tensor":
-        return tensors[value]
+        return _at(tensors, value)
     if tag in ("bytes", "bytearray"):
-        return (bytes if tag == "bytes" else bytearray)(tensor_bytes(tensors[value]))
+        return (bytes if tag == "bytes" else bytearray)(tensor_bytes(_at(tensors, value)))
     if tag in ("array", "scalar"):
-        array = numpy.frombuffer(bytes(tensor_bytes(tensors[value])), node["dtype"]).reshape(node["shape"])
-        return array.copy() if tag == "array" else array[()]
+        return _array(_at(tensors, value), node["dtype"], node["shape"], scalar=tag == "scalar")
     if tag in _REBUILT:
         return _REBUILT[tag]([decode(item, tensors) for item in value])
     pairs = [(decode(key, tensors), decode(item, tensors)) for key, item in value]
@@ -138,7 +142,25 @@ def decode(node: Any, tensors: Sequence[torch.Tensor]) -> Any:
         if "metadata" in node:
             ordered._metadata = OrderedDict(decode(node["metadata"], tensors))  # type: ignore[attr-defined]
         return ordered
-    return Counter(dict(pairs)) if tag == "counter" else dict(pairs)
+    if tag == "counter":
+        return Counter(dict(pairs))
+    if tag == "dict":
+        return dict(pairs)
+    raise ValueError(f"there is no kind of value called {tag!r}")
+
+
+def _at(tensors: Sequence[torch.Tensor], place: Any) -> torch.Tensor:
+    if type(place) is not int or not 0 <= place < len(tensors):
+        raise ValueError(f"there is no tensor {place!r}")
+    return tensors[place]
+
+
+def _array(raw: torch.Tensor, dtype: Any, shape: Any, *, scalar: bool) -> Any:
+    kind = numpy.dtype(dtype) if type(dtype) is str else None
+    if kind is None or kind.kind not in "biufc" or any(type(n) is not int or n < 0 for n in shape):
+        raise ValueError(f"there is no array of {dtype!r} and {shape!r}")
+    array = numpy.frombuffer(bytes(tensor_bytes(raw)), kind).reshape(shape)
+    return array[()] if scalar else array.copy()
 
 
 def tensor_bytes(tensor: torch.Tensor) -> memoryview:
@@ -147,15 +169,20 @@ def tensor_bytes(tensor: torch.Tensor) -> memoryview:
     return flat.view(torch.uint8).numpy().data if flat.numel() else memoryview(bytearray())
 
 
-def empty_tensor(dtype: str, shape: Sequence[int]) -> torch.Tensor:
+def empty_tensor(dtype: str, shape: Sequence[int], size_bytes: int) -> torch.Tensor:
     """Fresh memory for a stored tensor: of its own, so that it is aligned as in the run that saved it.
 
-    Raises StateError for a dtype that this torch does not have.
+    Raises StateError for a dtype that this torch does not have, and for one that does not fit `size_bytes`.
     """
     kind = getattr(torch, dtype, None)
     if not isinstance(kind, torch.dtype):
         raise StateError(f"this torch has no dtype {dtype}", hint="resume with the torch that wrote it")
-    return torch.empty(tuple(shape), dtype=kind)
+    if math.prod(shape) * kind.itemsize != size_bytes:
+        raise StateError(f"{size_bytes} bytes are no {dtype} of shape {tuple(shape)}")
+    try:
+        return torch.empty(tuple(shape), dtype=kind)
+    except (RuntimeError, TypeError) as error:
+        raise StateError(f"this torch makes no {dtype} of shape {tuple(shape)}: {error}") from error
 
 
 def capture(part: Any) -> Any:

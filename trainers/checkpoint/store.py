@@ -1,6 +1,6 @@
-"""The checkpoint folder of a job: chunks, manifests and fences; which checkpoints count, and which may go.
+"""The checkpoint folder of a job: chunks, manifests and fences, and which checkpoints count.
 
-    <root>/<job>/chunks/<xxh3-128>      immutable pieces of at most 4 MiB
+    <root>/<job>/chunks/<generation>-<xxh3-128>     immutable pieces of at most 4 MiB (trainers.checkpoint.chunks)
     <root>/<job>/manifests/<generation>-<step>-<attempt>.json   created if absent, after every chunk of it
     <root>/<job>/fence/<generation>     created if absent, names the manifest that the generation starts from
                                         (trainers.checkpoint.fences, whose functions are offered here as well)
@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
+from trainers.checkpoint.chunks import chunk_bytes, read_chunk, write_chunk
 from trainers.checkpoint.fences import (
     Fence,
     fence,
@@ -29,24 +30,34 @@ from trainers.checkpoint.fences import (
     void_fence,
     write_fence,
 )
-from trainers.checkpoint.files import Bytes, create, make_folder, named_errors, replace, sync_folder
-from trainers.checkpoint.manifest import Manifest, ManifestName
-from trainers.errors import DamagedCheckpoint
+from trainers.checkpoint.files import (
+    create,
+    listing,
+    make_folder,
+    named_errors,
+    prove_writable,
+    read,
+    sync_folder,
+)
+from trainers.checkpoint.manifest import CHUNK_BYTES, MOST_BYTES, Manifest, ManifestName, Piece
+from trainers.errors import DamagedCheckpoint, StateError
 
 __all__ = [
     "CHUNK_BYTES",
     "Fence",
-    "collect",
+    "chunk_bytes",
     "commit",
     "counting",
     "fence",
     "fences",
+    "first_usable",
     "job_folder",
     "manifests",
     "newest_counting",
     "prepare",
     "read_chunk",
     "read_manifest",
+    "require_inside",
     "require_ownership",
     "verify",
     "void_fence",
@@ -54,9 +65,8 @@ __all__ = [
     "write_fence",
 ]
 
-CHUNK_BYTES = 4 * 2**20
-
 _LOG = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
 
 def job_folder(root: str | Path, job: str) -> Path:
@@ -71,10 +81,7 @@ def prepare(root: str | Path, job: str) -> None:
             make_folder(folder / part)
         sync_folder(folder)
         sync_folder(folder.parent)
-        # Not among the chunks, where the run that owns the job now may be collecting.
-        probe = folder / "manifests" / f".probe.{os.getpid()}"
-        replace(probe, b"probe")
-        probe.unlink()
+        prove_writable(folder / "manifests")
 
 
 # Manifests
@@ -83,33 +90,45 @@ def prepare(root: str | Path, job: str) -> None:
 def manifests(root: str | Path, job: str) -> list[ManifestName]:
     """Names of all committed checkpoints, damaged or not, counting or not, in ascending order."""
     found = []
-    with suppress(FileNotFoundError):
-        for file in os.listdir(job_folder(root, job) / "manifests"):
-            with suppress(ValueError):
-                found.append(ManifestName.parse(file.removesuffix(".json")))
+    for file in listing(job_folder(root, job) / "manifests"):
+        with suppress(ValueError):
+            found.append(ManifestName.parse(file.removesuffix(".json")))
     return sorted(found)
 
 
 def read_manifest(root: str | Path, job: str, name: ManifestName) -> Manifest:
-    """Read a manifest and check its own hash. Raises DamagedCheckpoint."""
+    """Read a manifest and check it. Raises DamagedCheckpoint, and CheckpointError for a newer format."""
     path = job_folder(root, job) / "manifests" / f"{name}.json"
-    try:
-        raw = path.read_bytes()
-    except FileNotFoundError:
-        raise DamagedCheckpoint(f"the manifest {path} is missing", hint="an older checkpoint is used instead") from None
-    return Manifest.from_bytes(raw, str(path))
+    raw = read(path, MOST_BYTES)
+    if raw is None:
+        raise DamagedCheckpoint(f"the manifest {path} is missing", hint="an older checkpoint is used instead")
+    manifest = Manifest.from_bytes(raw, str(path))
+    if (manifest.job, manifest.name) != (job, name):
+        raise DamagedCheckpoint(
+            f"the manifest {path} is that of {manifest.name} of {manifest.job}",
+            hint="nothing to do when an older checkpoint exists: it is used instead",
+        )
+    return manifest
 
 
 def commit(root: str | Path, manifest: Manifest) -> ManifestName:
     """Make a checkpoint exist; its chunks must be there. Returns its name: `attempt` rises until it is free.
 
-    Raises FencedError when the manifest's generation does not own the job.
+    Raises FencedError when the manifest's generation does not own the job, and StateError when it is too large.
     """
     folder = job_folder(root, manifest.job) / "manifests"
     require_ownership(root, manifest.job, manifest.name.generation)
     with named_errors(folder):
         sync_folder(folder.parent / "chunks")
-        while not create(folder / f"{manifest.name}.json", manifest.to_bytes()):
+        while True:
+            raw = manifest.to_bytes()
+            if len(raw) > MOST_BYTES:
+                raise StateError(
+                    f"the numbers and texts of the state take {len(raw)} bytes, of {MOST_BYTES} possible",
+                    hint="keep what is large in tensors or arrays, not in lists",
+                )
+            if create(folder / f"{manifest.name}.json", raw):
+                break
             name = dataclasses.replace(manifest.name, attempt=manifest.name.attempt + 1)
             manifest = dataclasses.replace(manifest, name=name)
         sync_folder(folder)
@@ -143,105 +162,69 @@ def _require_fences(root: str | Path, job: str, names: list[ManifestName]) -> No
         raise DamagedCheckpoint(f"the fence {folder / 'fence' / str(newest)} is missing", hint=repair_hint(folder))
 
 
+def first_usable(
+    root: str | Path,
+    job: str,
+    generation: int,
+    use: Callable[[ManifestName], _T],
+    on_damage: Callable[[DamagedCheckpoint], object],
+    start: ManifestName | None = None,
+) -> _T | None:
+    """What `use` gives for the best checkpoint that counts (from `start` on) and for which it does not raise
+    DamagedCheckpoint; each of those is told to `on_damage`. None when none is left.
+
+    One that its owner deletes meanwhile, for it has a newer one, is not damaged: then the folder is listed again.
+    """
+    passed: set[ManifestName] = set()
+    while True:
+        names = counting(root, job, generation)
+        if start is not None:
+            names = [start, *(name for name in names if name < start)]
+        for name in names:
+            if name in passed:
+                continue
+            try:
+                return use(name)
+            except DamagedCheckpoint as damage:
+                if name != start and name not in manifests(root, job):
+                    break
+                passed.add(name)
+                on_damage(damage)
+        else:
+            return None
+
+
 def newest_counting(
     root: str | Path,
     job: str,
     generation: int,
-    on_damage: Callable[[DamagedCheckpoint], None] = _LOG.warning,
+    on_damage: Callable[[DamagedCheckpoint], object] = _LOG.warning,
 ) -> str | None:
     """Name of the newest checkpoint that counts for `generation` and verifies, every byte of it read.
 
     Damaged ones are passed over, each told to `on_damage`. None: start from scratch.
     """
-    for name in counting(root, job, generation):
-        try:
-            verify(root, job, name)
-        except DamagedCheckpoint as damage:
-            on_damage(damage)
-        else:
-            return str(name)
-    return None
+    found = first_usable(root, job, generation, lambda name: verify(root, job, name), on_damage)
+    return None if found is None else str(found.name)
 
 
 def verify(root: str | Path, job: str, name: ManifestName) -> Manifest:
     """Check a checkpoint whole: the manifest's hash and every chunk's. Raises DamagedCheckpoint."""
     manifest = read_manifest(root, job, name)
-    checked: set[str] = set()
+    sizes: dict[str, int] = {}
     for tensor in manifest.tensors:
         for piece in tensor.pieces:
-            if piece.chunk not in checked:
-                read_chunk(root, job, piece.chunk, holder=f"{name}: {tensor.name}")
-                checked.add(piece.chunk)
+            holder = f"{name}: {tensor.name}"
+            if piece.chunk not in sizes:
+                sizes[piece.chunk] = len(read_chunk(root, job, piece.chunk, holder))
+            require_inside(piece, sizes[piece.chunk], holder)
     return manifest
 
 
-# Chunks
-
-
-def write_chunk(root: str | Path, job: str, data: Bytes) -> str:
-    """Store at most CHUNK_BYTES bytes; returns the chunk's name.
-
-    Bytes that are there already are checked, not rewritten; a damaged chunk of that name is repaired.
-    """
-    name = _digest(data)
-    path = job_folder(root, job) / "chunks" / name
-    with named_errors(path):
-        if not path.exists():
-            create(path, data)
-        elif path.read_bytes() != data:
-            replace(path, data)
-        else:
-            # Touched, so that a collector which listed it as unreferenced leaves it alone.
-            os.utime(path)
-    return name
-
-
-def read_chunk(root: str | Path, job: str, chunk: str, holder: str) -> bytes:
-    """The bytes of a chunk, verified. Raises DamagedCheckpoint naming `holder`, which needs it."""
-    path = job_folder(root, job) / "chunks" / chunk
-    hint = "an older checkpoint is used when there is one; copy the chunk back from a replica otherwise"
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        raise DamagedCheckpoint(f"checkpoint {holder}: the chunk {path} is missing", hint=hint) from None
-    if _digest(data) != chunk:
-        raise DamagedCheckpoint(f"checkpoint {holder}: the chunk {path} is cut or altered", hint=hint)
-    return data
-
-
-def _digest(data: Bytes) -> str:
-    import xxhash  # an extra: the base install lists manifests and writes fences without it
-
-    return str(xxhash.xxh3_128_hexdigest(data))
-
-
-# Retention
-
-
-def collect(root: str | Path, job: str, generation: int, keep: int) -> None:
-    """Delete what no restore needs: all but the newest `keep` counting checkpoints and the one that the
-    newest fence names, then every chunk that no remaining checkpoint refers to.
-
-    Raises FencedError when `generation` does not own the job.
-    """
-    folder = job_folder(root, job)
-    # Listed before the fence is checked: what a newer owner creates after its fence is not in these.
-    names = manifests(root, job)
-    files = {entry.name: entry.stat().st_mtime_ns for entry in os.scandir(folder / "chunks")}
-    require_ownership(root, job, generation)
-    chunks: dict[str, frozenset[str]] = {}
-    for name in names:
-        with suppress(DamagedCheckpoint):
-            chunks[str(name)] = read_manifest(root, job, name).chunks()
-    readable = [str(name) for name in counting(root, job, generation) if str(name) in chunks]
-    newest = fence(root, job)
-    kept = {*readable[: max(keep, 1)], newest.manifest if newest is not None else None}
-    needed = frozenset[str]().union(*(chunks[name] for name in chunks if name in kept))
-    with named_errors(folder):
-        for name in names:
-            if str(name) not in kept:
-                (folder / "manifests" / f"{name}.json").unlink(missing_ok=True)
-        for file in files.keys() - needed:
-            with suppress(FileNotFoundError):
-                if (folder / "chunks" / file).stat().st_mtime_ns == files[file]:
-                    (folder / "chunks" / file).unlink()
+def require_inside(piece: Piece, size_bytes: int, holder: str) -> None:
+    """Raises DamagedCheckpoint unless a chunk of `size_bytes` has all bytes of the piece."""
+    if piece.end > size_bytes:
+        raise DamagedCheckpoint(
+            f"checkpoint {holder}: the chunk {piece.chunk} has {size_bytes} bytes, not {piece.end}",
+            hint="an older checkpoint is used when there is one",
+        )

@@ -15,6 +15,7 @@ import torch
 
 from trainers.checkpoint import store
 from trainers.checkpoint.manifest import Manifest, ManifestName, Piece, TensorEntry
+from trainers.checkpoint.retention import collect
 from trainers.checkpoint.state import Encoder, tensor_bytes
 
 
@@ -42,7 +43,7 @@ def save(
         world_size=1,
         position=where,
         items=nodes,
-        tensors=tuple(_store_tensors(root, job, encoder.tensors)),
+        tensors=tuple(_store_tensors(root, job, name.generation, encoder.tensors)),
         versions={
             "python": platform.python_version(),
             "torch": str(torch.__version__),
@@ -51,17 +52,19 @@ def save(
     )
     before_commit()
     committed = store.commit(root, manifest)
-    store.collect(root, job, name.generation, keep)
+    collect(root, job, name.generation, keep)
     return committed
 
 
-def _store_tensors(root: str | Path, job: str, tensors: Iterable[tuple[str, torch.Tensor]]) -> Iterator[TensorEntry]:
+def _store_tensors(
+    root: str | Path, job: str, generation: int, tensors: Iterable[tuple[str, torch.Tensor]]
+) -> Iterator[TensorEntry]:
     """Small tensors share a chunk (a file each would cost a sync each); one that does not fit starts anew."""
     pending: list[tuple[str, torch.Tensor, int]] = []
     buffer = bytearray()
 
     def flush() -> Iterator[TensorEntry]:
-        chunk = store.write_chunk(root, job, buffer) if buffer else ""
+        chunk = store.write_chunk(root, job, buffer, generation) if buffer else ""
         for path, tensor, begin in pending:
             end = begin + tensor.numel() * tensor.element_size()
             yield _entry(path, tensor, [Piece(chunk, begin, end)] if end > begin else [])
@@ -79,7 +82,7 @@ def _store_tensors(root: str | Path, job: str, tensors: Iterable[tuple[str, torc
             pieces = []
             for begin in range(0, len(data), store.CHUNK_BYTES):
                 part = data[begin : begin + store.CHUNK_BYTES]
-                pieces.append(Piece(store.write_chunk(root, job, part), 0, len(part)))
+                pieces.append(Piece(store.write_chunk(root, job, part, generation), 0, len(part)))
             yield _entry(path, tensor, pieces)
     yield from flush()
 

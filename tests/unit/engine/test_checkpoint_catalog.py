@@ -16,7 +16,7 @@ JOB = "job-1"
 def put(root: Path, step: int) -> Path:
     """A committed checkpoint; returns its only chunk."""
     data = f"the weights of step {step}".encode()
-    piece = Piece(store.write_chunk(root, JOB, data), 0, len(data))
+    piece = Piece(store.write_chunk(root, JOB, data, 1), 0, len(data))
     tensor = TensorEntry("model.weight", "uint8", (len(data),), (piece,))
     store.commit(root, Manifest(JOB, ManifestName(1, step, 0), 1, {"step": step}, {}, (tensor,), {}))
     return root / JOB / "chunks" / piece.chunk

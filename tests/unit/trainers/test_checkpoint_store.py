@@ -9,6 +9,7 @@ import pytest
 
 from trainers.checkpoint import store
 from trainers.checkpoint.manifest import Manifest, ManifestName, Piece, TensorEntry
+from trainers.checkpoint.retention import collect
 from trainers.errors import (
     CheckpointError,
     CheckpointFull,
@@ -29,7 +30,7 @@ def root(tmp_path):
 def put(root, generation, step, attempt=0, data=None):
     """A committed checkpoint with one tensor in a chunk of its own."""
     data = data if data is not None else f"{generation}-{step}-{attempt}".encode()
-    piece = Piece(store.write_chunk(root, JOB, data), 0, len(data))
+    piece = Piece(store.write_chunk(root, JOB, data, generation), 0, len(data))
     tensor = TensorEntry("model.weight", "uint8", (len(data),), (piece,))
     manifest = Manifest(JOB, ManifestName(generation, step, attempt), 1, {"step": step}, {}, (tensor,), {})
     return str(store.commit(root, manifest))
@@ -196,9 +197,9 @@ def test_a_damaged_fence_says_how_to_restore_it(two):
 
 
 def test_writing_the_bytes_of_a_damaged_chunk_repairs_it(two):
-    chunk = store.write_chunk(two, JOB, b"1-6-0")
+    chunk = store.write_chunk(two, JOB, b"1-6-0", 1)
     (two / JOB / "chunks" / chunk).write_bytes(b"1-7-0")
-    assert store.write_chunk(two, JOB, b"1-6-0") == chunk
+    assert store.write_chunk(two, JOB, b"1-6-0", 1) == chunk
     assert store.read_chunk(two, JOB, chunk, "") == b"1-6-0"
 
 
@@ -215,11 +216,16 @@ def test_only_the_newest_and_the_one_that_the_fence_names_are_kept(root):
     for step in range(10, 15):
         put(root, 2, step)
     put(root, 2, 15, data=shared)
-    store.write_chunk(root, JOB, b"left by a save that was killed")
-    (root / JOB / "chunks" / ".cut.abc").write_bytes(b"as well")
-    store.collect(root, JOB, 2, keep=2)
+    store.write_chunk(root, JOB, b"left by a save that was killed", 1)
+    newer = [root / JOB / place for place in ("chunks/.3-0f.0123456789ab", "manifests/.3-1-1.json.0123456789ab")]
+    left = [root / JOB / place for place in ("chunks/.1-0f.0123456789ab", "fence/.2.0123456789ab")]
+    left += [root / JOB / place for place in ("manifests/.2-9-1.json.0123456789ab", "manifests/.probe.0123456789ab")]
+    for path in (*newer, *left):
+        path.write_bytes(b"cut")
+    collect(root, JOB, 2, keep=2)
     assert [str(name) for name in store.manifests(root, JOB)] == ["1-3-0", "2-14-0", "2-15-0"]
-    assert len(chunks(root)) == 3
+    assert len(chunks(root)) == 3 + 1
+    assert [path.exists() for path in (*newer, *left)] == [True] * 2 + [False] * 4
     for name in store.manifests(root, JOB):
         store.verify(root, JOB, name)
 
@@ -227,7 +233,7 @@ def test_only_the_newest_and_the_one_that_the_fence_names_are_kept(root):
 def test_damaged_checkpoints_do_not_count_as_kept(two):
     put(two, 1, 7)
     (two / JOB / "manifests" / "1-7-0.json").write_bytes(b"torn")
-    store.collect(two, JOB, 1, keep=1)
+    collect(two, JOB, 1, keep=1)
     assert [str(name) for name in store.manifests(two, JOB)] == ["1-6-0"]
 
 
@@ -235,7 +241,7 @@ def test_a_zombie_collects_nothing(two):
     store.write_fence(two, JOB, 2, "1-6-0")
     before = chunks(two)
     with pytest.raises(FencedError):
-        store.collect(two, JOB, 1, keep=1)
+        collect(two, JOB, 1, keep=1)
     assert chunks(two) == before
 
 
@@ -255,7 +261,7 @@ def test_a_full_device_is_reported_with_the_remedy_and_leaves_nothing_behind(roo
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
     try:
         with pytest.raises(CheckpointFull, match="free space there"):
-            store.write_chunk(root, JOB, bytes(2000))
+            store.write_chunk(root, JOB, bytes(2000), 1)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert chunks(root) == set()

@@ -21,6 +21,7 @@ from providers.clock import VirtualClock
 from trainers.checkpoint import files, repair, store
 from trainers.checkpoint.fences import Fence
 from trainers.checkpoint.manifest import Manifest, ManifestName
+from trainers.checkpoint.retention import collect
 from trainers.errors import CheckpointError, DamagedCheckpoint, FencedError
 
 JOB = "job-1"
@@ -215,7 +216,7 @@ def test_a_void_fence_gives_the_job_to_nobody_and_the_older_generation_goes_on(r
     store.require_ownership(root, JOB, 2)
     name = commit(root, 2, 60)
     assert [str(name) for name in store.counting(root, JOB, 4)] == [name, "1-57-1", "1-51-1"]
-    store.collect(root, JOB, 2, keep=1)
+    collect(root, JOB, 2, keep=1)
     with pytest.raises(FencedError, match="was not given the job yet"):
         store.require_ownership(root, JOB, 3)
 
@@ -294,6 +295,7 @@ def test_of_a_handover_and_its_giving_up_one_wins_wherever_either_pauses(
 _RACER = """
 import sys
 from trainers.checkpoint import store
+from trainers.checkpoint.retention import collect
 from trainers.errors import FencedError
 root, job, what = sys.argv[1:]
 for line in sys.stdin:
