@@ -8,7 +8,8 @@ TradewindError            1
  +- MissingExtraError     5   an optional dependency is not installed
  +- StoreError            5   the store cannot be read or written
  |   +- StoreVersionError 5   written by a newer version
- |   +- BookingError     5   a time would be booked twice, or past its machine's end
+ |   +- RowError          5   one row cannot be read or written; the store itself works
+ |   |   +- BookingError 5   a time would be booked twice, or past its machine's end
  |   +- NotLeaderError    5   another control plane acts on this store
  +- SiteError             5   Ray or a node of a site failed
  +- InfeasibleError       6   no offer meets the objective and the constraints
@@ -103,7 +104,11 @@ class StoreVersionError(StoreError):
     pass
 
 
-class BookingError(StoreError):
+class RowError(StoreError):
+    pass
+
+
+class BookingError(RowError):
     """Nothing was booked: the entry contradicts its run, or what is booked of it already."""
 
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from orchestrator import ledger
 from orchestrator.engine.checkpoints import CheckpointUnusable, FileCatalog
 from orchestrator.engine.collect import collect
+from orchestrator.engine.compartment import Compartment, contained_writes
 from orchestrator.engine.context import Context
 from orchestrator.engine.world import World
 from orchestrator.model import TERMINAL, Migration, Run, Step
@@ -23,13 +24,13 @@ from providers.money import MS_PER_HOUR, cost_nano_usd
 def accrue(ctx: Context) -> None:
     """Book every living instance up to the last good poll of its provider."""
     living = [run for run in ctx.work.runs if run.billed_from_ms is not None]
-    if not living:
-        return
-    with ctx.write() as tx:
-        for run in living:
-            known_ms = prices_known_until_ms(tx, run.offer_id)
-            if known_ms is not None:
-                _book(tx, run.id, known_ms)
+    contained_writes(ctx, Compartment.ACCRUE, living, lambda run: run.job_id, _accrue_one)
+
+
+def _accrue_one(tx: Tx, run: Run) -> None:
+    known_ms = prices_known_until_ms(tx, run.offer_id)
+    if known_ms is not None:
+        _book(tx, run.id, known_ms)
 
 
 def settle(

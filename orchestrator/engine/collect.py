@@ -28,7 +28,7 @@ def collect(world: World, leadership: Leadership | None = None) -> int:
     `leadership` is that of whoever acts on the store; None only for a person who looks at the market while nobody acts.
     Raises NotLeaderError.
     """
-    return sum(_collect(world, leadership, provider) for provider in world.providers.values())
+    return sum(collect_from(world, leadership, provider) for provider in world.providers.values())
 
 
 def collector(
@@ -58,7 +58,8 @@ def collector(
     return Collector(specs, StoreSink(store, told, leadership), clock, chance, recall=recall)
 
 
-def _collect(world: World, leadership: Leadership | None, provider: Provider) -> int:
+def collect_from(world: World, leadership: Leadership | None, provider: Provider) -> int:
+    """Poll one provider. Returns how many prices changed. Raises NotLeaderError."""
     started = world.clock.now_ms()
     try:
         offers = provider.offers()

@@ -6,13 +6,16 @@ Must not know: the command line.
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import takewhile
 
 from orchestrator.engine import by_hand, ceiling, snapshot
 from orchestrator.engine.bring_up import check_rails
+from orchestrator.engine.compartment import Compartment, contained, everybodys, said
 from orchestrator.engine.context import Context
 from orchestrator.engine.pausing import pause
 from orchestrator.engine.place import apply, open_migration
+from orchestrator.engine.quarantine import lift
 from orchestrator.errors import InfeasibleError, NotFoundError, RailError, TradewindError, UsageError
 from orchestrator.model import TERMINAL, Event, Job
 from orchestrator.store import Command, Tx
@@ -24,23 +27,49 @@ _REFUSALS: dict[str, type[TradewindError]] = {
     "too dear": RailError,
 }
 """How the result of a command that was refused begins, and the error that it is to whoever asked."""
+_BROKE = "failed"
 
 
 def refusal(result: str, *, hint: str) -> TradewindError | None:
     """The error that a command's result tells of; None if it was carried out."""
     word, colon, why = result.partition(": ")
-    kind = _REFUSALS.get(word)
+    kind = TradewindError if word == _BROKE else _REFUSALS.get(word)
     return kind(why, hint=hint) if kind is not None and colon else None
 
 
 def commands(ctx: Context) -> bool:
     """Carry out every open command that can be carried out now. Returns whether there was one."""
-    return any([_carry_out(ctx, command) for command in ctx.work.commands])
+    return any(
+        [
+            contained(
+                ctx,
+                Compartment.COMMAND,
+                partial(_carry_out, ctx, command),
+                True,
+                job_id=command.job_id,
+                about=command.kind,
+            )
+            for command in ctx.work.commands
+        ]
+    )
 
 
 def _carry_out(ctx: Context, command: Command) -> bool:
+    try:
+        return _answer(ctx, command)
+    except Exception as error:
+        if everybodys(error):
+            raise
+        with ctx.write() as tx:  # once: what broke now would break at every tick
+            tx.close_command(command.id, f"{_BROKE}: {said(error)}")
+            if command.kind == "cancel" and command.job_id is not None:
+                tx.set_job_state(command.job_id, "cancelling")  # its quarantine carries it out
+        raise
+
+
+def _answer(ctx: Context, command: Command) -> bool:
     with ctx.write() as tx:
-        job = tx.job(command.job_id) if command.job_id is not None else None
+        job = _job(ctx, tx, command)
         try:
             result = _result(ctx, tx, command, job)
         except tuple(_REFUSALS.values()) as error:  # raised before anything was written
@@ -55,11 +84,16 @@ def _carry_out(ctx: Context, command: Command) -> bool:
 
 def _result(ctx: Context, tx: Tx, command: Command, job: Job | None) -> str | None:
     """What came of it; None if it has to wait. Raises one of _REFUSALS."""
+    if command.damage:
+        raise UsageError(f"the order cannot be read: {command.damage}")
     if command.kind == "apply":
         apply(ctx, tx, tx.plan(str(command.args.get("plan_id"))), actor=command.actor)
         return "applied"
     if job is None:
         raise UsageError(f"{command.kind} needs a job")
+    if command.kind == "resume" and job.state in TERMINAL and (why := lift(tx, job.id)) is not None:
+        ctx.event(tx, "job.released", f"no longer in quarantine ({why})", job, actor=command.actor)
+        return job.state
     if job.state in TERMINAL or (job.state == "cancelling" and command.kind != "cancel"):
         raise UsageError(f"{job.name} is {job.state}")
     if command.kind == "pause":
@@ -94,7 +128,8 @@ def _resume(ctx: Context, tx: Tx, job: Job, actor: str) -> str | None:
         raise UsageError(f"{job.name} is {job.state}, not paused")
     tx.set_job_state(job.id, "queued")
     tx.set_job_facts(job.id, next_decision_ms=None)
-    ctx.event(tx, "job.resumed", "resumed", job, actor=actor)
+    broke = lift(tx, job.id)
+    ctx.event(tx, "job.resumed", f"resumed; it was quarantined: {broke}" if broke else "resumed", job, actor=actor)
     return "queued"
 
 
@@ -123,6 +158,12 @@ def _migrate(ctx: Context, tx: Tx, job: Job, command: Command) -> str:
     tx.set_job_state(job.id, "migrating")
     ctx.event(tx, "migration.asked", f"asked to move to {wanted}", job, migration=migration, actor=command.actor)
     return f"moving to {wanted}"
+
+
+def _job(ctx: Context, tx: Tx, command: Command) -> Job | None:
+    if command.job_id is None:
+        return None
+    return tx.outline(command.job_id) if command.job_id in ctx.work.quarantined else tx.job(command.job_id)
 
 
 def _tell(ctx: Context, tx: Tx, command: Command, job: Job | None, message: str) -> None:

@@ -5,7 +5,7 @@ Must not know: how a step is carried out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,9 +14,10 @@ from orchestrator.engine.checkpoints import CheckpointCatalog
 from orchestrator.engine.runtime import RunReport, Runtime
 from orchestrator.engine.secret_values import SecretValues
 from orchestrator.engine.world import World
+from orchestrator.errors import RowError
 from orchestrator.model import Event, Job, JobState, Migration, Run, new_id
 from orchestrator.model.ids import RandomBits
-from orchestrator.store import Command, Leadership, Tx
+from orchestrator.store import Command, Leadership, Quarantined, Tx
 from providers.base import Provider
 from providers.instance import Instance
 
@@ -28,17 +29,26 @@ ACTIVE: tuple[JobState, ...] = ("queued", "starting", "running", "migrating", "p
 class Work:
     """What there is to do, read in one transaction at the beginning of a tick.
 
-    `jobs` are those in no terminal state and not paused; `runs` those that have not ended or are not booked yet.
+    `jobs` are those in no terminal state and not paused, with those of `runs`; `runs` those that have not ended or are
+    not booked yet. `quarantined` jobs may be among all of them: engine.compartment keeps steps from them. `unreadable`
+    tells of jobs of which something cannot be read, and is left out.
     """
 
     jobs: Mapping[str, Job] = field(default_factory=dict)
     runs: tuple[Run, ...] = ()
     migrations: tuple[Migration, ...] = ()
     commands: tuple[Command, ...] = ()
+    quarantined: Mapping[str, Quarantined] = field(default_factory=dict)
+    unreadable: Mapping[str, RowError] = field(default_factory=dict)
 
     @property
     def idle(self) -> bool:
-        return not (self.jobs or self.runs or self.migrations or self.commands)
+        restless = any(each.state in ACTIVE for each in self.quarantined.values())
+        return not (self.jobs or self.runs or self.migrations or self.commands or restless or self.unreadable)
+
+
+def _nothing(_where: str, _about: str) -> None:
+    """Nobody watches."""
 
 
 @dataclass
@@ -47,7 +57,8 @@ class Context:
     with None is one that its provider no longer mentions, an id that is not in it one that nothing is known of yet.
 
     `pacing` remembers wall instants (monotonic seconds) by key, `what` or `what/id`: back-offs and intervals. It is no
-    state: after a crash everything in it may start anew.
+    state: after a crash everything in it may start anew. `crossing` and `crossed` are told of each step that is begun
+    and done, with the compartment and the job or provider that it is for (engine.compartment).
     """
 
     world: World
@@ -60,6 +71,8 @@ class Context:
     instances: dict[str, Instance | None] = field(default_factory=dict)
     reports: dict[str, RunReport] = field(default_factory=dict)
     pacing: dict[str, float] = field(default_factory=dict)
+    crossing: Callable[[str, str], None] = _nothing
+    crossed: Callable[[str, str], None] = _nothing
 
     @contextmanager
     def write(self) -> Iterator[Tx]:
@@ -70,10 +83,18 @@ class Context:
     def look(self) -> None:
         """Read anew what there is to do."""
         with self.world.store.read() as tx:
+            unreadable: dict[str, RowError] = {}
             runs = tuple(tx.unsettled_runs())
-            jobs = {job.id: job for job in tx.jobs(states=ACTIVE)}
-            jobs |= {run.job_id: tx.job(run.job_id) for run in runs if run.job_id not in jobs}
-            self.work = Work(jobs, runs, tuple(tx.migrations(open=True)), tuple(tx.open_commands()))
+            jobs = {job.id: job for job in tx.jobs(states=ACTIVE, unreadable=unreadable.setdefault)}
+            for run in runs:
+                if run.job_id not in jobs and run.job_id not in unreadable:
+                    try:
+                        jobs[run.job_id] = tx.job(run.job_id)
+                    except RowError as error:
+                        unreadable[run.job_id] = error
+            migrations = tuple(tx.migrations(open=True, unreadable=unreadable.setdefault))
+            quarantined = {each.job_id: each for each in tx.quarantined()}
+            self.work = Work(jobs, runs, migrations, tuple(tx.open_commands()), quarantined, unreadable)
 
     def forget(self) -> None:
         """Drop the pacing of jobs, runs, migrations and machines that need nothing any more."""

@@ -1,23 +1,31 @@
 """ControlPlane: the loop that makes one control plane out of the engine's parts.
 
 `tick` advances every state machine by at most one step, in a fixed order and without threads, so that a virtual clock
-can drive it. One control plane acts on a store; any other stands by and takes over when the first is gone.
+can drive it. What it does for one job is a compartment of its own (engine.compartment). A part of it that breaks as a
+whole is left out of that tick, so that machines are still ended and money is still booked, and is raised at its end.
+One control plane acts on a store; any other stands by and takes over when the first is gone.
 Must not know: signals, processes, the command line.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from orchestrator.engine.accrue import accrue
-from orchestrator.engine.collect import collect
+from orchestrator.engine.collect import collect_from
 from orchestrator.engine.commands import commands
+from orchestrator.engine.compartment import Compartment, contained, everybodys, strike
 from orchestrator.engine.context import Context
 from orchestrator.engine.guard import guard
 from orchestrator.engine.migrate import advance
 from orchestrator.engine.observe import observe
 from orchestrator.engine.place import doomed_jobs, place
+from orchestrator.engine.quarantine import confine
 from orchestrator.engine.reap import reap
 from orchestrator.engine.standby import stand_by
 from orchestrator.errors import SiteError
+from orchestrator.model import Migration
 
 BEAT_EVERY_S = 1.0
 FORGET_EVERY_S = 60.0
@@ -36,46 +44,104 @@ class ControlPlane:
         self._ctx = ctx
         self._place_next = True
         self._heard = 0
+        self._broken: list[Exception] = []
 
     def tick(self) -> bool:
         """One pass. Returns whether anything changed (if not, the caller may pause a little)."""
         ctx = self._ctx
         if ctx.leadership is not None and ctx.due("beat", BEAT_EVERY_S):
             ctx.world.store.beat(ctx.leadership)
-        if ctx.due("collect", self._wall_s(COLLECT_EVERY_S, COLLECT_EVERY_MARKET_S)):
-            self._place_next |= collect(ctx.world, ctx.leadership) > 0 or self._collected()
-        ctx.look()
+        self._part(self._collect)
+        self._look()
         if ctx.due("forget", FORGET_EVERY_S):
             ctx.forget()
             ctx.secrets.forget_ended(ctx.world)
-        if ctx.work.idle:
-            return reap(ctx)
+        changed = self._part(lambda: reap(ctx)) if ctx.work.idle else self._work()
+        if self._broken:
+            broken, self._broken = self._broken, []
+            raise broken[0]
+        return changed
+
+    def _work(self) -> bool:
+        ctx = self._ctx
         changed = False
-        if commands(ctx):
+        if self._part(lambda: commands(ctx)):
             changed = self._place_next = True
-            ctx.look()
-        seen = observe(ctx)
-        self._place_next |= seen.need_place
-        if seen.changed:
+            self._look()
+        if self._part(self._observe):
             changed = True
-            ctx.look()
-        changed |= guard(ctx) | stand_by(ctx)
+            self._look()
+        changed |= self._part(lambda: guard(ctx))
+        changed |= self._part(lambda: stand_by(ctx))
+        changed |= self._part(self._place)
+        if changed:
+            self._look()
+        for migration in ctx.work.migrations:
+            changed |= self._advance(migration)
+        changed |= self._part(lambda: confine(ctx))
+        self._part(self._accrue)
+        changed |= self._part(lambda: reap(ctx))
+        return changed
+
+    def _part(self, part: Callable[[], bool]) -> bool:
+        """Whether it changed anything. If it breaks as a whole, the tick goes on without it."""
+        try:
+            return part()
+        except Exception as error:
+            if everybodys(error):
+                raise
+            self._broken.append(error)
+            return False
+
+    def _look(self) -> None:
+        """Read anew what there is to do; a job of which something cannot be read is quarantined."""
+        ctx = self._ctx
+        ctx.look()
+        for job_id, error in ctx.work.unreadable.items():
+            strike(ctx, Compartment.LOOK, error, job_id)
+
+    def _collect(self) -> bool:
+        ctx = self._ctx
+        if not ctx.due("collect", self._wall_s(COLLECT_EVERY_S, COLLECT_EVERY_MARKET_S)):
+            return False
+        changed = 0
+        for provider in ctx.world.providers.values():
+            changed += contained(
+                ctx,
+                Compartment.COLLECT,
+                partial(collect_from, ctx.world, ctx.leadership, provider),
+                0,
+                about=provider.name,
+            )
+        self._place_next |= changed > 0 or self._collected()
+        return changed > 0
+
+    def _observe(self) -> bool:
+        seen = observe(self._ctx)
+        self._place_next |= seen.need_place
+        return seen.changed
+
+    def _place(self) -> bool:
+        ctx = self._ctx
         if self._decision_due():
             self._place_next = False
-            changed |= place(ctx)
-        elif self._someone_waits() and ctx.due("waiting", WAITING_EVERY_S):
-            changed |= place(ctx, everyone=False)
-        if changed:
-            ctx.look()
-        for migration in ctx.work.migrations:
-            try:
-                changed |= advance(ctx, migration)
-            except SiteError:
-                continue  # the site is being started again (engine.observe tells of it): asked again next time
+            return place(ctx)
+        if self._someone_waits() and ctx.due("waiting", WAITING_EVERY_S):
+            return place(ctx, everyone=False)
+        return False
+
+    def _advance(self, migration: Migration) -> bool:
+        ctx = self._ctx
+        try:
+            return contained(ctx, Compartment.ADVANCE, lambda: advance(ctx, migration), False, job_id=migration.job_id)
+        except SiteError:
+            return False  # the site is being started again (engine.observe tells of it): asked again next time
+
+    def _accrue(self) -> bool:
+        ctx = self._ctx
         if ctx.due("accrue", self._wall_s(ACCRUE_EVERY_S, ACCRUE_EVERY_MARKET_S)):
             accrue(ctx)
-        changed |= reap(ctx)
-        return changed
+        return False
 
     def _wall_s(self, least_wall_s: float, market_s: float) -> float:
         return max(least_wall_s, market_s / self._ctx.world.clock.factor)

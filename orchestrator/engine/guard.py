@@ -6,6 +6,8 @@ is used up it ends at its last one, at once. At its max_duration it fails. Must 
 
 from __future__ import annotations
 
+from functools import partial
+
 from orchestrator.engine import snapshot
 from orchestrator.engine.ceiling import (
     LOOK_EVERY_S,
@@ -15,6 +17,7 @@ from orchestrator.engine.ceiling import (
     spent_of,
     trained_s,
 )
+from orchestrator.engine.compartment import Compartment, contained
 from orchestrator.engine.context import ACTOR, Context
 from orchestrator.engine.move import abort, load
 from orchestrator.engine.pausing import pause, paused
@@ -31,16 +34,26 @@ def guard(ctx: Context) -> bool:
     look_s = _look_s(ctx)
     migrating = {migration.job_id for migration in ctx.work.migrations if migration.step is not Step.RELEASE}
     for job in ctx.work.jobs.values():
-        runs = [run for run in ctx.work.runs if run.job_id == job.id]
-        current = snapshot.current_run(runs)
-        if job.state == "cancelling":
-            changed |= _cancelling(ctx, job, current, job.id in migrating)
-        elif job.state in ("starting", "running", "migrating", "pausing"):
-            if _ceilings(ctx, job, current, look_s):
-                changed = True
-            elif job.state == "pausing":
-                changed |= _pausing(ctx, job, current, job.id in migrating)
+        changed |= contained(
+            ctx,
+            Compartment.GUARD,
+            partial(_guard, ctx, job, job.id in migrating, look_s),
+            False,
+            job_id=job.id,
+        )
     return changed
+
+
+def _guard(ctx: Context, job: Job, migrating: bool, look_s: float) -> bool:
+    current = snapshot.current_run([run for run in ctx.work.runs if run.job_id == job.id])
+    if job.state == "cancelling":
+        return _cancelling(ctx, job, current, migrating)
+    if job.state in ("starting", "running", "migrating", "pausing"):
+        if _ceilings(ctx, job, current, look_s):
+            return True
+        if job.state == "pausing":
+            return _pausing(ctx, job, current, migrating)
+    return False
 
 
 def _look_s(ctx: Context) -> float:

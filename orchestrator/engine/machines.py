@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 
+from orchestrator.engine.compartment import Compartment, contained
 from orchestrator.engine.context import Context
 from orchestrator.model import Run
 from providers.base import Provider
@@ -34,7 +36,8 @@ def describe(ctx: Context) -> None:
     for provider, region, runs in _regions(ctx, [run for run in ctx.work.runs if not ctx.gone(run)]):
         every_s = provider.describe_every_s * (EXPECTING if any(_expects(ctx, run) for run in runs) else 1)
         if ctx.due(f"describe:{provider.name}:{region}", every_s):
-            _look(ctx, provider, [run.instance_id for run in runs if run.instance_id is not None])
+            look = partial(_look, ctx, provider, [run.instance_id for run in runs if run.instance_id is not None])
+            contained(ctx, Compartment.DESCRIBE, look, None, about=f"{provider.name} {region}")
 
 
 def renew(ctx: Context) -> None:
@@ -47,11 +50,19 @@ def renew(ctx: Context) -> None:
         if now_s - renewed_s < to_live_s * RENEW_AFTER:
             continue
         if ctx.due(f"renew:{provider.name}:{region}", RENEW_RETRY_S):
-            try:
-                provider.renew(ids, max(1, int(to_live_s * ctx.world.clock.factor)))
-            except ProviderError:
-                continue  # asked again soon
-            ctx.pacing |= {f"renewed/{instance_id}": now_s for instance_id in ids}
+            renewed = contained(
+                ctx, Compartment.RENEW, partial(_renew, ctx, provider, ids), False, about=f"{provider.name} {region}"
+            )
+            if renewed:
+                ctx.pacing |= {f"renewed/{instance_id}": now_s for instance_id in ids}
+
+
+def _renew(ctx: Context, provider: Provider, ids: Sequence[str]) -> bool:
+    try:
+        provider.renew(ids, max(1, int(ctx.world.config.rails.max_unattended_s * ctx.world.clock.factor)))
+    except ProviderError:
+        return False  # asked again soon
+    return True
 
 
 def _regions(ctx: Context, runs: Sequence[Run]) -> Iterator[tuple[Provider, str, list[Run]]]:

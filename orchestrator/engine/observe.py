@@ -7,10 +7,12 @@ Runs that have not taken over yet belong to their migration. Must not know: wher
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from orchestrator.engine import machines
+from orchestrator.engine.compartment import Compartment, contained, contained_writes
 from orchestrator.engine.context import Context
 from orchestrator.engine.move import MOVING, count_failure, under_way
 from orchestrator.engine.pausing import paused
@@ -42,24 +44,28 @@ def observe(ctx: Context) -> Seen:
     jobs = ctx.work.jobs
     machines.describe(ctx)
     machines.renew(ctx)
-    live = [run for run in ctx.work.runs if run.end is None]
+    ctx.reports = {}
+    live = [run for run in ctx.work.runs if run.end is None]  # of quarantined jobs, too: they are being stopped
     started = [run.id for run in live if run.instance_id is not None]
     if started:
         try:
             ctx.reports = dict(ctx.runtime.reports(started))
         except SiteError as error:  # it is being started again, and nothing is known meanwhile
-            ctx.reports = {}
             _unavailable(ctx, live, error)
         else:
             ctx.pacing.pop("outage", None)
             ctx.pacing.pop("outage-told", None)
-    else:
-        ctx.reports = {}
     need_place = _record(ctx, live)
     changed = False
     for run in live:
         if run.state in ("training", "holding"):
-            seen = _current(ctx, jobs[run.job_id], run)
+            seen = contained(
+                ctx,
+                Compartment.OBSERVE,
+                partial(_current, ctx, jobs, run),
+                Seen(),
+                job_id=run.job_id,
+            )
             changed |= seen.changed
             need_place |= seen.need_place
     return Seen(changed, need_place)
@@ -72,11 +78,13 @@ def _unavailable(ctx: Context, live: Sequence[Run], error: SiteError) -> None:
     ctx.pacing["outage-told"] = ctx.world.clock.monotonic_s()
     with ctx.write() as tx:
         for run in live:
-            ctx.event(tx, "site.unavailable", str(error), ctx.work.jobs[run.job_id], run=run)
+            if (job := ctx.work.jobs.get(run.job_id)) is not None:
+                ctx.event(tx, "site.unavailable", str(error), job, run=run)
 
 
-def _current(ctx: Context, job: Job, run: Run) -> Seen:
+def _current(ctx: Context, jobs: Mapping[str, Job], run: Run) -> Seen:
     """A run past its cutover."""
+    job = jobs[run.job_id]
     instance = ctx.instance(run)
     report = ctx.reports.get(run.id)
     if report is not None and report.state == "finished":
@@ -133,39 +141,46 @@ def _notice(ctx: Context, job: Job, run: Run, instance: Instance) -> bool:
 
 
 def _record(ctx: Context, runs: Sequence[Run]) -> bool:
-    """Progress at most every half second, throughput every few seconds: of all runs in one transaction. Returns whether
-    a run that may be tried elsewhere was measured for the first time."""
+    """Progress at most every half second, throughput every few seconds. Returns whether a run that may be tried
+    elsewhere was measured for the first time."""
     fresh = [
         (run, report)
         for run in runs
         if run.state in ("training", "holding")
         and (report := ctx.reports.get(run.id)) is not None
-        and report.state not in ("silent", "absent")
+        and report.state not in ("silent", "absent", "malformed")
         and ctx.due(f"progress/{run.id}", PROGRESS_EVERY_S)
     ]
-    if not fresh:
+    return any(
+        contained_writes(
+            ctx,
+            Compartment.RECORD,
+            fresh,
+            lambda each: each[0].job_id,
+            lambda tx, each: _record_one(ctx, tx, *each),
+        )
+    )
+
+
+def _record_one(ctx: Context, tx: Tx, run: Run, report: RunReport) -> bool:
+    if report.step > run.last_step:
+        _progress(tx, run, report)
+    measured = report.step - int(ctx.pacing.get(f"measured/{run.id}", report.start_step))
+    if (
+        not report.step_wall_s
+        or measured < MIN_STEPS_MEASURED
+        or report.state != "training"
+        or not ctx.due(f"perf/{run.id}", PERF_EVERY_S)
+    ):
         return False
-    news = False
-    with ctx.write() as tx:
-        for run, report in fresh:
-            if report.step > run.last_step:
-                _progress(tx, run, report)
-            measured = report.step - int(ctx.pacing.get(f"measured/{run.id}", report.start_step))
-            if (
-                report.step_wall_s
-                and measured >= MIN_STEPS_MEASURED
-                and report.state == "training"
-                and ctx.due(f"perf/{run.id}", PERF_EVERY_S)
-            ):
-                first = f"measured/{run.id}" not in ctx.pacing
-                ctx.pacing[f"measured/{run.id}"] = report.step
-                offers = tx.offers()
-                news |= first and ctx.work.jobs[run.job_id].spec.probe and _may_be_tried(offers)
-                offer = next((offer for offer in offers if offer.id == run.offer_id), None)
-                if offer is not None:
-                    per_market_s = 1.0 / (report.step_wall_s * ctx.world.clock.factor)
-                    tx.add_perf(run.job_id, offer.gpu, max(1, offer.gpu_count), per_market_s, measured, ctx.now_ms)
-    return news
+    first = f"measured/{run.id}" not in ctx.pacing
+    ctx.pacing[f"measured/{run.id}"] = report.step
+    offers = tx.offers()
+    offer = next((offer for offer in offers if offer.id == run.offer_id), None)
+    if offer is not None:
+        per_market_s = 1.0 / (report.step_wall_s * ctx.world.clock.factor)
+        tx.add_perf(run.job_id, offer.gpu, max(1, offer.gpu_count), per_market_s, measured, ctx.now_ms)
+    return first and ctx.work.jobs[run.job_id].spec.probe and _may_be_tried(offers)
 
 
 def _may_be_tried(offers: Sequence[Offer]) -> bool:

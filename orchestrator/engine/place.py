@@ -8,10 +8,13 @@ Must not know: how a decision is reached, or how a migration is carried out.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
+from functools import partial
 
 from orchestrator.engine import ceiling, snapshot
 from orchestrator.engine.bring_up import check_rails
 from orchestrator.engine.checkpoints import CheckpointUnusable
+from orchestrator.engine.compartment import Compartment, contained, contained_writes, everybodys
 from orchestrator.engine.context import Context
 from orchestrator.engine.move import under_way
 from orchestrator.errors import RailError
@@ -25,35 +28,90 @@ WAIT_EVERY_WALL_S = 2.0  # a job without a place is looked at again this often
 def place(ctx: Context, *, everyone: bool = True) -> bool:
     """One decision over all jobs that may be placed or moved now, or only over those that need a place. Returns whether
     a migration was opened."""
-    now = ctx.now_ms
     doomed = doomed_jobs(ctx)
-    with ctx.world.store.read() as tx:
-        chosen = candidates(tx, now)
-        if not everyone:
-            chosen = [job_id for job_id in chosen if job_id in doomed or tx.job(job_id).state == "queued"]
-    chosen = [job_id for job_id in chosen if not _waits_for_secrets(ctx, job_id)]
-    if not chosen:
+    jobs = [
+        job_id
+        for job_id, job in ctx.work.jobs.items()
+        if job_id not in ctx.work.quarantined
+        and (job.state == "queued" or (job.state == "running" and (everyone or job_id in doomed)))
+    ]
+    plan = _decided(ctx, jobs, doomed) if jobs else None
+    if plan is None:
         return False
-    with ctx.world.store.read() as tx:
-        inputs = snapshot.inputs(tx, now, ctx.world.config, only=chosen, doomed=doomed)
-    plan = decide(inputs.demands, inputs.market, inputs.perf, inputs.running, rails=snapshot.rails(ctx.world.config))
     again_ms = min((each.again_at_ms for each in plan.placements if each.again_at_ms is not None), default=None)
     if everyone and again_ms is not None:
         ctx.pacing["again-ms"] = float(again_ms)
-    with ctx.write() as tx:
-        return apply(ctx, tx, plan)
+    return any(
+        contained_writes(
+            ctx,
+            Compartment.PLACE,
+            plan.placements,
+            lambda placement: placement.job_id,
+            lambda tx, placement: _apply_one(ctx, tx, plan, placement, None),
+        )
+    )
+
+
+def _decided(ctx: Context, jobs: Sequence[str], doomed: frozenset[str]) -> Plan | None:
+    """One plan for these jobs, as far as they may be placed or moved now (None: there are none such). If it cannot be
+    made, it is made without the jobs for which it cannot be made alone."""
+    try:
+        for job_id in jobs:
+            ctx.crossing(Compartment.DECIDE.value, job_id)
+        plan = _plan(ctx, jobs, doomed)
+        for job_id in jobs:
+            ctx.crossed(Compartment.DECIDE.value, job_id)
+        return plan
+    except Exception as error:
+        if everybodys(error):
+            raise
+        _plan(ctx, (), doomed)  # if not even this can be made, it is no job's fault
+        sound = [
+            job_id
+            for job_id in jobs
+            if contained(
+                ctx,
+                Compartment.DECIDE,
+                partial(_decides, ctx, job_id, doomed),
+                False,
+                job_id=job_id,
+            )
+        ]
+        if len(sound) == len(jobs):
+            raise
+    return _plan(ctx, sound, doomed)
+
+
+def _decides(ctx: Context, job_id: str, doomed: frozenset[str]) -> bool:
+    _plan(ctx, [job_id], doomed)
+    return True
+
+
+def _plan(ctx: Context, jobs: Sequence[str], doomed: frozenset[str]) -> Plan | None:
+    now, config = ctx.now_ms, ctx.world.config
+    with ctx.world.store.read() as tx:
+        waiting = tx.jobs(states=("queued", "running"), unreadable=snapshot.left_out)
+        chosen = [job.id for job in waiting if job.id in jobs and may_be_placed(tx, job, now)]
+    chosen = [job_id for job_id in chosen if not _waits_for_secrets(ctx, job_id)]
+    if jobs and not chosen:
+        return None
+    with ctx.world.store.read() as tx:
+        inputs = snapshot.inputs(tx, now, config, only=chosen, doomed=doomed)
+    return decide(inputs.demands, inputs.market, inputs.perf, inputs.running, rails=snapshot.rails(config))
 
 
 def apply(ctx: Context, tx: Tx, plan: Plan, *, actor: str | None = None) -> bool:
     """Open the migrations of a plan. Jobs that changed since it was made are left as they are."""
-    opened = False
-    for placement in plan.placements:
-        job = tx.job(placement.job_id)
-        if placement.action in ("place", "move") and placement.offer_id is not None:
-            opened |= _open(ctx, tx, job, placement, plan, actor)
-        elif placement.action == "wait":
-            _wait(ctx, tx, job, placement, plan)
-    return opened
+    return any([_apply_one(ctx, tx, plan, placement, actor) for placement in plan.placements])
+
+
+def _apply_one(ctx: Context, tx: Tx, plan: Plan, placement: Placement, actor: str | None) -> bool:
+    job = tx.job(placement.job_id)
+    if placement.action in ("place", "move") and placement.offer_id is not None:
+        return _open(ctx, tx, job, placement, plan, actor)
+    if placement.action == "wait":
+        _wait(ctx, tx, job, placement, plan)
+    return False
 
 
 def open_migration(
@@ -116,17 +174,12 @@ def _fenced(ctx: Context, job: Job) -> int:
         return 0  # the migration will say so when it needs them
 
 
-def candidates(tx: Tx, now: int) -> list[str]:
-    """Jobs that wait for a place and may be looked at, and running ones without an open migration."""
-    found = []
-    for job in tx.jobs(states=("queued", "running")):
-        if under_way(tx, job.id):
-            continue
-        not_before = tx.job_facts(job.id).next_decision_ms
-        if job.state == "queued" and not_before is not None and now < not_before:
-            continue
-        found.append(job.id)
-    return found
+def may_be_placed(tx: Tx, job: Job, now: int) -> bool:
+    """Whether a job waits for a place and may be looked at, or runs without an open migration."""
+    if job.state not in ("queued", "running") or under_way(tx, job.id):
+        return False
+    not_before = tx.job_facts(job.id).next_decision_ms
+    return not (job.state == "queued" and not_before is not None and now < not_before)
 
 
 def doomed_jobs(ctx: Context) -> frozenset[str]:

@@ -8,13 +8,17 @@ install's tag but belong to no living run. Must not know: why a run ended.
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 
 from orchestrator.engine.accrue import settle
 from orchestrator.engine.collect import collect
+from orchestrator.engine.compartment import Compartment, contained
 from orchestrator.engine.context import Context
 from orchestrator.errors import SiteError
 from orchestrator.model import Run
+from providers.base import Provider
 from providers.errors import ProviderError
+from providers.instance import Instance
 from providers.offer import region_of
 
 TERMINATE_EVERY_S = 2.0
@@ -35,16 +39,36 @@ def reap(ctx: Context) -> bool:
 
 
 def _close(ctx: Context, run: Run) -> bool:
+    """End a machine, then close its books: the end of a machine waits for nothing that could break."""
     if run.instance_id is None:
-        return _find_out(ctx, run) if run.state != "ended" else False
-    if not ctx.gone(run):
-        if not ctx.due(f"terminate/{run.instance_id}", TERMINATE_EVERY_S):
+        if run.state == "ended":
             return False
-        with suppress(SiteError):  # its provider may not answer for long: whatever trains there must not
-            ctx.runtime.kill(run.id)
-        with suppress(ProviderError, KeyError):  # asked again
-            ctx.provider(run.offer_id).terminate(run.instance_id)
-        return False  # engine.machines sees it go
+        return contained(ctx, Compartment.TERMINATE, partial(_find_out, ctx, run), False, job_id=run.job_id)
+    terminated = contained(
+        ctx, Compartment.TERMINATE, partial(_terminate, ctx, run, run.instance_id), False, job_id=run.job_id
+    )
+    return terminated and contained(ctx, Compartment.SETTLE, partial(_close_books, ctx, run), False, job_id=run.job_id)
+
+
+def _terminate(ctx: Context, run: Run, instance_id: str) -> bool:
+    """Whether the machine is gone."""
+    if ctx.gone(run):
+        return True
+    if not ctx.due(f"terminate/{instance_id}", TERMINATE_EVERY_S):
+        return False
+    contained(ctx, Compartment.KILL, partial(_kill, ctx, run), None, job_id=run.job_id)
+    with suppress(ProviderError, KeyError):  # asked again
+        ctx.provider(run.offer_id).terminate(instance_id)
+    return False  # engine.machines sees it go
+
+
+def _kill(ctx: Context, run: Run) -> None:
+    """Its provider may not answer for long: whatever trains there must not."""
+    with suppress(SiteError):
+        ctx.runtime.kill(run.id)
+
+
+def _close_books(ctx: Context, run: Run) -> bool:
     if _settle(ctx, run):
         return True
     if not ctx.due("settle", SETTLE_EVERY_S):
@@ -88,7 +112,7 @@ def _adopt(ctx: Context, run: Run, instance_id: str) -> None:
     with ctx.write() as tx:
         tx.update_run(run.id, instance_id=instance_id, state="ended")
         message = f"{instance_id} was left over: it is being ended"
-        ctx.event(tx, "instance.adopted", message, tx.job(run.job_id), run=run)
+        ctx.event(tx, "instance.adopted", message, tx.outline(run.job_id), run=run)
 
 
 def _settle(ctx: Context, run: Run) -> bool:
@@ -103,23 +127,35 @@ def sweep(ctx: Context) -> bool:
     is booked, then ended like any other; without such a run ended at once."""
     changed = False
     for provider in ctx.world.providers.values():
-        try:
-            owned = provider.list_owned(ctx.world.store.install_id)
-        except ProviderError:
-            continue
-        with ctx.world.store.read() as tx:
-            runs = {run.id: run for run in tx.runs()}
-        known = {run.instance_id for run in runs.values()}
-        for instance in owned:
-            if instance.id in known:
-                continue
-            run = runs.get(instance.tags.get("tradewind-run", ""))
-            if run is not None and run.end is None:
-                continue  # its migration is about to ask again with the same token
-            changed = True
-            if run is not None and run.instance_id is None:
-                _adopt(ctx, run, instance.id)
-            else:
-                with suppress(ProviderError):  # asked again by the next sweep
-                    provider.terminate(instance.id)
+        changed |= contained(ctx, Compartment.SWEEP, partial(_sweep_at, ctx, provider), False, about=provider.name)
     return changed
+
+
+def _sweep_at(ctx: Context, provider: Provider) -> bool:
+    try:
+        owned = provider.list_owned(ctx.world.store.install_id)
+    except ProviderError:
+        return False
+    with ctx.world.store.read() as tx:
+        runs = {run.id: run for run in tx.runs()}
+    known = {run.instance_id for run in runs.values()}
+    changed = False
+    for instance in owned:
+        if instance.id in known:
+            continue
+        run = runs.get(instance.tags.get("tradewind-run", ""))
+        if run is not None and run.end is None:
+            continue  # its migration is about to ask again with the same token
+        about = f"{provider.name} {instance.id}"
+        end_it = partial(_end_stray, ctx, provider, instance, run)
+        changed |= contained(ctx, Compartment.SWEEP, end_it, False, about=about)
+    return changed
+
+
+def _end_stray(ctx: Context, provider: Provider, instance: Instance, run: Run | None) -> bool:
+    if run is not None and run.instance_id is None:
+        _adopt(ctx, run, instance.id)
+    else:
+        with suppress(ProviderError):  # asked again by the next sweep
+            provider.terminate(instance.id)
+    return True

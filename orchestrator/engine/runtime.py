@@ -24,6 +24,7 @@ TrainerState = Literal[
     "finished",
     "failed",  # the job's own code raised
     "fenced",  # found a newer generation, or its lease lapsed: it stopped itself
+    "malformed",  # it lives, but what it says makes no sense: nothing is known of its work
 ]
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import cast
 
 from orchestrator.config import Config
 from orchestrator.engine import public
 from orchestrator.engine.move import under_way
+from orchestrator.errors import RowError
 from orchestrator.market import AvailabilityKind, AvailabilityPoint, Market, Place
-from orchestrator.model import Job, Migration, Run
-from orchestrator.perf import Observation, PerfBook, program_of
+from orchestrator.model import Job, JobState, Migration, Run
+from orchestrator.perf import Observation, PerfBook, Program, program_of
 from orchestrator.policy import Demand, Rails, Running
 from orchestrator.store import Tx
 
@@ -22,6 +24,8 @@ STARTUPS = 100  # the newest starts of a provider tell how long the next one tak
 STARTUP_PRIOR_WALL_S = {"local": 4.0}
 CHECKPOINT_PRIOR_WALL_S = 0.3  # one save of a small model; the trainer's own tuning keeps the share of time bounded
 STARTUP_PRIOR_S = 180.0  # a cloud's machine until it trains: market.md, SkyPilot's d = 3 min
+
+_WANT_A_PLACE: tuple[JobState, ...] = ("queued", "starting", "running", "migrating")
 
 
 def rails(config: Config) -> Rails:
@@ -52,9 +56,8 @@ def inputs(
 
     Jobs in `doomed` lose their machine soon, so that staying is no option for them.
     """
-    jobs = [*tx.jobs(states=("queued", "starting", "running", "migrating")), *extra]
-    if only is not None:
-        jobs = [job for job in jobs if job.id in only]
+    waiting = tx.jobs(states=_WANT_A_PLACE, unreadable=left_out)
+    jobs = [job for job in (*waiting, *extra) if only is None or job.id in only]
     factor = config.providers.local.clock_factor if tuple(config.providers.enabled) == ("local",) else 1.0
     running: dict[str, Running] = {}
     demands = []
@@ -66,6 +69,10 @@ def inputs(
         if current is not None:
             running[job.id] = _running(tx, job, current, now_ms, job.id in doomed)
     return Inputs(market(tx, now_ms, config), perf(tx, now_ms, [job.id for job in jobs]), tuple(demands), running)
+
+
+def left_out(_job_id: str, _error: RowError) -> None:
+    """A job whose file cannot be read gets no place; engine.control tells of it."""
 
 
 def current_run(runs: Sequence[Run]) -> Run | None:
@@ -103,10 +110,18 @@ def perf(tx: Tx, now_ms: int, job_ids: Collection[str] | None = None) -> PerfBoo
     return PerfBook.as_of(
         now_ms,
         [Observation(row.job_id, row.gpu, row.gpu_count, row.steps_per_s, row.steps, row.at_ms) for row in points],
-        programs={job_id: program_of(tx.job(job_id).spec.train) for job_id in newest},
+        programs=_programs(tx, newest),
         works=tx.works(),
         tables=tx.rates(),
     )
+
+
+def _programs(tx: Tx, job_ids: Collection[str]) -> dict[str, Program]:
+    programs = {}
+    for job_id in job_ids:
+        with suppress(RowError):  # one of many that this decision could learn from
+            programs[job_id] = program_of(tx.job(job_id).spec.train)
+    return programs
 
 
 def _startup_s(tx: Tx, config: Config) -> dict[str, float]:

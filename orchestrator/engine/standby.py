@@ -8,14 +8,17 @@ Must not know: how a spare comes up, or how the job is handed over to it.
 
 from __future__ import annotations
 
+from functools import partial
+
 from orchestrator.engine import snapshot
 from orchestrator.engine.bring_up import check_rails
 from orchestrator.engine.ceiling import refuses_spare
+from orchestrator.engine.compartment import Compartment, contained
 from orchestrator.engine.context import Context
 from orchestrator.engine.move import MAX_PAUSE_S, given_up_in_a_row, waits
-from orchestrator.engine.place import candidates, doomed_jobs, open_migration
+from orchestrator.engine.place import doomed_jobs, may_be_placed, open_migration
 from orchestrator.errors import RailError
-from orchestrator.model import Alternative, Job, Placement, Reason, Run, Step
+from orchestrator.model import Alternative, Job, Migration, Placement, Reason, Run, Step
 from orchestrator.policy import decide
 from orchestrator.store import Tx
 from providers.money import MS_PER_HOUR
@@ -43,25 +46,33 @@ def take(ctx: Context) -> bool:
     if not in_need:
         return False
     taken = False
-    with ctx.write() as tx:
-        may_go = candidates(tx, ctx.now_ms)
-        for job in in_need:
-            spare = ready[job.id]
-            source = _newest(tx.runs(job_id=job.id))
-            if (
-                job.id not in may_go
-                or ctx.secrets.missing(job) is not None
-                or not tx.advance(spare.id, spare.step, Step.DONE)
-            ):
-                continue
-            reason = _reason(source)
-            migration = open_migration(ctx, tx, job, spare.offer_id, reason, source=source, spare=spare)
-            tx.set_job_state(job.id, "migrating" if source is not None and source.end is None else "starting")
-            message = f"{reason}: the spare on {spare.offer_id} takes over"
-            run = tx.run(spare.target_run_id)
-            ctx.event(tx, "standby.taken", message, job, run=run, migration=migration)
-            taken = True
+    for job in in_need:
+        taken |= contained(
+            ctx,
+            Compartment.TAKE_SPARE,
+            partial(_take, ctx, job, ready[job.id]),
+            False,
+            job_id=job.id,
+        )
     return taken
+
+
+def _take(ctx: Context, job: Job, spare: Migration) -> bool:
+    with ctx.write() as tx:
+        source = _newest(tx.runs(job_id=job.id))
+        if (
+            not may_be_placed(tx, tx.job(job.id), ctx.now_ms)
+            or ctx.secrets.missing(job) is not None
+            or not tx.advance(spare.id, spare.step, Step.DONE)
+        ):
+            return False
+        reason = _reason(source)
+        migration = open_migration(ctx, tx, job, spare.offer_id, reason, source=source, spare=spare)
+        tx.set_job_state(job.id, "migrating" if source is not None and source.end is None else "starting")
+        message = f"{reason}: the spare on {spare.offer_id} takes over"
+        run = tx.run(spare.target_run_id)
+        ctx.event(tx, "standby.taken", message, job, run=run, migration=migration)
+    return True
 
 
 def keep(ctx: Context) -> bool:
@@ -70,10 +81,13 @@ def keep(ctx: Context) -> bool:
     opened = False
     for job in ctx.work.jobs.values():
         if job.spec.standby == "warm" and job.state == "running" and job.id not in kept:
-            with ctx.world.store.read() as tx:
-                in_vain = given_up_in_a_row(tx, job, standby=True)
-            if ctx.due(f"standby/{job.id}", min(MAX_PAUSE_S, KEEP_EVERY_S * 2.0**in_vain)):
-                opened |= _open(ctx, job)
+            opened |= contained(
+                ctx,
+                Compartment.KEEP_SPARE,
+                partial(_keep, ctx, job),
+                False,
+                job_id=job.id,
+            )
     return opened
 
 
@@ -91,6 +105,12 @@ def spare_cost(placement: Placement, spare: Alternative) -> int | None:
     if own is None or own.duration_s is None:
         return None
     return int(spare.nano_usd_per_hour * own.duration_s * 1000) // MS_PER_HOUR
+
+
+def _keep(ctx: Context, job: Job) -> bool:
+    with ctx.world.store.read() as tx:
+        in_vain = given_up_in_a_row(tx, job, standby=True)
+    return ctx.due(f"standby/{job.id}", min(MAX_PAUSE_S, KEEP_EVERY_S * 2.0**in_vain)) and _open(ctx, job)
 
 
 def _open(ctx: Context, job: Job) -> bool:

@@ -17,7 +17,7 @@ def jobs(world: World, *, ended: bool = False, project: str | None = None) -> Jo
     with world.store.read() as tx:
         views = tuple(
             job_view(world, tx, job)
-            for job in tx.jobs()
+            for job in tx.outlines()
             if (ended or job.state not in TERMINAL) and project in (None, job.project)
         )
     return JobList(
@@ -76,7 +76,8 @@ def job_view(world: World, tx: Tx, job: Job) -> JobView:
         moves=len(moves(tx.migrations(job_id=job.id))),
         steps_repeated=sum(run.repeated_steps for run in runs),
         simulated=any(simulated(world, run.offer_id) for run in runs) or (not runs and world.simulated),
-        note=_note(tx, job),
+        note=f"quarantined: {facts.quarantine}" if facts.quarantine is not None else _note(tx, job),
+        quarantine=facts.quarantine,
     )
 
 

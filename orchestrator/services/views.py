@@ -44,6 +44,7 @@ class JobView:
     steps_repeated: int
     simulated: bool
     note: str  # the newest thing that was decided or that happened, in words
+    quarantine: str | None = None  # what broke the control plane's work on it; it is kept still until `resume`
 
     @property
     def zone(self) -> str | None:

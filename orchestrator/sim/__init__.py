@@ -8,6 +8,7 @@ from orchestrator.sim.catalog import SimCatalog
 from orchestrator.sim.history import History, Outcome, play
 from orchestrator.sim.installation import Installation
 from orchestrator.sim.mortality import EDGES, Killed, Scythe
+from orchestrator.sim.sabotage import Sabotage, Saboteur
 from orchestrator.sim.site import Pace, SimSite, Trained
 from orchestrator.sim.slate import PostgresSlate, Slate, SqliteSlate
 from orchestrator.sim.truth import findings, lost_at_most
@@ -20,6 +21,8 @@ __all__ = [
     "Outcome",
     "Pace",
     "PostgresSlate",
+    "Sabotage",
+    "Saboteur",
     "Scythe",
     "SimCatalog",
     "SimSite",

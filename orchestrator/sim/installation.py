@@ -19,6 +19,7 @@ from orchestrator.engine.world import World
 from orchestrator.model import TERMINAL, Event, Job, JobSpec, Migration, Run, new_id
 from orchestrator.sim.catalog import SimCatalog
 from orchestrator.sim.mortality import Killed, MortalProvider, MortalStore, Scythe, mortal_catalog, mortal_runtime
+from orchestrator.sim.sabotage import Saboteur
 from orchestrator.sim.site import Pace, SimSite
 from orchestrator.sim.slate import Slate
 from orchestrator.store import Leadership, Store, Tx
@@ -54,6 +55,7 @@ class Installation:
         self.checkpoints = SimCatalog(self.clock)
         self.faults = faults or Faults(seed)
         self.scythe = Scythe()
+        self.saboteur = Saboteur()
         self.slate = slate
         slate.wipe()
         settings: dict[str, object] = {
@@ -85,6 +87,8 @@ class Installation:
             self.random,
             leadership=leadership,
             secrets=self.secrets,
+            crossing=self.saboteur.crossing,
+            crossed=self.saboteur.crossed,
         )
         return ControlPlane(ctx)
 

@@ -14,6 +14,7 @@ from orchestrator.store.plans import PerfPoint
 from orchestrator.store.polls import Poll, Polled, PollState
 from orchestrator.store.price_days import PriceDay
 from orchestrator.store.prices import Interval
+from orchestrator.store.quarantine import Quarantined
 from orchestrator.store.runs import MigrationFields, RunFields
 from orchestrator.store.store import Store
 from orchestrator.store.tx import Tx
@@ -37,6 +38,7 @@ __all__ = [
     "PollState",
     "Polled",
     "PriceDay",
+    "Quarantined",
     "RunFields",
     "Store",
     "Tx",

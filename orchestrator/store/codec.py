@@ -16,7 +16,7 @@ from enum import Enum
 from functools import cache
 from typing import Any, Generic, TypeVar
 
-from orchestrator.errors import StoreError, StoreVersionError
+from orchestrator.errors import RowError, StoreVersionError
 
 T = TypeVar("T")
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
@@ -53,7 +53,7 @@ class Codec(Generic[T]):
         return json.dumps({"schema": f"{self.name}/{self.version}", **document}, separators=(",", ":"))
 
     def loads(self, text: str) -> T:
-        """Raises StoreVersionError for a newer document, StoreError for one that does not fit."""
+        """Raises StoreVersionError for a newer document, RowError for one that does not fit."""
         try:
             document = _require(dict, json.loads(text))
             name, _, version = str(document.pop("schema", "")).partition("/")
@@ -66,7 +66,7 @@ class Codec(Generic[T]):
                 )
             return decode(self.type, document)
         except ValueError as error:
-            raise StoreError(
+            raise RowError(
                 f"a {self.name} in the store cannot be read: {error}", hint="restore a backup of the store"
             ) from error
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from sqlalchemy import bindparam, delete, select, update
+from sqlalchemy import Row, bindparam, delete, select, update
 
 from orchestrator.errors import NotFoundError
 from orchestrator.store.schema import COMMAND_OPEN, command, duty
@@ -15,7 +15,10 @@ from orchestrator.store.transaction import Transaction, to_mapping, to_text
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What a user asked for (pause, cancel, migrate, ...); the control plane carries it out and closes it."""
+    """What a user asked for (pause, cancel, migrate, ...); the control plane carries it out and closes it.
+
+    `damage` says why its arguments cannot be read; it has none then, and can only be refused.
+    """
 
     id: str
     kind: str
@@ -23,9 +26,10 @@ class Command:
     args: Mapping[str, Any]
     actor: str
     at_ms: int
+    damage: str = ""
 
 
-_COMMAND = [command.c[field.name] for field in fields(Command)]
+_COMMAND = [command.c[field.name] for field in fields(Command) if field.name != "damage"]
 _OPEN = select(*_COMMAND).where(COMMAND_OPEN).order_by(command.c.seq)
 _CLOSE = update(command).where(command.c.id == bindparam("command_id"), COMMAND_OPEN)
 _RESULT = select(command.c.result).where(command.c.id == bindparam("command_id"))
@@ -51,7 +55,7 @@ class CommandRows(Transaction):
     def open_commands(self) -> list[Command]:
         """In the order in which they were asked."""
         rows = self._connection.execute(_OPEN)
-        return [Command(**{**row._mapping, "args": to_mapping(row.args)}) for row in rows]
+        return [_command(row) for row in rows]
 
     def close_command(self, command_id: str, result: str) -> None:
         """It has been carried out or refused, as `result` says. Raises NotFoundError when it is not open."""
@@ -76,3 +80,10 @@ class CommandRows(Transaction):
         """A duty was done at `at_ms`."""
         self._connection.execute(_FORGET_DUTY, {"duty": name})
         self._insert(duty, name=name, last_ok_ms=at_ms)
+
+
+def _command(row: Row[Any]) -> Command:
+    try:
+        return Command(**{**row._mapping, "args": to_mapping(row.args)})
+    except (ValueError, TypeError) as error:
+        return Command(**{**row._mapping, "args": {}, "damage": str(error)})

@@ -7,15 +7,17 @@ from typing import NamedTuple
 
 from sqlalchemy.exc import DBAPIError
 
-from orchestrator.errors import StoreError
+from orchestrator.errors import RowError, StoreError
 
 
 class _Fault(NamedTuple):
-    """What is wrong and the remedy. A `sound` connection may be used again, any other is opened anew."""
+    """What is wrong and the remedy. A `sound` connection may be used again, any other is opened anew. `kind` tells
+    whether it lies in the values of one row or in the database."""
 
     what: str
     remedy: str
     sound: bool = False
+    kind: type[StoreError] = StoreError
 
 
 _LOCKED = _Fault(
@@ -33,6 +35,7 @@ _REFUSED = _Fault(
     "refused a change that contradicts what it holds",
     "nothing was changed; please report this with the message above",
     sound=True,
+    kind=RowError,
 )
 _UNREACHABLE = _Fault(
     "cannot be reached",
@@ -71,6 +74,7 @@ _POSTGRES: dict[str, _Fault] = {  # SQLSTATE, or its class
     "XX001": _DAMAGED,
     "XX002": _DAMAGED,
     "58": _BROKEN_DISK,
+    "22": _REFUSED,  # a value that no column of this type can hold
     "23": _REFUSED,
 }
 
@@ -83,7 +87,7 @@ def explain(error: Exception, place: str, *, committing: bool = False) -> StoreE
     fault = _fault(error)
     if committing and fault is _UNREACHABLE:
         fault = _UNCERTAIN
-    return StoreError(f"the store {place} {fault.what}: {str(_cause(error)).strip()}", hint=fault.remedy)
+    return fault.kind(f"the store {place} {fault.what}: {str(_cause(error)).strip()}", hint=fault.remedy)
 
 
 def spoils(error: Exception) -> bool:

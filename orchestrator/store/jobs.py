@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any, TypedDict, Unpack
 
 from sqlalchemy import Row, Select, bindparam, func, select, update
 
-from orchestrator.errors import NotFoundError, UsageError
-from orchestrator.model import Job, JobSpec, JobState
+from orchestrator.errors import NotFoundError, RowError, UsageError
+from orchestrator.model import Job, JobSpec, JobState, TrainSpec
 from orchestrator.store.codec import Codec
 from orchestrator.store.schema import job
 from orchestrator.store.transaction import Transaction
@@ -24,7 +24,8 @@ class JobFacts:
     """What was learned about a job since it was submitted. Instants in market time.
 
     `failures` counts the retries used up, `error` is the last traceback or reason, `baseline_offer_id` the on-demand
-    offer that costs are compared with, `next_decision_ms` when it is to be decided on again.
+    offer that costs are compared with, `next_decision_ms` when it is to be decided on again. `quarantine` says what
+    broke the control plane's work on it at `quarantined_at_ms`; both None: nothing did.
     """
 
     total_steps: int | None = None
@@ -35,6 +36,8 @@ class JobFacts:
     finished_at_ms: int | None = None
     baseline_offer_id: str | None = None
     next_decision_ms: int | None = None
+    quarantine: str | None = None
+    quarantined_at_ms: int | None = None
 
 
 class JobFactFields(TypedDict, total=False):
@@ -48,10 +51,12 @@ class JobFactFields(TypedDict, total=False):
     finished_at_ms: int | None
     baseline_offer_id: str | None
     next_decision_ms: int | None
+    quarantine: str | None
+    quarantined_at_ms: int | None
 
 
 _FACTS = [job.c[field.name] for field in fields(JobFacts)]
-_JOB = [job.c.id, job.c.spec, job.c.owner, job.c.submitted_at_ms, job.c.state]
+_JOB = [job.c.id, job.c.spec, job.c.owner, job.c.submitted_at_ms, job.c.state, job.c.name, job.c.project]
 _ONE_JOB = select(*_JOB).where(job.c.id == bindparam("job_id"))
 _FACTS_OF_ONE = select(*_FACTS).where(job.c.id == bindparam("job_id"))
 _UPDATE = update(job).where(job.c.id == bindparam("job_id"))
@@ -82,14 +87,20 @@ class JobRows(Transaction):
         )
 
     def job(self, job_id: str) -> Job:
-        """Raises NotFoundError."""
-        row = self._connection.execute(_ONE_JOB, {"job_id": job_id}).one_or_none()
-        if row is None:
-            raise NotFoundError(f"there is no job {job_id}", hint="tradewind queue lists them")
-        return _job(row)
+        """Raises NotFoundError, and RowError when its job file cannot be read."""
+        return _job(self._one_job(job_id))
+
+    def outline(self, job_id: str) -> Job:
+        """The job; if its job file cannot be read, with an empty one in its place, for what needs only its identity and
+        its state. Raises NotFoundError."""
+        return _outline(self._one_job(job_id))
+
+    def outlines(self) -> list[Job]:
+        """The outlines of all jobs, in the order of their submission."""
+        return [_outline(row) for row in self._connection.execute(_jobs(None, False))]
 
     def find_job(self, ref: str) -> Job:
-        """By id, by name (the newest of that name) or by the beginning of an id, in this order.
+        """By id, by name (the newest of that name) or by the beginning of an id, in this order: its outline.
 
         Raises NotFoundError with names that look alike, UsageError when several ids begin like that.
         """
@@ -99,11 +110,11 @@ class JobRows(Transaction):
             .order_by(job.c.id == ref, job.c.submitted_at_ms, job.c.id)
         ).all()
         if exact:
-            return _job(exact[-1])
+            return _outline(exact[-1])
         prefix = func.upper(func.substr(job.c.id, 1, len(ref))) == ref.upper()
         found = self._connection.execute(select(*_JOB).where(prefix).order_by(job.c.id).limit(4)).all()
         if len(found) == 1:
-            return _job(found[0])
+            return _outline(found[0])
         if found:
             listed = ", ".join(row.id for row in found[:3]) + (", ..." if len(found) > 3 else "")
             raise UsageError(f"{ref!r} begins the id of several jobs: {listed}", hint="give more characters of the id")
@@ -112,11 +123,25 @@ class JobRows(Transaction):
         hint = f"did you mean {' or '.join(close)}?" if close else "tradewind queue lists them"
         raise NotFoundError(f"there is no job {ref!r}", hint=hint)
 
-    def jobs(self, states: Collection[JobState] | None = None, project: str | None = None) -> list[Job]:
-        """In the order of their submission."""
+    def jobs(
+        self,
+        states: Collection[JobState] | None = None,
+        project: str | None = None,
+        unreadable: Callable[[str, RowError], object] | None = None,
+    ) -> list[Job]:
+        """In the order of their submission. A job file that cannot be read is told to `unreadable` with the job's id,
+        and its job left out; without `unreadable` it is raised as RowError."""
         query = _jobs(None if states is None else tuple(sorted(states)), project is not None)
         given = {} if project is None else {"project": project}
-        return [_job(row) for row in self._connection.execute(query, given)]
+        found = []
+        for row in self._connection.execute(query, given):
+            try:
+                found.append(_job(row))
+            except RowError as error:
+                if unreadable is None:
+                    raise
+                unreadable(row.id, error)
+        return found
 
     def set_job_state(self, job_id: str, state: JobState, *, expected: Collection[JobState] | None = None) -> bool:
         """False, and no change, when the job is in none of the `expected` states. Raises NotFoundError."""
@@ -127,7 +152,7 @@ class JobRows(Transaction):
             done = self._connection.execute(_UPDATE_IF, {**change, "expected": sorted(expected)})
         if done.rowcount:
             return True
-        self.job(job_id)
+        self._one_job(job_id)
         return False
 
     def job_facts(self, job_id: str) -> JobFacts:
@@ -142,6 +167,12 @@ class JobRows(Transaction):
         if not self._connection.execute(_UPDATE, {"job_id": job_id, **facts}).rowcount:
             raise NotFoundError(f"there is no job {job_id}", hint="tradewind queue lists them")
 
+    def _one_job(self, job_id: str) -> Row[Any]:
+        row = self._connection.execute(_ONE_JOB, {"job_id": job_id}).one_or_none()
+        if row is None:
+            raise NotFoundError(f"there is no job {job_id}", hint="tradewind queue lists them")
+        return row
+
 
 @lru_cache(maxsize=1024)
 def _spec(text: str) -> JobSpec:
@@ -151,3 +182,12 @@ def _spec(text: str) -> JobSpec:
 
 def _job(row: Row[Any]) -> Job:
     return Job(row.id, _spec(row.spec), row.owner, row.submitted_at_ms, row.state)
+
+
+def _outline(row: Row[Any]) -> Job:
+    try:
+        return _job(row)
+    except RowError:
+        nothing = TrainSpec(None, None, {}, "/", {}, (), None, None)
+        spec = JobSpec(name=row.name, project=row.project, train=nothing)
+        return Job(row.id, spec, row.owner, row.submitted_at_ms, row.state)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from alembic.script import Script
 
 VERSION_TABLE = "schema_revision"
-HEAD = "20261121_1400_a7d3e5"
+HEAD = "20261122_0300_7b2f4d"
 
 
 class ForeignDatabaseError(StoreError):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields as fields_of
 from functools import cache
 from typing import Any, TypedDict, Unpack
 
 from sqlalchemy import Row, Select, bindparam, select, update
 
-from orchestrator.errors import NotFoundError
+from orchestrator.errors import NotFoundError, RowError
 from orchestrator.model import Migration, Run, RunEnd, RunState, Step
 from orchestrator.store.schema import MIGRATION_OPEN, UNSETTLED, migration, run
 from orchestrator.store.transaction import Transaction, columns
@@ -125,10 +126,25 @@ class RunRows(Transaction):
             raise NotFoundError(f"there is no migration {migration_id}")
         return _migration(row)
 
-    def migrations(self, job_id: str | None = None, open: bool | None = None) -> list[Migration]:
-        """In the order of their creation; `open` picks those that are under way, or those that are not."""
-        query = _migrations(job_id is not None, open)
-        return [_migration(row) for row in self._connection.execute(query, {"job_id": job_id})]
+    def migrations(
+        self,
+        job_id: str | None = None,
+        open: bool | None = None,
+        unreadable: Callable[[str, RowError], object] | None = None,
+    ) -> list[Migration]:
+        """In the order of their creation; `open` picks those that are under way, or those that are not.
+
+        One that cannot be read is told to `unreadable` with its job's id, and left out; or raised as RowError.
+        """
+        found = []
+        for row in self._connection.execute(_migrations(job_id is not None, open), {"job_id": job_id}):
+            try:
+                found.append(_migration(row))
+            except RowError as error:
+                if unreadable is None:
+                    raise
+                unreadable(row.job_id, error)
+        return found
 
     def advance(self, migration_id: str, expected: Step, to: Step, **fields: Unpack[MigrationFields]) -> bool:
         """Go from step `expected` to `to`; False, and no change, when it is at another step. Raises NotFoundError."""
@@ -141,4 +157,10 @@ class RunRows(Transaction):
 
 
 def _migration(row: Row[Any]) -> Migration:
-    return Migration(**{**row._mapping, "step": Step(row.step)})
+    try:
+        step = Step(row.step)
+    except ValueError as error:
+        raise RowError(
+            f"the migration {row.id} in the store cannot be read: {error}", hint="restore a backup of the store"
+        ) from error
+    return Migration(**{**row._mapping, "step": step})

@@ -30,6 +30,7 @@ metadata = MetaData()
 UNSETTLED = text("(state <> 'ended' OR (instance_id IS NOT NULL AND billed_to_ms IS NULL))")
 MIGRATION_OPEN = text("(step NOT IN ('done', 'aborted'))")
 COMMAND_OPEN = text("(closed_at_ms IS NULL)")
+QUARANTINED = text("(quarantined_at_ms IS NOT NULL)")
 FLAG_OPEN = text("(cleared_ms IS NULL)")
 
 meta = Table("meta", metadata, Column("key", Word, primary_key=True), Column("value", Word, nullable=False))
@@ -68,8 +69,11 @@ job = Table(
     Column("finished_at_ms", Number),
     Column("baseline_offer_id", Word),
     Column("next_decision_ms", Number),
+    Column("quarantine", Prose),
+    Column("quarantined_at_ms", Number),
     Index("job_state", "state"),
     Index("job_name", "name"),
+    Index("job_quarantined", "id", sqlite_where=QUARANTINED, postgresql_where=QUARANTINED),
 )
 
 run = Table(

@@ -9,8 +9,9 @@ from orchestrator.store.ledger import LedgerRows
 from orchestrator.store.market import MarketRows
 from orchestrator.store.plans import PlanRows
 from orchestrator.store.profiles import ProfileRows
+from orchestrator.store.quarantine import QuarantineRows
 from orchestrator.store.runs import RunRows
 
 
-class Tx(JobRows, RunRows, MarketRows, PlanRows, ProfileRows, EventRows, LedgerRows, CommandRows):
+class Tx(JobRows, RunRows, MarketRows, PlanRows, ProfileRows, EventRows, LedgerRows, CommandRows, QuarantineRows):
     """One transaction, a family of tables per base class. Only valid inside its `with` block."""

@@ -1,0 +1,175 @@
+"""Compartments: each step that a tick takes for one job, run, migration, command or provider is shut off from the rest.
+
+An exception that nobody expected ends that step alone. It puts the job that the step was for into quarantine (what that
+means is in engine.quarantine); a step that was for no job leaves an `engine.fault` event. Everyone else goes on in the
+same tick. What a StoreError or a SiteError says is true for everybody, so these pass through; but for a RowError, which
+is about one row. Must not know: what the steps do.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from enum import StrEnum
+from functools import partial
+from typing import TypeVar
+
+from orchestrator.engine.context import ACTOR, Context
+from orchestrator.errors import RowError, SiteError, StoreError
+from orchestrator.model import Event, JobState
+from orchestrator.store import Quarantined, Tx
+
+T = TypeVar("T")
+Item = TypeVar("Item")
+
+TOLD_AGAIN_S = 3600.0  # wall: a step that goes on breaking is an event so often
+LONGEST_WHY = 500
+LONGEST_TRACEBACK = 20_000
+
+
+class Compartment(StrEnum):
+    """Every kind of step that is shut off from the others, by the name under which its faults are told."""
+
+    COLLECT = "collect"  # a provider's offers and prices
+    LOOK = "look"  # what the store holds of a job
+    COMMAND = "command"
+    DESCRIBE = "describe"  # a region's machines
+    RENEW = "renew"  # the time to live of a region's machines
+    RECORD = "record"  # a run's progress
+    OBSERVE = "observe"  # a run's end, or its machine's
+    GUARD = "guard"  # a job's pausing, cancelling, ceilings
+    TAKE_SPARE = "take a spare"
+    KEEP_SPARE = "keep a spare"
+    DECIDE = "decide"  # what the policy is told of a job
+    PLACE = "place"  # a job's placement
+    ADVANCE = "advance"  # a migration's next step
+    CONFINE = "confine"  # a quarantined job's way to rest
+    END_RUNS = "end runs"  # of a quarantined job that did not come to rest
+    ACCRUE = "accrue"  # what a run has cost
+    KILL = "kill"  # the trainer of a run that has ended
+    TERMINATE = "terminate"  # a machine
+    SETTLE = "settle"  # the books of a run
+    SWEEP = "sweep"  # a provider's machines that no run accounts for
+
+
+STAY_OPEN = frozenset(
+    {
+        Compartment.COMMAND,
+        Compartment.CONFINE,
+        Compartment.END_RUNS,
+        Compartment.ACCRUE,
+        Compartment.KILL,
+        Compartment.TERMINATE,
+        Compartment.SETTLE,
+    }
+)
+"""What is done for a job in quarantine, too: users' orders, its way to rest, its money."""
+
+
+def contained(
+    ctx: Context, where: Compartment, step: Callable[[], T], otherwise: T, *, job_id: str | None = None, about: str = ""
+) -> T:
+    """The result of `step`, taken for the job `job_id` (None: for nobody's, for what `about` names); `otherwise` if it
+    broke, or if the job is in quarantine. Never inside a write transaction.
+
+    Raises StoreError, SiteError.
+    """
+    if job_id in ctx.work.quarantined and where not in STAY_OPEN:
+        return otherwise
+    try:
+        ctx.crossing(where.value, job_id or about)
+        result = step()
+        ctx.crossed(where.value, job_id or about)
+        return result
+    except Exception as error:
+        if everybodys(error):
+            raise
+        strike(ctx, where, error, job_id, about)
+        return otherwise
+
+
+def contained_writes(
+    ctx: Context,
+    where: Compartment,
+    items: Sequence[Item],
+    job_of: Callable[[Item], str],
+    write: Callable[[Tx, Item], T],
+) -> list[T]:
+    """`write` for each item, all in one transaction; if one of them breaks, each in a transaction of its own.
+
+    `write` may change `ctx.pacing` and nothing else outside the transaction. Raises StoreError, SiteError.
+    """
+    items = [item for item in items if job_of(item) not in ctx.work.quarantined or where in STAY_OPEN]
+    if not items:
+        return []
+    pacing = dict(ctx.pacing)
+    try:
+        with ctx.write() as tx:
+            return [_write_one(ctx, tx, where, item, job_of, write) for item in items]
+    except Exception as error:
+        if everybodys(error):
+            raise
+        ctx.pacing = pacing
+    done: list[T] = []
+    for item in items:
+        alone = partial(_write_alone, ctx, item, write, done)
+        contained(ctx, where, alone, None, job_id=job_of(item))
+    return done
+
+
+def _write_alone(ctx: Context, item: Item, write: Callable[[Tx, Item], T], done: list[T]) -> None:
+    with ctx.write() as tx:
+        result = write(tx, item)
+    done.append(result)
+
+
+def _write_one(
+    ctx: Context, tx: Tx, where: Compartment, item: Item, job_of: Callable[[Item], str], write: Callable[[Tx, Item], T]
+) -> T:
+    ctx.crossing(where.value, job_of(item))
+    result = write(tx, item)
+    ctx.crossed(where.value, job_of(item))
+    return result
+
+
+def strike(ctx: Context, where: Compartment, error: Exception, job_id: str | None, about: str = "") -> None:
+    """Persist that a step broke: the job's quarantine, or a fault that is nobody's. Raises StoreError."""
+    known = job_id in ctx.work.quarantined
+    key = f"struck:{where}:{type(error).__name__}" + (f"/{job_id}" if job_id is not None else f":{about}")
+    if (job_id is None or known) and not ctx.due(key, TOLD_AGAIN_S):
+        return
+    why = f"{where}{f' of {about}' if about else ''}: {said(error)}"
+    told = "".join(traceback.format_exception(error))[-LONGEST_TRACEBACK:]
+    if job_id is None:
+        data = {"compartment": where.value, "about": about, "traceback": told}
+        with ctx.write() as tx:
+            tx.add_event(Event(ctx.new_id("ev"), ctx.now_ms, "engine.fault", why, ACTOR, data=data))
+        return
+    with ctx.write() as tx:
+        job = tx.outline(job_id)
+        state = _at_rest(job.state)
+        if not known:
+            tx.set_job_facts(job_id, quarantine=why, quarantined_at_ms=ctx.now_ms)
+        if state != job.state:
+            tx.set_job_state(job_id, state)
+        ctx.event(tx, "job.quarantined", f"quarantined: {why}", job, compartment=where.value, traceback=told)
+    if not known:
+        found = Quarantined(job_id, job.name, state, why, ctx.now_ms)
+        ctx.work = replace(ctx.work, quarantined={**ctx.work.quarantined, job_id: found})
+
+
+def said(error: Exception) -> str:
+    """An exception in one line, also one whose text cannot be made."""
+    lines = traceback.format_exception_only(error)[-1].strip().splitlines()
+    return (lines[0] if lines else type(error).__name__)[:LONGEST_WHY]
+
+
+def everybodys(error: Exception) -> bool:
+    """Whether an error says something of the store or the site, and so of every job."""
+    return isinstance(error, StoreError | SiteError) and not isinstance(error, RowError)
+
+
+def _at_rest(state: JobState) -> JobState:
+    """The state in which engine.quarantine brings a job to rest; one that waits may have a spare."""
+    return "pausing" if state in ("queued", "starting", "running", "migrating") else state

@@ -1,0 +1,81 @@
+"""Quarantine: a job whose step broke is brought to rest, so that its machines cost nothing, and stays there.
+
+Its trainers are asked for a checkpoint and to end. When they have, or STOP_WITHIN_S after it was quarantined, or when
+even asking breaks, its runs are ended in the store by statements that read nothing of it (`Tx.end_runs`), and
+engine.reap ends their machines. `resume` lifts the quarantine, `cancel` ends the job. Must not know: what broke.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from orchestrator.engine.compartment import Compartment, contained
+from orchestrator.engine.context import ACTIVE, Context
+from orchestrator.errors import SiteError
+from orchestrator.model import Run
+from orchestrator.store import Quarantined, Tx
+
+STOP_WITHIN_S = 120.0  # wall, from the fault on: a trainer that has not ended by then ends at its last checkpoint
+ASK_EVERY_S = 2.0
+
+
+def confine(ctx: Context) -> bool:
+    """Bring every quarantined job nearer to rest. Returns whether anything changed."""
+    changed = False
+    for found in list(ctx.work.quarantined.values()):
+        if found.state not in ACTIVE:
+            continue
+        job_id = found.job_id
+        if not contained(ctx, Compartment.CONFINE, partial(_waits, ctx, found), False, job_id=job_id):
+            changed |= contained(ctx, Compartment.END_RUNS, partial(_end_runs, ctx, found), False, job_id=job_id)
+    return changed
+
+
+def lift(tx: Tx, job_id: str) -> str | None:
+    """Take a job out of quarantine. Returns what had broken; None if it is in none."""
+    why = tx.job_facts(job_id).quarantine
+    if why is not None:
+        tx.set_job_facts(job_id, quarantine=None, quarantined_at_ms=None)
+    return why
+
+
+def _waits(ctx: Context, found: Quarantined) -> bool:
+    """Ask for a checkpoint. Whether one may still come."""
+    runs = [run for run in ctx.work.runs if run.job_id == found.job_id and run.end is None]
+    busy = [run for run in runs if _works(ctx, run)]
+    since_s = (ctx.now_ms - found.at_ms) / 1000 / ctx.world.clock.factor
+    if found.state == "cancelling" or not busy or since_s > STOP_WITHIN_S:
+        return False
+    for run in busy:
+        if ctx.due(f"quarantine-stop/{run.id}", ASK_EVERY_S):
+            try:
+                ctx.runtime.stop(run.id)
+            except SiteError:
+                ctx.pacing.pop(f"quarantine-stop/{run.id}")  # asked again by the next tick
+    return True
+
+
+def _works(ctx: Context, run: Run) -> bool:
+    """Whether a run may hold work that it has not saved."""
+    if run.instance_id is None or ctx.gone(run):
+        return False
+    report = ctx.reports.get(run.id)
+    if report is None or report.state in ("silent", "malformed"):
+        return run.state in ("training", "holding")
+    return report.state in ("training", "holding")
+
+
+def _end_runs(ctx: Context, found: Quarantined) -> bool:
+    """From now on it holds no machine: the smallest change of the store that says so."""
+    cancelled = found.state == "cancelling"
+    with ctx.write() as tx:
+        tx.end_runs(found.job_id, "cancelled" if cancelled else "paused", ctx.now_ms, f"quarantined: {found.why}")
+        tx.set_job_state(found.job_id, "cancelled" if cancelled else "paused")
+        if cancelled:
+            tx.set_job_facts(found.job_id, finished_at_ms=ctx.now_ms, quarantine=None, quarantined_at_ms=None)
+        job = tx.outline(found.job_id)
+        if cancelled:
+            ctx.event(tx, "job.cancelled", "cancelled; its machines are being ended", job)
+        else:
+            ctx.event(tx, "job.paused", f"paused at its last checkpoint: quarantined ({found.why})", job)
+    return True

@@ -1,0 +1,60 @@
+"""Quarantined jobs, and how they are brought to rest in the store without reading anything that may be what is broken.
+
+Must not know: what broke, how a machine is ended.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import bindparam, case, select, update
+
+from orchestrator.model import JobState, Step
+from orchestrator.store.schema import MIGRATION_OPEN, QUARANTINED, job, migration, run
+from orchestrator.store.transaction import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """A job in quarantine, what broke (`why`), and since when (market time)."""
+
+    job_id: str
+    name: str
+    state: JobState
+    why: str
+    at_ms: int
+
+
+_QUARANTINED = (
+    select(job.c.id, job.c.name, job.c.state, job.c.quarantine, job.c.quarantined_at_ms)
+    .where(QUARANTINED)
+    .order_by(job.c.id)
+)
+_OPEN = update(migration).where(migration.c.job_id == bindparam("of_job"), MIGRATION_OPEN)
+_RELEASED = _OPEN.where(migration.c.step == Step.RELEASE.value)
+_LAUNCHED = (
+    select(migration.c.id).where(migration.c.target_run_id == run.c.id, migration.c.attempt > 0).correlate(run).exists()
+)
+_END = (
+    update(run)
+    .where(run.c.job_id == bindparam("of_job"), run.c.end.is_(None))
+    .values(
+        end=case((run.c.training_from_ms.is_(None), "aborted"), else_=bindparam("end_of_trained")),
+        training_to_ms=bindparam("at_ms"),
+        # a machine may have been asked for whose name is not known yet: whoever reaps finds out
+        state=case((run.c.instance_id.is_(None) & _LAUNCHED, run.c.state), else_="ended"),
+    )
+)
+
+
+class QuarantineRows(Transaction):
+    def quarantined(self) -> list[Quarantined]:
+        """Every job in quarantine."""
+        return [Quarantined(*row) for row in self._connection.execute(_QUARANTINED)]
+
+    def end_runs(self, job_id: str, end: str, at_ms: int, why: str) -> None:
+        """End every run and give up every migration of a job at once; runs that trained end as `end`."""
+        of_job, step_at = {"of_job": job_id}, {"step_at_ms": at_ms}
+        self._connection.execute(_RELEASED, {**of_job, **step_at, "step": Step.DONE.value})
+        self._connection.execute(_OPEN, {**of_job, **step_at, "step": Step.ABORTED.value, "error": why})
+        self._connection.execute(_END, {**of_job, "end_of_trained": end, "at_ms": at_ms})
