@@ -27,6 +27,8 @@ from providers.local.metadata import replace_file, write_notice
 
 ID_VARIABLE = "TRADEWIND_INSTANCE_ID"
 _LIMIT_VARIABLE = "TRADEWIND_INSTANCE_LIMIT"
+SWITCH = "switch"
+"""A script in the instance's folder that runs beside its user data (providers.local.switch)."""
 _CLAIM = "claim"
 _INHERITED = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR"),
@@ -56,6 +58,7 @@ read -r boot < /proc/sys/kernel/random/boot_id
 read -r stat < /proc/$$/stat
 set -o noclobber
 { echo "$boot $stat" > claim; } 2> /dev/null || exit 0
+[ ! -f switch ] || (bash switch > /dev/null &)
 exec bash user_data
 """
 
@@ -124,13 +127,13 @@ def was_started(folder: Path) -> bool:
     return (folder / _CLAIM).exists()
 
 
-def claimed_by(folder: Path) -> Leader | None:
-    """The first process of the instance as it described itself; None if it has not (or not yet) done so.
+def claimed_by(folder: Path, claim: str = _CLAIM) -> Leader | None:
+    """The first process of the instance as it described itself in the file `claim`; None if it has not (or not yet).
 
     Raises UnavailableError when that cannot be read.
     """
     try:
-        boot, _, stat = (folder / _CLAIM).read_text().partition(" ")
+        boot, _, stat = (folder / claim).read_text().partition(" ")
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:

@@ -32,7 +32,7 @@ from providers.errors import (
     UnavailableError,
 )
 from providers.instance import EndReason, Instance, InstanceState
-from providers.local import process
+from providers.local import process, switch
 from providers.local.books import Books, Record
 from providers.local.market import PROVIDER, SOURCE, LocalMarket
 from providers.local.metadata import Notice, write_notice
@@ -130,6 +130,9 @@ class LocalProvider:
         with self._books.transaction():
             now_ms = self._clock.now_ms()
             self._books.renew(instance_ids, now_ms, now_ms + time_to_live_s * 1000)
+        for record in map(self._books.record, instance_ids):
+            if record is not None and record.ended_ms is None and process.was_started(self._home(record.id)):
+                self._arm(record)
 
     def terminate(self, instance_id: str) -> None:
         if self._books.record(instance_id) is not None:
@@ -281,8 +284,18 @@ class LocalProvider:
         """Start the machine, unless it was started before. Once per object: a second try is another caller's."""
         if record.id in self._started or process.was_started(self._home(record.id)):
             return
+        self._arm(record)
         self._children.add(process.start(record.id, self._home(record.id), record.user_data))
         self._started.add(record.id)
+
+    def _arm(self, record: Record) -> None:
+        """Tell the machine when it ends by itself; repeated at every tick, so a crash in between loses no renewal."""
+        if record.expires_ms is not None:
+            left_s = (record.expires_ms - self._clock.now_ms()) / 1000 / self._clock.factor
+            try:
+                switch.arm(self._home(record.id), record.expires_ms, left_s)
+            except OSError as error:
+                raise self.classify(error) from error
 
     # --- moving forward ---
 
@@ -303,8 +316,11 @@ class LocalProvider:
         elif not started:
             self._boot(record)
         elif self._gone(record):
-            self._books.ended(record.id, self._clock.now_ms())
+            if switch.fired(self._home(record.id)):
+                self._books.begin_ending(record.id, EndReason.EXPIRED, now_ms)
+            self._kill(self._known(record.id))  # its switch, too
         else:
+            self._arm(record)
             self._announce(record)
 
     def _reclaim(self, record: Record, now_ms: int) -> None:
@@ -340,7 +356,8 @@ class LocalProvider:
     def _gone(self, record: Record) -> bool:
         if record.leader is not None and process.is_alive(record.leader):
             return False
-        return not process.living({record.id: record.leader})
+        home = self._home(record.id)
+        return all(switch.is_switch(each, home) for each in process.living({record.id: record.leader}))
 
     def _end_now(self, instance_id: str, reason: EndReason) -> None:
         self._books.begin_ending(instance_id, reason, self._clock.now_ms())
