@@ -1,7 +1,7 @@
 """The control directory: what the node's agent asks of a trainer, and what the trainer says of itself.
 
     notice.json {"kind", "deadline_monotonic_s"}    this machine will be taken away
-    hold.json   {"until_monotonic_s"}               write a checkpoint and wait
+    hold.json   {"until_monotonic_s", "successor"}  write a checkpoint and wait to be replaced by that generation
     stop        (empty)                             write a checkpoint and end
     lease.json  {"until_monotonic_s"}               train no longer than this
     progress.json                                   a Progress; the only file that the trainer writes
@@ -30,6 +30,14 @@ class Notice:
 
     kind: str
     deadline_monotonic_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Wait at a step boundary until `until_monotonic_s`: generation `successor` is about to take the job over."""
+
+    until_monotonic_s: float
+    successor: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +80,10 @@ class ControlDirectory:
         data = self._read("notice.json")
         return None if data is None else Notice(str(data["kind"]), float(data["deadline_monotonic_s"]))
 
-    def hold_until(self) -> float | None:
-        """Instant until which the trainer shall wait at a step boundary; None: it need not."""
-        return self._instant("hold.json")
+    def hold(self) -> Hold | None:
+        """Until when the trainer shall wait at a step boundary, and for whom; None: it need not."""
+        data = self._read("hold.json")
+        return None if data is None else Hold(float(data["until_monotonic_s"]), int(data["successor"]))
 
     def lease_until(self) -> float | None:
         """Instant after which the trainer must not train; None: there is no lease."""
@@ -91,8 +100,8 @@ class ControlDirectory:
     def put_notice(self, notice: Notice) -> None:
         self._write("notice.json", dataclasses.asdict(notice))
 
-    def put_hold(self, until_monotonic_s: float) -> None:
-        self._write("hold.json", {"until_monotonic_s": until_monotonic_s})
+    def put_hold(self, hold: Hold) -> None:
+        self._write("hold.json", dataclasses.asdict(hold))
 
     def clear_hold(self) -> None:
         (self.path / "hold.json").unlink(missing_ok=True)

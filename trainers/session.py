@@ -79,6 +79,7 @@ class Session(Run):
         self._cadence = Cadence(desk.spec.max_overhead, desk.timers.monotonic())
         self._restored: Loaded | None = None
         self._saved_step: int | None = None
+        self._successors: set[int] = set()  # the generations for which it holds, or held
         self._began_s = self._began_cpu_s = 0.0  # where the present step began
 
     def unfinished(self) -> str | None:
@@ -156,6 +157,7 @@ class Session(Run):
             self._save_once()
             self._journal.enter("holding")
             self._wait_while(self._holding)
+            self._keep_the_job()
             self._journal.enter("training")
             self._journal.await_step()
         notice = self._control.notice()
@@ -166,8 +168,23 @@ class Session(Run):
                 self._yield()
 
     def _holding(self) -> bool:
-        until = self._control.hold_until()
-        return until is not None and self._timers.monotonic() < until
+        hold = self._control.hold()
+        if hold is None or self._timers.monotonic() >= hold.until_monotonic_s:
+            return False
+        self._successors.add(hold.successor)
+        return True
+
+    def _keep_the_job(self) -> None:
+        """Nobody took the job over in time: see to it that nobody can any more, before training goes on.
+
+        Whoever asked to hold may be asleep just before it hands the job over. Without this it would do so when it
+        wakes, and all that was trained in between would be lost.
+        """
+        spec = self._spec
+        for successor in sorted(self._successors):
+            if not store.void_fence(spec.checkpoint_root, spec.job_id, successor):
+                raise RunEnded("fenced")
+        self._successors.clear()
 
     def _notice_is_due(self) -> bool:
         notice = self._control.notice()

@@ -13,8 +13,9 @@ from typing import Protocol
 
 from orchestrator.errors import TradewindError
 from trainers.checkpoint import store as checkpoint_store
+from trainers.checkpoint.fences import fence_of, generations
 from trainers.checkpoint.manifest import Manifest, ManifestName
-from trainers.errors import CheckpointError, DamagedCheckpoint
+from trainers.errors import CheckpointError, DamagedCheckpoint, FencedError
 
 
 class CheckpointUnusable(TradewindError):
@@ -49,15 +50,23 @@ class CheckpointCatalog(Protocol):
         """The named checkpoint, None when it is absent or damaged."""
         ...
 
-    def fence(self, root: Path, job_id: str, generation: int, manifest: str | None) -> None:
-        """Shut out all generations before `generation`, which starts from `manifest`. Idempotent."""
+    def fence(self, root: Path, job_id: str, generation: int, manifest: str | None) -> bool:
+        """Shut out all generations before `generation`, which starts from `manifest`. Idempotent.
+
+        Returns False, and changes nothing, when that generation is void.
+        """
         ...
 
     def void(self, root: Path, job_id: str, generation: int) -> bool:
-        """Make sure that `generation` is never fenced in; whoever owns the job now goes on. Idempotent.
+        """Make sure that `generation` can never take the job over; whoever owns it now goes on. Idempotent.
 
-        True: it never will be, and `fence` of it fails from now on. False: it was fenced in before.
+        Returns False, and changes nothing, when it has taken over. Of fence() and void() the first one wins, whoever
+        calls them and however late.
         """
+        ...
+
+    def taken(self, root: Path, job_id: str) -> int:
+        """The newest generation that was ever fenced or voided; 0 without any. A new one must be newer."""
         ...
 
     def fenced(self, root: Path, job_id: str) -> int:
@@ -90,17 +99,26 @@ class FileCatalog:
         except (OSError, ValueError, CheckpointError) as error:
             raise CheckpointUnusable(str(error)) from error
 
-    def fence(self, root: Path, job_id: str, generation: int, manifest: str | None) -> None:
+    def fence(self, root: Path, job_id: str, generation: int, manifest: str | None) -> bool:
         try:
             checkpoint_store.prepare(root, job_id)
             checkpoint_store.write_fence(root, job_id, generation, manifest)
         except (OSError, CheckpointError) as error:
+            if isinstance(error, FencedError) and _is_void(root, job_id, generation):
+                return False
             raise CheckpointUnusable(str(error)) from error
+        return True
 
     def void(self, root: Path, job_id: str, generation: int) -> bool:
         try:
             checkpoint_store.prepare(root, job_id)
             return checkpoint_store.void_fence(root, job_id, generation)
+        except (OSError, CheckpointError) as error:
+            raise CheckpointUnusable(str(error)) from error
+
+    def taken(self, root: Path, job_id: str) -> int:
+        try:
+            return max(generations(root, job_id), default=0)
         except (OSError, CheckpointError) as error:
             raise CheckpointUnusable(str(error)) from error
 
@@ -110,6 +128,11 @@ class FileCatalog:
         except (OSError, CheckpointError) as error:
             raise CheckpointUnusable(str(error)) from error
         return 0 if fence is None else fence.generation
+
+
+def _is_void(root: Path, job_id: str, generation: int) -> bool:
+    found = fence_of(root, job_id, generation)
+    return found is not None and found.void
 
 
 def _complete(root: Path, job_id: str, name: ManifestName) -> ManifestInfo:

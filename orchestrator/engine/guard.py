@@ -6,6 +6,7 @@ is used up it ends at its last one, at once. At its max_duration it fails. Must 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 
 from orchestrator.engine import snapshot
@@ -17,6 +18,7 @@ from orchestrator.engine.ceiling import (
     spent_of,
     trained_s,
 )
+from orchestrator.engine.checkpoints import CheckpointUnusable
 from orchestrator.engine.compartment import Compartment, contained
 from orchestrator.engine.context import ACTOR, Context
 from orchestrator.engine.move import abort, load
@@ -109,7 +111,8 @@ def _end_now(ctx: Context, job: Job, current: Run | None, how: str, why: str | N
         if migration.job_id == job.id and migration.step is not Step.RELEASE:
             with ctx.world.store.read() as tx:
                 move = load(tx, migration)
-            abort(ctx, move, "the job is paused")
+            with suppress(CheckpointUnusable):  # engine.migrate tries again
+                abort(ctx, move, "the job is paused")
 
 
 def _ceilings(ctx: Context, job: Job, current: Run | None, look_s: float) -> bool:

@@ -39,6 +39,7 @@ def checkpoint(ctx: Context, move: Move) -> bool:
         return step(ctx, move, Step.TRANSFER, message, manifest=found.name if found else None)
     report = ctx.reports.get(source.id)
     if report is not None and report.state == "holding" and report.manifest is not None:
+        _keep_holding(ctx, move)
         with ctx.write() as tx:
             tx.update_run(source.id, state="holding", last_step=report.step)
         message = f"the source holds at step {report.step}"
@@ -46,7 +47,7 @@ def checkpoint(ctx: Context, move: Move) -> bool:
     if ctx.waited_s(f"hold/{migration.id}") > HOLD_TIMEOUT_S:
         return abort(ctx, move, f"the source reached no step within {HOLD_TIMEOUT_S:.0f} s")
     if report is not None and report.state == "training":
-        _hold(ctx, source)
+        _hold(ctx, source, migration.generation)
     return False
 
 
@@ -111,7 +112,12 @@ def verify(ctx: Context, move: Move) -> bool:
 
 
 def cutover(ctx: Context, move: Move) -> bool:
-    """Raise the job's generation. Once the fence exists there is no way back; before it there is."""
+    """Raise the job's generation. Once the fence exists there is no way back; before it there is.
+
+    That this step was reached is the intention to fence, written under the present leadership. Whoever leads later
+    finds it and resolves it: it fences as well, or gives the move up, which voids the generation first. A control plane
+    that was deposed before it fenced finds the generation void when it wakes.
+    """
     migration, job, target = move.migration, move.job, move.target
     root = ctx.checkpoint_root(job)
     if ctx.checkpoints.fenced(root, job.id) < migration.generation:
@@ -126,7 +132,8 @@ def cutover(ctx: Context, move: Move) -> bool:
             return _overdue(ctx, move)
         if (why := _outdated(ctx, move)) is not None:
             return abort(ctx, move, why, at_once=True)
-        ctx.checkpoints.fence(root, job.id, migration.generation, migration.manifest)
+        if not ctx.checkpoints.fence(root, job.id, migration.generation, migration.manifest):
+            return abort(ctx, move, "the source did not wait any longer", at_once=True)
     elif job.state not in (*MOVING, "cancelling", "pausing"):
         return abort(ctx, move, f"the job is {job.state}")  # its source ended it just before the fence
     now = ctx.now_ms
@@ -206,11 +213,11 @@ def _overdue(ctx: Context, move: Move) -> bool:
     return False
 
 
-def _hold(ctx: Context, source: Run) -> None:
+def _hold(ctx: Context, source: Run, successor: int) -> None:
     if ctx.due(f"hold-call/{source.id}", HOLD_REFRESH_S):
-        ctx.runtime.hold(source.id)
+        ctx.runtime.hold(source.id, successor)
 
 
 def _keep_holding(ctx: Context, move: Move) -> None:
     if move.living_source is not None:
-        _hold(ctx, move.living_source)
+        _hold(ctx, move.living_source, move.migration.generation)

@@ -87,8 +87,15 @@ def abort(
     the job may be placed elsewhere right away; otherwise it waits, the longer the more often it was in vain. Unless its
     launch was `refused`, one that was ever asked for may have made a machine: its run ends, but stays in the state
     `provisioning` until engine.reap has found out.
+
+    At CUTOVER another control plane may be about to fence, asleep since it last looked: the generation is made void
+    before the move is given up. Returns False when it owns the job already. Raises CheckpointUnusable.
     """
     migration, job, source, target = move.migration, move.job, move.living_source, move.target
+    if migration.step is Step.CUTOVER:
+        void = ctx.checkpoints.void(ctx.checkpoint_root(job), job.id, migration.generation)
+        if not void and source is not None and job.state in MOVING:
+            return False  # the target owns the job: there is only forward, which the next tick finds out
     last_line = why.strip().splitlines()[-1] if why.strip() else "unknown"
     with ctx.write() as tx:
         if not tx.advance(migration.id, migration.step, Step.ABORTED, error=why):

@@ -131,7 +131,7 @@ def open_migration(
     The run of a `spare` is up already: it becomes the newest, and the migration begins where that one waited.
     """
     now = ctx.now_ms
-    generation = 1 + max(_fenced(ctx, job), *(run.generation for run in tx.runs(job_id=job.id)), 0)
+    generation = 1 + max(_taken(ctx, job), *(run.generation for run in tx.runs(job_id=job.id)), 0)
     run = Run(
         id=ctx.new_id("run") if spare is None else spare.target_run_id,
         job_id=job.id,
@@ -166,10 +166,10 @@ def open_migration(
     return migration
 
 
-def _fenced(ctx: Context, job: Job) -> int:
-    """The generation that owns the job's checkpoints: newer than all runs when the store was restored from a backup."""
+def _taken(ctx: Context, job: Job) -> int:
+    """The newest generation in the job's checkpoints: newer than all runs when the store was restored from a backup."""
     try:
-        return ctx.checkpoints.fenced(ctx.checkpoint_root(job), job.id)
+        return ctx.checkpoints.taken(ctx.checkpoint_root(job), job.id)
     except CheckpointUnusable:
         return 0  # the migration will say so when it needs them
 

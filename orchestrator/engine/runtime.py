@@ -87,8 +87,11 @@ class Runtime(Protocol):
         """The present report of each run."""
         ...
 
-    def hold(self, run_id: str) -> None:
-        """Ask it to write a checkpoint at the next step boundary and wait there (it trains on by itself after 30 s)."""
+    def hold(self, run_id: str, successor: int) -> None:
+        """Ask it to write a checkpoint at the next step boundary and to wait there for generation `successor`.
+
+        After 30 s it trains on by itself, and first makes sure that this generation can never take the job over.
+        """
         ...
 
     def unhold(self, run_id: str) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from orchestrator.engine.checkpoints import CheckpointUnusable, ManifestInfo, Newest
+from orchestrator.engine.checkpoints import ManifestInfo, Newest
 from providers.clock import Clock
 
 
@@ -51,23 +51,26 @@ class SimCatalog:
         known = {name_of(*entry) for entry in self._written(job_id)}
         return ManifestInfo(name, step_of(name), 1) if name in known else None
 
-    def fence(self, root: Path, job_id: str, generation: int, manifest: str | None) -> None:
+    def fence(self, root: Path, job_id: str, generation: int, manifest: str | None) -> bool:
         del root
         self.look()
         if (job_id, generation) in self.voided:
-            raise CheckpointUnusable(f"the handover of {job_id} to generation {generation} was given up")
+            return False
         existing = self.fences.setdefault(job_id, {}).setdefault(generation, manifest)
         self.fenced_s.setdefault((job_id, generation), self.clock.monotonic_s())
         if existing != manifest:
             raise ValueError(f"generation {generation} of {job_id} was fenced at {existing}, not {manifest}")
+        return True
 
     def void(self, root: Path, job_id: str, generation: int) -> bool:
         del root
-        self.look()
         if generation in self.fences.get(job_id, {}):
             return False
         self.voided.add((job_id, generation))
         return True
+
+    def taken(self, root: Path, job_id: str) -> int:
+        return max([self.fenced(root, job_id), *(g for job, g in self.voided if job == job_id)])
 
     def fenced(self, root: Path, job_id: str) -> int:
         del root

@@ -25,7 +25,7 @@ WRITES = (  # what a transaction is called: the first of these that it does
     *STEPS, "abort", "attempt", "command", "intent", "settle", "adopt", "resolve", "end of run", "accrue", "collect",
     "duty", "progress", "submit", "ask", "job", "sign", "event",
 )  # fmt: skip
-CALLS = ("launch", "terminate", "prepare", "start", "hold", "unhold", "stop", "kill", "fence")
+CALLS = ("launch", "terminate", "prepare", "start", "hold", "unhold", "stop", "kill", "fence", "void")
 KINDS = (*WRITES, "beat", "campaign", *CALLS)
 EDGES = tuple(f"{moment} {kind}" for kind in KINDS for moment in ("before", "after"))
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from orchestrator.engine.runtime import RunReport, RunSpec, TrainerState
 from orchestrator.sim.catalog import SimCatalog, name_of, step_of
@@ -62,6 +63,7 @@ class _Trainer:
     saved_s: float = 0.0
     manifest: str | None = None
     hold_until_s: float | None = None
+    successors: set[int] = field(default_factory=set)
     stop: bool = False
     mute_since_s: float | None = None
     error: str | None = None
@@ -152,13 +154,14 @@ class SimSite:
         machines = {instance.token: instance for instance in self._cloud.instances()}
         return {run_id: self._report(run_id, machines) for run_id in run_ids}
 
-    def hold(self, run_id: str) -> None:
+    def hold(self, run_id: str, successor: int) -> None:
         self._look()
         trainer, now = self._trainers.get(run_id), self._clock.monotonic_s()
         if trainer is not None and trainer.spec is not None and trainer.state in ("training", "holding"):
             if trainer.spec.job_id in self._deaf:
                 return
             trainer.hold_until_s = now + HOLD_S
+            trainer.successors.add(successor)
             if trainer.state == "training" and self._save(trainer, trainer.spec, int(trainer.step), now):
                 trainer.state, trainer.step = "holding", float(int(trainer.step))
 
@@ -247,7 +250,12 @@ class SimSite:
             if trainer.stop or machine.notice_deadline_ms is not None:
                 trainer.state = "yielded"
             elif trainer.hold_until_s is None or now >= trainer.hold_until_s:
-                trainer.state, trainer.at_s, trainer.hold_until_s = "training", trainer.hold_until_s or now, None
+                if all(self._catalog.void(Path(), spec.job_id, each) for each in sorted(trainer.successors)):
+                    trainer.state, trainer.at_s = "training", trainer.hold_until_s or now
+                    trainer.hold_until_s = None
+                    trainer.successors.clear()
+                else:
+                    trainer.state = "fenced"
         if trainer.state == "training" and now > trainer.at_s:
             self._train(trainer, spec, machine, now)
         if ends and trainer.state in ("restored", "training", "holding"):

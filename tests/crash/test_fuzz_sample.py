@@ -17,6 +17,7 @@ import pytest
 from orchestrator.engine import bring_up, handover, reap
 from orchestrator.engine.context import Context
 from orchestrator.sim import EDGES, PostgresSlate, Slate, findings, play
+from orchestrator.sim.catalog import SimCatalog
 from providers.fake import Fault
 from tests.postgres import Server
 from tests.sim.harness import BRISK, Installation
@@ -98,5 +99,7 @@ def test_a_lost_launch_that_nobody_asks_after_is_found_out(
 def test_a_target_that_starts_behind_its_source_is_found_out(
     tmp_path: Path, slates: list[Slate], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Two rules forbid it: the engine looks once more before it fences, and the source voids what it waited for."""
+    monkeypatch.setattr(SimCatalog, "void", lambda *_: True)
     with planted(monkeypatch, handover, "_outdated", lambda ctx, move: None):
         assert found(tmp_path, slates[0], "lost work", BEHIND)

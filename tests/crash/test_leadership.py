@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from orchestrator.errors import NotLeaderError
-from orchestrator.model import STEP_ORDER, Step
+from orchestrator.model import STEP_ORDER, Job, Step
 from orchestrator.store.leader import TAKEOVER_S
 from providers.fake import Fault
 from tests.sim.harness import RESERVE, Installation, check_truth
@@ -69,4 +70,84 @@ def test_whoever_takes_over_in_the_middle_of_a_move_completes_it(home: Installat
     home.settle()
     assert home.job(job).state == "finished"
     assert RESERVE.id in [run.offer_id for run in home.runs(job) if run.training_from_ms is not None]
+    check_truth(home)
+
+
+def just_before_the_fence(home: Installation, what: Callable[[], None]) -> None:
+    """Let `what` happen while the control plane that is about to fence sleeps: it has looked at everything already."""
+    fence = home.checkpoints.fence
+
+    def asleep(*arguments: Any) -> bool:
+        home.checkpoints.fence = fence  # type: ignore[method-assign, assignment]
+        what()
+        return fence(*arguments)
+
+    home.checkpoints.fence = asleep  # type: ignore[method-assign, assignment]
+
+
+def until_cutover(home: Installation) -> Job:
+    """A job that trains, and is about to be handed over to another machine."""
+    job = home.submit(steps=260)
+    home.until_step(job, 10)
+    home.ask("migrate", job, offer_id=RESERVE.id)
+    home.until(lambda: len(found := home.migrations(job)) > 1 and found[-1].step is Step.CUTOVER)
+    return job
+
+
+def test_a_control_plane_that_was_deposed_just_before_it_fenced_cannot_when_it_wakes(home: Installation) -> None:
+    job = until_cutover(home)
+
+    def another_gives_it_up() -> None:
+        depose(home)
+        home.cloud.crash(home.machine(home.runs(job)[-1]).id)
+        home.until_step(job, 200)
+
+    just_before_the_fence(home, another_gives_it_up)
+    with pytest.raises(NotLeaderError):
+        home.plane.tick()
+    run = home.current(job)
+    assert run is not None
+    assert run.generation == 1
+    assert run.last_step >= 200
+    home.settle()
+    assert home.job(job).state == "finished"
+    assert [run.repeated_steps for run in home.runs(job)] == [0] * len(home.runs(job))
+    check_truth(home)
+
+
+def test_a_source_that_waited_in_vain_keeps_the_job_and_whoever_wanted_to_fence_learns_it(home: Installation) -> None:
+    job = until_cutover(home)
+    just_before_the_fence(home, lambda: home.clock.advance(120.0))
+    home.settle()
+    assert home.job(job).state == "finished"
+    aborted = [each for each in home.migrations(job) if each.step is Step.ABORTED]
+    assert [each.error for each in aborted] == ["the source did not wait any longer"]
+    assert all(run.repeated_steps == 0 for run in home.runs(job))
+    check_truth(home)
+
+
+def test_a_move_that_another_control_plane_completed_meanwhile_stays_complete(home: Installation) -> None:
+    job = until_cutover(home)
+
+    def another_completes_it() -> None:
+        depose(home)
+        home.until(lambda: home.migrations(job)[1].step is Step.DONE)
+
+    just_before_the_fence(home, another_completes_it)
+    with pytest.raises(NotLeaderError):
+        home.plane.tick()
+    home.settle()
+    assert [run.end for run in home.runs(job)] == ["moved", "finished"]
+    assert all(run.repeated_steps == 0 for run in home.runs(job))
+    check_truth(home)
+
+
+def test_after_a_voided_generation_the_next_one_is_newer(home: Installation) -> None:
+    job = until_cutover(home)
+    just_before_the_fence(home, lambda: home.clock.advance(120.0))
+    home.until(lambda: home.migrations(job)[1].step is Step.ABORTED)
+    home.ask("migrate", job, offer_id=RESERVE.id)
+    home.until(lambda: home.migrations(job)[-1].step is Step.DONE)
+    assert [each.generation for each in home.migrations(job)] == [1, 2, 3]
+    home.settle()
     check_truth(home)

@@ -16,9 +16,9 @@ import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from trainers.control import ControlDirectory, Progress
+from trainers.control import ControlDirectory, Hold, Progress
 from trainers.waiting import Trainer, exit_status, told_exit
 
 ACTOR_THREADS = 4
@@ -71,10 +71,10 @@ class RunActor:
             return {"state": "starting" if self._begun and self._state == "prepared" else self._state}
         return told
 
-    def control(self, what: Control, until_monotonic_s: float = 0.0) -> None:
-        """Write or remove a request in the control directory."""
-        if what == "hold":
-            self._control.put_hold(until_monotonic_s)
+    def control(self, what: Control, hold: Mapping[str, Any] | None = None) -> None:
+        """Write or remove a request in the control directory; `hold` has the fields of trainers.control.Hold."""
+        if what == "hold" and hold is not None:
+            self._control.put_hold(Hold(**hold))
         elif what == "unhold":
             self._control.clear_hold()
         elif what == "stacks":

@@ -87,8 +87,8 @@ class Bridge:
     def start(self, run_id: str, spec: dict[str, object], secrets: dict[str, str]) -> None:
         self._fire(self._handle(run_id).train.remote(spec, secrets))
 
-    def control(self, run_id: str, what: str, until_monotonic_s: float) -> None:
-        self._fire(self._handle(run_id).control.remote(what, until_monotonic_s))
+    def control(self, run_id: str, what: str, hold: dict[str, Any] | None = None) -> None:
+        self._fire(self._handle(run_id).control.remote(what, hold))
 
     def kill(self, run_id: str) -> None:
         watched = self._watch(run_id)

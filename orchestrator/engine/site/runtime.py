@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from orchestrator.engine.site.environment import Head, SiteFiles, ray_environmen
 from orchestrator.engine.site.keeper import HeadKeeper
 from orchestrator.engine.world import World
 from orchestrator.errors import MissingExtraError, SiteError
+from trainers.control import Hold
 
 BRIDGE_START_S = 30.0
 ANSWER_S = 5.0  # a bridge answers at once, unless a call of its own into Ray hangs
@@ -95,14 +96,15 @@ class RayRuntime:
             for run_id, report in answer.items()
         }
 
-    def hold(self, run_id: str) -> None:
-        self._ask("control", run_id=run_id, what="hold", until_monotonic_s=time.monotonic() + HOLD_S)
+    def hold(self, run_id: str, successor: int) -> None:
+        hold = Hold(time.monotonic() + HOLD_S, successor)
+        self._ask("control", run_id=run_id, what="hold", hold=asdict(hold))
 
     def unhold(self, run_id: str) -> None:
-        self._ask("control", run_id=run_id, what="unhold", until_monotonic_s=0.0)
+        self._ask("control", run_id=run_id, what="unhold")
 
     def stop(self, run_id: str) -> None:
-        self._ask("control", run_id=run_id, what="stop", until_monotonic_s=0.0)
+        self._ask("control", run_id=run_id, what="stop")
 
     def kill(self, run_id: str) -> None:
         self._ask("kill", run_id=run_id)

@@ -30,9 +30,10 @@ def advance_and_die(ctx: Context, migration: Migration) -> bool:
 class DoomedCatalog(FileCatalog):
     """Dies when it has made a fence."""
 
-    def fence(self, *arguments: object) -> None:
+    def fence(self, *arguments: object) -> bool:
         super().fence(*arguments)  # type: ignore[arg-type]
         os.kill(os.getpid(), signal.SIGKILL)
+        return True
 
 
 control.advance = advance_and_die  # type: ignore[attr-defined]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.engine.checkpoints import FileCatalog
+from orchestrator.engine.checkpoints import CheckpointUnusable, FileCatalog
 from trainers.checkpoint import store
 from trainers.checkpoint.manifest import Manifest, ManifestName, Piece, TensorEntry
 
@@ -65,3 +65,24 @@ def test_when_all_are_damaged_none_is_found_and_each_is_told(root: Path) -> None
     newest = FileCatalog().newest(root, JOB, 2)
     assert newest.found is None
     assert len(newest.damaged) == 2
+
+
+def test_of_a_fence_and_a_void_of_one_generation_the_first_one_wins(tmp_path: Path) -> None:
+    catalog = FileCatalog()
+    assert catalog.taken(tmp_path, "job") == 0
+    assert catalog.fence(tmp_path, "job", 1, None)
+    assert not catalog.void(tmp_path, "job", 1)
+    assert catalog.void(tmp_path, "job", 2)
+    assert catalog.void(tmp_path, "job", 2)
+    assert not catalog.fence(tmp_path, "job", 2, None)
+    assert catalog.fenced(tmp_path, "job") == 1
+    assert catalog.taken(tmp_path, "job") == 2
+    assert catalog.fence(tmp_path, "job", 3, None)
+    assert catalog.fenced(tmp_path, "job") == 3
+
+
+def test_a_generation_that_is_too_old_is_no_void_one(tmp_path: Path) -> None:
+    catalog = FileCatalog()
+    catalog.fence(tmp_path, "job", 3, None)
+    with pytest.raises(CheckpointUnusable, match="too old"):
+        catalog.fence(tmp_path, "job", 2, None)

@@ -6,25 +6,25 @@ import math
 import pytest
 
 from trainers.cadence import Cadence
-from trainers.control import ControlDirectory, Notice, Progress
+from trainers.control import ControlDirectory, Hold, Notice, Progress
 from trainers.journal import Journal
 
 
 def test_what_one_end_writes_the_other_reads(tmp_path):
     agent, trainer = ControlDirectory(tmp_path / "control"), ControlDirectory(tmp_path / "control")
-    assert (trainer.notice(), trainer.hold_until(), trainer.lease_until()) == (None, None, None)
+    assert (trainer.notice(), trainer.hold(), trainer.lease_until()) == (None, None, None)
     assert not trainer.stop_requested()
     assert agent.progress() is None
     agent.put_notice(Notice("preemption", 12.5))
-    agent.put_hold(3.0)
+    agent.put_hold(Hold(3.0, 2))
     agent.put_lease(4.0)
     agent.request_stop()
     assert trainer.notice() == Notice("preemption", 12.5)
-    assert (trainer.hold_until(), trainer.lease_until(), trainer.stop_requested()) == (3.0, 4.0, True)
+    assert (trainer.hold(), trainer.lease_until(), trainer.stop_requested()) == (Hold(3.0, 2), 4.0, True)
     agent.put_lease(5.0)
     agent.clear_hold()
     agent.clear_hold()
-    assert (trainer.hold_until(), trainer.lease_until()) == (None, 5.0)
+    assert (trainer.hold(), trainer.lease_until()) == (None, 5.0)
     progress = Progress(state="training", step=3, loss=0.5)
     trainer.write_progress(progress)
     assert agent.progress() == progress
@@ -33,9 +33,9 @@ def test_what_one_end_writes_the_other_reads(tmp_path):
 def test_the_files_have_the_documented_form(tmp_path):
     control = ControlDirectory(tmp_path)
     control.put_notice(Notice("preemption", 1.0))
-    control.put_hold(2.0)
+    control.put_hold(Hold(2.0, 7))
     assert json.loads((tmp_path / "notice.json").read_text()) == {"kind": "preemption", "deadline_monotonic_s": 1.0}
-    assert json.loads((tmp_path / "hold.json").read_text()) == {"until_monotonic_s": 2.0}
+    assert json.loads((tmp_path / "hold.json").read_text()) == {"until_monotonic_s": 2.0, "successor": 7}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["hold.json", "notice.json"]
 
 

@@ -10,9 +10,9 @@ import torch
 
 import trainers
 from trainers.checkpoint import store
-from trainers.control import ControlDirectory, Notice
+from trainers.control import ControlDirectory, Hold, Notice
 from trainers.desk import Desk, RunEnded, Timers, opened
-from trainers.errors import CheckpointReadOnly, StateError, TrainerError
+from trainers.errors import CheckpointReadOnly, FencedError, StateError, TrainerError
 from trainers.journal import Journal
 from trainers.session import attach
 from trainers.spec import SPEC_VARIABLE, TrainerSpec
@@ -122,7 +122,7 @@ def test_an_undisturbed_run_trains_all_steps_and_says_so(world):
 def test_a_step_is_due_since_the_last_one_and_not_while_a_checkpoint_is_written_or_waited_for(world):
     world.save_s = 50.0
     world.at.append((1060.0, lambda: world.control.clear_hold()))
-    hold = {7: lambda: world.control.put_hold(1e9)}
+    hold = {7: lambda: world.control.put_hold(Hold(1e9, 2))}
     assert world.train(before_step=lambda step: hold.get(step, lambda: None)()) == "finished"
     assert "holding" in world.states
     for what in ("save", "hold"):
@@ -192,7 +192,7 @@ def test_a_stop_request_ends_at_the_next_step_with_a_checkpoint(world):
 
 def test_a_holding_run_waits_with_a_checkpoint_and_trains_on_when_let_go(world):
     world.at.append((1001.5, world.control.clear_hold))
-    assert world.train(lambda step: world.control.put_hold(1060.0) if step == 6 else None) == "finished"
+    assert world.train(lambda step: world.control.put_hold(Hold(1060.0, 2)) if step == 6 else None) == "finished"
     assert set(world.states) == {"holding"}
     assert "1-7-0" in names(world)
     assert world.trained == list(range(1, 31))
@@ -201,19 +201,36 @@ def test_a_holding_run_waits_with_a_checkpoint_and_trains_on_when_let_go(world):
 
 
 def test_a_hold_that_nobody_ends_runs_out(world):
-    assert world.train(lambda step: world.control.put_hold(1060.0) if step == 6 else None) == "finished"
+    assert world.train(lambda step: world.control.put_hold(Hold(1060.0, 2)) if step == 6 else None) == "finished"
     assert world.now == pytest.approx(1060 + 2.3, abs=0.1)
+
+
+def test_a_run_that_goes_on_after_a_hold_can_never_be_replaced_by_the_generation_it_held_for(world):
+    """Whoever asked it to hold may wake up late, and would hand the job over from where it stood then."""
+    late = []
+
+    def hand_over(step):
+        if step == 6:
+            world.control.put_hold(Hold(1060.0, 2))
+        if step == 25:
+            with pytest.raises(FencedError):
+                store.write_fence(world.root, JOB, 2, "1-7-0")
+            late.append(step)
+
+    assert world.train(hand_over) == "finished"
+    assert late == [25]
+    assert world.trained == list(range(1, 31))
 
 
 def test_a_holding_run_can_be_stopped_without_a_second_checkpoint(world):
     world.at.append((1002.0, world.control.request_stop))
-    assert world.train(lambda step: world.control.put_hold(1060.0) if step == 6 else None) == "yielded"
+    assert world.train(lambda step: world.control.put_hold(Hold(1060.0, 2)) if step == 6 else None) == "yielded"
     assert names(world) == ["1-5-0", "1-7-0"]
 
 
 def test_a_holding_run_whose_job_moved_ends_quietly(world):
     world.at.append((1002.0, lambda: store.write_fence(world.root, JOB, 2, "1-7-0")))
-    assert world.train(lambda step: world.control.put_hold(1060.0) if step == 6 else None) == "fenced"
+    assert world.train(lambda step: world.control.put_hold(Hold(1060.0, 2)) if step == 6 else None) == "fenced"
     assert names(world) == ["1-5-0", "1-7-0"]
 
 
