@@ -65,9 +65,9 @@ class Daemon:
                 if leadership is not None:
                     self._say("leading: this control plane acts on the store")
                     duties: AbstractContextManager[object] = (
-                        nullcontext() if once else PriceDuties(self._world, leadership, _log)
+                        nullcontext() if once else PriceDuties(self._world, leadership, self._log)
                     )
-                    line = SecretLine(self._world.state_dir, self._secrets, _log)
+                    line = SecretLine(self._world.state_dir, self._secrets, self._log)
                     with line, self._world.store.pulse(leadership), duties:
                         return self._lead(leadership, once)
                 leader = self._world.store.leader()
@@ -139,12 +139,15 @@ class Daemon:
         for event in fresh:
             self._last_event = event.id
             who = " ".join(part for part in (event.job_id, event.run_id, event.migration_id) if part)
-            _log(f"{event.kind} {who}: {event.message}")
+            self._log(f"{event.kind} {who}: {event.message}")
 
     def _say(self, message: str) -> None:
         if message != self._said:
             self._said = message
-            _log(message)
+            self._log(message)
+
+    def _log(self, message: str) -> None:
+        _log(self._secrets.mask(message))
 
 
 def _pause_s(work: Work) -> float:

@@ -22,7 +22,12 @@ _PROGRESS_PERIOD_S = 0.1
 class Journal:
     """The run folder of one run: `<run>/control/progress.json`, `<run>/metrics.jsonl`, `<run>/log`."""
 
-    def __init__(self, control: ControlDirectory, monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self, control: ControlDirectory, monotonic: Callable[[], float], mask: Callable[[str], str] = str
+    ) -> None:
+        """`mask` takes the values of secrets out of texts. `settle`, which the runner sets, waits for the log."""
+        self.mask = mask
+        self.settle: Callable[[], None] = lambda: None
         self.folder = control.path.parent
         self.progress = Progress()
         self._control = control
@@ -32,7 +37,14 @@ class Journal:
         self._metrics = _open_lines(self.folder / "metrics.jsonl")
 
     def enter(self, state: TrainerState, **changes: Any) -> None:
-        """Change state; the world sees it at once. No step is due until `await_step`."""
+        """Change state; the world sees it at once, that it is over when the log has all that came before.
+
+        No step is due until `await_step`.
+        """
+        if changes.get("error") is not None:
+            changes["error"] = self.mask(changes["error"])
+        if state in ("finished", "failed"):
+            self.settle()
         self.progress = dataclasses.replace(self.progress, state=state, still_since_s=None, **changes)
         self._write()
 

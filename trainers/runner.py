@@ -16,9 +16,10 @@ import os
 import runpy
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from trainers.checkpoint import store
@@ -26,6 +27,8 @@ from trainers.control import ControlDirectory, TrainerState
 from trainers.desk import Desk, RunEnded, Timers, opened
 from trainers.errors import EntryError
 from trainers.journal import Journal
+from trainers.log_pump import MaskedLog
+from trainers.masking import Mask
 from trainers.spec import (
     CHECKPOINT_VARIABLE,
     CONTROL_VARIABLE,
@@ -41,20 +44,26 @@ _LONGEST_ERROR = 20_000  # characters of a traceback in progress.json; the log h
 
 
 def execute(
-    spec: TrainerSpec, *, timers: Timers | None = None, on_step: Callable[[int], None] | None = None
+    spec: TrainerSpec,
+    *,
+    timers: Timers | None = None,
+    on_step: Callable[[int], None] | None = None,
+    secrets: Mapping[str, str] = MappingProxyType({}),
 ) -> TrainerState:
     """Run the job's code to its end, whatever that is, and report it; never raises for what that code does.
 
     Changes this process for good (environment, folder, threads, generators), so: one run per process. Standard
-    output and error go to `<run folder>/log`. `on_step` is told of each step when it is recorded. Raises OSError when
-    the run folder itself cannot be written.
+    output and error go to `<run folder>/log`. `on_step` is told of each step when it is recorded. The values of
+    `secrets`, which are in the environment already, are in nothing that is written about the run; where there are any,
+    output goes to the log from here to the end of the process. Raises OSError when the run folder itself cannot be
+    written.
     """
     timers = timers or Timers()
     control = ControlDirectory(spec.control_dir)
-    journal = Journal(control, timers.monotonic)
+    journal = Journal(control, timers.monotonic, mask=Mask(secrets).text)
     journal.enter("starting")
     desk = Desk(spec, control, journal, timers, on_step=on_step)
-    with closing(journal), _captured(journal.folder / "log"), opened(desk):
+    with closing(journal), _captured(journal, secrets), opened(desk):
         try:
             _enter_environment(spec, journal.folder)
             if spec.manifest is None:
@@ -73,7 +82,7 @@ def execute(
         except RunEnded as end:
             journal.enter(end.state)
         except BaseException as error:  # also SystemExit and KeyboardInterrupt: a run always has a last word
-            text = _told(error)
+            text = journal.mask(_told(error))
             sys.stderr.write(text)
             if desk.leaving is not None:
                 journal.enter(desk.leaving)
@@ -240,8 +249,8 @@ def _of_the_job(error: BaseException) -> Any:
 
 
 @contextmanager
-def _captured(log: Path) -> Iterator[None]:
-    """Append all output of this process, of C libraries and of its children as well, to `log`.
+def _captured(journal: Journal, secrets: Mapping[str, str]) -> Iterator[None]:
+    """Append all output of this process, of C libraries and of its children as well, to the run's log.
 
     And the stacks of all threads: when a signal kills this process, and whenever STACKS_SIGNAL arrives. They are
     written by the signal handler itself, so also while the program waits in C code or for a lock.
@@ -249,7 +258,12 @@ def _captured(log: Path) -> Iterator[None]:
     sys.stdout.flush()
     sys.stderr.flush()
     streams, copies = (sys.stdout, sys.stderr), (os.dup(1), os.dup(2))
-    with log.open("a", buffering=1, encoding="utf-8", errors="backslashreplace") as file:
+    path = journal.folder / "log"
+    log: Path | int = path
+    if secrets:
+        masked = MaskedLog(path, secrets)
+        log, journal.settle = masked.descriptor, masked.settle
+    with open(log, "w" if secrets else "a", buffering=1, encoding="utf-8", errors="backslashreplace") as file:
         for descriptor in (1, 2):
             os.dup2(file.fileno(), descriptor)
         sys.stdout = sys.stderr = file
@@ -262,7 +276,8 @@ def _captured(log: Path) -> Iterator[None]:
             faulthandler.disable()
             sys.stdout, sys.stderr = streams
             for descriptor, copy in zip((1, 2), copies, strict=True):
-                os.dup2(copy, descriptor)
+                if not secrets:  # else what the job left for the end of the process could say them elsewhere
+                    os.dup2(copy, descriptor)
                 os.close(copy)
 
 

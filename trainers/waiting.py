@@ -105,7 +105,7 @@ def main(folder: str) -> int:
         order = line.readline()
         if order:
             with _leaving_with(connection):
-                say(_attempt(lambda: _execute(json.loads(order))))
+                say(_carry_out(json.loads(order)))
     return 0
 
 
@@ -130,12 +130,15 @@ def _load() -> str:
     return "prepared"
 
 
-def _execute(order: Mapping[str, Any]) -> str:
+def _carry_out(order: Mapping[str, Any]) -> dict[str, object]:
+    from trainers.masking import Mask
     from trainers.runner import execute
     from trainers.spec import TrainerSpec
 
-    os.environ.update(order["secrets"])
-    return execute(TrainerSpec.from_json(order["spec"]))
+    secrets: Mapping[str, str] = order["secrets"]
+    os.environ.update(secrets)
+    said = _attempt(lambda: execute(TrainerSpec.from_json(order["spec"]), secrets=secrets))
+    return {**said, "error": said["error"] and Mask(secrets).text(str(said["error"]))}
 
 
 @contextmanager

@@ -139,8 +139,8 @@ def strike(ctx: Context, where: Compartment, error: Exception, job_id: str | Non
     key = f"struck:{where}:{type(error).__name__}" + (f"/{job_id}" if job_id is not None else f":{about}")
     if (job_id is None or known) and not ctx.due(key, TOLD_AGAIN_S):
         return
-    why = f"{where}{f' of {about}' if about else ''}: {said(error)}"
-    told = "".join(traceback.format_exception(error))[-LONGEST_TRACEBACK:]
+    why = ctx.secrets.mask(f"{where}{f' of {about}' if about else ''}: {said(error)}")
+    told = ctx.secrets.mask("".join(traceback.format_exception(error)))[-LONGEST_TRACEBACK:]
     if job_id is None:
         data = {"compartment": where.value, "about": about, "traceback": told}
         with ctx.write() as tx:

@@ -175,7 +175,7 @@ class Context:
                 id=self.new_id("ev"),
                 at_ms=self.now_ms,
                 kind=kind,
-                message=message,
+                message=self.secrets.mask(message),
                 actor=actor,
                 job_id=job.id,
                 run_id=run.id if run else None,

@@ -8,7 +8,7 @@ Runs that have not taken over yet belong to their migration. Must not know: wher
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from orchestrator.engine import machines
@@ -49,7 +49,7 @@ def observe(ctx: Context) -> Seen:
     started = [run.id for run in live if run.instance_id is not None]
     if started:
         try:
-            ctx.reports = dict(ctx.runtime.reports(started))
+            ctx.reports = {run_id: masked(ctx, each) for run_id, each in ctx.runtime.reports(started).items()}
         except SiteError as error:  # it is being started again, and nothing is known meanwhile
             _unavailable(ctx, live, error)
         else:
@@ -69,6 +69,11 @@ def observe(ctx: Context) -> Seen:
             changed |= seen.changed
             need_place |= seen.need_place
     return Seen(changed, need_place)
+
+
+def masked(ctx: Context, report: RunReport) -> RunReport:
+    """The report without the values of secrets in its text, which goes to the store and to everybody's eyes."""
+    return report if report.error is None else replace(report, error=ctx.secrets.mask(str(report.error)))
 
 
 def _unavailable(ctx: Context, live: Sequence[Run], error: SiteError) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from orchestrator.engine.world import World
 from orchestrator.errors import NotFoundError, TradewindError, UsageError
 from orchestrator.model import TERMINAL, Job
+from trainers.masking import Mask
 
 MAX_TOTAL_CHARACTERS = 16 << 20  # of all jobs: a bound on this process's memory, far above what secrets need
 
@@ -30,6 +31,7 @@ class SecretValues:
         self._given = {job_id: dict(values) for job_id, values in (given or {}).items()}
         self._keep = keep
         self._lock = threading.Lock()
+        self._mask = _mask_of(self._given)
 
     def give(self, given: Given) -> None:
         """Take over values; those that a job has already are replaced. Raises UsageError when they are too many."""
@@ -41,6 +43,7 @@ class SecretValues:
                 )
             self._keep(merged)
             self._given = merged
+            self._mask = _mask_of(merged)
 
     def of(self, job: Job) -> dict[str, str]:
         """The values that the job names. Raises MissingSecret, whose text says how to give them."""
@@ -64,6 +67,10 @@ class SecretValues:
             return str(error)
         return None
 
+    def mask(self, text: str) -> str:
+        """`text` without the values of any job: trainers mask their own words, but what a node says is not trusted."""
+        return self._mask.text(text)
+
     def forget_ended(self, world: World) -> None:
         """Let go of the values of jobs that will never run again. Raises StoreError."""
         with self._lock:
@@ -80,3 +87,13 @@ class SecretValues:
             with self._lock:
                 self._given = {job_id: values for job_id, values in self._given.items() if job_id not in ended}
                 self._keep(self._given)
+                self._mask = _mask_of(self._given)
+
+
+def _mask_of(given: Given) -> Mask:
+    """Of values that jobs share the first name stands for all."""
+    values: dict[str, set[str]] = {}
+    for each in given.values():
+        for name, value in each.items():
+            values.setdefault(name, set()).add(value)
+    return Mask(values)

@@ -117,10 +117,14 @@ def test_a_secret_reaches_the_trainer_and_no_file(tradewind: Tradewind, submitte
     job = tradewind.ended(submitted("plain"), "finished")
     digest = tradewind.world.output_dir(job.id) / "digest"
     assert digest.read_text() == hashlib.sha256(SECRET.encode()).hexdigest()
+    log = tradewind.command("logs", job.id).stdout
+    assert "in the log: [secret E2E_SECRET] " in log
+    assert log.count("[secret E2E_SECRET]") == 3
     # by another process: closing a file of an open SQLite store gives up this process's locks on it
     folders = [str(tradewind.state), str(tradewind.config.site.temp_dir)]
+    forms = [f"--regexp={form}" for form in (SECRET, SECRET.encode().hex(), "Y29ycmVjdC1ob3JzZ")]
     found = subprocess.run(
-        ["grep", "--recursive", "--files-with-matches", "--devices=skip", "--fixed-strings", SECRET, *folders],
+        ["grep", "--recursive", "--files-with-matches", "--devices=skip", "--fixed-strings", *forms, *folders],
         check=False,
         capture_output=True,
         text=True,

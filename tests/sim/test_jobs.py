@@ -205,6 +205,16 @@ def secretive(steps: int = 20) -> JobSpec:
     return JobSpec("secretive", replace(train_spec(steps), secrets=("WANDB_API_KEY",)), retries=0)
 
 
+def test_a_value_that_a_trainer_reports_in_its_error_does_not_enter_the_store(home: Installation) -> None:
+    job = home.submit_job(secretive())
+    home.secrets.give({job.id: {"WANDB_API_KEY": "a bug at step 4"}})
+    home.site.raise_at(job.id, 4)
+    home.settle()
+    assert home.job(job).state == "failed"
+    assert "ValueError: [secret WANDB_API_KEY]" in (home.read(lambda tx: tx.job_facts(job.id)).error or "")
+    assert home.events(job, "job.failed")[0].message.endswith("ValueError: [secret WANDB_API_KEY]")
+
+
 def test_a_job_whose_secret_is_missing_waits_and_says_so_until_it_is_given(home: Installation) -> None:
     job = home.submit_job(secretive())
     innocent = home.submit("innocent")

@@ -1,5 +1,6 @@
 """A script that knows nothing of Tradewind but the folder for its outputs; and a secret."""
 
+import base64
 import hashlib
 import os
 import sys
@@ -10,3 +11,6 @@ sys.stdout.write(f"arguments: {' '.join(sys.argv[1:])}\n")
 (outputs / "result.txt").write_text("done by a script\n")
 (secret,) = [os.environ[name] for name in ("E2E_SECRET", "E2E_UNSET") if name in os.environ]  # its own, no other job's
 (outputs / "digest").write_text(hashlib.sha256(secret.encode()).hexdigest())
+sys.stdout.write(
+    f"in the log: {secret} {base64.b64encode(b'me:' + secret.encode()).decode()} {secret.encode().hex()}\n"
+)

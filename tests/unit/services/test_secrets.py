@@ -75,6 +75,12 @@ def test_there_is_a_bound_on_what_it_holds(values: SecretValues) -> None:
     assert values.missing(job()) is not None
 
 
+def test_it_masks_the_values_of_all_jobs_that_it_knows(values: SecretValues) -> None:
+    values.give({"job_1": {NAME: "first value"}, "job_2": {NAME: "second value", "OTHER": "third value"}})
+    masked = values.mask("first value, second value, third value")
+    assert masked == f"[secret {NAME}], [secret {NAME}], [secret OTHER]"
+
+
 def test_values_are_forgotten_when_their_job_has_ended(world: World, values: SecretValues) -> None:
     with world.store.write() as tx:
         for job_id in ("job_1", "job_2"):

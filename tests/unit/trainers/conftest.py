@@ -58,7 +58,14 @@ class Job:
         )
         return replace(spec, **changes)  # type: ignore[arg-type]
 
-    def run(self, *, fence: bool = True, spec: dict[str, object] | None = None, **args: object) -> Outcome:
+    def run(
+        self,
+        *,
+        fence: bool = True,
+        spec: dict[str, object] | None = None,
+        secrets: dict[str, str] | None = None,
+        **args: object,
+    ) -> Outcome:
         """Hand the job to a new generation and execute it to its end, whatever that is."""
         self.generation += 1
         if fence:
@@ -72,7 +79,7 @@ class Job:
         order.save(path)
         assert self.nursery.stdin is not None
         assert self.nursery.stdout is not None
-        self.nursery.stdin.write(json.dumps({"spec": str(path)}) + "\n")
+        self.nursery.stdin.write(json.dumps({"spec": str(path), "secrets": secrets or {}}) + "\n")
         self.nursery.stdin.flush()
         status = self.nursery.stdout.readline().strip()
         progress = control.progress()

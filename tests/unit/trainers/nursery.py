@@ -1,8 +1,10 @@
 """Loads torch once, then forks a trainer process for every spec that it is sent: real processes, cheap to kill.
 
-stdin: one JSON line per run {"spec": path}; stdout: its exit status ("killed 9", "finished", "left 0" ...).
+stdin: one JSON line per run {"spec": path, "secrets": {name: value}}; stdout: its exit status ("killed 9", "finished",
+"left 0" ...).
 """
 
+import atexit
 import itertools
 import json
 import os
@@ -28,10 +30,14 @@ def ticking() -> Timers:
 def serve() -> None:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     for line in sys.stdin:
-        spec = TrainerSpec.load(Path(json.loads(line)["spec"]))
+        order = json.loads(line)
+        spec, secrets = TrainerSpec.load(Path(order["spec"])), order["secrets"]
         child = os.fork()
         if child == 0:
-            os._exit(10 + STATES.index(runner.execute(spec, timers=ticking())))
+            os.environ.update(secrets)
+            state = runner.execute(spec, timers=ticking(), secrets=secrets)
+            atexit._run_exitfuncs()  # what the job left for the end of its process
+            os._exit(10 + STATES.index(state))
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         known = STATES[code - 10] if code >= 10 else f"left {code}"  # left: by os._exit, past all of ours
         answers.write((f"killed {-code}" if code < 0 else known) + "\n")
