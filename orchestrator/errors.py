@@ -8,8 +8,10 @@ TradewindError            1
  +- MissingExtraError     5   an optional dependency is not installed
  +- StoreError            5   the store cannot be read or written
  |   +- StoreVersionError 5   written by a newer version
+ |   +- StoreDamagedError 5   what it holds cannot be read
  |   +- RowError          5   one row cannot be read or written; the store itself works
  |   |   +- BookingError 5   a time would be booked twice, or past its machine's end
+ |   |   +- UnreadableRowError 5   (a StoreDamagedError, too) it holds what no row of its table can hold
  |   +- NotLeaderError    5   another control plane acts on this store
  +- SiteError             5   Ray or a node of a site failed
  +- InfeasibleError       6   no offer meets the objective and the constraints
@@ -104,12 +106,28 @@ class StoreVersionError(StoreError):
     pass
 
 
+class StoreDamagedError(StoreError):
+    pass
+
+
 class RowError(StoreError):
     pass
 
 
 class BookingError(RowError):
     """Nothing was booked: the entry contradicts its run, or what is booked of it already."""
+
+
+class UnreadableRowError(RowError, StoreDamagedError):
+    """One row holds what no row of its table can hold; `table` and `key` name it, so that others can go on."""
+
+    def __init__(self, table: str, key: object, reason: str) -> None:
+        super().__init__(
+            f"the store is damaged: {table} {key} cannot be read: {reason}",
+            hint="see what else is: tradewind store check; the way back: tradewind store restore BACKUP",
+        )
+        self.table = table
+        self.key = key
 
 
 class NotLeaderError(StoreError):

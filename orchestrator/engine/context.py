@@ -84,7 +84,7 @@ class Context:
         """Read anew what there is to do."""
         with self.world.store.read() as tx:
             unreadable: dict[str, RowError] = {}
-            runs = tuple(tx.unsettled_runs())
+            runs = tuple(tx.unsettled_runs(unreadable=unreadable.setdefault))
             jobs = {job.id: job for job in tx.jobs(states=ACTIVE, unreadable=unreadable.setdefault)}
             for run in runs:
                 if run.job_id not in jobs and run.job_id not in unreadable:

@@ -89,7 +89,8 @@ def _run_cost(tx: Tx, run: Run, number: int, reason: str, entries: Sequence[Entr
 def _baseline(tx: Tx, job: Job, view: JobView, now_ms: int) -> tuple[str | None, int | None]:
     """The on-demand offer that the job was compared with when it was placed, and the cost of staying there.
 
-    None while no step was measured: a guess at the speed would be no figure to compare with.
+    None while no step was measured, since a guess at the speed would be no figure to compare with, and where the price
+    in force when the job was submitted is not known.
     """
     offer_id = tx.job_facts(job.id).baseline_offer_id
     offer = next((offer for offer in tx.offers() if offer.id == offer_id), None)
@@ -97,8 +98,11 @@ def _baseline(tx: Tx, job: Job, view: JobView, now_ms: int) -> tuple[str | None,
     if offer is None or view.step == 0 or not measured:
         return offer_id, None
     speed = snapshot.perf(tx, now_ms).estimate(job, offer).value
+    changes = tx.price_changes(offer.id, job.submitted_at_ms, now_ms)
+    if not changes or changes[0][0] > job.submitted_at_ms:
+        return offer_id, None
     stayed = counterfactual(
-        tx.price_changes(offer.id, job.submitted_at_ms, now_ms),
+        changes,
         job.submitted_at_ms,
         steps=view.step,
         steps_per_s=speed,
@@ -118,7 +122,7 @@ def _startup_s(runs: Sequence[Run]) -> float:
 def _verdict(view: JobView, paid: int, baseline: int | None) -> str:
     """In words, and as honest when moving gained nothing."""
     if baseline is None:
-        return "no comparison: no step of it was measured"
+        return "no comparison: no step of it was measured, or no on-demand price was known"
     so_far = "" if view.state in TERMINAL else " so far"
     if paid < baseline:
         return f"saved {format_usd(baseline - paid)} ({1 - paid / baseline:.0%}) against on-demand{so_far}"

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from orchestrator import ledger
 from orchestrator.config import Config
-from orchestrator.errors import StoreError
+from orchestrator.errors import RowError, StoreError
 from orchestrator.model import Entry, Run
 from orchestrator.services.store_views import StoreDiagnosis
 from orchestrator.services.views import Check
@@ -67,6 +67,10 @@ def _database(found: Examination) -> Iterator[Check]:
 
 
 def _content(tx: Tx, leader: LeaderInfo | None) -> Iterator[Check]:
+    unreadable = _unreadable(tx)
+    yield _judged("rows", "all can be read", unreadable, RESTORE)
+    if unreadable:
+        return
     runs = tx.runs()
     entries = tx.entries()
     total = format_usd(tx.total_nano_usd(), 4)
@@ -74,6 +78,25 @@ def _content(tx: Tx, leader: LeaderInfo | None) -> Iterator[Check]:
     yield _judged("ledger", well, _wrong_entries(tx, runs, entries), REPORT)
     yield _judged("work", *_work(tx, runs), "tradewind events, then please report this")
     yield _leader(tx, leader)
+
+
+def _unreadable(tx: Tx) -> list[str]:
+    """Rows that hold what no row of their table can hold."""
+    heard: list[str] = []
+
+    def hear(_job_id: str, error: RowError) -> None:
+        heard.append(str(error))
+
+    tx.jobs(unreadable=hear)
+    tx.runs(unreadable=hear)
+    tx.migrations(unreadable=hear)
+    heard += [command.damage for command in tx.open_commands() if command.damage]
+    for read in (tx.events, tx.entries, tx.offers, tx.newest_prices, tx.polls, tx.poll_states, tx.perf):
+        try:
+            read()
+        except RowError as error:
+            heard.append(str(error))
+    return heard
 
 
 def _wrong_entries(tx: Tx, runs: Sequence[Run], entries: Sequence[Entry]) -> Iterator[str]:
@@ -94,7 +117,9 @@ def _wrong_entries(tx: Tx, runs: Sequence[Run], entries: Sequence[Entry]) -> Ite
         yield from _wrong_periods(run, [entry for entry in booked if entry.kind == "compute"])
         if run.billed_from_ms is not None and run.billed_to_ms is not None and booked:
             changes = tx.price_changes(run.offer_id, run.billed_from_ms, run.billed_to_ms)
-            if ledger.restate(run, booked, changes, run.billed_to_ms):
+            if not changes or changes[0][0] > run.billed_from_ms:
+                yield f"{run.id} is booked, but no price of {run.offer_id} is known at {run.billed_from_ms}"
+            elif ledger.restate(run, booked, changes, run.billed_to_ms):
                 yield f"{run.id} is not booked at its prices"
 
 

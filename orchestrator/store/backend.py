@@ -9,10 +9,10 @@ from typing import Protocol
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from orchestrator.errors import StoreError
-from orchestrator.store.faults import explain, spoils
+from orchestrator.store.faults import damaged, explain, spoils
 from orchestrator.store.postgres import PostgresBackend
 from orchestrator.store.sqlite import SqliteBackend
 
@@ -74,8 +74,9 @@ def backend_of(url: str, *, create: bool, backups: Path | None = None) -> Backen
 def transaction(backend: Backend, *, writes: bool) -> Iterator[Connection]:
     """One transaction: committed at the end, undone when the block raises.
 
-    Raises StoreError for whatever the database raises; errors of the block itself pass unchanged. After one, the
-    backend is as good as new: what was wrong with the database is all that can stand in the way of the next.
+    Raises StoreError for whatever the database raises, StoreDamagedError where it lacks what every store has; errors of
+    the block itself pass unchanged. After one, the backend is as good as new: what was wrong with the database is all
+    that can stand in the way of the next.
     """
     incarnation = backend.incarnation
     committing = False
@@ -89,6 +90,8 @@ def transaction(backend: Backend, *, writes: bool) -> Iterator[Connection]:
         if spoils(error):
             backend.discard()
         raise explain(error, backend.place, committing=committing) from error
+    except SQLAlchemyError as error:  # what every store has is not there, or not in this shape
+        raise damaged(error, backend.place) from error
     if writes:
         backend.check()
         if backend.incarnation != incarnation:

@@ -6,27 +6,30 @@ A backup is an SQLite store, wherever it was taken and wherever it goes. Must no
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 from urllib.parse import quote
 
-from sqlalchemy import Connection, Row, inspect, select, text, update
+from sqlalchemy import Connection, inspect, text, update
 from sqlalchemy.engine import URL, make_url
 
-from orchestrator.errors import StoreError, StoreVersionError
+from orchestrator.errors import StoreDamagedError, StoreError, StoreVersionError
 from orchestrator.store import leader
 from orchestrator.store.backend import Backend, backend_of, transaction
 from orchestrator.store.copy import copy_into
 from orchestrator.store.examine import Examination
 from orchestrator.store.faults import explain
-from orchestrator.store.files import JOURNALS, beside, identity, sync, unused
+from orchestrator.store.files import JOURNALS, beside, identity, sync, unfinished, unused
+from orchestrator.store.leader import LeaderRow
 from orchestrator.store.revise import ForeignDatabaseError, revision_of
 from orchestrator.store.schema import leader as leader_table
-from orchestrator.store.schema import meta
 from orchestrator.store.sqlite import SqliteBackend
+from orchestrator.store.upgrade import install_id_of
 
 _KEPT_SCHEMA = "tradewind_replaced"
 
@@ -49,10 +52,11 @@ class Restored:
 
 @dataclass(frozen=True, slots=True)
 class _Present:
-    """What is known of the store to be replaced, as far as it can still be read."""
+    """What is known of the store to be replaced; nothing where it is `damaged`, or there is none."""
 
+    damaged: bool = False
     install_id: str | None = None
-    leader: Row[object] | None = None
+    leader: LeaderRow | None = None
 
 
 def back_up(url: str, path: Path) -> Backup:
@@ -96,23 +100,19 @@ def _staged(url: str, backup: Path) -> Iterator[tuple[SqliteBackend, Backup]]:
     target = Path(database).absolute() if database else backup.absolute()
     if database and identity(target) == identity(backup):
         raise StoreError(f"{backup} is the store itself", hint="name a backup of it")
-    file = beside(target, f".{os.getpid()}.restoring")
     try:
-        _copy_file(backup, file)
-        with closing(_open_file(file)) as staged:
-            yield staged, _validated(file, backup)
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with unfinished(target) as file:
+            _copy_file(backup, file)
+            with closing(_open_file(file)) as staged:
+                yield staged, _validated(file, backup)
     except OSError as error:
         raise StoreError(
             f"{target} cannot be written: {error.strerror}", hint="check the folder and the space on its disk"
         ) from error
-    finally:
-        for ending in ("", "-journal", *JOURNALS):
-            beside(file, ending).unlink(missing_ok=True)
 
 
 def _copy_file(backup: Path, file: Path) -> None:
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    os.close(os.open(file, os.O_CREAT | os.O_EXCL, 0o600))  # job files hold what others must not read
     try:
         uri = f"file:{quote(str(backup.absolute()))}?mode=ro"
         with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as source:
@@ -139,7 +139,7 @@ def _validated(path: Path, backup: Path) -> Backup:
         wrong = [*found.damage(), *found.dangling(), *found.lost_protection()]
         if wrong:
             raise StoreError(f"the backup {backup} is damaged: {'; '.join(wrong)}", hint="use an older backup")
-        return Backup(_install_id(connection), found.revision)
+        return Backup(install_id_of(connection), found.revision)
 
 
 def _replace_file(url: str, staged: SqliteBackend, found: Backup, now_ms: int) -> str | None:
@@ -153,15 +153,25 @@ def _replace_file(url: str, staged: SqliteBackend, found: Backup, now_ms: int) -
     staged.close()
     sync(staged.path)
     kept = unused(beside(path, ".replaced")) if path.exists() else None
-    with _alone(path):
-        if kept is not None:
-            os.link(path, kept)
-        for ending in JOURNALS:  # left by a process that died, or of a file that is damaged or gone
-            with suppress(FileNotFoundError):
-                os.replace(beside(path, ending), beside(kept, ending)) if kept else beside(path, ending).unlink()
+    with _alone(path), path.open("rb") if kept else nullcontext() as replaced:
+        if kept is not None and replaced is not None:
+            _keep(replaced, kept)
+        for ending in JOURNALS:  # of a file that is gone, or past reading
+            beside(path, ending).unlink(missing_ok=True)
         os.replace(staged.path, path)
     sync(path.parent)
     return None if kept is None else str(kept)
+
+
+def _keep(replaced: BinaryIO, kept: Path) -> None:
+    """Copy a store that nobody uses to `kept`. A copy, since another name of the file would be one of the living store
+    if this process were killed now. `replaced` must stay open until something else is in the store's place: closing it
+    would let go of the locks that this process has on the file."""
+    with unfinished(kept) as copy:
+        with copy.open("wb") as target:
+            shutil.copyfileobj(replaced, target, 1 << 20)
+        sync(copy)
+        os.replace(copy, kept)
 
 
 @contextmanager
@@ -192,7 +202,7 @@ def _replace_tables(url: str, staged: SqliteBackend, found: Backup, now_ms: int)
     with closing(backend_of(url, create=False)) as backend:
         seen = _look(backend, found)
         with staged.reading.begin() as source, transaction(backend, writes=True) as target:
-            present = _read(target, backend.place)
+            present = seen if seen.damaged else _read(target, backend.place)
             if present != seen:
                 raise StoreError(
                     f"a control plane has begun to act on {backend.place}",
@@ -251,25 +261,24 @@ def _readable(backend: Backend) -> _Present:
             return _read(connection, backend.place)
     except ForeignDatabaseError:
         raise
-    except StoreError:
-        if not isinstance(backend, SqliteBackend):
+    except StoreError as error:
+        if not isinstance(backend, SqliteBackend) and not isinstance(error, StoreDamagedError):
             raise
-        return _Present()  # damaged beyond reading: that is what backups are for
+        return _Present(damaged=True)  # that is what backups are for
 
 
 def _read(connection: Connection, place: str) -> _Present:
-    if revision_of(connection, place) is None:
+    revision = revision_of(connection, place)
+    if revision is None:
         return _Present()
-    return _Present(_install_id(connection), leader.current(connection))
-
-
-def _install_id(connection: Connection) -> str:
-    return str(connection.execute(select(meta.c.value).where(meta.c.key == "install_id")).scalar_one())
+    if connection.dialect.name == "sqlite" and Examination(connection, place, revision).damage():
+        return _Present(damaged=True)  # nothing that it says is worth anything; whoever uses it has it open
+    return _Present(install_id=install_id_of(connection), leader=leader.current(connection))
 
 
 def _forget_leader(connection: Connection, present: _Present, now_ms: int) -> None:
     """Nobody leads a restored store. Its epochs begin where nobody has been since the backup: at most one election a
     millisecond, so that no leadership from before is worth anything, whether or not it was won after the backup."""
-    before = getattr(present.leader, "epoch", 0)
+    before = present.leader.epoch if present.leader is not None else 0
     backed_up = leader.current(connection).epoch
     connection.execute(update(leader_table).values(epoch=max(before, backed_up, now_ms) + 1, holder=None))

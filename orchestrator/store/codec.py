@@ -16,7 +16,7 @@ from enum import Enum
 from functools import cache
 from typing import Any, Generic, TypeVar
 
-from orchestrator.errors import RowError, StoreVersionError
+from orchestrator.errors import StoreVersionError, UnreadableRowError
 
 T = TypeVar("T")
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
@@ -53,7 +53,7 @@ class Codec(Generic[T]):
         return json.dumps({"schema": f"{self.name}/{self.version}", **document}, separators=(",", ":"))
 
     def loads(self, text: str) -> T:
-        """Raises StoreVersionError for a newer document, RowError for one that does not fit."""
+        """Raises StoreVersionError for a newer document, UnreadableRowError for one that does not fit."""
         try:
             document = _require(dict, json.loads(text))
             name, _, version = str(document.pop("schema", "")).partition("/")
@@ -65,10 +65,8 @@ class Codec(Generic[T]):
                     hint="upgrade Tradewind: pip install --upgrade tradewind",
                 )
             return decode(self.type, document)
-        except ValueError as error:
-            raise RowError(
-                f"a {self.name} in the store cannot be read: {error}", hint="restore a backup of the store"
-            ) from error
+        except (ValueError, TypeError, RecursionError) as error:  # TypeError: it is no text
+            raise UnreadableRowError("a", self.name, str(error)) from error
 
 
 def encode(value: object) -> Json:
@@ -123,6 +121,8 @@ def _decoder(type_: Any) -> _Decode:
         return _list_of(_decoder(args[0]), tuple) if args[1:] == (...,) else _tuple_of(tuple(map(_decoder, args)))
     if origin is list:
         return _list_of(_decoder(args[0]), list)
+    if type_ is Any:
+        return lambda value: value
     if origin is not None and issubclass(origin, Mapping) and args[0] is str:
         return _dict_of(_decoder(args[1]))
     if isinstance(type_, type) and dataclasses.is_dataclass(type_):

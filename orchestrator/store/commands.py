@@ -8,9 +8,10 @@ from typing import Any
 
 from sqlalchemy import Row, bindparam, delete, select, update
 
-from orchestrator.errors import NotFoundError
+from orchestrator.errors import NotFoundError, UnreadableRowError
+from orchestrator.store.rows import mapping, record
 from orchestrator.store.schema import COMMAND_OPEN, command, duty
-from orchestrator.store.transaction import Transaction, to_mapping, to_text
+from orchestrator.store.transaction import Transaction, to_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +55,7 @@ class CommandRows(Transaction):
 
     def open_commands(self) -> list[Command]:
         """In the order in which they were asked."""
-        rows = self._connection.execute(_OPEN)
-        return [_command(row) for row in rows]
+        return [_command(row) for row in self._connection.execute(_OPEN).all()]
 
     def close_command(self, command_id: str, result: str) -> None:
         """It has been carried out or refused, as `result` says. Raises NotFoundError when it is not open."""
@@ -84,6 +84,6 @@ class CommandRows(Transaction):
 
 def _command(row: Row[Any]) -> Command:
     try:
-        return Command(**{**row._mapping, "args": to_mapping(row.args)})
-    except (ValueError, TypeError) as error:
+        return record(Command, "command", row, args=mapping("command", row.id, row.args))
+    except UnreadableRowError as error:
         return Command(**{**row._mapping, "args": {}, "damage": str(error)})

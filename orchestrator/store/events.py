@@ -11,8 +11,9 @@ from sqlalchemy import Select, bindparam, select
 
 from orchestrator.errors import NotFoundError
 from orchestrator.model import Event
+from orchestrator.store.rows import mapping, record
 from orchestrator.store.schema import event
-from orchestrator.store.transaction import Transaction, columns, to_mapping, to_text
+from orchestrator.store.transaction import Transaction, columns, to_text
 
 _EVENT = [event.c[field.name] for field in fields(Event)]
 _SEQ = select(event.c.seq).where(event.c.id == bindparam("after_id"))
@@ -55,6 +56,12 @@ class EventRows(Transaction):
         query = _events(job_id is not None, after is not None, kinds is not None, limit is not None, newest_first)
         values = {"job_id": job_id, "after": after, "kinds": sorted(kinds or ()), "limit": limit}
         return [
-            Event(**{**row._mapping, "data": to_mapping(row.data), "labels": to_mapping(row.labels)})
-            for row in self._connection.execute(query, values)
+            record(
+                Event,
+                "event",
+                row,
+                data=mapping("event", row.id, row.data),
+                labels=mapping("event", row.id, row.labels),
+            )
+            for row in self._connection.execute(query, values).all()
         ]

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from orchestrator.errors import StoreError
 
 JOURNALS = ("-wal", "-shm")
 """What SQLite keeps beside a file while it is in use."""
+
+_COMPANIONS = ("-journal", *JOURNALS)
+_UNFINISHED = ".tradewind-part"
 
 
 def beside(path: Path, ending: str) -> Path:
@@ -33,30 +38,66 @@ def identity(path: Path) -> tuple[int, int] | None:
         found = path.stat()
     except OSError:
         return None
+    return _identity_of(found)
+
+
+def _identity_of(found: os.stat_result) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
 @contextmanager
+def unfinished(path: Path) -> Iterator[Path]:
+    """An empty file beside `path` for the time of the block, which may move it away. Raises OSError.
+
+    It is locked as long as its maker lives: what makers that were killed have left in the folder is removed first.
+    """
+    _remove_leftovers(path.parent)
+    while True:
+        made = beside(path, f".{secrets.token_hex(4)}{_UNFINISHED}")
+        handle = os.open(made, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)  # job files hold what others must not read
+        with suppress(OSError):  # a file system without locks: nobody can take it for left over there, either
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if identity(made) == _identity_of(os.fstat(handle)):
+            break
+        os.close(handle)  # somebody removed it before it was locked
+    try:
+        yield made
+    finally:
+        for ending in (*_COMPANIONS, ""):
+            beside(made, ending).unlink(missing_ok=True)
+        os.close(handle)
+
+
+@contextmanager
 def file_to_be(path: Path) -> Iterator[Path]:
-    """A name to write to, which becomes `path` when the block is done. Raises StoreError, also when `path` exists."""
+    """An empty file to write to, which becomes `path` when the block is done. Raises StoreError, also when `path`
+    exists."""
     if path.exists():
         raise StoreError(f"{path} exists", hint="name a new file for the backup")
     if not path.parent.is_dir():
         raise StoreError(f"the backup {path} cannot be written: no such folder", hint="name a file in another folder")
-    unfinished = beside(path, f".{os.getpid()}.part")
     try:
-        yield unfinished
-        unfinished.chmod(0o600)  # job files hold what others must not read
-        sync(unfinished)
-        os.replace(unfinished, path)
-        sync(path.parent)
+        with unfinished(path) as made:
+            yield made
+            sync(made)
+            os.replace(made, path)
+            sync(path.parent)
     except OSError as error:
         raise StoreError(
             f"the backup {path} cannot be written: {error.strerror}", hint="name a file in another folder"
         ) from error
-    finally:
-        for ending in ("", "-journal", *JOURNALS):
-            beside(unfinished, ending).unlink(missing_ok=True)
+
+
+def _remove_leftovers(folder: Path) -> None:
+    for each in folder.glob(f"*{_UNFINISHED}"):
+        with suppress(OSError):  # gone meanwhile, or not ours
+            handle = os.open(each, os.O_RDWR)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while its maker lives
+                for ending in (*_COMPANIONS, ""):
+                    beside(each, ending).unlink(missing_ok=True)
+            finally:
+                os.close(handle)
 
 
 def sync(path: Path) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from sqlalchemy import bindparam, func, select, update
 
 from orchestrator.store.offers import OfferRows, batches
+from orchestrator.store.rows import record
 from orchestrator.store.schema import offer, price_flag, risk_point
 from orchestrator.store.transaction import insert_into
 from providers.collect.facts import Signal
@@ -161,12 +162,14 @@ class FlagRows(OfferRows):
 
     def flags(self, *, open: bool = True, limit: int = 100) -> list[FlagRow]:
         """The newest first."""
-        rows = self._connection.execute(_OPEN_FLAGS if open else _FLAGS, {"limit": limit})
-        return [FlagRow(*row) for row in rows]
+        rows = self._connection.execute(_OPEN_FLAGS if open else _FLAGS, {"limit": limit}).all()
+        return [record(FlagRow, "price_flag", row) for row in rows]
 
     def flags_of(self, offer_id: str) -> list[FlagRow]:
         """All that an offer ever had, in order of time."""
-        return [FlagRow(*row) for row in self._connection.execute(_FLAGS_OF, {"name": offer_id})]
+        return [
+            record(FlagRow, "price_flag", row) for row in self._connection.execute(_FLAGS_OF, {"name": offer_id}).all()
+        ]
 
     def flag_counts(self) -> dict[tuple[str, str], dict[str, int]]:
         """Open flags by (source, region) and kind."""
@@ -197,7 +200,7 @@ class FlagRows(OfferRows):
 
     def risks_as_of(self, at_ms: int) -> list[Signal]:
         """Per place and kind what was last learned by `at_ms`."""
-        return [Signal(*row) for row in self._connection.execute(_RISKS, {"at_ms": at_ms})]
+        return [record(Signal, "risk_point", row) for row in self._connection.execute(_RISKS, {"at_ms": at_ms}).all()]
 
     def _flag_row(
         self, source: str, region: str, each: Flagged, keys: dict[str, int], held: tuple[int, int, int | None]

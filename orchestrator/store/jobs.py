@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any, TypedDict, Unpack
 
 from sqlalchemy import Row, Select, bindparam, func, select, update
 
-from orchestrator.errors import NotFoundError, RowError, UsageError
+from orchestrator.errors import NotFoundError, RowError, UnreadableRowError, UsageError
 from orchestrator.model import Job, JobSpec, JobState, TrainSpec
 from orchestrator.store.codec import Codec
+from orchestrator.store.rows import Unreadable, record, records
 from orchestrator.store.schema import job
 from orchestrator.store.transaction import Transaction
 
@@ -55,8 +56,21 @@ class JobFactFields(TypedDict, total=False):
     quarantined_at_ms: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """A job with its spec as text."""
+
+    id: str
+    spec: str
+    owner: str
+    submitted_at_ms: int
+    state: JobState
+    name: str
+    project: str
+
+
 _FACTS = [job.c[field.name] for field in fields(JobFacts)]
-_JOB = [job.c.id, job.c.spec, job.c.owner, job.c.submitted_at_ms, job.c.state, job.c.name, job.c.project]
+_JOB = [job.c[field.name] for field in fields(_Stored)]
 _ONE_JOB = select(*_JOB).where(job.c.id == bindparam("job_id"))
 _FACTS_OF_ONE = select(*_FACTS).where(job.c.id == bindparam("job_id"))
 _UPDATE = update(job).where(job.c.id == bindparam("job_id"))
@@ -127,21 +141,13 @@ class JobRows(Transaction):
         self,
         states: Collection[JobState] | None = None,
         project: str | None = None,
-        unreadable: Callable[[str, RowError], object] | None = None,
+        unreadable: Unreadable | None = None,
     ) -> list[Job]:
-        """In the order of their submission. A job file that cannot be read is told to `unreadable` with the job's id,
-        and its job left out; without `unreadable` it is raised as RowError."""
+        """In the order of their submission. A job that cannot be read is told to `unreadable` with its id, and left
+        out; without `unreadable` it is raised as RowError."""
         query = _jobs(None if states is None else tuple(sorted(states)), project is not None)
         given = {} if project is None else {"project": project}
-        found = []
-        for row in self._connection.execute(query, given):
-            try:
-                found.append(_job(row))
-            except RowError as error:
-                if unreadable is None:
-                    raise
-                unreadable(row.id, error)
-        return found
+        return records(_job, self._connection.execute(query, given).all(), "id", unreadable)
 
     def set_job_state(self, job_id: str, state: JobState, *, expected: Collection[JobState] | None = None) -> bool:
         """False, and no change, when the job is in none of the `expected` states. Raises NotFoundError."""
@@ -160,7 +166,7 @@ class JobRows(Transaction):
         row = self._connection.execute(_FACTS_OF_ONE, {"job_id": job_id}).one_or_none()
         if row is None:
             raise NotFoundError(f"there is no job {job_id}", hint="tradewind queue lists them")
-        return JobFacts(*row)
+        return record(JobFacts, "job", row, of=job_id)
 
     def set_job_facts(self, job_id: str, **facts: Unpack[JobFactFields]) -> None:
         """Raises NotFoundError."""
@@ -181,13 +187,27 @@ def _spec(text: str) -> JobSpec:
 
 
 def _job(row: Row[Any]) -> Job:
-    return Job(row.id, _spec(row.spec), row.owner, row.submitted_at_ms, row.state)
+    """Raises UnreadableRowError; StoreVersionError for a spec of a newer version."""
+    stored = record(_Stored, "job", row)
+    return _with(stored, _spec_of(stored))
 
 
 def _outline(row: Row[Any]) -> Job:
+    """Raises UnreadableRowError where not even its state can be read."""
+    stored = record(_Stored, "job", row)
     try:
-        return _job(row)
+        return _with(stored, _spec_of(stored))
     except RowError:
         nothing = TrainSpec(None, None, {}, "/", {}, (), None, None)
-        spec = JobSpec(name=row.name, project=row.project, train=nothing)
-        return Job(row.id, spec, row.owner, row.submitted_at_ms, row.state)
+        return _with(stored, JobSpec(name=stored.name, project=stored.project, train=nothing))
+
+
+def _spec_of(stored: _Stored) -> JobSpec:
+    try:
+        return _spec(stored.spec)
+    except RowError as error:
+        raise UnreadableRowError("job", stored.id, str(error)) from error
+
+
+def _with(stored: _Stored, spec: JobSpec) -> Job:
+    return Job(stored.id, spec, stored.owner, stored.submitted_at_ms, stored.state)

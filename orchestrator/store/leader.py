@@ -14,11 +14,11 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, select, update
+from sqlalchemy import Connection, bindparam, select, update
 
-from orchestrator.errors import NotLeaderError
+from orchestrator.errors import NotLeaderError, UnreadableRowError
+from orchestrator.store.rows import record
 from orchestrator.store.schema import leader
 from providers.clock import boot_id
 from providers.procfs import process_start
@@ -50,6 +50,21 @@ class LeaderInfo:
     host: str
     since_ms: int
     alive: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderRow:
+    """The one row of the table. `holder` is None where nobody leads; the others then say who did last."""
+
+    id: int
+    epoch: int
+    beat: int
+    holder: str | None
+    host: str | None
+    realm: str | None
+    pid: int | None
+    pid_start: int | None
+    since_ms: int | None
 
 
 @dataclass
@@ -88,22 +103,30 @@ class Process:
         return process_start(self.pid) == self.start
 
 
-def current(connection: Connection) -> Row[Any]:
-    """The leader's row."""
-    return connection.execute(_LEADER).one()
+def current(connection: Connection) -> LeaderRow:
+    """The leader's row. Raises UnreadableRowError."""
+    row = record(LeaderRow, "leader", connection.execute(_LEADER).one())
+    if row.holder is not None and None in (row.host, row.realm, row.pid, row.pid_start, row.since_ms):
+        raise UnreadableRowError("leader", row.id, f"it does not say which process {row.holder} is")
+    return row
 
 
-def process_of(row: Row[Any]) -> Process:
-    return Process(row.host, row.realm, row.pid, row.pid_start)
+def process_of(row: LeaderRow) -> Process:
+    """The process of the leader that `row` names."""
+    assert None not in (row.host, row.realm, row.pid, row.pid_start)  # `current` has looked
+    return Process(str(row.host), str(row.realm), int(row.pid or 0), int(row.pid_start or 0))
 
 
-def info_of(row: Row[Any]) -> LeaderInfo | None:
+def info_of(row: LeaderRow) -> LeaderInfo | None:
+    """Who leads as `row` says."""
     if row.holder is None:
         return None
-    return LeaderInfo(row.holder, row.epoch, row.pid, row.host, row.since_ms, process_of(row).alive())
+    process = process_of(row)
+    assert row.since_ms is not None
+    return LeaderInfo(row.holder, row.epoch, process.pid, process.host, row.since_ms, process.alive())
 
 
-def may_take(row: Row[Any], holder: str, campaign: Campaign, now_s: float) -> bool:
+def may_take(row: LeaderRow, holder: str, campaign: Campaign, now_s: float) -> bool:
     """Whether `holder` may depose what `row` names."""
     silent_s = campaign.silent_s(row.epoch, row.beat, now_s)
     return row.holder in (None, holder) or process_of(row).alive() is False or silent_s >= TAKEOVER_S
@@ -120,7 +143,7 @@ def shows_life(read: Callable[[], object]) -> bool:
     return False
 
 
-def take(connection: Connection, row: Row[Any], holder: str, now_ms: int) -> Leadership | None:
+def take(connection: Connection, row: LeaderRow, holder: str, now_ms: int) -> Leadership | None:
     """Depose what `row` names, unless it moved since it was read."""
     own = Process.own()
     done = connection.execute(

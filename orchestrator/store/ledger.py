@@ -11,8 +11,9 @@ from sqlalchemy import Select, bindparam, func, select
 
 from orchestrator.errors import BookingError
 from orchestrator.model import Entry
+from orchestrator.store.rows import mapping, record
 from orchestrator.store.schema import ledger_entry, run
-from orchestrator.store.transaction import Transaction, columns, insert_into, to_mapping, to_text
+from orchestrator.store.transaction import Transaction, columns, insert_into, to_text
 
 _ENTRY = [ledger_entry.c[field.name] for field in fields(Entry)]
 _FILTERS = {
@@ -82,8 +83,14 @@ class LedgerRows(Transaction):
         }
         filters = {name: value for name, value in given.items() if value is not None}
         return [
-            Entry(**{**row._mapping, "labels": to_mapping(row.labels), "reverses": row.reverses or None})
-            for row in self._connection.execute(_entries(tuple(filters)), filters)
+            record(
+                Entry,
+                "ledger_entry",
+                row,
+                labels=mapping("ledger_entry", row.id, row.labels),
+                reverses=row.reverses or None,
+            )
+            for row in self._connection.execute(_entries(tuple(filters)), filters).all()
         ]
 
     def booked_until_ms(self, run_id: str) -> int | None:

@@ -10,6 +10,7 @@ from orchestrator.store.flags import FlagRows
 from orchestrator.store.polls import PollRows
 from orchestrator.store.price_days import PriceDayRows
 from orchestrator.store.retention import RetentionRows
+from orchestrator.store.rows import checked
 from orchestrator.store.schema import availability_point, offer
 
 
@@ -40,4 +41,4 @@ class MarketRows(PriceDayRows, RetentionRows, FlagRows, PollRows):
     def availability(self, since_ms: int, until_ms: int) -> list[AvailabilityPoint]:
         """What was learned from `since_ms` to `until_ms`, both included, in that order."""
         rows = self._connection.execute(_AVAILABILITY, {"since_ms": since_ms, "until_ms": until_ms})
-        return [AvailabilityPoint(*row) for row in rows]
+        return [AvailabilityPoint(*row) for row in checked("availability_point", rows, (str, int, str))]

@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import bindparam, select, update
 
 from orchestrator.errors import NotFoundError
+from orchestrator.store.rows import decoded
 from orchestrator.store.schema import offer
 from orchestrator.store.transaction import Transaction, columns, insert_into
 from providers.offer import CapacityType, Offer
@@ -89,7 +90,7 @@ class OfferRows(Transaction):
     def offers(self, providers: Collection[str] | None = None) -> list[Offer]:
         """Everything listed now, by id; of these providers, where they are named."""
         query, asked = (_OFFERS, {}) if providers is None else (_OFFERS_OF, {"names": sorted(providers)})
-        return [offer_of(row._mapping) for row in self._connection.execute(query, asked)]
+        return [offer_of(row._mapping) for row in self._connection.execute(query, asked).all()]
 
     def find_offers(
         self,
@@ -112,7 +113,7 @@ class OfferRows(Transaction):
                 query = query.where(column == value)
         if spot is not None:
             query = query.where(offer.c.capacity_type == (CapacityType.SPOT if spot else CapacityType.ON_DEMAND).value)
-        return [offer_of(row._mapping) for row in self._connection.execute(query)]
+        return [offer_of(row._mapping) for row in self._connection.execute(query).all()]
 
     def _offer_keys(self, ids: Iterable[str], *, strict: bool = True) -> dict[str, int]:
         """The keys of offers; raises NotFoundError for one that was never put, unless not `strict`."""
@@ -137,7 +138,4 @@ def batches(values: Iterable[str]) -> Iterable[list[str]]:
 
 def offer_of(row: Mapping[Any, Any]) -> Offer:
     """An Offer from a row that has its columns, and maybe others."""
-    return Offer(
-        **{name: row[name] for name in _NAMES if name != "capacity_type"},
-        capacity_type=CapacityType(row["capacity_type"]),
-    )
+    return decoded(Offer, "offer", {name: row[name] for name in _NAMES}, row.get("id"))

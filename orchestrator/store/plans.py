@@ -10,6 +10,7 @@ from sqlalchemy import bindparam, delete, func, select, update
 from orchestrator.errors import NotFoundError
 from orchestrator.model import Plan
 from orchestrator.store.codec import Codec
+from orchestrator.store.rows import record
 from orchestrator.store.schema import job, perf_point, plan, plan_job
 from orchestrator.store.transaction import Transaction, insert_into
 
@@ -118,7 +119,7 @@ class PlanRows(Transaction):
     def perf(self, job_ids: Collection[str] | None = None) -> list[PerfPoint]:
         """All measurements in the order of writing, of all jobs or of these."""
         if job_ids is None:
-            rows = self._connection.execute(_PERF)
+            rows = self._connection.execute(_PERF).all()
         else:
-            rows = self._connection.execute(_PERF_OF_JOBS, {"job_ids": sorted(job_ids)})
-        return [PerfPoint(*row) for row in rows]
+            rows = self._connection.execute(_PERF_OF_JOBS, {"job_ids": sorted(job_ids)}).all()
+        return [record(PerfPoint, "perf_point", row) for row in rows]

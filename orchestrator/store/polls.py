@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import bindparam, case, func, select, update
 
+from orchestrator.store.rows import checked, record
 from orchestrator.store.schema import event, offer, poll, poll_state
 from orchestrator.store.transaction import Transaction, insert_into
 from providers.collect.facts import UNLISTED
@@ -163,12 +164,15 @@ class PollRows(Transaction):
     def polls(self, provider: str | None = None, limit: int = 20) -> list[Poll]:
         """The newest first."""
         query = _POLLS if provider is None else _POLLS_OF_PROVIDER
-        return [Poll(*row) for row in self._connection.execute(query, {"name": provider, "limit": limit})]
+        return [
+            record(Poll, "poll", row)
+            for row in self._connection.execute(query, {"name": provider, "limit": limit}).all()
+        ]
 
     def poll_states(self) -> list[PollState]:
         """What the last poll of each source and region came to, by provider, source, region; without a failure to list
         the regions that has healed since."""
-        states = [PollState(*row) for row in self._connection.execute(_STATES)]
+        states = [record(PollState, "poll_state", row) for row in self._connection.execute(_STATES).all()]
         heard_ms: dict[str, int] = {}
         for each in states:
             if each.region != UNLISTED and each.good_started_ms is not None:
@@ -178,7 +182,8 @@ class PollRows(Transaction):
     def polled(self) -> list[Polled]:
         """Of everything listed by provider, region and capacity type: up to when all price changes are known, of every
         source. What was never polled well is missing."""
-        return [Polled(row[0], row[1], row[2] == SPOT, row[3]) for row in self._connection.execute(_POLLED)]
+        rows = checked("poll_state", self._connection.execute(_POLLED), (str, str, str, int))
+        return [Polled(row[0], row[1], row[2] == SPOT, row[3]) for row in rows]
 
     def changes_since(self, seq: int, providers: Collection[str]) -> tuple[int, int]:
         """The number of the newest poll, and how many prices of `providers` collectors found changed in polls after

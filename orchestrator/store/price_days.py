@@ -13,6 +13,7 @@ from sqlalchemy import bindparam, case, func, select
 
 from orchestrator.store.polls import ALL_REGIONS
 from orchestrator.store.prices import DAY_MS, Interval, PriceRows
+from orchestrator.store.rows import checked
 from orchestrator.store.schema import offer, poll_state, price_day, price_now, price_point
 
 _OFFERS = 200  # in one transaction
@@ -98,7 +99,7 @@ class PriceDayRows(PriceRows):
                 row.last_nano_usd,
                 row.changes,
             )
-            for row in self._connection.execute(_DAYS, asked)
+            for row in checked("price_day", self._connection.execute(_DAYS, asked), (str, *[int] * 7))
         ]
 
 

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from types import NoneType
 from typing import Any, NamedTuple
 
 from sqlalchemy import BindParameter, ColumnElement, Select, Table, bindparam, delete, or_, select
 
+from orchestrator.errors import UnreadableRowError
 from orchestrator.store.offers import OfferRows
+from orchestrator.store.rows import record, whole_numbers
 from orchestrator.store.schema import offer, price_day, price_flag, price_now, price_point, price_source
 from orchestrator.store.types import Number
 from providers.price import PricePoint
@@ -84,11 +87,13 @@ class PriceRows(OfferRows):
         at = {"at_ms": at_ms}
         newest = self._connection.execute(_NEWEST_KNOWN_AT, at).all()
         older = self._connection.execute(_OLDER_KNOWN_AT, at).all()  # few, unless the instant lies in the past
-        return sorted((PricePoint(*row) for row in (*newest, *older)), key=lambda point: point.offer_id)
+        return sorted(
+            (record(PricePoint, "price_point", row) for row in (*newest, *older)), key=lambda point: point.offer_id
+        )
 
     def newest_prices(self) -> list[PricePoint]:
         """Per listed offer the newest change, flagged or not, in force or announced; ordered by offer id."""
-        return [PricePoint(*row) for row in self._connection.execute(_NEWEST_LISTED).all()]
+        return [record(PricePoint, "price_now", row) for row in self._connection.execute(_NEWEST_LISTED).all()]
 
     def price_points(self, offer_id: str, start_ms: int, end_ms: int) -> list[PricePoint]:
         """Everything about an offer's price from the one in force at `start_ms` to those before `end_ms`, ascending."""
@@ -100,6 +105,8 @@ class PriceRows(OfferRows):
         found: list[list[PricePoint]] = [[] for _ in intervals]
         for number, effective_at_ms, observed_at_ms, price, source in self._asked(intervals):
             name = intervals[number].offer_id
+            if source not in sources:
+                raise UnreadableRowError("price_source", source, "it is missing")
             found[number].append(PricePoint(name, price, effective_at_ms, observed_at_ms, sources[source]))
         return found
 
@@ -123,7 +130,8 @@ class PriceRows(OfferRows):
         rows.sort(key=lambda row: row[1:])  # as the key lies on disk: a quarter less time
         for start in range(0, len(rows), _ASKED):
             statement = _in_force(self._listed(rows[start : start + _ASKED]))
-            for number, price in self._connection.exec_driver_sql(statement).all():
+            answers = self._connection.exec_driver_sql(statement).all()
+            for number, price in whole_numbers("price_point", answers, but=(NoneType,)):
                 found[number] = price
         return found
 
@@ -143,7 +151,8 @@ class PriceRows(OfferRows):
             if each.offer_id in keys
         ]
         for start in range(0, len(rows), _ASKED):
-            yield from self._connection.exec_driver_sql(_within(self._listed(rows[start : start + _ASKED]))).all()
+            statement = _within(self._listed(rows[start : start + _ASKED]))
+            yield from whole_numbers("price_point", self._connection.exec_driver_sql(statement).all())
 
     def _keys_and_newest(self, ids: set[str]) -> tuple[dict[str, int], dict[int, dict[str, int] | None]]:
         """Offer keys by id, and by key the row of price_now. Raises NotFoundError for an offer that was never put."""
@@ -151,8 +160,8 @@ class PriceRows(OfferRows):
         newest: dict[int, dict[str, int] | None] = dict.fromkeys(keys.values())
         wanted = list(newest)
         for start in range(0, len(wanted), _ASKED):
-            rows = self._connection.exec_driver_sql(_of_keys(wanted[start : start + _ASKED])).mappings().all()
-            newest.update((row["offer_key"], dict(row)) for row in rows)
+            rows = self._connection.exec_driver_sql(_of_keys(wanted[start : start + _ASKED])).all()
+            newest.update((row.offer_key, dict(row._mapping)) for row in whole_numbers("price_now", rows))
         return keys, newest
 
     def _known_around(
@@ -175,7 +184,8 @@ class PriceRows(OfferRows):
                 late.append((key, key, point.effective_at_ms, last["effective_at_ms"] + 1))
         for start in range(0, len(late), _ASKED):
             statement = _within(self._listed(late[start : start + _ASKED]))
-            for key, *entry, _ in self._connection.exec_driver_sql(statement).all():
+            answers = self._connection.exec_driver_sql(statement).all()
+            for key, *entry, _ in whole_numbers("price_point", answers):
                 known[key].append(_Known(*entry))
         return known
 

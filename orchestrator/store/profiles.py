@@ -12,6 +12,7 @@ from sqlalchemy import bindparam, delete, select
 
 from orchestrator.perf import Program, Row, Work
 from orchestrator.store.codec import Codec
+from orchestrator.store.rows import record
 from orchestrator.store.schema import table_rate, work_profile
 from orchestrator.store.transaction import Transaction, insert_into
 
@@ -41,7 +42,7 @@ class ProfileRows(Transaction):
 
     def works(self) -> dict[Program, Work]:
         """The newest count of every program that was profiled."""
-        rows = self._connection.execute(_ALL)
+        rows = self._connection.execute(_ALL).all()
         return {Program(row.program, row.settings): _WORK.loads(row.document) for row in rows}
 
     def put_rates(self, source: str, rows: Sequence[Row]) -> None:
@@ -64,4 +65,4 @@ class ProfileRows(Transaction):
 
     def rates(self) -> tuple[Row, ...]:
         """The rows of all tables."""
-        return tuple(Row(*row) for row in self._connection.execute(_RATES))
+        return tuple(record(Row, "table_rate", row) for row in self._connection.execute(_RATES).all())

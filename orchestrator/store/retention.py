@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from sqlalchemy import bindparam, delete, func, insert, select
 
+from orchestrator.errors import UnreadableRowError
 from orchestrator.store.offers import offer_of
 from orchestrator.store.prices import PriceRows, newest_known
 from orchestrator.store.schema import KEPT_FROM, job, meta, offer, poll, price_point, price_source, run
@@ -45,6 +46,8 @@ class RetentionRows(PriceRows):
     def kept_from_ms(self) -> int:
         """From here on nothing has left; 0 when nothing ever has."""
         found = self._connection.execute(select(meta.c.value).where(meta.c.key == KEPT_FROM)).scalar_one_or_none()
+        if found is not None and not str(found).isdecimal():
+            raise UnreadableRowError("meta", KEPT_FROM, f"{found!r} is no instant")
         return 0 if found is None else int(found)
 
     def first_price_ms(self) -> int | None:

@@ -6,13 +6,15 @@ this version needs (a test compares it with the scripts). Must not know what the
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Column, Connection, MetaData, Table, Text, column, insert, inspect, select, table, update
 
-from orchestrator.errors import StoreError, StoreVersionError
+from orchestrator.errors import StoreDamagedError, StoreError, StoreVersionError, UnreadableRowError
+from orchestrator.store.schema import metadata
 
 if TYPE_CHECKING:
     from alembic.script import Script
@@ -35,7 +37,8 @@ class Revisions:
     def upwards(self, present: str | None, place: str) -> list[Script]:
         """The scripts that lead from `present` (None: an empty database) to the head.
 
-        Raises StoreVersionError, which names `place`, when `present` is none of them.
+        Raises, naming `place`, StoreVersionError when `present` is newer than all of them, and StoreDamagedError when
+        it is none.
         """
         from alembic.script import ScriptDirectory
 
@@ -44,6 +47,11 @@ class Revisions:
         known = [script.revision for script in chain]
         if present is None:
             return chain
+        if present not in known and present < self.head:
+            raise StoreDamagedError(
+                f"the store {place} is damaged: there has never been a revision {present!r}",
+                hint="stop everything that uses it, then: tradewind store restore BACKUP",
+            )
         if present not in known:
             raise StoreVersionError(
                 f"the store {place} was written by a newer version (revision {present})",
@@ -56,14 +64,23 @@ SHIPPED = Revisions(Path(__file__).parent / "revisions", HEAD)
 
 _VERSION = table(VERSION_TABLE, column("version_num"))
 _CURRENT = select(_VERSION.c.version_num)
+_REVISION = re.compile(r"\d{8}_\d{4}_[0-9a-f]{6}")
 
 
 def revision_of(connection: Connection, place: str) -> str | None:
-    """The schema revision of a store, None where there is nothing yet. Raises ForeignDatabaseError."""
-    inspector = inspect(connection)
-    if inspector.has_table(VERSION_TABLE):
+    """The schema revision of a store, None where there is nothing yet.
+
+    Raises ForeignDatabaseError, StoreDamagedError.
+    """
+    present = set(inspect(connection).get_table_names())
+    if VERSION_TABLE in present:
         return current_revision(connection)
-    if inspector.get_table_names():
+    if len(present & metadata.tables.keys()) > len(metadata.tables) / 2:
+        raise StoreDamagedError(
+            f"the store {place} is damaged: it does not say which revision it has",
+            hint="stop everything that uses it, then: tradewind store restore BACKUP",
+        )
+    if present:
         raise ForeignDatabaseError(
             f"{place} holds the tables of another program", hint="give the store a file or a database of its own"
         )
@@ -71,8 +88,11 @@ def revision_of(connection: Connection, place: str) -> str | None:
 
 
 def current_revision(connection: Connection) -> str:
-    """The schema revision of what is known to be a store."""
-    return str(connection.execute(_CURRENT).scalar_one())
+    """The schema revision of what is known to be a store. Raises StoreDamagedError."""
+    found = connection.execute(_CURRENT).scalar_one()
+    if not (isinstance(found, str) and _REVISION.fullmatch(found)):
+        raise UnreadableRowError(VERSION_TABLE, "row", f"{found!r} is no revision")
+    return found
 
 
 def apply(connection: Connection, present: str | None, revisions: Revisions, place: str) -> None:

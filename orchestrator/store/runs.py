@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import fields as fields_of
 from functools import cache
 from typing import Any, TypedDict, Unpack
 
 from sqlalchemy import Row, Select, bindparam, select, update
 
-from orchestrator.errors import NotFoundError, RowError
+from orchestrator.errors import NotFoundError
 from orchestrator.model import Migration, Run, RunEnd, RunState, Step
+from orchestrator.store.rows import Unreadable, record, records
 from orchestrator.store.schema import MIGRATION_OPEN, UNSETTLED, migration, run
 from orchestrator.store.transaction import Transaction, columns
 
@@ -95,20 +95,26 @@ class RunRows(Transaction):
         row = self._connection.execute(_ONE_RUN, {"run_id": run_id}).one_or_none()
         if row is None:
             raise NotFoundError(f"there is no run {run_id}")
-        return Run(*row)
+        return _run(row)
 
-    def runs(self, job_id: str | None = None, live: bool | None = None) -> list[Run]:
-        """In the order of their creation; `live` picks those that have not ended, or those that have."""
-        return [Run(*row) for row in self._connection.execute(_runs(job_id is not None, live), {"job_id": job_id})]
+    def runs(
+        self, job_id: str | None = None, live: bool | None = None, unreadable: Unreadable | None = None
+    ) -> list[Run]:
+        """In the order of their creation; `live` picks those that have not ended, or those that have.
+
+        One that cannot be read is told to `unreadable` with its job's id, and left out; or raised as RowError.
+        """
+        rows = self._connection.execute(_runs(job_id is not None, live), {"job_id": job_id}).all()
+        return records(_run, rows, "job_id", unreadable)
 
     def runs_started(self, provider: str, limit: int) -> list[Run]:
         """Those on machines of `provider` that came to train, at most `limit`, the newest first."""
-        rows = self._connection.execute(_STARTED, {"of_provider": f"{provider}/%", "limit": limit})
-        return [Run(*row) for row in rows]
+        rows = self._connection.execute(_STARTED, {"of_provider": f"{provider}/%", "limit": limit}).all()
+        return [_run(row) for row in rows]
 
-    def unsettled_runs(self) -> list[Run]:
+    def unsettled_runs(self, unreadable: Unreadable | None = None) -> list[Run]:
         """Those that have not ended, and those whose rented machine is not booked to its end."""
-        return [Run(*row) for row in self._connection.execute(_UNSETTLED)]
+        return records(_run, self._connection.execute(_UNSETTLED).all(), "job_id", unreadable)
 
     def update_run(self, run_id: str, **fields: Unpack[RunFields]) -> None:
         """Raises NotFoundError."""
@@ -127,24 +133,14 @@ class RunRows(Transaction):
         return _migration(row)
 
     def migrations(
-        self,
-        job_id: str | None = None,
-        open: bool | None = None,
-        unreadable: Callable[[str, RowError], object] | None = None,
+        self, job_id: str | None = None, open: bool | None = None, unreadable: Unreadable | None = None
     ) -> list[Migration]:
         """In the order of their creation; `open` picks those that are under way, or those that are not.
 
         One that cannot be read is told to `unreadable` with its job's id, and left out; or raised as RowError.
         """
-        found = []
-        for row in self._connection.execute(_migrations(job_id is not None, open), {"job_id": job_id}):
-            try:
-                found.append(_migration(row))
-            except RowError as error:
-                if unreadable is None:
-                    raise
-                unreadable(row.job_id, error)
-        return found
+        query = _migrations(job_id is not None, open)
+        return records(_migration, self._connection.execute(query, {"job_id": job_id}).all(), "job_id", unreadable)
 
     def advance(self, migration_id: str, expected: Step, to: Step, **fields: Unpack[MigrationFields]) -> bool:
         """Go from step `expected` to `to`; False, and no change, when it is at another step. Raises NotFoundError."""
@@ -156,11 +152,9 @@ class RunRows(Transaction):
         return False
 
 
+def _run(row: Row[Any]) -> Run:
+    return record(Run, "run", row)
+
+
 def _migration(row: Row[Any]) -> Migration:
-    try:
-        step = Step(row.step)
-    except ValueError as error:
-        raise RowError(
-            f"the migration {row.id} in the store cannot be read: {error}", hint="restore a backup of the store"
-        ) from error
-    return Migration(**{**row._mapping, "step": step})
+    return record(Migration, "migration", row)

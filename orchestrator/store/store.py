@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from random import SystemRandom
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 
 from orchestrator.errors import StoreError
 from orchestrator.model.ids import RandomBits
@@ -15,12 +15,9 @@ from orchestrator.store import leader
 from orchestrator.store.backend import Backend, backend_of, transaction
 from orchestrator.store.leader import Campaign, LeaderInfo, Leadership
 from orchestrator.store.pulse import Pulse
-from orchestrator.store.schema import meta
 from orchestrator.store.tx import Tx
-from orchestrator.store.upgrade import prepare, require_current
+from orchestrator.store.upgrade import install_id_of, prepare, require_current
 from providers.clock import Clock
-
-_INSTALL_ID = select(meta.c.value).where(meta.c.key == "install_id")
 
 
 class Store:
@@ -38,7 +35,7 @@ class Store:
         self._admitted = backend.incarnation
         self._pulse: Pulse | None = None
         with transaction(backend, writes=False) as connection:
-            self._install_id: str = connection.execute(_INSTALL_ID).scalar_one()
+            self._install_id = install_id_of(connection)
 
     @classmethod
     def open(
@@ -168,7 +165,7 @@ class Store:
         incarnation = self._backend.incarnation
         with transaction(self._backend, writes=False) as connection:
             require_current(connection, self._backend.place)
-            found = connection.execute(_INSTALL_ID).scalar_one()
+            found = install_id_of(connection)
         if found != self._install_id:
             raise StoreError(
                 f"another installation's store ({found}) has taken the place of {self._backend.place}",

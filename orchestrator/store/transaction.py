@@ -71,10 +71,8 @@ def columns(value: DataclassInstance) -> dict[str, Any]:
 
 
 def to_text(value: Mapping[str, Any]) -> str:
-    """A mapping of scalars (labels, the data of an event, a command's arguments) as JSON text. Raises CodecError."""
+    """A mapping of scalars (labels, the data of an event, a command's arguments) as JSON text; rows.mapping reads it.
+
+    Raises CodecError.
+    """
     return json.dumps(encode(value), separators=(",", ":"))
-
-
-def to_mapping(text: str) -> dict[str, Any]:
-    """The inverse of `to_text`."""
-    return dict(json.loads(text))

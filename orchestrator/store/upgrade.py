@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, insert, update
+from sqlalchemy import Connection, insert, select, update
 
-from orchestrator.errors import StoreError, StoreVersionError
+from orchestrator.errors import StoreError, StoreVersionError, UnreadableRowError
 from orchestrator.store.backend import Backend, transaction
 from orchestrator.store.revise import HEAD, SHIPPED, Revisions, apply, current_revision, revision_of
 from orchestrator.store.schema import leader, meta
+
+_INSTALL_ID = select(meta.c.value).where(meta.c.key == "install_id")
 
 
 def prepare(backend: Backend, *, create: bool, install_id: str, revisions: Revisions = SHIPPED) -> None:
@@ -44,6 +46,14 @@ def require_current(connection: Connection, place: str) -> None:
             f"the store {place} was upgraded while it was in use (revision {found}, this version needs {HEAD})",
             hint="restart with the version that upgraded it",
         )
+
+
+def install_id_of(connection: Connection) -> str:
+    """Whose store it is. Raises StoreDamagedError when it does not say."""
+    found = connection.execute(_INSTALL_ID).scalar_one()
+    if not (isinstance(found, str) and found and found.isascii() and found.isprintable()):
+        raise UnreadableRowError("meta", "install_id", f"{found!r} is no identity")
+    return found
 
 
 def _depose(connection: Connection) -> None:

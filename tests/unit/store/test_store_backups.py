@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import closing
@@ -19,6 +22,7 @@ from orchestrator.store import Leadership, Store
 from orchestrator.store import leader as leading
 from orchestrator.store.backups import back_up, restore
 from orchestrator.store.examine import examine
+from orchestrator.store.files import unfinished
 from orchestrator.store.schema import leader
 from providers.clock import VirtualClock
 from providers.price import PricePoint
@@ -295,3 +299,83 @@ def test_there_is_no_backup_of_nothing(url: str, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="no store"):
         back_up(url, tmp_path / "copy.db")
     assert not (tmp_path / "copy.db").exists()
+
+
+def killed(code: str, *arguments: object) -> None:
+    """Run `code` in a process that kills itself in the middle."""
+    done = subprocess.run([sys.executable, "-c", code, *map(str, arguments)], check=False)
+    assert done.returncode == -signal.SIGKILL
+
+
+DIE_IN = """
+import os, signal, sys
+from pathlib import Path
+from orchestrator.store import backups, files
+def die(*_): os.kill(os.getpid(), signal.SIGKILL)
+{where} = die
+url, path = sys.argv[1:]
+backups.{what}
+"""
+BACK_UP, RESTORE = "back_up(url, Path(path))", "restore(url, Path(path), 1)"
+
+
+@only_sqlite
+@pytest.mark.parametrize(
+    ("what", "where"),
+    [
+        (BACK_UP, "files.os.replace"),
+        (RESTORE, "backups._replace_file"),
+        (RESTORE, "backups.sync"),
+        (RESTORE, "backups.os.replace"),
+    ],
+)
+def test_what_a_killed_backup_or_restore_leaves_is_removed_by_the_next_and_nothing_is_a_second_name_of_the_store(
+    full: Store, url: str, tmp_path: Path, what: str, where: str, clock: VirtualClock
+) -> None:
+    path, file = tmp_path / "backup.db", Path(url.removeprefix("sqlite:///"))
+    before = content(full)
+    if what is RESTORE:
+        back_up(url, path)
+    full.close()
+    killed(DIE_IN.format(what=what, where=where), url, path)
+    assert file.stat().st_nlink == 1
+    assert opened(url, clock) == before
+    assert [each for each in tmp_path.iterdir() if "tradewind-part" in each.name]
+    back_up(url, tmp_path / "another.db")
+    assert not [each for each in tmp_path.iterdir() if "tradewind-part" in each.name]
+
+
+@only_sqlite
+def test_what_a_living_backup_writes_to_is_left_alone(full: Store, url: str, tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from orchestrator.store.files import unfinished\n"
+        "with unfinished(Path(sys.argv[1])) as made: print(made, flush=True); sys.stdin.readline()"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "slow.db")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as living:
+        assert living.stdout is not None
+        theirs = Path(living.stdout.readline().strip())
+        with unfinished(tmp_path / "mine.db") as mine:
+            back_up(url, tmp_path / "quick.db")
+            assert theirs.exists()
+            assert mine.exists()
+        living.communicate("done\n")
+    assert not theirs.exists()
+    assert not mine.exists()
+
+
+@only_sqlite
+def test_what_a_restore_replaced_is_kept_as_a_file_of_its_own_with_what_was_in_its_journal(
+    full: Store, url: str, tmp_path: Path, clock: VirtualClock
+) -> None:
+    path, file = tmp_path / "backup.db", Path(url.removeprefix("sqlite:///"))
+    back_up(url, path)
+    with full.write() as tx:
+        tx.set_duty("collect", 99)
+    files = {each: each.read_bytes() for each in (file, file.with_name("tradewind.db-wal"))}
+    full.close()
+    for each, content_then in files.items():  # as a process that was killed leaves them
+        each.write_bytes(content_then)
+    kept = Path(str(restore(url, path, NOW_MS).kept))
+    assert opened(f"sqlite:///{kept}", clock)[-1] == 99
+    assert (kept.stat().st_nlink, kept.stat().st_mode & 0o777) == (1, 0o600)

@@ -230,4 +230,4 @@ def test_a_document_says_what_it_is() -> None:
 def test_a_document_that_cannot_be_read_is_a_store_error_with_a_remedy(text: str) -> None:
     with pytest.raises(StoreError, match="cannot be read") as caught:
         Codec(Whole, "whole", 1).loads(text)
-    assert "backup" in caught.value.hint
+    assert "restore BACKUP" in caught.value.hint

@@ -7,6 +7,7 @@ import sqlite3
 import pytest
 from sqlalchemy.exc import DBAPIError
 
+from orchestrator.errors import StoreDamagedError
 from orchestrator.store.faults import explain
 
 
@@ -27,7 +28,11 @@ class PostgresReport(Exception):
         ("55P03", "locked by another process"),
         ("25P03", "stood still"),
         ("53100", "disk is full"),
-        ("53300", "out of resources"),
+        ("53300", "too many clients"),
+        ("53200", "out of resources"),
+        ("57014", "statement_timeout"),
+        ("42P01", "damaged"),
+        ("XX000", "damaged"),
         ("25006", "read-only"),
         ("42501", "refuses this user"),
         ("58030", "cannot be read or written"),
@@ -66,3 +71,34 @@ def test_reports_of_sqlite(code: int, words: str) -> None:
     assert words in str(fault)
     assert "SQLite's own words" in str(fault)
     assert fault.hint
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "connection failed: FATAL:  sorry, too many clients already",
+        "FATAL:  remaining connection slots are reserved for roles with the SUPERUSER attribute",
+        'FATAL:  too many connections for role "tradewind"',
+        "FATAL:  no more connections allowed (max_client_conn)",
+    ],
+)
+def test_a_server_that_takes_no_more_clients_is_called_so_though_it_says_it_without_a_code(words: str) -> None:
+    report = PostgresReport(None)
+    report.args = (words,)
+    fault = explain(DBAPIError("", {}, report), "postgresql://host/db")
+    assert "the store postgresql://host/db has too many clients" in str(fault)
+    assert "max_connections" in fault.hint
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        sqlite3.OperationalError("no such table: job"),
+        sqlite3.OperationalError("no such column: job.spec"),
+        sqlite3.OperationalError("Could not decode to UTF-8 column 'owner' with text '\\xff'"),
+    ],
+)
+def test_what_every_store_has_is_missed_as_damage(report: sqlite3.OperationalError) -> None:
+    fault = explain(report, "/state/tradewind.db")
+    assert isinstance(fault, StoreDamagedError)
+    assert "store restore" in fault.hint

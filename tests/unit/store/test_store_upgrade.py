@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import random
+import resource
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -231,15 +231,15 @@ def test_an_upgrade_that_fails_changes_nothing(store: Store, url: str, newer: Re
 def test_an_upgrade_without_room_for_its_backup_changes_nothing(
     store: Store, url: str, newer: Revisions, database: str, tmp_path: Path
 ) -> None:
-    if database == "postgres":
-        wrong, message = None, "no folder for the backup"
-    else:
-        wrong, message = tmp_path, "cannot be"
-        part = tmp_path / f"tradewind.db.before-upgrade-from-{HEAD}.{os.getpid()}.part"
-        part.symlink_to(tmp_path / "missing" / "disk")
+    wrong, message = (None, "no folder for the backup") if database == "postgres" else (tmp_path, "cannot be")
     backend = backend_of(url, create=False, backups=wrong)
-    with pytest.raises(StoreError, match=message) as caught:
-        prepare(backend, create=False, install_id="unused", revisions=newer)
+    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, unlimited[1]))
+    try:
+        with pytest.raises(StoreError, match=message) as caught:
+            prepare(backend, create=False, install_id="unused", revisions=newer)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
     assert caught.value.hint
     backend.close()
     assert asked(url, tmp_path, "SELECT version_num FROM schema_revision") == [(HEAD,)]

@@ -1,0 +1,87 @@
+"""Rows as nouns: what comes out of the database has the types that its fields promise, or the row is named as damaged.
+
+SQLite notices neither a zeroed byte inside a page nor a value of another type in a column. Must not know any table.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any, Protocol, TypeVar
+
+from sqlalchemy import Row
+
+from orchestrator.errors import RowError, UnreadableRowError
+from orchestrator.store.codec import decode
+
+T = TypeVar("T")
+R = TypeVar("R", bound=Sequence[Any])
+Unreadable = Callable[[str, RowError], object]
+"""Hears of each row that is left out of a list because it cannot be read, with the id of the job that it belongs to;
+where there is none, the first such row is raised."""
+
+
+class _Row(Protocol):
+    @property
+    def _mapping(self) -> Mapping[Any, Any]: ...
+
+
+def record(type_: type[T], table: str, row: _Row, *, of: object = None, **changed: Any) -> T:
+    """The dataclass that a row's columns spell, with fields `changed` from what is stored; an error calls the row `of`
+    where it has no id. Raises UnreadableRowError."""
+    return decoded(type_, table, {**row._mapping, **changed}, of)
+
+
+def decoded(type_: type[T], table: str, values: dict[str, Any], of: object = None) -> T:
+    """As `record`, of the values of a row's columns by name."""
+    try:
+        return decode(type_, values)
+    except ValueError as error:
+        raise UnreadableRowError(table, values.get("id", of), str(error)) from error
+
+
+def records(
+    read: Callable[[Row[Any]], T], rows: Sequence[Row[Any]], job: str, unreadable: Unreadable | None
+) -> list[T]:
+    """All that can be read; the column `job` says whose each is. Raises RowError where nobody wants to hear of it.
+
+    The rows are a list: a cursor that an error leaves open would keep the file in use.
+    """
+    found = []
+    for row in rows:
+        try:
+            found.append(read(row))
+        except RowError as error:
+            if unreadable is None:
+                raise
+            unreadable(str(row._mapping[job]), error)
+    return found
+
+
+def mapping(table: str, key: object, text: Any) -> dict[str, Any]:
+    """A JSON object of a column. Raises UnreadableRowError."""
+    try:
+        found = json.loads(text)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise UnreadableRowError(table, key, f"{type(error).__name__}: {error}") from error
+    if type(found) is not dict:
+        raise UnreadableRowError(table, key, "it holds no JSON object")
+    return found
+
+
+def checked(table: str, rows: Iterable[R], types: tuple[type, ...]) -> Iterator[R]:
+    """These rows, each of values of these types. Raises UnreadableRowError."""
+    for row in list(rows):
+        if tuple(map(type, row)) != types:
+            raise UnreadableRowError(table, "row", f"{tuple(row)!r} is not what it can hold")
+        yield row
+
+
+def whole_numbers(table: str, rows: Sequence[Sequence[Any]], *, but: tuple[type, ...] = ()) -> Sequence[Any]:
+    """These rows, of which every value is an integer, or of the types `but`. Raises UnreadableRowError."""
+    allowed = {int, *but}
+    if not allowed.issuperset(map(type, chain.from_iterable(rows))):
+        bad = next(row for row in rows if not allowed.issuperset(map(type, row)))
+        raise UnreadableRowError(table, "row", f"{tuple(bad)!r} is not what it can hold")
+    return rows
