@@ -287,6 +287,30 @@ class Secrets:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stalls:
+    """Runs that finish no step. Only time in which one is due counts: none that goes into restoring or saving."""
+
+    after_steps: float = _setting(
+        50.0,
+        "A run is told of as standing still after so many times its usual step time without a step, and `after_s`.",
+        _number(above=0),
+        "200",
+    )
+    after_s: float = _setting(
+        300.0,
+        "The least seconds for that: longer than what may lie between two steps, such as an evaluation.",
+        _number(above=0),
+        "1800",
+    )
+    fail_after_s: float = _setting(
+        3600.0,
+        "A run that has stood still for so many seconds has failed; it is tried again from its last checkpoint.",
+        _number(above=0),
+        "14400",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """All settings, and where each comes from: `origins["policy.min_dwell_s"]` is `tradewind.toml:3`,
     `env TRADEWIND_POLICY_MIN_DWELL_S`, `command line` or `default`.
@@ -322,6 +346,7 @@ class Config:
     site: Site = field(default_factory=Site)
     policy: Policy = field(default_factory=Policy)
     rails: Rails = field(default_factory=Rails)
+    stalls: Stalls = field(default_factory=Stalls)
     secrets: Secrets = field(default_factory=Secrets)
     origins: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 

@@ -8,6 +8,7 @@ Must not know: how the target's machine came up, or why it was chosen.
 from __future__ import annotations
 
 from orchestrator.engine import trainer_spec
+from orchestrator.engine.blame import died_alone
 from orchestrator.engine.bring_up import abandoned
 from orchestrator.engine.context import Context
 from orchestrator.engine.move import MOVING, Move, abort, step, waits
@@ -201,7 +202,10 @@ def _passed_over(ctx: Context, move: Move) -> object:
 
 def _target_over(ctx: Context, move: Move, report: RunReport) -> bool:
     if report.state == "failed":
-        return abort(ctx, move, report.error or "the target failed", failed=True)
+        why = report.error or "the target failed"
+        if report.exit_status is not None and not (alone := died_alone(ctx, move.target)):
+            return False if alone is None else abort(ctx, move, f"{why}, and its machine is gone")
+        return abort(ctx, move, why, failed=True)
     state = "gone" if report.state == "absent" else report.state
     return abort(ctx, move, f"the target's trainer is {state}")
 

@@ -127,7 +127,7 @@ def abort(
 
 
 def count_failure(ctx: Context, tx: Tx, job: Job, run: Run, error: str) -> None:
-    """The job's own code raised: queue it again after a growing pause, or fail it when its retries are used up.
+    """A run failed by its job's own doing: queue that again after a growing pause, or fail it for want of retries.
 
     A job that is being cancelled or paused is not tried again.
     """
@@ -144,7 +144,7 @@ def count_failure(ctx: Context, tx: Tx, job: Job, run: Run, error: str) -> None:
     if job.state not in ("cancelling", "pausing"):
         tx.set_job_state(job.id, "queued")
     tx.set_job_facts(job.id, next_decision_ms=_later(ctx, min(MAX_PAUSE_S, 2.0**failures)))
-    message = f"the job's code raised ({failures} of {job.spec.retries} retries used): {last_line}"
+    message = f"its run failed ({failures} of {job.spec.retries} retries used): {last_line}"
     ctx.event(tx, "run.failed", message, job, run=run, failures=failures)
 
 

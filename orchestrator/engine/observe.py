@@ -12,11 +12,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from orchestrator.engine import machines
+from orchestrator.engine.blame import LOSSES_IN_VAIN, attached, contradiction, died_alone, lost_in_vain
+from orchestrator.engine.checkpoints import CheckpointUnusable
 from orchestrator.engine.compartment import Compartment, contained, contained_writes
 from orchestrator.engine.context import Context
 from orchestrator.engine.move import MOVING, count_failure, under_way
 from orchestrator.engine.pausing import paused
 from orchestrator.engine.runtime import RunReport
+from orchestrator.engine.standstill import watch
 from orchestrator.errors import SiteError
 from orchestrator.model import Job, Run, RunEnd, Step
 from orchestrator.perf import kind_of, on_host
@@ -27,6 +30,7 @@ from providers.offer import Offer
 PROGRESS_EVERY_S = 0.5
 PERF_EVERY_S = 3.0
 MIN_STEPS_MEASURED = 10
+FINISH_S = 30.0  # wall: a folder of checkpoints that cannot be read for so long does not prove that a job is done
 OUTAGE_S = 10.0  # wall; a bridge that is started again is no outage
 
 
@@ -93,14 +97,18 @@ def _current(ctx: Context, jobs: Mapping[str, Job], run: Run) -> Seen:
     instance = ctx.instance(run)
     report = ctx.reports.get(run.id)
     if report is not None and report.state == "finished":
-        return _finished(ctx, job, run, report)
+        return _says_finished(ctx, job, run, report)
     if ctx.gone(run):
         return _lost(ctx, job, run, instance, report)
     noticed = instance is not None and _notice(ctx, job, run, instance)
     if report is None:
         return Seen(noticed, noticed)
     if report.state == "failed":
-        return _failed(ctx, job, run, report)
+        alone = died_alone(ctx, run) if report.exit_status is not None else True
+        if alone is None:
+            return Seen(noticed, noticed)
+        why = report.error or "the trainer failed"
+        return _failed(ctx, job, run, report, why) if alone else _lost(ctx, job, run, ctx.instance(run), report)
     if report.state == "yielded":
         return _yielded(ctx, job, run, report, instance)
     if report.state == "fenced" and _being_replaced(ctx, run):
@@ -117,6 +125,8 @@ def _current(ctx: Context, jobs: Mapping[str, Job], run: Run) -> Seen:
     if report.silent_s > ctx.world.config.suspect_after_s and ctx.due(f"suspect/{run.id}", 60.0):
         with ctx.write() as tx:
             ctx.event(tx, "run.suspected", f"silent for {report.silent_s:.0f} s", job, run=run)
+    if (why_not := watch(ctx, job, run, report)) is not None:
+        return _failed(ctx, job, run, report, why_not)
     return Seen(noticed, noticed)
 
 
@@ -207,8 +217,24 @@ def _progress(tx: Tx, run: Run, report: RunReport) -> None:
         tx.set_job_facts(run.job_id, total_steps=report.total_steps)
 
 
+def _says_finished(ctx: Context, job: Job, run: Run, report: RunReport) -> Seen:
+    """Its word is weighed against what is known of its steps and checkpoints."""
+    try:
+        wrong = contradiction(ctx, job, run, report)
+    except CheckpointUnusable as error:
+        if ctx.waited_s(f"finish/{run.id}") < FINISH_S:
+            return Seen()
+        wrong = f"it says that it finished at step {report.step}, but {error}"
+    return _finished(ctx, job, run, report) if wrong is None else _failed(ctx, job, run, report, wrong)
+
+
 def _finished(ctx: Context, job: Job, run: Run, report: RunReport) -> Seen:
     now = ctx.now_ms
+    how = f"finished at step {report.step}"
+    if report.stopped_early:
+        how += f" of {job.spec.train.steps or report.total_steps}, early: its program called stop()"
+    elif not attached(run, report):
+        how = "finished: its program, which never called attach(), ended by itself"
     with ctx.write() as tx:
         _progress(tx, run, report)
         tx.update_run(run.id, state="ended", end="finished", training_to_ms=now)
@@ -218,7 +244,7 @@ def _finished(ctx: Context, job: Job, run: Run, report: RunReport) -> Seen:
         ctx.event(
             tx,
             "job.finished",
-            f"finished at step {report.step}" + (" after its deadline" if late else ""),
+            how + (" (after its deadline)" if late else ""),
             job,
             run=run,
             step=report.step,
@@ -227,11 +253,11 @@ def _finished(ctx: Context, job: Job, run: Run, report: RunReport) -> Seen:
     return Seen(changed=True)
 
 
-def _failed(ctx: Context, job: Job, run: Run, report: RunReport) -> Seen:
+def _failed(ctx: Context, job: Job, run: Run, report: RunReport, why: str) -> Seen:
     with ctx.write() as tx:
         _progress(tx, run, report)
         tx.update_run(run.id, state="ended", end="failed", training_to_ms=ctx.now_ms)
-        count_failure(ctx, tx, job, run, report.error or "the trainer failed")
+        count_failure(ctx, tx, job, run, why)
     return Seen(changed=True, need_place=True)
 
 
@@ -274,15 +300,26 @@ def _end(
     blame_offer: bool = True,
 ) -> Seen:
     now = ctx.now_ms
+    in_vain = end == "lost" and job.state in ("running", *MOVING) and _in_vain(ctx, job, run)
     with ctx.write() as tx:
         if report is not None and report.step > 0:
             _progress(tx, run, report)
         tx.update_run(run.id, state="ended", end=end, training_to_ms=now)
-        if blame_offer:
+        if blame_offer and not in_vain:
             tx.add_availability(run.offer_id, now, "lost", run.id, end)
         if job.state in ("running", *MOVING) and not under_way(tx, job.id):
             tx.set_job_state(job.id, "queued")
         ctx.event(tx, f"run.{end}", message, job, run=run)
+        if in_vain:
+            why = f"lost {LOSSES_IN_VAIN} times or more in a row without getting past step {run.start_step}: {message}"
+            count_failure(ctx, tx, job, run, why)
         if job.state == "pausing":
             paused(ctx, tx, job, run, "at its last checkpoint")
     return Seen(changed=True, need_place=True)
+
+
+def _in_vain(ctx: Context, job: Job, run: Run) -> bool:
+    try:
+        return lost_in_vain(ctx, job, run)
+    except CheckpointUnusable:
+        return False  # nobody can tell how far it came

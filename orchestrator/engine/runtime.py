@@ -22,7 +22,7 @@ TrainerState = Literal[
     "holding",  # checkpoint written, waits (a migration's source)
     "yielded",  # stopped by request or notice, with a checkpoint
     "finished",
-    "failed",  # the job's own code raised
+    "failed",  # the job's own code raised, or its process died by itself (`exit_status`)
     "fenced",  # found a newer generation, or its lease lapsed: it stopped itself
     "malformed",  # it lives, but what it says makes no sense: nothing is known of its work
 ]
@@ -44,7 +44,10 @@ class RunReport:
     """What a run says of itself, or what is known of its silence.
 
     `manifest` is the newest checkpoint that it committed (or restored), with `manifest_step`.
-    Seconds are wall seconds spent by this run. `weights_hash` is set by a finished run.
+    Seconds are wall seconds spent by this run. `weights_hash` is set by a finished run, `stopped_early` by one that its
+    program ended before the last step. `exit_status` is that of a trainer that died by itself on a machine that lived
+    on: minus the number of the signal that killed it. `still_s` is measured beside the trainer: for so long a step was
+    due and none was finished. `not_finite_step` is the first step whose loss was NaN or infinite.
     """
 
     run_id: str
@@ -61,6 +64,10 @@ class RunReport:
     weights_hash: str | None = None
     error: str | None = None  # traceback of a failed run
     silent_s: float = 0.0
+    exit_status: int | None = None
+    still_s: float = 0.0
+    not_finite_step: int | None = None
+    stopped_early: bool = False
 
 
 class Runtime(Protocol):
@@ -100,6 +107,10 @@ class Runtime(Protocol):
 
     def stop(self, run_id: str) -> None:
         """Ask it to write a checkpoint at the next step boundary and to end."""
+        ...
+
+    def stacks(self, run_id: str) -> None:
+        """Ask a run that trains for the stack of each of its threads, in its log; it may be stuck anywhere."""
         ...
 
     def kill(self, run_id: str) -> None:

@@ -14,7 +14,7 @@ from typing import Literal
 RunState = Literal["provisioning", "starting", "training", "holding", "ended"]
 RunEnd = Literal[
     "finished",  # all steps done
-    "failed",  # the job's own code raised
+    "failed",  # by the job's own doing: its code raised, died, stood still, or ended too early
     "moved",  # handed over to its successor
     "preempted",  # the provider took the instance
     "lost",  # the instance or its trainer vanished

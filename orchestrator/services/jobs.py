@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from orchestrator.engine.move import waits
 from orchestrator.engine.snapshot import current_run
+from orchestrator.engine.standstill import NOT_FINITE, STALLED
 from orchestrator.engine.world import World
 from orchestrator.model import TERMINAL, Job, Migration, Run, Step
 from orchestrator.services.control_plane import control_plane
@@ -54,7 +55,8 @@ def job_view(world: World, tx: Tx, job: Job) -> JobView:
     runs = tx.runs(job_id=job.id)
     facts = tx.job_facts(job.id)
     alive = current_run(runs)
-    known_losses = [run for run in runs if run.last_loss is not None]
+    stepped = [run for run in runs if run.last_step > run.start_step]
+    marks = _marks(tx, alive) if alive is not None else ()
     return JobView(
         id=job.id,
         name=job.name,
@@ -68,7 +70,7 @@ def job_view(world: World, tx: Tx, job: Job) -> JobView:
         budget_nano_usd=job.spec.budget_nano_usd,
         step=max((run.last_step for run in runs), default=0),
         total_steps=job.spec.train.steps if facts.total_steps is None else facts.total_steps,
-        loss=known_losses[-1].last_loss if known_losses else None,
+        loss=stepped[-1].last_loss if stepped else None,
         offer_id=alive.offer_id if alive is not None else None,
         nano_usd_per_hour=_price_now(world, tx, alive),
         paid_nano_usd=tx.total_nano_usd(job_id=job.id),
@@ -76,13 +78,30 @@ def job_view(world: World, tx: Tx, job: Job) -> JobView:
         moves=len(moves(tx.migrations(job_id=job.id))),
         steps_repeated=sum(run.repeated_steps for run in runs),
         simulated=any(simulated(world, run.offer_id) for run in runs) or (not runs and world.simulated),
-        note=f"quarantined: {facts.quarantine}" if facts.quarantine is not None else _note(tx, job),
+        note="; ".join([*marks, _note(tx, job, facts.quarantine)]),
         quarantine=facts.quarantine,
+        marks=marks,
     )
 
 
-def _note(tx: Tx, job: Job) -> str:
-    """Of a paused job the reason, else the newest thing that happened."""
+def _marks(tx: Tx, run: Run) -> tuple[str, ...]:
+    """What holds of its run now: it has made no step since it was told of, its loss is still no number."""
+    stalled, diverged = (
+        next(iter(tx.events(job_id=run.job_id, kinds=(kind,), limit=1, newest_first=True)), None)
+        for kind in (STALLED, NOT_FINITE)
+    )
+    marks = []
+    if stalled is not None and stalled.run_id == run.id and stalled.data.get("step") == run.last_step:
+        marks.append(f"stands still at step {run.last_step}")
+    if diverged is not None and diverged.run_id == run.id and run.last_loss is None:
+        marks.append("its loss is not a number")
+    return tuple(marks)
+
+
+def _note(tx: Tx, job: Job, quarantine: str | None) -> str:
+    """Of a quarantined or paused job the reason, else the newest thing that happened."""
+    if quarantine is not None:
+        return f"quarantined: {quarantine}"
     if job.state == "paused":
         told = tx.events(job_id=job.id, kinds=("job.paused", "job.resumed"), limit=1, newest_first=True)
         by_event = told and told[0].kind == "job.paused"

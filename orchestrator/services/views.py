@@ -43,8 +43,9 @@ class JobView:
     moves: int
     steps_repeated: int
     simulated: bool
-    note: str  # the newest thing that was decided or that happened, in words
+    note: str  # the newest thing that was decided or that happened, in words; after its marks
     quarantine: str | None = None  # what broke the control plane's work on it; it is kept still until `resume`
+    marks: tuple[str, ...] = ()  # what is wrong with its present run, such as "stands still at step 12"
 
     @property
     def zone(self) -> str | None:

@@ -8,8 +8,9 @@ store, prices.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import Path
 
 from orchestrator.engine.runtime import RunReport, RunSpec, TrainerState
@@ -20,6 +21,11 @@ from providers.instance import Instance, InstanceState
 
 HOLD_S = 30.0
 YIELD_MARGIN_S = 2.0  # before the deadline of a notice
+
+
+def hash_of(job_id: str, step: int) -> str:
+    """That of the weights of this job after so many steps."""
+    return blake2b(f"{job_id}@{step}".encode(), digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +98,18 @@ class SimSite:
         catalog.look = self._look
         self._bugs: dict[str, list[int]] = {}
         self._deaf: set[str] = set()
+        self._misdeeds: dict[str, Callable[[RunReport, float], RunReport]] = {}
+        self.asked_for_stacks: list[str] = []
 
     # -- what happens -------------------------------------------------------------------------------------------------
     def raise_at(self, job_id: str, *steps: int) -> None:
         """Let the job's code raise once at each of these steps, in this order."""
         self._bugs.setdefault(job_id, []).extend(steps)
+
+    def misbehave(self, job_id: str, how: Callable[[RunReport, float], RunReport]) -> None:
+        """Let this job's runs not raise at the steps of `raise_at`, but be heard of otherwise: `how` is given the
+        report of a run that raised and the wall seconds since."""
+        self._misdeeds[job_id] = how
 
     def mute(self, run_id: str) -> None:
         """Let a trainer work on without answering any more, until its lease is over."""
@@ -176,6 +189,9 @@ class SimSite:
         if trainer is not None and (trainer.spec is None or trainer.spec.job_id not in self._deaf):
             trainer.stop = True
 
+    def stacks(self, run_id: str) -> None:
+        self.asked_for_stacks.append(run_id)
+
     def kill(self, run_id: str) -> None:
         self._look()
         if run_id in self._trainers and self._trainers[run_id].mute_since_s is not None:
@@ -208,7 +224,7 @@ class SimSite:
             return RunReport(run_id, "silent", silent_s=self._clock.monotonic_s() - trainer.mute_since_s)
         step = int(trainer.step)
         hashed = trainer.state == "finished" and trainer.spec is not None
-        return RunReport(
+        report = RunReport(
             run_id,
             trainer.state,
             step=step,
@@ -219,9 +235,12 @@ class SimSite:
             manifest=trainer.manifest,
             manifest_step=trainer.saved_step,
             useful_s=(step - trainer.start_step) / trainer.speed,
-            weights_hash=f"{trainer.spec.job_id}@{step}" if hashed and trainer.spec else None,
+            weights_hash=hash_of(trainer.spec.job_id, step) if hashed and trainer.spec else None,
             error=trainer.error,
         )
+        if trainer.state == "failed" and trainer.spec is not None and trainer.spec.job_id in self._misdeeds:
+            return self._misdeeds[trainer.spec.job_id](report, self._clock.monotonic_s() - trainer.at_s)
+        return report
 
     def _advance(self, trainer: _Trainer, machine: Instance) -> None:
         """Bring one trainer from where it was last looked at to now, or to the end of its machine."""

@@ -106,6 +106,9 @@ class RayRuntime:
     def stop(self, run_id: str) -> None:
         self._ask("control", run_id=run_id, what="stop")
 
+    def stacks(self, run_id: str) -> None:
+        self._ask("control", run_id=run_id, what="stacks", until_monotonic_s=0.0)
+
     def kill(self, run_id: str) -> None:
         self._ask("kill", run_id=run_id)
 

@@ -1,0 +1,249 @@
+"""Jobs that harm themselves (they die, vanish, stand still, diverge, claim to be done): it costs them, and no offer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from orchestrator.engine.blame import LOSSES_IN_VAIN
+from orchestrator.engine.runtime import RunReport
+from orchestrator.model import Job
+from orchestrator.services import jobs
+from orchestrator.services.views import JobView
+from orchestrator.sim.site import hash_of
+from providers.fake import Fault
+from tests.sim.harness import Installation, check_truth
+
+Install = Callable[..., Installation]
+
+STALLS = {"stalls.after_s": 60.0, "stalls.fail_after_s": 300.0}
+
+
+def killed(report: RunReport, _since_s: float) -> RunReport:
+    return replace(report, error="the trainer was killed by signal 9 (out of memory?)", exit_status=-9)
+
+
+def vanished(report: RunReport, _since_s: float) -> RunReport:
+    return replace(report, state="absent", error=None)
+
+
+def still(report: RunReport, since_s: float) -> RunReport:
+    return replace(report, state="training", error=None, still_s=since_s)
+
+
+def signs(home: Installation) -> list[str]:
+    points = home.read(lambda tx: tx.availability(0, home.clock.now_ms()))
+    return [point.kind for point in points if point.kind in ("lost", "notice")]
+
+
+def view(home: Installation, job: Job) -> JobView:
+    return jobs.job(home.plane._ctx.world, job.id)
+
+
+def failures(home: Installation, job: Job) -> int:
+    return home.read(lambda tx: tx.job_facts(job.id)).failures
+
+
+def test_a_trainer_that_dies_by_itself_uses_up_the_retries_and_blames_no_offer(home: Installation) -> None:
+    job = home.submit(steps=30, retries=1)
+    home.site.raise_at(job.id, *[4] * 24)
+    home.site.misbehave(job.id, killed)
+    home.settle()
+    assert home.job(job).state == "failed"
+    assert [run.end for run in home.runs(job)] == ["failed", "failed"]
+    assert signs(home) == []
+    told = home.events(job, "job.failed")[0].message
+    assert told == "failed after 2 attempts: the trainer was killed by signal 9 (out of memory?)"
+    check_truth(home)
+
+
+def test_a_trainer_that_dies_while_its_job_starts_counts_as_well(home: Installation) -> None:
+    job = home.submit(steps=30, retries=1)
+    home.site.raise_at(job.id, *[0] * 24)
+    home.site.misbehave(job.id, killed)
+    home.settle()
+    assert home.job(job).state == "failed"
+    assert failures(home, job) == 2
+
+
+def test_a_trainer_that_dies_with_its_machine_is_lost(home: Installation) -> None:
+    job = home.submit(steps=30, retries=0)
+    home.site.raise_at(job.id, 12)
+
+    def taken_along(report: RunReport, since_s: float) -> RunReport:
+        machine = home.machine(home.runs(job)[0])
+        if machine.alive:
+            home.cloud.crash(machine.id)
+        return killed(report, since_s)
+
+    home.site.misbehave(job.id, taken_along)
+    home.settle()
+    assert [run.end for run in home.runs(job)] == ["lost", "finished"]
+    assert failures(home, job) == 0
+    assert signs(home) == ["lost"]
+    check_truth(home)
+
+
+def test_without_its_providers_word_within_a_lease_a_trainer_that_died_is_lost(install: Install) -> None:
+    home = install(overrides={"lease_s": 20.0})
+    job = home.submit(steps=30, retries=0)
+    home.site.raise_at(job.id, 12)
+    home.site.misbehave(job.id, killed)
+    home.until_step(job, 11)
+    home.faults.inject("describe", *[Fault.NO_ANSWER] * 60)
+    home.settle()
+    assert [run.end for run in home.runs(job)] == ["lost", "finished"]
+    check_truth(home)
+
+
+def test_losses_in_a_row_at_the_same_step_count_as_failures_whatever_their_cause(home: Installation) -> None:
+    job = home.submit(steps=30, retries=1)
+    home.site.raise_at(job.id, *[4] * 24)
+    home.site.misbehave(job.id, vanished)
+    home.settle()
+    assert home.job(job).state == "failed"
+    assert [run.end for run in home.runs(job)] == ["lost"] * (LOSSES_IN_VAIN + 1)
+    assert signs(home) == ["lost"] * (LOSSES_IN_VAIN - 1)
+    assert "in a row without getting past step 0" in home.events(job, "job.failed")[0].message
+    check_truth(home)
+
+
+def test_losses_between_which_the_job_gets_on_are_no_failures(home: Installation) -> None:
+    job = home.submit(steps=60, retries=0)
+    home.site.raise_at(job.id, 7, 17, 27, 37, 47)
+    home.site.misbehave(job.id, vanished)
+    home.settle()
+    assert [run.end for run in home.runs(job)] == ["lost"] * 5 + ["finished"]
+    assert failures(home, job) == 0
+    check_truth(home)
+
+
+def test_preemptions_in_a_row_at_the_same_step_are_nobodys_failure(home: Installation) -> None:
+    job = home.submit(steps=30, retries=0)
+    for number in range(1, 6):
+        home.until(lambda number=number: len(home.runs(job)) == number and home.current(job) is not None)  # type: ignore[misc]
+        home.cloud.preempt(home.machine(home.runs(job)[-1]).id)
+    home.settle()
+    assert [run.end for run in home.runs(job)] == ["preempted"] * 5 + ["finished"]
+    assert failures(home, job) == 0
+
+
+def test_a_run_that_stands_still_is_told_of_once_with_its_stacks_and_then_failed(install: Install) -> None:
+    home = install(overrides=STALLS)
+    job = home.submit(steps=30, retries=1)
+    home.site.raise_at(job.id, 12)
+    home.site.misbehave(job.id, still)
+    home.until(lambda: bool(home.events(job, "run.stalled")))
+    (run,) = home.runs(job)
+    assert home.site.asked_for_stacks == [run.id]
+    assert view(home, job).marks == ("stands still at step 12",)
+    assert view(home, job).note.startswith("stands still at step 12; no step after step 12 for 6")
+    assert 60 <= float(home.events(job, "run.stalled")[0].data["still_s"] or 0) < 75
+    home.start()  # a control plane with empty memory
+    home.run_for(100)
+    assert len(home.events(job, "run.stalled")) == 1
+    assert home.current(job) is not None
+    home.settle()
+    assert [run.end for run in home.runs(job)] == ["failed", "finished"]
+    assert view(home, job).marks == ()
+    assert home.events(job, "run.failed")[0].message.startswith(
+        "its run failed (1 of 1 retries used): stood still: no step after step 12 for 30"
+    )
+    check_truth(home)
+
+
+@pytest.mark.parametrize("state", ["holding", "restored", "starting"])
+def test_a_run_of_which_no_step_is_due_stands_not_still(install: Install, state: str) -> None:
+    home = install(overrides=STALLS)
+    job = home.submit(steps=30)
+    home.site.raise_at(job.id, 12)
+    home.site.misbehave(job.id, lambda report, since_s: replace(still(report, since_s), state=state))  # type: ignore[arg-type]
+    home.until_step(job, 11)
+    home.run_for(400)
+    assert not home.events(job, "run.stalled")
+    assert home.current(job) is not None
+
+
+def test_patience_grows_with_the_usual_step_time(install: Install) -> None:
+    home = install(overrides={**STALLS, "stalls.after_steps": 150.0})
+    job = home.submit(steps=30)
+    home.site.raise_at(job.id, 12)
+    home.site.misbehave(job.id, still)
+    home.until(lambda: bool(home.events(job, "run.stalled")))
+    step_wall_s = home.runs(job)[0].step_wall_s
+    assert step_wall_s is not None
+    assert float(home.events(job, "run.stalled")[0].data["still_s"] or 0) >= 150 * step_wall_s
+
+
+def test_a_loss_that_is_no_number_is_told_once_and_the_job_goes_on(home: Installation) -> None:
+    job = home.submit(steps=30)
+    home.site.raise_at(job.id, 12)
+
+    def diverged(report: RunReport, since_s: float) -> RunReport:
+        return replace(still(report, 0.0), loss=None, not_finite_step=11)
+
+    home.site.misbehave(job.id, diverged)
+    home.until(lambda: bool(home.events(job, "run.loss_not_finite")))
+    home.start()
+    home.run_for(60)
+    (told,) = home.events(job, "run.loss_not_finite")
+    assert "step 11" in told.message
+    assert view(home, job).marks == ("its loss is not a number",)
+    assert view(home, job).loss is None
+    assert home.job(job).state == "running"
+
+
+def finished(report: RunReport, **claim: object) -> RunReport:
+    """The word of a run that died at step 12 of 40, whose newest checkpoint is of step 10."""
+    claim = {"step": 40, "weights_hash": hash_of("", 40), "manifest_step": 40, **claim}
+    return replace(report, state="finished", error=None, **claim)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("claim", "why"),
+    [
+        ({"step": 1}, "it says that it finished at step 1, but the job has 40 steps"),
+        ({"weights_hash": "made up"}, "but not with which weights"),
+        ({"weights_hash": None}, "but not with which weights"),
+        ({"manifest_step": 10}, "but has no checkpoint of that step"),
+        ({"manifest": None}, "but has no checkpoint of that step"),
+        ({"manifest": "1-40-1"}, "but its checkpoint 1-40-1 is damaged or not there"),
+        ({}, "is damaged or not there"),
+    ],
+)
+def test_a_forged_last_word_is_a_failure(home: Installation, claim: dict[str, object], why: str) -> None:
+    job = home.submit(steps=40, retries=0)
+    home.site.raise_at(job.id, 12)
+    home.site.misbehave(job.id, lambda report, _: finished(report, **claim))
+    home.settle()
+    assert home.job(job).state == "failed"
+    assert why in home.events(job, "job.failed")[0].message
+    assert home.read(lambda tx: tx.job_facts(job.id)).weights_hash is None
+    check_truth(home)
+
+
+def test_a_program_that_stops_early_and_says_so_is_finished_and_that_is_told(home: Installation) -> None:
+    job = home.submit(steps=40, retries=0)
+    home.site.raise_at(job.id, 12)
+    home.site.misbehave(
+        job.id,
+        lambda report, _: finished(
+            report, step=report.manifest_step, manifest_step=report.manifest_step, stopped_early=True
+        ),
+    )
+    home.settle()
+    assert home.job(job).state == "finished"
+    told = home.events(job, "job.finished")[0].message
+    assert told == "finished at step 10 of 40, early: its program called stop()"
+
+
+def test_a_program_that_never_attached_is_finished_when_it_ends(home: Installation) -> None:
+    job = home.submit(steps=40, retries=0)
+    home.site.raise_at(job.id, 0)
+    home.site.misbehave(job.id, lambda report, _: RunReport(report.run_id, "finished"))
+    home.settle()
+    assert home.job(job).state == "finished"
+    told = home.events(job, "job.finished")[0].message
+    assert told == "finished: its program, which never called attach(), ended by itself"
