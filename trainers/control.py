@@ -6,7 +6,9 @@
     lease.json  {"until_monotonic_s"}               train no longer than this
     progress.json                                   a Progress; the only file that the trainer writes
 
-Must not know: torch, who the agent is. Instants are of time.monotonic(), which is one clock per boot of a machine.
+What is read is checked first (trainers.words): a file that another process spoiled is a MalformedWord, and no other
+error. Instants are of time.monotonic(), which is one clock per boot of a machine. Must not know: torch, who the agent
+is.
 """
 
 from __future__ import annotations
@@ -16,10 +18,12 @@ import json
 import os
 import secrets
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
+
+from trainers import words
+from trainers.errors import MalformedWord
 
 TrainerState = Literal["starting", "restored", "training", "holding", "yielded", "finished", "failed", "fenced"]
 
@@ -67,23 +71,47 @@ class Progress:
     stopped_early: bool = False
 
 
+PROGRESS: Mapping[str, words.Check] = {
+    "state": words.one_of(*get_args(TrainerState)),
+    "step": words.count,
+    "total_steps": words.maybe(words.count),
+    "loss": words.maybe(words.number),
+    "step_wall_s": words.maybe(words.seconds),
+    "start_step": words.count,
+    "manifest": words.maybe(words.manifest),
+    "manifest_step": words.count,
+    "useful_s": words.seconds,
+    "checkpoint_s": words.seconds,
+    "weights_hash": words.maybe(words.plain),
+    "error": words.maybe(words.text),
+    "still_since_s": words.maybe(words.seconds),
+    "not_finite_step": words.maybe(words.count),
+    "stopped_early": words.yes_no,
+}
+"""What each field of a Progress may be."""
+_HOLD: Mapping[str, words.Check] = {"until_monotonic_s": words.number, "successor": words.count}
+_INSTANT: Mapping[str, words.Check] = {"until_monotonic_s": words.number}
+_NOTICE: Mapping[str, words.Check] = {"kind": words.text, "deadline_monotonic_s": words.number}
+
+
 class ControlDirectory:
     """Both ends of a control directory. Asking costs one stat per question while nothing has changed."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self._seen: dict[str, tuple[tuple[int, int], Any]] = {}
+        self._seen: dict[str, tuple[tuple[int, int, int], Any]] = {}
 
     # The trainer's questions
 
     def notice(self) -> Notice | None:
-        data = self._read("notice.json")
-        return None if data is None else Notice(str(data["kind"]), float(data["deadline_monotonic_s"]))
+        """Raises MalformedWord, as all the questions do."""
+        data = self._read("notice.json", _NOTICE)
+        return None if data is None else Notice(**data)
 
     def hold(self) -> Hold | None:
         """Until when the trainer shall wait at a step boundary, and for whom; None: it need not."""
-        data = self._read("hold.json")
-        return None if data is None else Hold(float(data["until_monotonic_s"]), int(data["successor"]))
+        data = self._read("hold.json", _HOLD)
+        return None if data is None else Hold(**data)
 
     def lease_until(self) -> float | None:
         """Instant after which the trainer must not train; None: there is no lease."""
@@ -114,23 +142,29 @@ class ControlDirectory:
         (self.path / "stop").touch()
 
     def progress(self) -> Progress | None:
-        """The trainer's latest word; None before its first."""
-        data = self._read("progress.json")
+        """The trainer's latest word; None before its first. Raises MalformedWord."""
+        data = self._read("progress.json", PROGRESS)
         return None if data is None else Progress(**data)
 
     def _instant(self, name: str) -> float | None:
-        data = self._read(name)
+        data = self._read(name, _INSTANT)
         return None if data is None else float(data["until_monotonic_s"])
 
-    def _read(self, name: str) -> Mapping[str, Any] | None:
+    def _read(self, name: str, form: Mapping[str, words.Check]) -> Mapping[str, Any] | None:
         path = self.path / name
-        with suppress(FileNotFoundError):
+        try:
             status = path.stat()
-            signature = (status.st_ino, status.st_mtime_ns)
+            signature = (status.st_ino, status.st_mtime_ns, status.st_size)
             if name not in self._seen or self._seen[name][0] != signature:
-                self._seen[name] = (signature, json.loads(path.read_bytes()))
+                found = words.fitting(words.read(path, name), form, name)
+                if form is not PROGRESS and (missing := form.keys() - found.keys()):
+                    raise MalformedWord(f"{name} does not say {min(missing)}")
+                self._seen[name] = (signature, found)
             return self._seen[name][1]  # type: ignore[no-any-return]
-        return None
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise MalformedWord(f"{name} cannot be read: {error.strerror}") from error
 
     def _write(self, name: str, data: Mapping[str, Any]) -> None:
         """Atomic for readers; not synced, for these files mean nothing after a power loss."""

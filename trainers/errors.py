@@ -9,6 +9,7 @@ TrainerError
  +- StateError              something cannot be saved or restored without pickle
  +- LoaderError             the data position of this loader cannot be resumed
  +- EntryError              the job's module, function or arguments do not exist
+ +- MalformedWord           what another process wrote is not what it must be
 
 Must not know: who started the trainer. They travel as text (a run's report), so str() has the remedy.
 """
@@ -53,4 +54,8 @@ class LoaderError(TrainerError):
 
 
 class EntryError(TrainerError):
+    pass
+
+
+class MalformedWord(TrainerError):
     pass

@@ -6,6 +6,8 @@ Must not know: checkpoints, control directories, the runner.
 
 from __future__ import annotations
 
+import operator
+import reprlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Any
 
 from trainers.data.loader import resumable
 from trainers.errors import TrainerError
+from trainers.words import LARGEST_COUNT
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,7 @@ class Run:
     """
 
     def __init__(self, parts: Parts, *, steps: int | None, epochs: int | None, seed: int, output_dir: Path) -> None:
+        steps, epochs = _whole("steps", steps), _whole("epochs", epochs)
         if steps is None and epochs is None:
             raise TrainerError(
                 "nothing says when the training ends",
@@ -114,3 +118,19 @@ class Run:
 
     def _end(self) -> None:
         pass
+
+
+def _whole(name: str, value: Any) -> int | None:
+    """A number of steps or epochs as attach() was given it. Raises TrainerError."""
+    if value is None:
+        return None
+    try:
+        found = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        found = None
+    if found is None or not 1 <= found <= LARGEST_COUNT:
+        raise TrainerError(
+            f"attach() was given {name}={reprlib.repr(value)}",
+            hint=f"{name} is a whole number from 1 to 2**53",
+        )
+    return found

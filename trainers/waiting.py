@@ -25,13 +25,30 @@ import threading
 import traceback
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
+
+from trainers import words
+from trainers.control import TrainerState
+from trainers.errors import MalformedWord
 
 SOCKET = "trainer.sock"
 EXIT_FILE = "trainer.exit"
 STACKS_SIGNAL = signal.SIGRTMAX - 5  # one that nobody else uses; trainers.runner answers it with all stacks in the log
+_WORD = {
+    "state": words.one_of("prepared", *get_args(TrainerState)),
+    "error": words.maybe(words.text),
+}
 _SO_PEERCRED = struct.Struct("iII")  # pid, uid, gid: unix(7)
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One thing that it says; `error` is set when it failed."""
+
+    state: str
+    error: str | None = None
 
 
 class Trainer:
@@ -50,10 +67,11 @@ class Trainer:
         listener = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _SO_PEERCRED.size)
         self._process = os.pidfd_open(_SO_PEERCRED.unpack(listener)[0])
 
-    def words(self) -> Generator[Mapping[str, Any], None, None]:
-        """What it says, until it is gone."""
-        with closing(self._socket), self._socket.makefile() as lines:
-            yield from map(json.loads, lines)
+    def words(self) -> Generator[Word, None, None]:
+        """What it says, until it is gone. The job's own code runs in that process, so that it may say anything."""
+        with closing(self._socket), self._socket.makefile("rb") as lines:
+            while line := lines.readline(words.MOST_BYTES + 1):
+                yield _word(line)
 
     def show_stacks(self) -> None:
         """Let it write the stack of each of its threads to its log. Only of one that executes an order."""
@@ -63,6 +81,13 @@ class Trainer:
     def order(self, spec: Mapping[str, object], secrets: Mapping[str, str]) -> None:
         """Let it begin; asked once."""
         self._socket.sendall(json.dumps({"spec": dict(spec), "secrets": dict(secrets)}).encode() + b"\n")
+
+
+def _word(line: bytes) -> Word:
+    try:
+        return Word(**words.fitting(words.document(line, "the trainer's word"), _WORD, "the trainer's word"))
+    except (MalformedWord, TypeError) as error:  # without a state
+        return Word("failed", f"the trainer's process said what makes no sense: {error}")
 
 
 def write_exit_status(folder: Path, status: int) -> None:

@@ -36,6 +36,7 @@ class Compartment(StrEnum):
     COMMAND = "command"
     DESCRIBE = "describe"  # a region's machines
     RENEW = "renew"  # the time to live of a region's machines
+    JUDGE = "judge"  # whether what a run says of itself can be
     RECORD = "record"  # a run's progress
     OBSERVE = "observe"  # a run's end, or its machine's
     GUARD = "guard"  # a job's pausing, cancelling, ceilings

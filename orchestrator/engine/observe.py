@@ -18,6 +18,7 @@ from orchestrator.engine.compartment import Compartment, contained, contained_wr
 from orchestrator.engine.context import Context
 from orchestrator.engine.move import MOVING, count_failure, under_way
 from orchestrator.engine.pausing import paused
+from orchestrator.engine.reports import judged
 from orchestrator.engine.runtime import RunReport
 from orchestrator.engine.standstill import watch
 from orchestrator.errors import SiteError
@@ -31,6 +32,8 @@ PROGRESS_EVERY_S = 0.5
 PERF_EVERY_S = 3.0
 MIN_STEPS_MEASURED = 10
 FINISH_S = 30.0  # wall: a folder of checkpoints that cannot be read for so long does not prove that a job is done
+MALFORMED_S = 60.0  # wall: a run of which nobody knows what it does is billed no longer
+MALFORMED_TOLD_S = 3600.0
 OUTAGE_S = 10.0  # wall; a bridge that is started again is no outage
 
 
@@ -53,12 +56,13 @@ def observe(ctx: Context) -> Seen:
     started = [run.id for run in live if run.instance_id is not None]
     if started:
         try:
-            ctx.reports = {run_id: masked(ctx, each) for run_id, each in ctx.runtime.reports(started).items()}
+            reports = {run_id: masked(ctx, each) for run_id, each in ctx.runtime.reports(started).items()}
         except SiteError as error:  # it is being started again, and nothing is known meanwhile
             _unavailable(ctx, live, error)
         else:
             ctx.pacing.pop("outage", None)
             ctx.pacing.pop("outage-told", None)
+            _judge(ctx, live, reports)
     need_place = _record(ctx, live)
     changed = False
     for run in live:
@@ -78,6 +82,21 @@ def observe(ctx: Context) -> Seen:
 def masked(ctx: Context, report: RunReport) -> RunReport:
     """The report without the values of secrets in its text, which goes to the store and to everybody's eyes."""
     return report if report.error is None else replace(report, error=ctx.secrets.mask(str(report.error)))
+
+
+def _judge(ctx: Context, live: Sequence[Run], reports: Mapping[str, RunReport]) -> None:
+    """Set `ctx.reports`. Of quarantined jobs as it was said: what is wrong with them may be this."""
+    for run in live:
+        if (report := reports.get(run.id)) is None:
+            continue
+        if run.job_id not in ctx.work.quarantined:
+            checked = partial(_judged, ctx, run, report)
+            report = contained(ctx, Compartment.JUDGE, checked, report, job_id=run.job_id)
+        ctx.reports[run.id] = report
+
+
+def _judged(ctx: Context, run: Run, report: RunReport) -> RunReport:
+    return judged(ctx.work.jobs[run.job_id], run, report)
 
 
 def _unavailable(ctx: Context, live: Sequence[Run], error: SiteError) -> None:
@@ -109,6 +128,9 @@ def _current(ctx: Context, jobs: Mapping[str, Job], run: Run) -> Seen:
             return Seen(noticed, noticed)
         why = report.error or "the trainer failed"
         return _failed(ctx, job, run, report, why) if alone else _lost(ctx, job, run, ctx.instance(run), report)
+    if report.state == "malformed":
+        return _malformed(ctx, job, run, report, noticed)
+    ctx.pacing.pop(f"malformed/{run.id}", None)
     if report.state == "yielded":
         return _yielded(ctx, job, run, report, instance)
     if report.state == "fenced" and _being_replaced(ctx, run):
@@ -127,6 +149,18 @@ def _current(ctx: Context, jobs: Mapping[str, Job], run: Run) -> Seen:
             ctx.event(tx, "run.suspected", f"silent for {report.silent_s:.0f} s", job, run=run)
     if (why_not := watch(ctx, job, run, report)) is not None:
         return _failed(ctx, job, run, report, why_not)
+    return Seen(noticed, noticed)
+
+
+def _malformed(ctx: Context, job: Job, run: Run, report: RunReport, noticed: bool) -> Seen:
+    """Said once; when it lasts, the job's code has failed: nobody knows whether it works at all."""
+    for_s = ctx.waited_s(f"malformed/{run.id}")
+    if ctx.due(f"malformed-told/{run.id}", MALFORMED_TOLD_S):
+        with ctx.write() as tx:
+            ctx.event(tx, "run.malformed", f"what it says makes no sense: {report.error}", job, run=run)
+    if for_s > MALFORMED_S:
+        why = f"what it said of itself made no sense for {MALFORMED_S:.0f} s: {report.error}"
+        return _failed(ctx, job, run, report, why)
     return Seen(noticed, noticed)
 
 
@@ -205,9 +239,12 @@ def _may_be_tried(offers: Sequence[Offer]) -> bool:
 
 
 def _progress(tx: Tx, run: Run, report: RunReport) -> None:
+    """Steps only ever increase: what was done is not undone by what a run says later."""
+    if report.state == "malformed":
+        return
     tx.update_run(
         run.id,
-        last_step=max(report.step, run.start_step),
+        last_step=max(report.step, run.start_step, run.last_step),
         last_loss=report.loss,
         step_wall_s=report.step_wall_s,
         useful_s=report.useful_s,

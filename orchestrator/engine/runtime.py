@@ -91,7 +91,7 @@ class Runtime(Protocol):
         ...
 
     def reports(self, run_ids: Sequence[str]) -> Mapping[str, RunReport]:
-        """The present report of each run."""
+        """The present report of each run, checked (engine.reports)."""
         ...
 
     def hold(self, run_id: str, successor: int) -> None:

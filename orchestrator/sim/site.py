@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 
+from orchestrator.engine.reports import report_of
 from orchestrator.engine.runtime import RunReport, RunSpec, TrainerState
 from orchestrator.sim.catalog import SimCatalog, name_of, step_of
 from providers.clock import Clock
@@ -100,6 +101,7 @@ class SimSite:
         self._deaf: set[str] = set()
         self._misdeeds: dict[str, Callable[[RunReport, float], RunReport]] = {}
         self.asked_for_stacks: list[str] = []
+        self._garbled: dict[str, Mapping[str, object]] = {}
 
     # -- what happens -------------------------------------------------------------------------------------------------
     def raise_at(self, job_id: str, *steps: int) -> None:
@@ -110,6 +112,10 @@ class SimSite:
         """Let this job's runs not raise at the steps of `raise_at`, but be heard of otherwise: `how` is given the
         report of a run that raised and the wall seconds since."""
         self._misdeeds[job_id] = how
+
+    def garble(self, job_id: str, **said: object) -> None:
+        """From now on this job's trainers say this of themselves instead of what is true; without words, the truth."""
+        self._garbled[job_id] = said
 
     def mute(self, run_id: str) -> None:
         """Let a trainer work on without answering any more, until its lease is over."""
@@ -165,7 +171,7 @@ class SimSite:
 
     def reports(self, run_ids: Sequence[str]) -> Mapping[str, RunReport]:
         machines = {instance.token: instance for instance in self._cloud.instances()}
-        return {run_id: self._report(run_id, machines) for run_id in run_ids}
+        return {run_id: self._said(run_id, self._report(run_id, machines)) for run_id in run_ids}
 
     def hold(self, run_id: str, successor: int) -> None:
         self._look()
@@ -211,6 +217,13 @@ class SimSite:
                 if not trainer.over and (machine := machines.get(trainer.token)) is not None:
                     self._advance(trainer, machine)
         return list(self._trainers.values())
+
+    def _said(self, run_id: str, report: RunReport) -> RunReport:
+        trainer = self._trainers.get(run_id)
+        if trainer is None or trainer.spec is None or report.state in ("absent", "silent"):
+            return report
+        garbled = self._garbled.get(trainer.spec.job_id)
+        return report_of(run_id, {**asdict(report), **garbled}) if garbled else report
 
     def _report(self, run_id: str, machines: Mapping[str, Instance]) -> RunReport:
         trainer = self._trainers.get(run_id)

@@ -12,6 +12,7 @@ from orchestrator.model import Job
 from tests.sim.harness import Installation, check_truth
 
 OF_A_JOB = [
+    Compartment.JUDGE,
     Compartment.RECORD,
     Compartment.OBSERVE,
     Compartment.GUARD,

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trainers.control import ControlDirectory, Hold, Progress
+from trainers.errors import MalformedWord
 from trainers.waiting import Trainer, exit_status, told_exit
 
 ACTOR_THREADS = 4
@@ -56,7 +57,10 @@ class RunActor:
 
         `still_s`: for so long no step was finished, although one was due.
         """
-        progress = self._control.progress()
+        try:
+            progress = self._control.progress()
+        except MalformedWord as error:
+            return self._malformed(error)
         told = {} if progress is None else _told(progress)
         if self._error is not None:
             return {**told, "state": "failed", "error": self._error}
@@ -70,6 +74,14 @@ class RunActor:
         if progress is None:
             return {"state": "starting" if self._begun and self._state == "prepared" else self._state}
         return told
+
+    def _malformed(self, error: MalformedWord) -> dict[str, object]:
+        """Its process may be over all the same."""
+        if self._error is not None:
+            return {"state": "failed", "error": self._error}
+        if self._state == "absent" and self._exit_status is not None:
+            return {"state": "failed", "error": told_exit(self._exit_status), "exit_status": self._exit_status}
+        return {"state": "absent"} if self._state == "absent" else {"state": "malformed", "error": str(error)}
 
     def control(self, what: Control, hold: Mapping[str, Any] | None = None) -> None:
         """Write or remove a request in the control directory; `hold` has the fields of trainers.control.Hold."""
@@ -91,7 +103,7 @@ class RunActor:
             except OSError:  # the node is about to start it
                 time.sleep(LOOK_EVERY_S)
         for said in self._trainer.words():
-            self._state, self._error = said["state"], said["error"]
+            self._state, self._error = said.state, said.error
         give_up_s = time.monotonic() + EXIT_STATUS_S
         while self._begun and time.monotonic() < give_up_s:
             if (status := exit_status(instance_dir)) is not None:

@@ -16,13 +16,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from orchestrator.config import Config
 from orchestrator.config.private import append_privately
+from orchestrator.engine.reports import report_of
 from orchestrator.engine.runtime import RunReport, RunSpec
 from orchestrator.engine.site.environment import Head, SiteFiles, ray_environment, writing
 from orchestrator.engine.site.keeper import HeadKeeper
@@ -34,7 +35,6 @@ BRIDGE_START_S = 30.0
 ANSWER_S = 5.0  # a bridge answers at once, unless a call of its own into Ray hangs
 HOLD_S = 30.0
 UNREACHED_S = 60.0  # a head that lives but lets no bridge attach for so long, and for a lease, is replaced
-_REPORT_FIELDS = {field.name for field in fields(RunReport)}
 
 
 def site_files(config: Config) -> SiteFiles:
@@ -87,14 +87,8 @@ class RayRuntime:
         self._ask("start", run_id=spec.run_id, spec=dict(spec.trainer), secrets=dict(spec.secrets))
 
     def reports(self, run_ids: Sequence[str]) -> Mapping[str, RunReport]:
-        answer: dict[str, dict[str, Any]] = self._ask("reports", run_ids=list(run_ids))
-        return {
-            run_id: RunReport(
-                run_id=run_id,
-                **{key: value for key, value in report.items() if key in _REPORT_FIELDS and key != "run_id"},
-            )
-            for run_id, report in answer.items()
-        }
+        answer: dict[str, object] = self._ask("reports", run_ids=list(run_ids))
+        return {run_id: report_of(run_id, answer[run_id]) for run_id in run_ids if run_id in answer}
 
     def hold(self, run_id: str, successor: int) -> None:
         hold = Hold(time.monotonic() + HOLD_S, successor)
@@ -151,7 +145,9 @@ class RayRuntime:
         self._reached_at = time.monotonic()
         if "error" in answer:
             raise SiteError(f"the site refused {op}: {answer['error']}")
-        return answer["ok"]
+        if not isinstance(answer.get("ok"), dict | None):
+            raise SiteError(f"the site's answer to {op} makes no sense")
+        return answer.get("ok")
 
     def _connect(self) -> socket.socket:
         """The line to a bridge that is attached to the living head. Raises SiteError until there is one."""
@@ -213,7 +209,12 @@ class RayRuntime:
                 raise ConnectionError("it closed the connection")
             self._buffer += received
         line, _, self._buffer = self._buffer.partition(b"\n")
-        answer: dict[str, Any] = json.loads(line)
+        try:
+            answer = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise ConnectionError("it speaks no JSON") from error
+        if not isinstance(answer, dict):
+            raise ConnectionError("it speaks no JSON objects")
         return answer
 
     def _drop_bridge(self) -> None:

@@ -14,7 +14,7 @@ import pytest
 from trainers.checkpoint import store
 from trainers.control import ControlDirectory
 from trainers.spec import TrainerSpec
-from trainers.waiting import Trainer, exit_status, told_exit, write_exit_status
+from trainers.waiting import Trainer, Word, exit_status, told_exit, write_exit_status
 
 PATIENCE_S = 120.0
 PROGRAM = """
@@ -79,9 +79,9 @@ def test_it_waits_prepared_and_executes_one_order_with_its_secrets(
 ) -> None:
     trainer = connect(folder)
     words = trainer.words()
-    assert next(words) == {"state": "prepared", "error": None}
+    assert next(words) == Word("prepared")
     trainer.order(spec(folder, "writes", name="word"), {"WORD": "hush"})
-    assert next(words) == {"state": "finished", "error": None}
+    assert next(words) == Word("finished")
     assert list(words) == []
     assert process.wait(PATIENCE_S) == 0
     assert (folder / "word").read_text() == "hush"
@@ -93,7 +93,7 @@ def test_it_waits_prepared_and_executes_one_order_with_its_secrets(
 def test_it_ends_when_its_driver_is_gone_whatever_it_does(folder: Path, process: subprocess.Popen[bytes]) -> None:
     trainer = connect(folder)
     words = trainer.words()
-    assert next(words)["state"] == "prepared"
+    assert next(words) == Word("prepared")
     trainer.order(spec(folder, "lingers"), {})
     words.close()
     assert process.wait(PATIENCE_S) == 1
@@ -104,7 +104,7 @@ def test_a_trainer_that_stands_still_shows_the_stacks_of_its_threads_in_its_log(
 ) -> None:
     trainer = connect(folder)
     words = trainer.words()
-    assert next(words)["state"] == "prepared"
+    assert next(words) == Word("prepared")
     trainer.order(spec(folder, "waits_for_a_lock"), {})
     log = folder / "run" / "log"
     await_text(log, "now\n")

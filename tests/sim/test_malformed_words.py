@@ -1,0 +1,55 @@
+"""A job that says what makes no sense: its run is no progress, then a failure of its own; nobody else notices."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sim.harness import Installation, check_truth
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"step": 10**30},
+        {"total_steps": 10**19},
+        {"state": "winning"},
+        {"loss": float("nan")},
+        {"manifest": "1-2"},
+        {"error": ["no text"], "state": "failed"},
+        {"step": 41},
+    ],
+    ids=str,
+)
+def test_garbage_counts_against_the_job_that_says_it_and_harms_no_other(
+    home: Installation, said: dict[str, object]
+) -> None:
+    liar, innocent = home.submit("liar", steps=40, retries=0), home.submit("innocent", steps=40)
+    home.until_step(liar, 3)
+    home.site.garble(liar.id, **said)
+    home.until_state(innocent, "finished")
+    home.until_state(liar, "failed")
+    home.settle()
+    assert home.events(liar, "run.malformed")
+    assert not home.events(liar, "job.quarantined")
+    (run,) = home.runs(liar)
+    assert 3 <= run.last_step <= 40
+    assert "made no sense" in str(home.read(lambda tx: tx.job_facts(liar.id)).error)
+    check_truth(home)
+
+
+def test_a_run_that_makes_sense_again_in_time_goes_on(home: Installation) -> None:
+    job = home.submit(steps=90)
+    home.until_step(job, 3)
+    home.site.garble(job.id, step=2)  # backwards
+    home.until(lambda: bool(home.events(job, "run.malformed")))
+    run = home.current(job)
+    assert run is not None
+    home.run_for(20)
+    again = home.current(job)
+    assert again is not None
+    assert again.last_step == run.last_step
+    home.site.garble(job.id)
+    home.until_state(job, "finished")
+    assert len(home.runs(job)) == 1
+    home.settle()
+    check_truth(home)

@@ -1,0 +1,129 @@
+"""What a job writes about itself, and what a node says of it: any bytes are a checked word or a MalformedWord."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.engine.reports import report_of
+from orchestrator.engine.runtime import RunReport
+from trainers import words
+from trainers.control import PROGRESS, ControlDirectory, Hold, Notice, Progress
+from trainers.errors import MalformedWord, TrainerError
+from trainers.loop import Parts, Run
+
+FILES = ("progress.json", "lease.json", "hold.json", "notice.json")
+ANY_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | st.just(10**30) | st.just(-1),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+FIELDS = [field.name for field in dataclasses.fields(Progress)] + [
+    "until_monotonic_s",
+    "successor",
+    "kind",
+    "deadline_monotonic_s",
+]
+ANY_WORDS = st.dictionaries(st.sampled_from(FIELDS), ANY_JSON) | ANY_JSON
+ANY_BYTES = st.binary(max_size=60) | ANY_WORDS.map(lambda words: json.dumps(words).encode())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("control")
+
+
+def ask_everything(control: ControlDirectory) -> list[object]:
+    answers: list[object] = []
+    for question in (control.progress, control.lease_until, control.hold, control.notice):
+        try:
+            answers.append(question())
+        except MalformedWord as error:
+            answers.append(error)
+    return answers
+
+
+@given(name=st.sampled_from(FILES), raw=ANY_BYTES)
+@settings(max_examples=150, deadline=None)
+def test_a_control_file_of_any_bytes_is_read_or_is_malformed(folder: Path, name: str, raw: bytes) -> None:
+    (folder / name).write_bytes(raw)
+    progress, lease_s, hold, notice = ask_everything(ControlDirectory(folder))
+    assert isinstance(progress, Progress | MalformedWord | None)
+    assert isinstance(notice, Notice | MalformedWord | None)
+    assert isinstance(hold, Hold | MalformedWord | None)
+    assert isinstance(lease_s, float | MalformedWord | None)
+    if isinstance(progress, Progress):
+        assert 0 <= progress.step <= words.LARGEST_COUNT
+        assert report_of("run_A", dataclasses.asdict(progress)).state == progress.state
+
+
+@given(said=ANY_WORDS | st.dictionaries(st.sampled_from([f.name for f in dataclasses.fields(RunReport)]), ANY_JSON))
+@settings(max_examples=200, deadline=None)
+def test_whatever_a_node_says_is_a_report_that_every_database_can_hold(said: object) -> None:
+    report = report_of("run_A", said)
+    assert report.run_id == "run_A"
+    for name, value in dataclasses.asdict(report).items():
+        if type(value) is int and name != "exit_status":
+            assert 0 <= value <= 2**53
+        if isinstance(value, str):
+            assert len(value) <= words.LONGEST_TEXT
+
+
+def test_every_field_of_a_progress_and_of_a_report_is_checked() -> None:
+    assert PROGRESS.keys() == {field.name for field in dataclasses.fields(Progress)}
+    told = {**dataclasses.asdict(Progress()), "silent_s": 0.0, "exit_status": -9, "still_s": 1.0}
+    for field in dataclasses.fields(RunReport):
+        if field.name != "run_id":
+            assert report_of("run_A", {**told, "state": "training", field.name: [["odd"]]}).state == "malformed"
+
+
+@pytest.mark.parametrize(
+    ("words_said", "why"),
+    [
+        ({"state": "training", "step": 10**30}, "step is 10000000000000000000000..."),
+        ({"state": "winning"}, "state is 'winning', not one of absent, silent"),
+        ({"state": "training", "step": True}, "step is True"),
+        ({"state": "training", "useful_s": float("inf")}, "useful_s is inf"),
+        ({"state": "training", "manifest": "../../etc"}, "manifest is '../../etc', not a checkpoint's name"),
+        ({"state": "training", "manifest": f"1-{10**30}-1"}, "not a checkpoint's name"),
+        ({"step": 3}, "does not say in which state"),
+        ([], "its report is no object"),
+    ],
+)
+def test_what_makes_no_sense_is_named(words_said: object, why: str) -> None:
+    report = report_of("run_A", words_said)
+    assert report.state == "malformed"
+    assert why.removesuffix("...") in str(report.error)
+
+
+def test_a_longer_traceback_keeps_its_end_and_unknown_fields_are_left_out() -> None:
+    report = report_of("run_A", {"state": "failed", "error": "x" * 10**6 + "ValueError: here", "of_tomorrow": 1})
+    assert report.error is not None
+    assert report.error.endswith("ValueError: here")
+    assert len(report.error) == words.LONGEST_TEXT
+
+
+def test_a_step_past_a_loaders_length_means_that_nobody_knows_the_end() -> None:
+    report = report_of("run_A", {"state": "training", "step": 12, "total_steps": 10})
+    assert (report.state, report.step, report.total_steps) == ("training", 12, None)
+
+
+def test_a_pipe_a_folder_and_a_huge_file_in_place_of_a_control_file_are_malformed(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "progress.json")
+    (tmp_path / "lease.json").mkdir()
+    (tmp_path / "hold.json").write_bytes(b"[" * (words.MOST_BYTES + 1))
+    (tmp_path / "notice.json").write_bytes(b"[" * 100_000)  # deeper than the parser goes
+    assert [type(answer) for answer in ask_everything(ControlDirectory(tmp_path))] == [MalformedWord] * 4
+
+
+@pytest.mark.parametrize("steps", [10**19, 0, -5, 2.5, "many", True, float("nan")])
+def test_attach_refuses_a_number_of_steps_that_is_none(tmp_path: Path, steps: Any) -> None:
+    with pytest.raises(TrainerError, match=r"attach\(\) was given steps=.*a whole number from 1"):
+        Run(Parts(None, None), steps=steps, epochs=None, seed=0, output_dir=tmp_path)
