@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from orchestrator.engine import limits
 from orchestrator.engine.context import Context
 from orchestrator.engine.move import Move, abort, step
 from orchestrator.errors import RailError
@@ -25,8 +26,6 @@ from providers.errors import (
 from providers.instance import InstanceState
 from providers.money import NANO_USD, format_usd
 
-READY_TIMEOUT_S = 120.0  # wall: a machine that has not joined by then is given up,
-READY_TIMEOUT_MARKET_S = 900.0  # but a real one may take so long
 LAUNCH_RETRY_S = 1.0
 LAUNCH_TIME_TO_LIVE_S = 3600.0
 """Wall seconds that a machine lives if nobody ever hears of it; from the first look at it on, engine.machines renews
@@ -128,9 +127,9 @@ def ready(ctx: Context, move: Move) -> bool:
     if (missing := ctx.secrets.missing(move.job)) is not None:
         return abort(ctx, move, missing)  # this control plane took over after they were given
     instance = ctx.instance(target)
-    timeout_s = max(READY_TIMEOUT_S, READY_TIMEOUT_MARKET_S / ctx.world.clock.factor)
-    if ctx.waited_s(f"ready/{migration.id}") > timeout_s:
-        return abort(ctx, move, f"the instance did not join within {timeout_s:.0f} s")
+    waited_s = ctx.waited_s(f"ready/{migration.id}")
+    if waited_s > limits.READY_S and waited_s > (limit_s := limits.ready_s(ctx, move)):
+        return abort(ctx, move, f"the instance did not join within {limit_s:.0f} s", cause="ready")
     if instance is None:
         return False
     if target.billed_from_ms is None and instance.billed_from_ms is not None:
@@ -146,7 +145,7 @@ def ready(ctx: Context, move: Move) -> bool:
     if report.state in ("starting", "silent"):
         return False
     if report.state == "failed":
-        return abort(ctx, move, report.error or "the trainer could not be prepared")
+        return abort(ctx, move, report.error or "the trainer could not be prepared", cause="trainer")
     return step(ctx, move, Step.CHECKPOINT, "the node is ready", state="starting")
 
 
@@ -166,4 +165,4 @@ def abandoned(ctx: Context, move: Move) -> bool:
         return False
     with ctx.write() as tx:
         tx.add_availability(target.offer_id, ctx.now_ms, sign, target.id, why)
-    return abort(ctx, move, why, at_once=True)
+    return abort(ctx, move, why, cause="taken", at_once=True)

@@ -7,7 +7,7 @@ Must not know: how the target's machine came up, or why it was chosen.
 
 from __future__ import annotations
 
-from orchestrator.engine import trainer_spec
+from orchestrator.engine import limits, trainer_spec
 from orchestrator.engine.blame import died_alone
 from orchestrator.engine.bring_up import abandoned
 from orchestrator.engine.context import Context
@@ -15,8 +15,6 @@ from orchestrator.engine.move import MOVING, Move, abort, step, waits
 from orchestrator.engine.runtime import RunReport
 from orchestrator.model import Run, Step
 
-HOLD_TIMEOUT_S = 60.0  # wall: a source that does not reach a step boundary by then keeps running
-RESTORE_TIMEOUT_S = 300.0  # wall
 HOLD_REFRESH_S = 5.0
 START_EVERY_S = 15.0
 _OVER = ("absent", "failed", "yielded", "fenced", "finished")
@@ -45,8 +43,9 @@ def checkpoint(ctx: Context, move: Move) -> bool:
             tx.update_run(source.id, state="holding", last_step=report.step)
         message = f"the source holds at step {report.step}"
         return step(ctx, move, Step.TRANSFER, message, manifest=report.manifest)
-    if ctx.waited_s(f"hold/{migration.id}") > HOLD_TIMEOUT_S:
-        return abort(ctx, move, f"the source reached no step within {HOLD_TIMEOUT_S:.0f} s")
+    waited_s = ctx.waited_s(f"hold/{migration.id}")
+    if waited_s > limits.HOLD_S and waited_s > (limit_s := limits.hold_s(ctx, move)):
+        return abort(ctx, move, f"the source reached no step within {limit_s:.0f} s", cause="hold")
     if report is not None and report.state == "training":
         _hold(ctx, source, migration.generation)
     return False
@@ -59,7 +58,7 @@ def transfer(ctx: Context, move: Move) -> bool:
     if migration.manifest is not None:
         found = ctx.checkpoints.find(ctx.checkpoint_root(move.job), move.job.id, migration.manifest)
         if found is None:
-            return abort(ctx, move, f"checkpoint {migration.manifest} cannot be read")
+            return abort(ctx, move, f"checkpoint {migration.manifest} cannot be read", cause="checkpoint")
         with ctx.write() as tx:
             tx.set_job_facts(move.job.id, checkpoint_bytes=found.size_bytes)
     return step(ctx, move, Step.RESTORE, "the checkpoint is in place")
@@ -72,8 +71,9 @@ def restore(ctx: Context, move: Move) -> bool:
     migration, target = move.migration, move.target
     _keep_holding(ctx, move)
     report = ctx.reports.get(target.id)
-    if ctx.waited_s(f"restore/{migration.id}") > RESTORE_TIMEOUT_S:
-        return abort(ctx, move, f"not restored within {RESTORE_TIMEOUT_S:.0f} s")
+    waited_s = ctx.waited_s(f"restore/{migration.id}")
+    if waited_s > limits.RESTORE_S and waited_s > (limit_s := limits.restore_s(ctx, move)):
+        return abort(ctx, move, f"not restored within {limit_s:.0f} s", cause="restore")
     if report is None:
         return False
     if report.state in ("prepared", "starting"):
@@ -105,7 +105,7 @@ def verify(ctx: Context, move: Move) -> bool:
     fixed, message, passed_over = move.migration.manifest, f"step {report.start_step} verified", None
     if report.manifest != fixed:
         if fixed is None or report.manifest is None or move.living_source is not None:
-            return abort(ctx, move, f"the target restored {report.manifest}, not {fixed}")
+            return abort(ctx, move, f"the target restored {report.manifest}, not {fixed}", cause="checkpoint")
         message, passed_over = f"{message}; passed over: {fixed}, which the target found damaged", fixed
     with ctx.write() as tx:
         tx.update_run(move.target.id, start_step=report.start_step)
@@ -132,9 +132,9 @@ def cutover(ctx: Context, move: Move) -> bool:
         if report is None or report.state != "restored":
             return _overdue(ctx, move)
         if (why := _outdated(ctx, move)) is not None:
-            return abort(ctx, move, why, at_once=True)
+            return abort(ctx, move, why, cause="checkpoint", at_once=True)
         if not ctx.checkpoints.fence(root, job.id, migration.generation, migration.manifest):
-            return abort(ctx, move, "the source did not wait any longer", at_once=True)
+            return abort(ctx, move, "the source did not wait any longer", cause="checkpoint", at_once=True)
     elif job.state not in (*MOVING, "cancelling", "pausing"):
         return abort(ctx, move, f"the job is {job.state}")  # its source ended it just before the fence
     now = ctx.now_ms
@@ -204,16 +204,16 @@ def _target_over(ctx: Context, move: Move, report: RunReport) -> bool:
     if report.state == "failed":
         why = report.error or "the target failed"
         if report.exit_status is not None and not (alone := died_alone(ctx, move.target)):
-            return False if alone is None else abort(ctx, move, f"{why}, and its machine is gone")
-        return abort(ctx, move, why, failed=True)
+            return False if alone is None else abort(ctx, move, f"{why}, and its machine is gone", cause="taken")
+        return abort(ctx, move, why, cause="trainer", failed=True)
     state = "gone" if report.state == "absent" else report.state
-    return abort(ctx, move, f"the target's trainer is {state}")
+    return abort(ctx, move, f"the target's trainer is {state}", cause="trainer")
 
 
 def _overdue(ctx: Context, move: Move) -> bool:
     """The target restored but does not answer: its provider may still confirm that it is gone."""
     if ctx.waited_s(f"answer/{move.migration.id}") > ctx.world.config.lease_s:
-        return abort(ctx, move, "the target does not answer")
+        return abort(ctx, move, "the target does not answer", cause="trainer")
     return False
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from orchestrator.engine import in_vain
 from orchestrator.engine.context import Context
 from orchestrator.errors import SiteError
 from orchestrator.model import Job, JobState, Migration, Run, RunState, Step
@@ -79,12 +80,20 @@ def step(
 
 
 def abort(
-    ctx: Context, move: Move, why: str, *, failed: bool = False, at_once: bool = False, refused: bool = False
+    ctx: Context,
+    move: Move,
+    why: str,
+    *,
+    cause: in_vain.Cause | None = None,
+    failed: bool = False,
+    at_once: bool = False,
+    refused: bool = False,
 ) -> bool:
     """Give a migration up.
 
     `failed`: the job's own code is to blame, which counts against its retries unless its source trains on. `at_once`:
-    the job may be placed elsewhere right away; otherwise it waits, the longer the more often it was in vain. Unless its
+    the job may be placed elsewhere right away; otherwise it waits, the longer the more often it was in vain. With a
+    `cause` (any but a user's or a ceiling's wish) a machine that was rented for it counts as in vain. Unless its
     launch was `refused`, one that was ever asked for may have made a machine: its run ends, but stays in the state
     `provisioning` until engine.reap has found out.
 
@@ -110,20 +119,36 @@ def abort(
         if source is not None:
             tx.update_run(source.id, state="training")
         ctx.event(tx, "migration.aborted", f"gave up: {last_line}", job, run=target, migration=migration)
+        number = 0
+        if cause is not None and not (failed and source is None):  # or its retries would count it, too
+            number = _count_in_vain(ctx, tx, move, cause, last_line)
         if migration.reason == "standby":
             pass  # the job is where it was
         elif job.state in MOVING and source is not None:
             tx.set_job_state(job.id, "running")
         elif job.state in MOVING and failed:
             count_failure(ctx, tx, job, target, why)
+        elif job.state in MOVING and number >= in_vain.MOST_IN_A_ROW:
+            in_vain.give_up(ctx, tx, job, target)
         elif job.state in MOVING:
             pause_s = 0.0 if at_once else min(MAX_PAUSE_S, 0.25 * 2.0 ** given_up_in_a_row(tx, job))
+            pause_s = max(pause_s, in_vain.back_off_s(number))
             tx.set_job_state(job.id, "queued")
             tx.set_job_facts(job.id, next_decision_ms=_later(ctx, pause_s))
     if source is not None:
         _quietly(lambda: ctx.runtime.unhold(source.id))
     _quietly(lambda: ctx.runtime.kill(target.id))
     return True
+
+
+def _count_in_vain(ctx: Context, tx: Tx, move: Move, cause: in_vain.Cause, why: str) -> int:
+    """How many machines in a row that makes; 0 if none was rented, or a spare that was up and waited."""
+    if move.target.instance_id is None or waits(move.migration):
+        return 0
+    kind: in_vain.Kind = "placement.in_vain" if move.living_source is None else "move.in_vain"
+    if move.migration.reason == "standby":
+        kind = "standby.in_vain"
+    return in_vain.count(ctx, tx, move.job, move.target, move.migration, kind, cause, why)
 
 
 def count_failure(ctx: Context, tx: Tx, job: Job, run: Run, error: str) -> None:

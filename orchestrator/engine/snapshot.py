@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from orchestrator.config import Config
-from orchestrator.engine import public
+from orchestrator.engine import in_vain, public
 from orchestrator.engine.move import under_way
 from orchestrator.errors import RowError
 from orchestrator.market import AvailabilityKind, AvailabilityPoint, Market, Place
@@ -64,7 +64,7 @@ def inputs(
     for job in jobs:
         known = all(job.id != other.id for other in extra)
         runs = tx.runs(job_id=job.id) if known else []
-        demands.append(_demand(tx, job, runs, known, factor))
+        demands.append(_demand(tx, job, runs, known, factor, now_ms))
         current = current_run(runs)
         if current is not None:
             running[job.id] = _running(tx, job, current, now_ms, job.id in doomed)
@@ -145,7 +145,7 @@ def _startup_of(run: Run) -> float:
     return (run.training_from_ms - wanted_ms) / 1000
 
 
-def _demand(tx: Tx, job: Job, runs: Sequence[Run], known: bool, factor: float) -> Demand:
+def _demand(tx: Tx, job: Job, runs: Sequence[Run], known: bool, factor: float, now_ms: int) -> Demand:
     total = job.spec.train.steps
     if not known:
         return Demand(job=job, total_steps=total)
@@ -160,6 +160,7 @@ def _demand(tx: Tx, job: Job, runs: Sequence[Run], known: bool, factor: float) -
         checkpoint_bytes=facts.checkpoint_bytes or 0,
         checkpoint_s=CHECKPOINT_PRIOR_WALL_S * factor,
         checkpoint_at=_place(newest.offer_id) if newest is not None else None,
+        excluded=in_vain.excluded(tx, job.id, now_ms),
     )
 
 

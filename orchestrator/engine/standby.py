@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from orchestrator.engine import snapshot
+from orchestrator.engine import in_vain, snapshot
 from orchestrator.engine.bring_up import check_rails
 from orchestrator.engine.ceiling import refuses_spare
 from orchestrator.engine.compartment import Compartment, contained
@@ -109,8 +109,12 @@ def spare_cost(placement: Placement, spare: Alternative) -> int | None:
 
 def _keep(ctx: Context, job: Job) -> bool:
     with ctx.world.store.read() as tx:
-        in_vain = given_up_in_a_row(tx, job, standby=True)
-    return ctx.due(f"standby/{job.id}", min(MAX_PAUSE_S, KEEP_EVERY_S * 2.0**in_vain)) and _open(ctx, job)
+        given_up = given_up_in_a_row(tx, job, standby=True)
+        machines = len(in_vain.in_a_row(tx, job.id, "standby.in_vain"))
+    if machines >= in_vain.MOST_IN_A_ROW:
+        return False  # it goes on without one
+    pause_s = max(min(MAX_PAUSE_S, KEEP_EVERY_S * 2.0**given_up), in_vain.back_off_s(machines))
+    return ctx.due(f"standby/{job.id}", pause_s) and _open(ctx, job)
 
 
 def _open(ctx: Context, job: Job) -> bool:

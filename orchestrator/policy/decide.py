@@ -90,6 +90,7 @@ def _place(
         current,
         shortfalls=perf.shortfalls(demand.job, market.listing.kinds),
         home=_home(demand, running),
+        excluded=[offer_id for offer_id, _ in demand.excluded],
     )
     outlook = forecast(demand, screened.pool, perf, running)
     twin = _sameness(demand, outlook) if running is None else None

@@ -14,7 +14,8 @@ class Demand:
 
     `total_steps` is None while the trainer has not yet said how many steps its epochs are. `done_steps` are safe in a
     checkpoint or in a living run. `spent_nano_usd` counts against the budget. `checkpoint_s` is how long one save takes
-    (market seconds); `checkpoint_at` where the newest checkpoint lies when the job is not running.
+    (market seconds); `checkpoint_at` where the newest checkpoint lies when the job is not running. `excluded` are the
+    ids of offers that failed this job lately and are not to be used now, each with the reason.
     """
 
     job: Job
@@ -24,6 +25,7 @@ class Demand:
     checkpoint_bytes: int = 0
     checkpoint_s: float = 30.0
     checkpoint_at: Place | None = None
+    excluded: tuple[tuple[str, str], ...] = ()
 
     @property
     def started(self) -> bool:

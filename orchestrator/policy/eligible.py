@@ -8,7 +8,7 @@ Must not know: what an offer would cost or how long it would take (objectives.py
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from fnmatch import fnmatchcase
@@ -42,14 +42,15 @@ class Bar(IntEnum):
     NO_PRICE = 10
     STALE_PRICE = 11
     NO_CAPACITY = 12
-    DEADLINE = 13
-    BUDGET = 14
+    GIVEN_UP = 13
+    DEADLINE = 14
+    BUDGET = 15
 
 
 NONE = np.int8(0)
 """The value in a Bars column of an offer that nothing bars."""
 
-_OVERLOOKED = (Bar.CAPACITY_TYPE, Bar.NO_CAPACITY, Bar.STALE_PRICE)  # by the baseline
+_OVERLOOKED = (Bar.CAPACITY_TYPE, Bar.NO_CAPACITY, Bar.STALE_PRICE, Bar.GIVEN_UP)  # by the baseline
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,13 +118,19 @@ class Screen:
         self._known: dict[object, Screened] = {}
 
     def __call__(
-        self, spec: JobSpec, current: int | None, *, shortfalls: Sequence[int] = (), home: str | None = None
+        self,
+        spec: JobSpec,
+        current: int | None,
+        *,
+        shortfalls: Sequence[int] = (),
+        home: str | None = None,
+        excluded: Collection[str] = (),
     ) -> Screened:
         """The bar of each offer, NONE where there is none.
 
         The offer that the job runs on (`current`) is never barred by a stale price or by missing capacity: it has it.
         `shortfalls` are the bytes of GPU memory that each kind of the listing is known to lack, if anything is known of
-        that. `home` is the provider where the job has been already.
+        that. `home` is the provider where the job has been already; `excluded` are ids of offers that failed it lately.
 
         Simulated and real prices are never weighed against each other: a job stays in the market of its `home`, and a
         new one uses simulated offers only if it may use no real one.
@@ -134,12 +141,15 @@ class Screen:
         screened = self._known.get(key)
         if screened is None:
             screened = self._known[key] = Screened(self._market, self._bars(spec, shortfalls, simulated))
-        if current is None:
+        failed = [row for row in map(self._market.row, excluded) if row is not None and row != current]
+        if current is None and not failed:
             return screened
-        bars = screened.bars
-        if bars[current] in (Bar.STALE_PRICE, Bar.NO_CAPACITY):
-            bars = bars.copy()
+        bars = screened.bars.copy()
+        if current is not None and bars[current] in (Bar.STALE_PRICE, Bar.NO_CAPACITY):
             bars[current] = NONE
+        for row in failed:
+            if bars[row] == NONE:
+                bars[row] = Bar.GIVEN_UP
         return Screened(self._market, bars, current)
 
     def _bars(self, spec: JobSpec, shortfalls: Sequence[int], simulated: bool | None) -> Bars:

@@ -33,11 +33,12 @@ _TOPIC = {
     Bar.NO_PRICE: "no known price",
     Bar.STALE_PRICE: "a stale price",
     Bar.NO_CAPACITY: "no capacity",
+    Bar.GIVEN_UP: "placements given up",
     Bar.DEADLINE: "the deadline",
     Bar.BUDGET: "the budget",
 }
 
-MAY_PASS = frozenset(_TOPIC[bar] for bar in (Bar.NO_PRICE, Bar.STALE_PRICE, Bar.NO_CAPACITY))
+MAY_PASS = frozenset(_TOPIC[bar] for bar in (Bar.NO_PRICE, Bar.STALE_PRICE, Bar.NO_CAPACITY, Bar.GIVEN_UP))
 """Topics of rejections that time may heal."""
 
 
@@ -64,6 +65,8 @@ def why_barred(demand: Demand, market: Market, outlook: Outlook, ranking: Rankin
             return _why_late(demand, market, outlook, ranking, row)
         case Bar.BUDGET:
             return _why_dear(demand, outlook, ranking, row)
+        case Bar.GIVEN_UP:
+            return dict(demand.excluded)[market.ids[row]]
         case bar:
             kind = market.listing.kinds[int(market.listing.kind[row])]
             short = max(outlook.perf.shortfalls(demand.job, (kind,)), default=0)

@@ -102,6 +102,7 @@ class SimSite:
         self._misdeeds: dict[str, Callable[[RunReport, float], RunReport]] = {}
         self.asked_for_stacks: list[str] = []
         self._garbled: dict[str, Mapping[str, object]] = {}
+        self._restores_s: dict[str, float] = {}
 
     # -- what happens -------------------------------------------------------------------------------------------------
     def raise_at(self, job_id: str, *steps: int) -> None:
@@ -116,6 +117,10 @@ class SimSite:
     def garble(self, job_id: str, **said: object) -> None:
         """From now on this job's trainers say this of themselves instead of what is true; without words, the truth."""
         self._garbled[job_id] = said
+
+    def restore_takes(self, job_id: str, wall_s: float) -> None:
+        """From now on, on every machine."""
+        self._restores_s[job_id] = wall_s
 
     def mute(self, run_id: str) -> None:
         """Let a trainer work on without answering any more, until its lease is over."""
@@ -167,7 +172,7 @@ class SimSite:
             assert isinstance(throttle, float)
             trainer.spec, trainer.steps, trainer.speed = spec, steps, throttle / self._pace.step_s
             trainer.state = "starting"
-            trainer.ready_s = self._clock.monotonic_s() + self._pace.restore_s
+            trainer.ready_s = self._clock.monotonic_s() + self._restores_s.get(spec.job_id, self._pace.restore_s)
 
     def reports(self, run_ids: Sequence[str]) -> Mapping[str, RunReport]:
         machines = {instance.token: instance for instance in self._cloud.instances()}

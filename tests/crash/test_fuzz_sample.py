@@ -23,7 +23,7 @@ from tests.postgres import Server
 from tests.sim.harness import BRISK, Installation
 
 SEEDS = (3, 25, 58, 80)  # which lean to four different edges
-DOUBLED, BEHIND = (8,), (24, 149)  # seeds that come upon the bugs planted below
+DOUBLED, BEHIND = (8,), (10,)  # seeds that come upon the bugs planted below
 
 
 @pytest.mark.parametrize("seed", SEEDS)
