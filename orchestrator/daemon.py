@@ -13,7 +13,7 @@ import socket
 import sys
 import time
 import traceback
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from random import SystemRandom
 from types import FrameType
 
@@ -159,8 +159,9 @@ def _pause_s(work: Work) -> float:
 
 def _log(message: str) -> None:
     stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    sys.stderr.write(f"{stamp} {message}\n")
-    sys.stderr.flush()
+    with suppress(OSError):  # a disk that is full: machines are looked after without a log, too
+        sys.stderr.write(f"{stamp} {message}\n")
+        sys.stderr.flush()
 
 
 def run(config: Config, *, once: bool = False) -> int:

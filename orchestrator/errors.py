@@ -14,6 +14,7 @@ TradewindError            1
  |   |   +- UnreadableRowError 5   (a StoreDamagedError, too) it holds what no row of its table can hold
  |   +- NotLeaderError    5   another control plane acts on this store
  +- SiteError             5   Ray or a node of a site failed
+ +- OutputError           5   the result cannot be written to standard output
  +- InfeasibleError       6   no offer meets the objective and the constraints
  +- StalePlanError        7   the market or the jobs moved since the plan was made
  +- PartialFailure        8   some of several things failed; also: the awaited job failed
@@ -135,6 +136,10 @@ class NotLeaderError(StoreError):
 
 
 class SiteError(TradewindError):
+    exit_code = 5
+
+
+class OutputError(TradewindError):
     exit_code = 5
 
 

@@ -19,7 +19,7 @@ MEANINGS = {
     2: "the command or an argument makes no sense here, or it would have to ask and stdin is no terminal",
     3: "the job file, the configuration, a saved plan or a catalogue is wrong; every problem is named with its line",
     4: "no such job, run, plan, migration, offer or file",
-    5: "a provider, its credentials, the store, the site or an optional package",
+    5: "a provider, its credentials, the store, the site, an optional package or a full standard output",
     6: "infeasible: no offer meets the objective and the constraints",
     7: "the plan is stale: the market or the jobs moved since, and the message says what did",
     8: "some of several things failed; the awaited job failed, was cancelled or is paused; `doctor` found what fails",

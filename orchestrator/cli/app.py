@@ -26,7 +26,9 @@ from orchestrator.cli import (
     store,
     system,
 )
+from orchestrator.cli.output import tell
 from orchestrator.cli.session import Globals
+from orchestrator.cli.stdout import ReaderGoneError, watched_stdout
 from orchestrator.errors import SpecError, TradewindError
 
 CTRL_C = 130
@@ -39,38 +41,35 @@ class TradewindGroup(TyperGroup):
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         try:
-            return super().main(*args, **kwargs)
+            with watched_stdout():
+                return super().main(*args, **kwargs)
+        except ReaderGoneError:  # it has what it wanted: nothing to say
+            sys.exit(READER_GONE)
         except TradewindError as error:
             _complain(error)
             sys.exit(error.exit_code)
         except Exception as error:
             if os.environ.get(DEBUG_VARIABLE):
                 traceback.print_exc()
-            sys.stderr.write(f"unexpected error: {type(error).__name__}: {error}\n")
-            sys.stderr.write(
-                "hint: run it again with `tradewind --debug ...` and report the traceback that it prints\n"
-            )
+            tell(f"unexpected error: {type(error).__name__}: {error}")
+            tell("hint: run it again with `tradewind --debug ...` and report the traceback that it prints")
             sys.exit(1)
 
     def invoke(self, *args: Any, **kwargs: Any) -> Any:
         try:
             return super().invoke(*args, **kwargs)
         except KeyboardInterrupt:
-            sys.stderr.write("\ninterrupted\n")
+            tell("\ninterrupted")
             sys.exit(CTRL_C)
-        except BrokenPipeError:
-            # Whoever read our output has left (`| head`): nothing to say, and nothing more to flush at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            sys.exit(READER_GONE)
 
 
 def _complain(error: TradewindError) -> None:
     if os.environ.get(DEBUG_VARIABLE):
         traceback.print_exc()
     prefix = "" if isinstance(error, SpecError) else "error: "
-    sys.stderr.write(f"{prefix}{error}\n")
+    tell(f"{prefix}{error}")
     if error.hint:
-        sys.stderr.write(f"hint: {error.hint}\n")
+        tell(f"hint: {error.hint}")
 
 
 app = typer.Typer(

@@ -1,5 +1,6 @@
 """Output: the one place that writes. Data goes to stdout, everything else to stderr.
 
+Nothing that a job, a feed or a file says can steer the terminal: control characters are shown, not sent.
 Understandable without colour; colour only on a terminal and never with NO_COLOR. Must not know: what a view means
 (orchestrator.cli.render turns views into text).
 """
@@ -10,7 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
@@ -46,7 +47,7 @@ class Output:
         else:
             from orchestrator.cli.render import render
 
-            self.data(render(view, color=self.color))
+            self.data(render(view, color=self.color, terminal=sys.stdout.isatty()))
 
     def data(self, text: str) -> None:
         sys.stdout.write(text + "\n")
@@ -54,8 +55,7 @@ class Output:
 
     def note(self, text: str) -> None:
         """Anything that is not the result, to stderr."""
-        sys.stderr.write(text + "\n")
-        sys.stderr.flush()
+        tell(text)
 
     @property
     def color(self) -> bool:
@@ -83,7 +83,23 @@ class Output:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
+        from orchestrator.cli.render.text import clean
+
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TextColumn("{task.completed}/{task.total}"),
+        )
         with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task("", total=None)
-            yield lambda text, done, total: bar.update(task, description=text, completed=done, total=total)
+            yield lambda text, done, total: bar.update(task, description=clean(text), completed=done, total=total)
+
+
+def tell(text: str) -> None:
+    """To stderr. Where that is closed or full there is nobody to tell, and what is done goes on."""
+    from orchestrator.cli.render.text import shown
+
+    with suppress(OSError):
+        if sys.stderr is not None:
+            sys.stderr.write(shown(text) + "\n")
+            sys.stderr.flush()

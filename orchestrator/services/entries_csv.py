@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from decimal import Decimal
 
 from orchestrator.model import Entry
+from orchestrator.services.csv_cells import cell
 from orchestrator.services.readable import iso
 from orchestrator.services.views import label_of
 from providers.money import NANO_USD
@@ -31,31 +32,27 @@ COLUMNS = (
 
 
 def entries_csv(entries: Iterable[Entry]) -> str:
-    """Header and rows. A cell that a spreadsheet would run as a formula is quoted with an apostrophe."""
+    """Header and rows. No cell is run as a formula by a spreadsheet."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
     for entry in entries:
         writer.writerow(
             [
-                entry.id,
-                entry.job_id,
-                entry.run_id,
+                cell(entry.id),
+                cell(entry.job_id),
+                cell(entry.run_id),
                 iso(entry.period_start_ms),
                 iso(entry.period_end_ms),
                 entry.kind,
                 entry.basis,
-                entry.offer_id,
+                cell(entry.offer_id),
                 entry.amount_nano_usd,
                 Decimal(entry.amount_nano_usd) / NANO_USD,
-                entry.reverses or "",
-                _plain(entry.project),
-                _plain(entry.owner),
-                _plain(label_of(entry.labels)),
+                cell(entry.reverses or ""),
+                cell(entry.project),
+                cell(entry.owner),
+                cell(label_of(entry.labels)),
             ]
         )
     return text.getvalue()
-
-
-def _plain(text: str) -> str:
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text

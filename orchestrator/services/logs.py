@@ -15,6 +15,8 @@ from orchestrator.services.views import LogLine, short_zone
 
 POLL_WALL_S = 0.2
 CHUNK_BYTES = 1 << 20
+LONGEST_LINE_BYTES = 1 << 16
+"""What is shown of one line; of the rest, how much there is."""
 
 
 def logs(world: World, ref: str, *, follow: bool = False) -> Iterator[LogLine]:
@@ -43,13 +45,17 @@ def logs(world: World, ref: str, *, follow: bool = False) -> Iterator[LogLine]:
 
 @dataclass
 class _Tail:
-    """One log file, read from where it was left. Only whole lines are given out, so that runs do not mix in one."""
+    """One log file, read from where it was left. Only whole lines are given out, so that runs do not mix in one.
+
+    Never more than a chunk and the begin of a line are in memory; `more` is how many bytes of that line are not.
+    """
 
     run: Run
     number: int
     path: Path
     offset: int = 0
     partial: bytes = b""
+    more: int = 0
 
     def read(self) -> Iterator[LogLine]:
         try:
@@ -57,17 +63,26 @@ class _Tail:
                 file.seek(self.offset)
                 while chunk := file.read(CHUNK_BYTES):
                     self.offset += len(chunk)
-                    *lines, self.partial = (self.partial + chunk).split(b"\n")
+                    *lines, last = chunk.split(b"\n")
                     for line in lines:
-                        yield self._line(line)
+                        self._add(line)
+                        yield self._line()
+                    self._add(last)
         except FileNotFoundError:
             return  # the run has not begun
 
     def rest(self) -> Iterator[LogLine]:
         if self.partial:
-            yield self._line(self.partial)
-            self.partial = b""
+            yield self._line()
 
-    def _line(self, raw: bytes) -> LogLine:
-        text = raw.decode(errors="replace").rstrip("\r")
+    def _add(self, part: bytes) -> None:
+        room = LONGEST_LINE_BYTES - len(self.partial)
+        self.partial += part[:room]
+        self.more += max(0, len(part) - room)
+
+    def _line(self) -> LogLine:
+        text = self.partial.decode(errors="replace").rstrip("\r") + (
+            f"...[{self.more} more bytes]" if self.more else ""
+        )
+        self.partial, self.more = b"", 0
         return LogLine(self.run.id, self.number, short_zone(self.run.offer_id), text)

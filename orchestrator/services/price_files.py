@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import MissingExtraError, UsageError
+from orchestrator.services.csv_cells import cell
 
 Row = Mapping[str, Any]
 SUFFIXES = (".csv", ".csv.gz", ".parquet")
@@ -68,7 +69,7 @@ def write_rows(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]
                 writer = csv.writer(stream)
                 writer.writerow(columns)
                 for row in rows:
-                    writer.writerow(row)
+                    writer.writerow([cell(value) if isinstance(value, str) else value for value in row])
                     written += 1
             return written
     except OSError as error:

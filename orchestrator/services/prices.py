@@ -13,6 +13,7 @@ from orchestrator.engine.collect import collector
 from orchestrator.engine.price_sources import SOURCES, asked_sources, configured_sources
 from orchestrator.engine.world import World
 from orchestrator.errors import NotFoundError, ProviderFailure, UsageError, did_you_mean
+from orchestrator.services.csv_cells import cell
 from orchestrator.services.jobfile.units import BadValueError, parse_duration
 from orchestrator.services.price_views import (
     CollectedRegion,
@@ -106,7 +107,7 @@ def history_csv(view: PriceHistory) -> str:
     for series in view.series:
         for effective_ms, observed_ms, price in series.points:
             amount = f"{price // NANO_USD}.{price % NANO_USD:09}"
-            head = (series.offer_id, series.gpu or "", series.gpu_count)
+            head = (cell(series.offer_id), cell(series.gpu or ""), series.gpu_count)
             writer.writerow((*head, iso(effective_ms), iso(observed_ms), amount))
     return text.getvalue().rstrip("\n")
 

@@ -5,10 +5,12 @@ Names, not functions: a command loads the one that it needs.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import import_module
 
-from orchestrator.cli.render.text import Paint
+from orchestrator.cli.render.text import Paint, shown, visible
 from orchestrator.services.documents import View
+from orchestrator.services.views import LogLine
 
 RENDERERS = {
     "Accepted": "system:accepted",
@@ -44,8 +46,11 @@ RENDERERS = {
 }
 
 
-def render(view: View, *, color: bool) -> str:
-    """A view as text, without a newline at its end."""
+def render(view: View, *, color: bool, terminal: bool = True) -> str:
+    """A view as text, without a newline at its end. What a job printed is as it was unless a `terminal` shows it."""
     module, _, function = RENDERERS[type(view).__name__].partition(":")
     show = getattr(import_module(f"orchestrator.cli.render.{module}"), function)
-    return show(view, Paint(color))  # type: ignore[no-any-return]
+    if not isinstance(view, LogLine):
+        return shown(show(view, Paint(color)))
+    text: str = show(replace(view, text=visible(view.text)) if terminal else view, Paint(color))
+    return text

@@ -128,7 +128,7 @@ def _event_lines(view: EventList, paint: Paint) -> list[str]:
 
 
 def log_line(view: LogLine, paint: Paint) -> str:
-    """What a job prints keeps its tabs and colours on a terminal: it is the job's own output."""
+    """What a job prints; in a pipe every character of it, colours as well. On a terminal no colours but ours."""
     return f"{paint(f'{view.number} {view.zone} |', 'dim')} {view.text}"
 
 

@@ -1,10 +1,11 @@
 """Tables, units and colour of the terminal. Must not know: any view.
 
-Everything that a user or a job wrote is made harmless here: control characters could rewrite the screen.
+Everything that a user, a job or a feed wrote is made harmless here: control characters could rewrite the screen.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from unicodedata import category, east_asian_width
@@ -14,6 +15,8 @@ from providers.money import format_usd
 
 SIMULATED = "simulated"
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+_PAINT = re.compile(f"(\x1b\\[(?:0|{'|'.join(_CODES.values())})m)")  # the only ones that are sent
+_STEERING = ("Cc", "Cf", "Zl", "Zp", "Cs")  # controls, formats such as bidi marks, line ends, halves of characters
 _STATES = {
     "running": "green",
     "finished": "green",
@@ -45,7 +48,31 @@ class Paint:
 
 def clean(text: str) -> str:
     """Without control characters, on one line."""
-    return "".join(" " if category(c) in ("Cc", "Cf", "Zl", "Zp", "Cs") else c for c in text)
+    return "".join(" " if category(c) in _STEERING else c for c in text)
+
+
+def visible(text: str) -> str:
+    """Control characters as escapes (`\\x1b`, `\\u202e`), on one line: what a terminal would obey is seen instead."""
+    return text if text.isprintable() else "".join(map(_seen, text))
+
+
+def shown(text: str) -> str:
+    """The same for text of several lines that may be painted; the last look at all that is written for people."""
+    if text.isprintable():
+        return text
+    parts = _PAINT.split(text)
+    return "".join(part if index % 2 else "".join(map(_seen_of_many, part)) for index, part in enumerate(parts))
+
+
+def _seen(character: str) -> str:
+    if character == "\t" or category(character) not in _STEERING:
+        return character
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _seen_of_many(character: str) -> str:
+    return character if character == "\n" else _seen(character)
 
 
 def table(

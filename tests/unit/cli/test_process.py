@@ -6,9 +6,15 @@ import contextlib
 import os
 import pty
 import select
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
+
+from orchestrator.cli.app import app
+from tests.unit.cli.test_commands import READING
 
 MAIN = (sys.executable, "-c", "from orchestrator.cli import main; main()")
 PATIENCE_S = 60.0
@@ -62,6 +68,86 @@ def test_a_reader_that_leaves_ends_it_quietly(environment: dict[str, str], state
     assert process.stderr.read() == b""
     process.stderr.close()
     assert process.wait(timeout=PATIENCE_S) == 141
+
+
+def _ended(environment: dict[str, str], output: int, *arguments: str) -> int:
+    """The exit code of `tradewind ...` in a process of its own, forked: the libraries are loaded once for all."""
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        code = 99
+        try:
+            os.dup2(output, 1)
+            os.dup2(os.open("stderr", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+            sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
+            app(list(arguments), prog_name="tradewind")
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else 98
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.parametrize("name", [*READING, "help", "help of a command", "version option"])
+def test_every_command_ends_quietly_without_a_reader_and_with_an_error_on_a_full_disk(
+    environment: dict[str, str], name: str, state: Path
+) -> None:
+    helps = {"help": ("--help",), "help of a command": ("queue", "--help"), "version option": ("--version",)}
+    arguments = helps.get(name) or READING[name]
+    reading, writing = os.pipe()
+    os.close(reading)
+    full = os.open("/dev/full", os.O_WRONLY)
+    try:
+        assert _ended(environment, writing, *arguments) == 141
+        said = Path("stderr").read_text()
+        assert "error" not in said, said
+        assert "Traceback" not in said
+        shutil.rmtree("gpt", ignore_errors=True)
+        for made in ("copy.db", "out.csv"):
+            Path(made).unlink(missing_ok=True)
+        as_json = () if name in helps else ("--output", "json")
+        assert _ended(environment, full, *arguments, *as_json) == 5
+        assert "error: standard output cannot be written: No space left on device\nhint: " in Path("stderr").read_text()
+    finally:
+        os.close(writing)
+        os.close(full)
+
+
+@pytest.mark.parametrize(
+    ("redirected", "code", "said"),
+    [
+        (">/dev/full", 5, "error: standard output cannot be written: No space left on device"),
+        (">&-", 5, "error: standard output is closed"),
+        ("| true", 141, ""),
+        ("2>/dev/full >/dev/full", 5, ""),
+        ("2>&- | true", 141, ""),
+    ],
+)
+def test_the_end_of_the_interpreter_adds_nothing(
+    environment: dict[str, str], redirected: str, code: int, said: str
+) -> None:
+    command = f'"$0" -c "$1" version {redirected}; exit ${{PIPESTATUS[0]}}'
+    done = subprocess.run(
+        ["bash", "-c", command, MAIN[0], MAIN[2]], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == code, done.stderr
+    assert done.stdout == ""
+    assert done.stderr.splitlines()[:1] == ([said] if said else [])
+    assert "ignored" not in done.stderr
+
+
+def test_a_log_is_raw_in_a_pipe_and_plain_on_a_terminal(environment: dict[str, str], state: Path) -> None:
+    (state / "runs" / "run_1" / "log").write_bytes(b"\x1b[31mred\x1b]0;title\x07 \xc2\x9b\x00 100%\r\n")
+    piped = subprocess.run([*MAIN, "logs", "gpt"], env=environment, capture_output=True, check=True)
+    assert b"\x1b[31mred\x1b]0;title\x07 \xc2\x9b\x00 100%\n" in piped.stdout
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen([*MAIN, "logs", "gpt"], stdout=theirs, env=environment)
+    os.close(theirs)
+    seen = _read_until(ours, b"hello from 3")
+    process.wait(timeout=PATIENCE_S)
+    os.close(ours)
+    assert rb"\x1b[31mred\x1b]0;title\x07 \x9b\x00 100%" in seen
 
 
 def test_colour_is_for_terminals_that_want_it(environment: dict[str, str]) -> None:

@@ -75,6 +75,18 @@ def test_logs_are_stitched_across_runs_with_number_and_zone(world: World, past: 
     ]
 
 
+def test_of_a_long_line_only_its_begin_is_kept_and_the_rest_is_counted(world: World, past: Past) -> None:
+    size = 3 * logs.CHUNK_BYTES + 5
+    with (world.run_dir("run_1") / "log").open("wb") as file:
+        for _ in range(3):
+            file.write(b"x" * logs.CHUNK_BYTES)
+        file.write(b"x" * 5 + b"\nshort\r\n" + b"\xc3\xa9" * logs.LONGEST_LINE_BYTES)
+    lines = [line.text for line in logs.logs(world, "gpt") if line.number == 1]
+    kept = "x" * logs.LONGEST_LINE_BYTES
+    assert lines[:2] == [f"{kept}...[{size - logs.LONGEST_LINE_BYTES} more bytes]", "short"]
+    assert lines[2].endswith(f"\u00e9...[{logs.LONGEST_LINE_BYTES} more bytes]")
+
+
 @dataclass
 class ScriptedClock(VirtualClock):
     """Lets the world go on by one act at each pause."""

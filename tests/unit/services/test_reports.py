@@ -7,7 +7,10 @@ import io
 import re
 from html.parser import HTMLParser
 
+import pytest
+
 from orchestrator.engine.world import World
+from orchestrator.services.csv_cells import cell
 from orchestrator.services.documents import to_json
 from orchestrator.services.entries_csv import entries_csv
 from orchestrator.services.report import report
@@ -81,7 +84,19 @@ def test_the_csv_sums_to_the_total_and_starts_no_formula(world: World, past: Pas
     view = report(world)
     rows = list(csv.DictReader(io.StringIO(entries_csv(view.entries))))
     assert sum(int(row["amount_nano_usd"]) for row in rows) == view.paid_nano_usd
-    assert not any(cell.startswith(("=", "@")) for row in rows for cell in row.values())
+    assert not any(value.startswith(("=", "@")) for row in rows for value in row.values())
+
+
+@pytest.mark.parametrize(
+    "text", ["=1+1", "+1+1", "-1+1", "@SUM(A1)", "\t=1", "\r=1", "-2+3+cmd|' /C calc'!A0", "\uff1d1"]
+)
+def test_no_cell_is_run_by_a_spreadsheet(text: str) -> None:
+    assert cell(text) == f"'{text}"
+
+
+@pytest.mark.parametrize("text", ["", "-", "-1.5", "+3", "-.5e-3", "gpt", "a=b", "2026-11-21"])
+def test_numbers_and_plain_words_stay_what_they_are(text: str) -> None:
+    assert cell(text) == text
 
 
 class _Page(HTMLParser):

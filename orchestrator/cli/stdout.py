@@ -1,0 +1,80 @@
+"""Standard output that may be closed or full: whatever writes to it, it ends with the right exit code and no traceback.
+
+A reader that has left (`| head`) has what it wanted: nothing is said. Anything else is an error: a disk that is full, a
+descriptor that was closed before the start. What comes from other sockets and files is not mistaken for it.
+Must not know: what is written.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, TextIO, cast
+
+from orchestrator.errors import OutputError
+
+
+class ReaderGoneError(Exception):
+    """Whoever read standard output has left."""
+
+
+class _Watched:
+    """A text stream whose failures are told apart from those of everything else."""
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with self._told():
+            return self._open().write(text)
+
+    def flush(self) -> None:
+        if self._stream is not None:
+            with self._told():
+                self._stream.flush()
+
+    def isatty(self) -> bool:
+        return self._stream is not None and self._stream.isatty()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._open(), name)
+
+    def _open(self) -> TextIO:
+        if self._stream is None:
+            raise OutputError("standard output is closed", hint="run it with an output, such as > result.txt")
+        return self._stream
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self._discard()
+            if error.errno == errno.EPIPE:
+                raise ReaderGoneError from None
+            raise OutputError(
+                f"standard output cannot be written: {error.strerror}", hint="free some space, or write it elsewhere"
+            ) from error
+
+    def _discard(self) -> None:
+        """What is still in the buffer goes nowhere, or the interpreter would complain at its end."""
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._open().fileno())
+
+
+@contextmanager
+def watched_stdout() -> Iterator[None]:
+    """In this block, what cannot be written to stdout is an OutputError or a ReaderGoneError, at its end too."""
+    stream = sys.stdout
+    watched = cast(TextIO, _Watched(stream))
+    sys.stdout = watched
+    try:
+        yield
+    finally:
+        try:
+            watched.flush()
+        finally:
+            sys.stdout = stream

@@ -1,0 +1,21 @@
+"""Text in the cells of CSV files that people open in a spreadsheet. Must not know: which columns there are.
+
+A spreadsheet runs a cell that begins with one of FORMULA as a formula. An apostrophe before it makes it text (OWASP,
+"CSV Injection"). Numbers stay numbers.
+"""
+
+from __future__ import annotations
+
+import re
+
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""With the full-width twins of the first four, which some spreadsheets take for them."""
+
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+
+
+def cell(text: str) -> str:
+    """`text`, so that no spreadsheet runs it. A lone hyphen is no formula: it stands for "none" in prices."""
+    if not text.startswith(FORMULA) or text == "-" or _NUMBER.fullmatch(text):
+        return text
+    return f"'{text}"
