@@ -7,8 +7,6 @@ given up.
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 from orchestrator.engine.context import Context
 from orchestrator.engine.runtime import RunReport
 from orchestrator.errors import SiteError
@@ -30,8 +28,10 @@ def watch(ctx: Context, job: Job, run: Run, report: RunReport) -> str | None:
     if report.still_s > max(_patience_s(ctx, report), ctx.world.config.stalls.fail_after_s):
         return f"stood still: {still}; its log shows where each thread was"
     if ctx.due(f"stalled/{run.id}", LOOK_EVERY_S) and not _told(ctx, job, run, STALLED, report.step):
-        with suppress(SiteError):  # the event matters more; and it is asked once more before it is given up
+        try:
             ctx.runtime.stacks(run.id)
+        except SiteError:
+            return None  # asked, and told of, a little later
         usually = f" (usually {report.step_wall_s:.3g} s)" if report.step_wall_s else ""
         message = f"{still}{usually}; its log shows where each thread is"
         with ctx.write() as tx:

@@ -31,12 +31,12 @@ class Struck:
 
 @pytest.fixture(scope="module")
 def struck(tradewind: Tradewind) -> dict[str, Struck]:
-    """Four jobs, and an incident each, all at once: they recover side by side. One of them has a spare."""
+    """Five jobs, and an incident each, all at once: they recover side by side. One of them has a spare."""
     hurry = str(tradewind.hurry_file("killed"))
     parents = {"entry": "tiny:main", "steps": STEPS, "args": {"hurry": hurry, "children": True}}
     jobs = {
         "killed": tradewind.submit("killed", train=parents, standby="warm"),
-        **{name: tradewind.submit(name) for name in ("noticed", "no-raylet", "no-agent")},
+        **{name: tradewind.submit(name) for name in ("noticed", "no-raylet", "no-agent", "no-trainer")},
     }
     until("a spare waits", lambda: _spare(tradewind, jobs["killed"]))
     runs = {name: tradewind.training(job, steps=15) for name, job in jobs.items()}
@@ -44,6 +44,7 @@ def struck(tradewind: Tradewind) -> dict[str, Struck]:
     os.kill(tradewind.agent(runs["no-agent"]), signal.SIGSTOP)
     tradewind.cloud.preempt(runs["noticed"].instance_id or "", NOTICE_MARKET_S)
     os.kill(named(victims["no-raylet"].processes, "raylet/raylet"), signal.SIGKILL)
+    os.kill(named(victims["no-trainer"].processes, "trainers.waiting"), signal.SIGKILL)
     tradewind.cloud.crash(runs["killed"].instance_id or "")
     return victims
 
@@ -127,6 +128,15 @@ def test_a_trainer_whose_lease_lapses_stops_by_itself_and_is_replaced(
     assert not [command for pid, command in victim.processes.items() if alive(pid)]
     tradewind.finish(victim.job)
     assert tradewind.runs(victim.job)[0].end == "lost"
+
+
+def test_a_trainer_that_is_killed_alone_has_failed(tradewind: Tradewind, struck: dict[str, Struck]) -> None:
+    victim = struck["no-trainer"]
+    tradewind.training(victim.job, after=victim.run)
+    (told,) = tradewind.events(victim.job, "run.failed")
+    assert told == "its run failed (1 of 5 retries used): the trainer was killed by signal 9 (out of memory?)"
+    assert tradewind.runs(victim.job)[0].end == "failed"
+    tradewind.finish(victim.job)
 
 
 def test_a_zombie_beside_a_dead_raylet_commits_nothing_once_another_generation_owns_the_job(

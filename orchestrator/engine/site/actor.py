@@ -15,6 +15,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -102,8 +103,9 @@ class RunActor:
                 self._trainer = Trainer(instance_dir)
             except OSError:  # the node is about to start it
                 time.sleep(LOOK_EVERY_S)
-        for said in self._trainer.words():
-            self._state, self._error = said.state, said.error
+        with suppress(OSError):  # cut off by its death
+            for said in self._trainer.words():
+                self._state, self._error = said.state, said.error
         give_up_s = time.monotonic() + EXIT_STATUS_S
         while self._begun and time.monotonic() < give_up_s:
             if (status := exit_status(instance_dir)) is not None:

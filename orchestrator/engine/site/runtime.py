@@ -101,7 +101,7 @@ class RayRuntime:
         self._ask("control", run_id=run_id, what="stop")
 
     def stacks(self, run_id: str) -> None:
-        self._ask("control", run_id=run_id, what="stacks", until_monotonic_s=0.0)
+        self._ask("control", run_id=run_id, what="stacks")
 
     def kill(self, run_id: str) -> None:
         self._ask("kill", run_id=run_id)
