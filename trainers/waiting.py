@@ -17,6 +17,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import select
 import signal
 import socket
 import struct
@@ -68,10 +69,19 @@ class Trainer:
         self._process = os.pidfd_open(_SO_PEERCRED.unpack(listener)[0])
 
     def words(self) -> Generator[Word, None, None]:
-        """What it says, until it is gone. The job's own code runs in that process, so that it may say anything."""
-        with closing(self._socket), self._socket.makefile("rb") as lines:
-            while line := lines.readline(words.MOST_BYTES + 1):
-                yield _word(line)
+        """What it says, until it is gone (a child that it forked may hold its end of the line for longer) or says too
+        much at once. The job's own code runs in that process, so that it may say anything."""
+        partial = b""
+        with closing(self._socket):
+            while self._socket in select.select([self._socket, self._process], [], [])[0]:
+                received = self._socket.recv(1 << 16)
+                if not received:
+                    return
+                *lines, partial = (partial + received).split(b"\n")
+                yield from map(_word, lines)
+                if len(partial) > words.MOST_BYTES:
+                    yield _word(partial)
+                    return
 
     def show_stacks(self) -> None:
         """Let it write the stack of each of its threads to its log. Only of one that executes an order."""

@@ -337,7 +337,7 @@ def _end(
     blame_offer: bool = True,
 ) -> Seen:
     now = ctx.now_ms
-    in_vain = end == "lost" and job.state in ("running", *MOVING) and _in_vain(ctx, job, run)
+    in_vain = end == "lost" and blame_offer and job.state in ("running", *MOVING) and _in_vain(ctx, job, run)
     with ctx.write() as tx:
         if report is not None and report.step > 0:
             _progress(tx, run, report)

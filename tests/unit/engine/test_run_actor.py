@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -25,6 +27,7 @@ listener.listen(1)
 connection, _ = listener.accept()
 connection.sendall(b'{"state": "prepared", "error": null}\\n')
 pathlib.Path("order.read").write_bytes(connection.recv(1 << 16))
+os.fork()  # a child that keeps the line open
 time.sleep(1000)
 """
 
@@ -33,9 +36,10 @@ time.sleep(1000)
 def trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]]:
     """A process that answers its driver as trainers.waiting does, without loading torch for it."""
     monkeypatch.setenv("TRADEWIND_INSTANCE_DIR", str(tmp_path))
-    with subprocess.Popen([sys.executable, "-S", "-c", TRAINER], cwd=tmp_path) as process:
+    with subprocess.Popen([sys.executable, "-S", "-c", TRAINER], cwd=tmp_path, start_new_session=True) as process:
         yield process
-        process.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def until(look: Callable[[], bool]) -> None:
