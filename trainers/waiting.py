@@ -71,9 +71,9 @@ class Trainer:
     def words(self) -> Generator[Word, None, None]:
         """What it says, until it is gone (a child that it forked may hold its end of the line for longer) or says too
         much at once. The job's own code runs in that process, so that it may say anything."""
-        partial = b""
+        line, partial = self._socket.fileno(), b""
         with closing(self._socket):
-            while self._socket in select.select([self._socket, self._process], [], [])[0]:
+            while line in select.select([line, self._process], [], [])[0]:
                 received = self._socket.recv(1 << 16)
                 if not received:
                     return

@@ -204,7 +204,8 @@ def finished(report: RunReport, **claim: object) -> RunReport:
 @pytest.mark.parametrize(
     ("claim", "why"),
     [
-        ({"step": 1}, "it says that it finished at step 1, but the job has 40 steps"),
+        ({"step": 1}, "it says that it is at step 1, and was at step 11 before"),
+        ({"step": 13}, "it says that it finished at step 13, but the job has 40 steps"),
         ({"weights_hash": "made up"}, "but not with which weights"),
         ({"weights_hash": None}, "but not with which weights"),
         ({"manifest_step": 10}, "but has no checkpoint of that step"),
@@ -226,13 +227,8 @@ def test_a_forged_last_word_is_a_failure(home: Installation, claim: dict[str, ob
 
 def test_a_program_that_stops_early_and_says_so_is_finished_and_that_is_told(home: Installation) -> None:
     job = home.submit(steps=40, retries=0)
-    home.site.raise_at(job.id, 12)
-    home.site.misbehave(
-        job.id,
-        lambda report, _: finished(
-            report, step=report.manifest_step, manifest_step=report.manifest_step, stopped_early=True
-        ),
-    )
+    home.site.raise_at(job.id, 10)
+    home.site.misbehave(job.id, lambda report, _: finished(report, step=10, manifest_step=10, stopped_early=True))
     home.settle()
     assert home.job(job).state == "finished"
     told = home.events(job, "job.finished")[0].message
