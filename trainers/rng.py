@@ -45,6 +45,42 @@ def restore_rng(state: dict[str, Any]) -> None:
         torch.cuda.set_rng_state_all(state["cuda"])
 
 
+def is_generator(value: object) -> bool:
+    """Is it a random number generator of python, numpy or torch whose state can be saved?"""
+    if isinstance(value, random.SystemRandom):
+        return False
+    return isinstance(value, torch.Generator | random.Random | numpy.random.Generator | numpy.random.RandomState)
+
+
+def generator_state(generator: Any) -> Any:
+    """The state of what `is_generator` says is one: plain data, or a tensor."""
+    if isinstance(generator, torch.Generator):
+        return generator.get_state()
+    if isinstance(generator, random.Random):
+        return generator.getstate()
+    if isinstance(generator, numpy.random.RandomState):
+        return generator.get_state(legacy=False)
+    return generator.bit_generator.state
+
+
+def set_generator_state(generator: Any, state: Any, path: str) -> None:
+    """Put a generator back to a state of its kind. Raises StateError naming `path`."""
+    try:
+        if isinstance(generator, torch.Generator):
+            generator.set_state(state)
+        elif isinstance(generator, random.Random):
+            generator.setstate(state)
+        elif isinstance(generator, numpy.random.RandomState):
+            generator.set_state(state)
+        else:
+            generator.bit_generator.state = state
+    except (LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise StateError(
+            f"the checkpoint has no state of a {type(generator).__qualname__} for {path}: {error}",
+            hint="attach what the saving run attached",
+        ) from error
+
+
 @contextmanager
 def untouched_rng() -> Iterator[None]:
     """Leave the host's generators as they were, whatever happens inside."""

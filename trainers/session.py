@@ -13,13 +13,14 @@ from trainers.cadence import Cadence
 from trainers.checkpoint import store
 from trainers.checkpoint.manifest import ManifestName
 from trainers.checkpoint.reader import Loaded, load_newest, weights_hash
-from trainers.checkpoint.state import capture, is_part, restore
+from trainers.checkpoint.state import capture, is_part, require_data, restore
 from trainers.checkpoint.writer import save
 from trainers.desk import Desk, RunEnded, present_desk
 from trainers.errors import FencedError, StateError, TrainerError
 from trainers.loop import Parts, Run
 from trainers.rng import capture_rng, restore_rng
 from trainers.spec import OUTPUT_VARIABLE, SPEC_VARIABLE
+from trainers.transient import Transient
 
 _POLL_S = 0.02
 
@@ -37,10 +38,10 @@ def attach(
 ) -> Run:
     """Hand the parts of a training loop to Tradewind; call it once, when all of them are built.
 
-    `extra`: more that must survive, by name: objects with state_dict() and load_state_dict(), or plain data
-    (restored in place). Several models or optimizers go in a dict. Under Tradewind the job file's steps or epochs
-    win over `steps` and `epochs`; outside ($TRADEWIND_SPEC is not set) the program needs one of them and runs as
-    a plain loop. Raises TrainerError, LoaderError.
+    `extra`: more that must survive, by name: objects with state_dict() and load_state_dict(), random number
+    generators, or plain data (restored in place). Several models or optimizers go in a dict. Under Tradewind the job
+    file's steps or epochs win over `steps` and `epochs`; outside ($TRADEWIND_SPEC is not set) the program needs one of
+    them and runs as a plain loop. Raises TrainerError, LoaderError, StateError.
     """
     parts = Parts(model, optimizer, scheduler, scaler, loader, extra)
     desk = present_desk()
@@ -72,6 +73,8 @@ class Session(Run):
                     f"attach() was given a {type(part).__name__} as {name}, which cannot be saved and restored",
                     hint="give it state_dict() and load_state_dict(), or put it in a dict",
                 )
+        require_data(parts.extra, "extra")
+        self._transient = Transient(self._captured_parts())
         self._control = desk.control
         self._journal = desk.journal
         self._timers = desk.timers
@@ -124,6 +127,8 @@ class Session(Run):
     def _between_steps(self) -> None:
         self._pace()
         self._require_ownership()
+        if not self._transient.step_ended():
+            self._save()  # with the gradients that turned out to be in use
         if not self._done():
             self._obey()
             if self._cadence.due(self._timers.monotonic()):
@@ -247,14 +252,15 @@ class Session(Run):
         if loaded is None:
             return
         parts = self._captured_parts()
-        if loaded.items.keys() != {*parts, "rng"}:
+        if loaded.items.keys() != {*parts, "rng", "transient"}:
+            held = sorted(loaded.items.keys() - {"rng", "transient"})
             raise StateError(
-                f"checkpoint {loaded.name} holds {', '.join(sorted(loaded.items))}; the program attached "
-                f"{', '.join(sorted(parts))}",
+                f"checkpoint {loaded.name} holds {', '.join(held)}; the program attached {', '.join(sorted(parts))}",
                 hint="attach the same parts as the run that saved it",
             )
         for name, part in parts.items():
             restore(part, loaded.items[name], name)
+        self._transient.restore(loaded.items["transient"])
         if self.loader is not None:
             if "loader" not in loaded.position:
                 raise StateError(
@@ -273,8 +279,10 @@ class Session(Run):
 
     def _save_once(self) -> None:
         """Write a checkpoint of the present step unless there is one."""
-        if self._saved_step == self.steps_done:
-            return
+        if self._saved_step != self.steps_done:
+            self._save()
+
+    def _save(self) -> None:
         spec = self._spec
         position: dict[str, Any] = {"steps_done": self.steps_done, "epochs_done": self.epochs_done}
         if self.loader is not None:
@@ -286,7 +294,11 @@ class Session(Run):
                     spec.checkpoint_root,
                     spec.job_id,
                     ManifestName(spec.generation, self.steps_done, spec.attempt),
-                    items={**{n: capture(p) for n, p in self._captured_parts().items()}, "rng": capture_rng()},
+                    items={
+                        **{part: capture(value) for part, value in self._captured_parts().items()},
+                        "rng": capture_rng(),
+                        "transient": self._transient.capture(),
+                    },
                     position=position,
                     keep=spec.keep,
                     before_commit=self._require_lease,

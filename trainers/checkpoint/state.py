@@ -19,6 +19,7 @@ import numpy
 import torch
 
 from trainers.errors import StateError
+from trainers.rng import generator_state, is_generator, set_generator_state
 
 _PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 _SEQUENCES: dict[type, str] = {
@@ -186,9 +187,14 @@ def empty_tensor(dtype: str, shape: Sequence[int], size_bytes: int) -> torch.Ten
 
 
 def capture(part: Any) -> Any:
-    """The state of `part`: its state_dict(); of a mapping, a dict of its parts' states; plain data is its own."""
+    """The state of `part`: its state_dict(); of a mapping, a dict of its parts' states; plain data is its own.
+
+    A generator of python, numpy or torch has the state that it draws its next numbers from.
+    """
     if hasattr(part, "state_dict"):
         return part.state_dict()
+    if is_generator(part):
+        return generator_state(part)
     return {key: capture(item) for key, item in part.items()} if isinstance(part, Mapping) else part
 
 
@@ -199,6 +205,9 @@ def restore(part: Any, state: Any, path: str) -> None:
     """
     if hasattr(part, "load_state_dict"):
         part.load_state_dict(state)
+        return
+    if is_generator(part):
+        set_generator_state(part, state, path)
         return
     if not isinstance(part, dict):
         raise StateError(
@@ -217,4 +226,13 @@ def restore(part: Any, state: Any, path: str) -> None:
 
 def is_part(value: object) -> bool:
     """Can `value` be captured and restored as a part of a run?"""
-    return isinstance(value, dict) or hasattr(value, "load_state_dict")
+    return isinstance(value, dict) or hasattr(value, "load_state_dict") or is_generator(value)
+
+
+def require_data(part: Any, path: str) -> None:
+    """Raises StateError for what is neither a part nor data. Parts are not asked for their state."""
+    if isinstance(part, dict):
+        for key, item in part.items():
+            require_data(item, f"{path}.{key}")
+    elif not is_part(part):
+        Encoder().encode(part, path)

@@ -3,6 +3,7 @@
 The order of an epoch is a permutation by Philox keyed with (seed, epoch). Before a sample is fetched, the
 generators of python, numpy and torch are seeded with a hash of (seed, epoch, index), and put back after the
 batch. So workers have no state, their number may differ from run to run, and the position is two integers.
+A data set that keeps a state of its own must be able to save it, and is read in this process; else it is refused.
 
 Must not know: checkpoints, the training loop.
 """
@@ -25,6 +26,7 @@ from torch.utils.data import (
     SequentialSampler,
 )
 
+from trainers.data.memory import keepers, memory, require_unchanged
 from trainers.errors import LoaderError
 from trainers.rng import seed_host, untouched_rng
 
@@ -58,6 +60,12 @@ class ResumableLoader:
             raise LoaderError(f"{type(dataset).__name__} has no length", hint="give it __len__")
         if batch_size < 1:
             raise LoaderError(f"batch_size is {batch_size}", hint="it must be 1 or more")
+        self._keepers = dict(keepers(dataset))
+        if self._keepers and workers:
+            raise LoaderError(
+                f"{type(dataset).__name__} keeps a state (state_dict): {workers} worker processes would each have one",
+                hint="use no workers, or do without the state",
+            )
         self.dataset = dataset
         self.batch_size = batch_size
         self.seed = seed
@@ -110,7 +118,7 @@ class ResumableLoader:
         # Its own generator: making an iterator draws a seed, which must not come from the program's numbers.
         fetched = iter(
             DataLoader(
-                _KeyedDataset(self.dataset, self.seed, self.epoch),
+                _KeyedDataset(self.dataset, self.seed, self.epoch, self.batch_size),
                 batch_sampler=batches,
                 num_workers=self.workers,
                 generator=torch.Generator(),
@@ -124,9 +132,11 @@ class ResumableLoader:
             yield batch
         self.epoch, self.batch = self.epoch + 1, 0
 
-    def state_dict(self) -> dict[str, int]:
+    def state_dict(self) -> dict[str, Any]:
         """The position, with what it depends on."""
+        kept = {"kept": {path: part.state_dict() for path, part in self._keepers.items()}} if self._keepers else {}
         return {
+            **kept,
             "epoch": self.epoch,
             "batch": self.batch,
             "seed": self.seed,
@@ -134,14 +144,23 @@ class ResumableLoader:
             "batch_size": self.batch_size,
         }
 
-    def load_state_dict(self, state: Mapping[str, int]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Raises LoaderError when the data or the batches have changed, for the position means nothing then."""
+        kept = state.get("kept", {})
+        if kept.keys() != self._keepers.keys():
+            raise LoaderError(
+                f"the checkpoint has the state of {', '.join(kept) or 'no data set'}, but those with a state here are: "
+                f"{', '.join(self._keepers) or 'none'}",
+                hint="resume with the same data, or submit a new job",
+            )
         for name, present in (("samples", self._samples), ("batch_size", self.batch_size)):
             if state[name] != present:
                 raise LoaderError(
                     f"the checkpoint was made with {name} = {state[name]}, now it is {present}",
                     hint="resume with the same data and batch size, or submit a new job",
                 )
+        for path, part in self._keepers.items():
+            part.load_state_dict(kept[path])
         self.seed, self.epoch, self.batch = state["seed"], state["epoch"], state["batch"]
 
     def _remaining(self) -> list[list[int]]:
@@ -154,17 +173,26 @@ class ResumableLoader:
 
 
 class _KeyedDataset(Dataset[Any]):
-    """`dataset` with every random draw of a sample keyed by (seed, epoch, index)."""
+    """`dataset` with every random draw of a sample keyed by (seed, epoch, index).
 
-    def __init__(self, dataset: Dataset[Any], seed: int, epoch: int) -> None:
+    The first `watched` samples (in each worker) are looked at closely: does fetching them change the data set?
+    """
+
+    def __init__(self, dataset: Dataset[Any], seed: int, epoch: int, watched: int) -> None:
         self.dataset = dataset
         self.seed = seed
         self.epoch = epoch
+        self._left = watched
 
     def __getitem__(self, index: int) -> Any:
+        before = memory(self.dataset) if self._left else {}
         key = struct.pack("<QQQ", self.seed, self.epoch, index)
         seed_host(hashlib.blake2b(key, digest_size=16).digest())
-        return self.dataset[index]
+        sample = self.dataset[index]
+        if self._left:
+            self._left -= 1
+            require_unchanged(before, self.dataset)
+        return sample
 
 
 def resumable(loader: Any, seed: int) -> Any:

@@ -114,3 +114,21 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory, nursery: subprocess.
     outcome = Job(tmp_path_factory.mktemp("reference"), nursery).run()
     assert outcome.status == "finished", outcome.log
     return outcome
+
+
+@pytest.fixture
+def keeping(job: Job) -> Job:
+    """A job that keeps what no state_dict holds."""
+    job.entry = "keeping:main"
+    return job
+
+
+@pytest.fixture(scope="session")
+def kept(tmp_path_factory: pytest.TempPathFactory, nursery: subprocess.Popen[str]) -> dict[str, Outcome]:
+    """The references of that program, by the way in which it clears its gradients."""
+    outcomes = {}
+    for clear in ("after", "before", "in place", "never", "later"):
+        job = Job(tmp_path_factory.mktemp("kept"), nursery, entry="keeping:main")
+        outcomes[clear] = job.run(clear=clear)
+        assert outcomes[clear].status == "finished", outcomes[clear].log
+    return outcomes

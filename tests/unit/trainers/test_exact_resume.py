@@ -83,6 +83,69 @@ def test_one_stale_item_in_a_checkpoint_shows_in_the_losses(job, uninterrupted, 
         assert_equal_bits([dataclasses.replace(uninterrupted), outcome], uninterrupted)
 
 
+# What no state_dict holds
+
+
+@pytest.mark.parametrize(
+    ("clear", "kills"), [("after", (7, 18)), ("before", (6, 25)), ("in place", (9,)), ("never", (11,))]
+)
+def test_gradients_in_flight_buffers_data_sets_and_generators_are_as_they_were(keeping, kept, clear, kills):
+    outcomes = [keeping.run(clear=clear, kill_after_step=step) for step in kills]
+    assert {outcome.status for outcome in outcomes} == {"killed 9"}, outcomes[0].log
+    outcomes.append(keeping.run(clear=clear))
+    assert all(outcome.progress.start_step % 4 for outcome in outcomes[1:]), "in the middle of an accumulation"
+    assert_equal_bits(outcomes, kept[clear])
+
+
+def test_a_program_that_keeps_its_gradients_only_later_is_resumed_exactly_or_refused(keeping, kept):
+    """It drops used gradients up to step 20, so that they are not saved, and adds to them from then on."""
+    ends = set()
+    for step in range(19, 24):
+        job = dataclasses.replace(keeping, folder=keeping.folder / str(step))
+        job.folder.mkdir()
+        outcomes = [job.run(clear="later", kill_after_step=step), job.run(clear="later")]
+        ends.add(outcomes[-1].status)
+        if outcomes[-1].status == "failed":
+            assert "goes on with gradients that its optimizer has used" in outcomes[-1].progress.error
+            assert outcomes[-1].progress.manifest_step == outcomes[-1].progress.start_step, "nothing was committed"
+        else:
+            assert_equal_bits(outcomes, kept["later"])
+    assert ends == {"finished", "failed"}
+
+
+@pytest.mark.parametrize(
+    "component", ["gradients", "buffers", "kept", "noise", "python_noise", "numpy_noise", "rng_noise"]
+)
+def test_one_stale_item_that_no_state_dict_holds_shows_in_the_losses(keeping, kept, component):
+    keeping.run(clear="after", kill_after_step=19)
+    names = store.manifests(keeping.root, keeping.job_id)
+    assert names[-1].step % 4
+    swap_item(keeping, component, names[-1], names[0])
+    outcome = keeping.run(clear="after")
+    assert outcome.status == "finished", outcome.log
+    assert outcome.progress.start_step == names[-1].step
+    with pytest.raises(AssertionError):
+        assert_equal_bits([dataclasses.replace(kept["after"]), outcome], kept["after"])
+
+
+def test_used_gradients_are_not_saved_once_the_program_was_seen_to_drop_them(keeping):
+    keeping.run(clear="later", kill_after_step=15)
+    saved = []
+    for name in store.manifests(keeping.root, keeping.job_id):
+        transient = store.read_manifest(keeping.root, keeping.job_id, name).items["transient"]
+        saved.append((len(transient["gradients"]), len(transient["spent"])))
+    assert saved[0] == (4, 0), "not seen yet"
+    assert set(saved[1:]) == {(0, 4)}
+
+
+def test_a_data_set_that_remembers_in_silence_is_refused_at_the_first_step(keeping):
+    outcome = keeping.run(forgetful=True)
+    assert outcome.status == "failed"
+    assert "changed dataset.calls" in outcome.progress.error
+    assert "give its class state_dict() and load_state_dict()" in outcome.progress.error
+    assert outcome.losses == {}
+
+
 def swap_item(job, component, name, older_name):
     """Rewrite a manifest with one item of an older checkpoint, as if the saving code had forgotten it."""
     manifest = store.read_manifest(job.root, job.job_id, name)
@@ -92,6 +155,12 @@ def swap_item(job, component, name, older_name):
     items, position = dict(manifest.items), dict(manifest.position)
     if component == "loader":
         position["loader"] = moved["loader"]
+    elif component == "kept":
+        position["loader"] = {**position["loader"], "kept": moved["loader"]["kept"]}
+    elif component in ("gradients", "buffers"):
+        items["transient"] = {**items["transient"], component: moved["transient"][component]}
+    elif component.endswith("noise"):
+        items["extra"] = {**items["extra"], component: moved["extra"][component]}
     elif component in ("python", "numpy", "torch"):
         items["rng"] = {**items["rng"], component: moved["rng"][component]}
     else:

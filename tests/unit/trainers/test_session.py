@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import random
 from contextlib import closing
 from pathlib import Path
 
@@ -324,7 +325,7 @@ def test_other_parts_than_the_checkpoint_holds_are_named(world):
     world.train(scheduler=torch.nn.Linear(1, 1))
     again = World(world.root.parent, generation=2)
     store.write_fence(again.root, JOB, 2, "1-30-0")
-    with pytest.raises(StateError, match=r"holds extra, model, optimizer, rng, scheduler; the program attached extra"):
+    with pytest.raises(StateError, match=r"holds extra, model, optimizer, scheduler; the program attached extra"):
         again.train()
 
 
@@ -341,6 +342,21 @@ def test_a_part_that_could_not_be_restored_is_refused_before_training(world):
     with pytest.raises(StateError, match="given a list as scheduler"):
         world.train(scheduler=[1, 2])
     assert world.trained == []
+
+
+def test_what_extra_cannot_hold_is_refused_at_attach(world):
+    with pytest.raises(StateError, match=r"extra\.more\.numbers\.0 is a torch.*Generator"):
+        attach_with(world, {"more": {"numbers": [torch.Generator()]}})
+    with pytest.raises(StateError, match=r"extra\.secret is a random\.SystemRandom"):
+        attach_with(world, {"secret": random.SystemRandom()})
+    assert world.trained == []
+
+
+def attach_with(world, extra):
+    timers = Timers(monotonic=lambda: world.now, sleep=world.sleep, cpu=lambda: world.cpu)
+    journal = Journal(world.control, timers.monotonic)
+    with closing(journal), opened(Desk(world.spec, world.control, journal, timers)):
+        attach(model=world.model, optimizer=world, extra=extra)
 
 
 def test_attaching_twice_is_a_mistake(world):

@@ -1,0 +1,204 @@
+"""Transient: what a training loop keeps between steps outside every state_dict: gradients and non-persistent buffers.
+
+Gradients. A step may end in the middle of an accumulation, so that the next one adds to what is in `.grad`. Those that
+an optimizer has used since they last changed (*spent*) are left out, if the program has been seen to drop such ones
+(`zero_grad()` sets them to None) before it adds to them: most programs do, and a checkpoint of theirs would be larger
+by the size of the model for nothing. That stays checked: when spent gradients that a checkpoint left out are added to
+after all, the checkpoint is written again with them; after a resume they are stood in for by NaN, and touching those
+ends the run with the reason, before anything is committed.
+
+Buffers that are not persistent are saved when they differ from what they were at `attach`, where a new run begins, too.
+
+Must not know: files, when to save.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+import xxhash
+
+from trainers.checkpoint.state import tensor_bytes
+from trainers.errors import StateError
+
+# Kept on the gradients themselves, as attributes, so that they go when the gradients go.
+_SPENT = "_tradewind_spent"  # the version of the gradient that an optimizer has used
+_LEFT = "_tradewind_left"  # it was spent when the previous step ended
+_STAND_IN = "_tradewind_stand_in"  # the version of a stand-in for what the checkpoint left out
+
+
+class Transient:
+    """Watches the attached parts of one run."""
+
+    def __init__(self, parts: Mapping[str, Any]) -> None:
+        self._modules = dict(_members(parts, "", torch.nn.Module))
+        self._optimizers = dict(_members(parts, "", torch.optim.Optimizer))
+        for optimizer in self._optimizers.values():
+            optimizer.register_step_post_hook(self._stepped)
+        self._at_attach = {key: _fingerprint(module, name) for key, module, name in self._buffers()}
+        self._drops: bool | None = None  # does the program drop spent gradients before it adds to them?
+        self._watching = False  # some gradients are marked as left
+        self._stand_ins = False
+        self._misused = False
+
+    def step_ended(self) -> bool:
+        """Look at the gradients at the end of a step; False when the newest checkpoint lacks some that are in use.
+
+        Raises StateError when stand-ins were used.
+        """
+        if not self._watching and not self._stand_ins and self._drops is not None:
+            return True
+        gradients = list(self._gradients())
+        if self._stand_ins:
+            self._require_untouched(gradients)
+        complete = True
+        if self._watching:
+            kept = any(hasattr(gradient, _LEFT) for _, gradient in gradients if not hasattr(gradient, _STAND_IN))
+            complete = not (kept and self._drops)
+            self._drops, self._watching = not kept, False
+        elif self._drops is None:
+            self._mark_left(gradient for _, gradient in gradients)
+        return complete
+
+    def capture(self) -> dict[str, Any]:
+        """What of it must be saved now."""
+        gradients = list(self._gradients())
+        spent = {name: gradient for name, gradient in gradients if self._may_be_left_out(gradient)}
+        self._mark_left(spent.values())
+        return {
+            "gradients": {name: gradient for name, gradient in gradients if name not in spent},
+            "spent": list(spent),
+            "buffers": {key: owner._buffers.get(name) for key, owner, name in self._changed_buffers()},
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Put it back. Raises StateError when the program has other parameters or modules than the saving run."""
+        parameters = dict(self._parameters())
+        unknown = [name for name in (*state["gradients"], *state["spent"]) if name not in parameters]
+        if unknown:
+            raise StateError(f"the checkpoint has a gradient of {unknown[0]}, which is no parameter here", hint=_SAME)
+        for name, parameter in parameters.items():
+            parameter.grad = None
+            if name in state["gradients"]:
+                saved = state["gradients"][name]
+                if saved.shape != parameter.shape:
+                    raise StateError(f"the gradient of {name} has another shape in the checkpoint", hint=_SAME)
+                parameter.grad = saved.to(parameter.device)
+        for name in state["spent"]:
+            stand_in = torch.full_like(parameters[name], float("nan"), requires_grad=False)
+            setattr(stand_in, _STAND_IN, stand_in._version)
+            parameters[name].grad = stand_in
+        self._stand_ins = bool(state["spent"])
+        self._drops = True if state["spent"] else None
+        self._watching = self._misused = False
+        for key, value in state["buffers"].items():
+            self._restore_buffer(key, value)
+
+    # Gradients
+
+    def _stepped(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                gradient = parameter.grad
+                if gradient is not None:
+                    setattr(gradient, _SPENT, gradient._version)
+                    self._misused |= self._stand_ins and hasattr(gradient, _STAND_IN)
+
+    def _may_be_left_out(self, gradient: torch.Tensor) -> bool:
+        if hasattr(gradient, _STAND_IN):
+            return True
+        spent = getattr(gradient, _SPENT, None) == gradient._version
+        return spent and (self._drops is True or gradient.layout is not torch.strided)
+
+    def _mark_left(self, gradients: Iterable[torch.Tensor]) -> None:
+        for gradient in gradients:
+            if getattr(gradient, _SPENT, None) == gradient._version:
+                setattr(gradient, _LEFT, True)
+                self._watching = True
+
+    def _require_untouched(self, gradients: list[tuple[str, torch.Tensor]]) -> None:
+        left = [(name, gradient) for name, gradient in gradients if hasattr(gradient, _STAND_IN)]
+        touched = [name for name, gradient in left if getattr(gradient, _STAND_IN) != gradient._version]
+        if touched or self._misused:
+            which = ", ".join(touched[:3]) or "several"
+            raise StateError(
+                f"the program goes on with gradients that its optimizer has used ({which}), which it did not do before "
+                "the checkpoint that it was resumed from: this cannot be resumed exactly",
+                hint="call zero_grad() after each optimizer.step()",
+            )
+        self._stand_ins = bool(left)
+
+    def _gradients(self) -> Iterator[tuple[str, torch.Tensor]]:
+        for name, parameter in self._parameters():
+            if parameter.grad is not None:
+                yield name, parameter.grad
+
+    def _parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
+        seen: set[int] = set()
+        for path, module in self._modules.items():
+            for name, parameter in module.named_parameters():
+                if id(parameter) not in seen:
+                    seen.add(id(parameter))
+                    yield f"{path}.{name}", parameter
+        for path, optimizer in self._optimizers.items():
+            for place, group in enumerate(optimizer.param_groups):
+                for number, parameter in enumerate(group["params"]):
+                    if id(parameter) not in seen:
+                        seen.add(id(parameter))
+                        yield f"{path}.{place}.{number}", parameter
+
+    # Buffers
+
+    def _buffers(self) -> Iterator[tuple[str, torch.nn.Module, str]]:
+        """Key, owner and name of every buffer that is in no state_dict."""
+        for path, module in self._modules.items():
+            for prefix, owner in module.named_modules():
+                for name in sorted(owner._non_persistent_buffers_set):
+                    yield ".".join(filter(None, (path, prefix, name))), owner, name
+
+    def _changed_buffers(self) -> Iterator[tuple[str, torch.nn.Module, str]]:
+        for key, owner, name in self._buffers():
+            if key not in self._at_attach or self._at_attach[key] != _fingerprint(owner, name):
+                yield key, owner, name
+
+    def _restore_buffer(self, key: str, value: torch.Tensor | None) -> None:
+        path = max((path for path in self._modules if key.startswith(f"{path}.")), key=len, default=None)
+        prefix, _, name = key.removeprefix(f"{path}.").rpartition(".")
+        try:
+            owner = self._modules[path or ""].get_submodule(prefix)
+        except (AttributeError, KeyError):
+            raise StateError(f"the checkpoint has a buffer {key}, for which there is no module", hint=_SAME) from None
+        present = owner._buffers.get(name)
+        if present is not None and value is not None and _alike(present, value):
+            with torch.no_grad():
+                present.copy_(value)
+            return
+        if value is not None:
+            like = present if present is not None else next(owner.parameters(), next(owner.buffers(), value))
+            value = value.to(like.device)
+        owner.register_buffer(name, value, persistent=False)
+
+
+_SAME = "build the model as in the run that saved it"
+
+
+def _members(part: Any, path: str, kind: type[Any]) -> Iterator[tuple[str, Any]]:
+    if isinstance(part, kind):
+        yield path, part
+    elif isinstance(part, Mapping):
+        for key, item in part.items():
+            yield from _members(item, f"{path}.{key}" if path else str(key), kind)
+
+
+def _alike(present: torch.Tensor, value: torch.Tensor) -> bool:
+    return present.is_contiguous() and (present.shape, present.dtype) == (value.shape, value.dtype)
+
+
+def _fingerprint(owner: torch.nn.Module, name: str) -> tuple[object, ...] | None:
+    """Changes with any bit of the buffer; None for one that is None."""
+    buffer = owner._buffers.get(name)
+    if buffer is None:
+        return None
+    return buffer.dtype, tuple(buffer.shape), xxhash.xxh3_128_digest(tensor_bytes(buffer))
