@@ -137,17 +137,33 @@ class Client:
 
         return throughputs.take_over(self._opened, Path(table))
 
-    def submit(self, work: PlanView | JobSpec | str | Path) -> JobView:
+    def submit(self, work: PlanView | JobSpec | str | Path, *, token: str | None = None) -> JobView:
         """Hand one job over, with its secrets from this process's environment. Where no control plane runs yet, `up`
-        gives them. Raises SpecError, UsageError, InfeasibleError."""
+        gives them.
+
+        `token`, of your choice and unique in the project, makes it safe to try again after an error: the same job with
+        the same token is submitted once. Raises SpecError, UsageError, InfeasibleError, TokenConflictError when the
+        token is that of another job.
+        """
         from orchestrator.services import submit
         from orchestrator.services.views import PlanView
 
+        if token is not None and not isinstance(work, PlanView):
+            work = self.load(work) if isinstance(work, str | Path) else work
+            before = self.submitted(work, token)
+            if before is not None:
+                return before
         view = work if isinstance(work, PlanView) else self.plan(work)
         if len(view.new_jobs) != 1:
             raise UsageError("this submits one job at a time", hint="apply a plan of several with Client.apply")
         self._give(view)
-        return submit.submit(self._opened, view)[0]
+        return submit.submit(self._opened, view, token=token)
+
+    def submitted(self, spec: JobSpec, token: str) -> JobView | None:
+        """The job that was submitted with `token`, None if none was. Raises UsageError, TokenConflictError."""
+        from orchestrator.services import submit
+
+        return submit.submitted_before(self._opened, spec, token)
 
     def apply(self, reviewed: PlanView | str | Path) -> Accepted:
         """Act on a plan exactly as reviewed, with the secrets of its new jobs as `submit` has them. Raises

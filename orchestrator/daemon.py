@@ -13,7 +13,7 @@ import socket
 import sys
 import time
 import traceback
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from random import SystemRandom
 from types import FrameType
 
@@ -27,6 +27,8 @@ from orchestrator.engine.secret_values import SecretValues
 from orchestrator.engine.site.runtime import RayRuntime, site_runtime
 from orchestrator.engine.world import World, open_world
 from orchestrator.errors import NotFoundError, NotLeaderError, SiteError, StoreError, StoreVersionError, TradewindError
+from orchestrator.services.control_plane import BACKGROUND, may_act
+from orchestrator.services.control_plane_log import ControlPlaneLog, path_of
 from orchestrator.services.price_duties import PriceDuties
 from orchestrator.services.secret_file import kept_secrets
 from orchestrator.services.secret_line import SecretLine
@@ -43,10 +45,21 @@ ONCE_LIMIT_S = 600.0
 class Daemon:
     """One control-plane process on one world."""
 
-    def __init__(self, world: World, runtime: RayRuntime, secrets: SecretValues) -> None:
+    def __init__(
+        self,
+        world: World,
+        runtime: RayRuntime,
+        secrets: SecretValues,
+        *,
+        stands_by: bool = True,
+        log: ControlPlaneLog | None = None,
+    ) -> None:
+        """One that never `stands_by` leaves when a living control plane of this machine leads."""
         self._world = world
         self._runtime = runtime
         self._secrets = secrets
+        self._stands_by = stands_by
+        self._to = log or ControlPlaneLog()
         self._ended = False
         self._last_event: str | None = None
         self._said: str | None = None
@@ -71,6 +84,9 @@ class Daemon:
                     with line, self._world.store.pulse(leadership), duties:
                         return self._lead(leadership, once)
                 leader = self._world.store.leader()
+                if not self._stands_by and leader is not None and leader.alive and may_act(leader):
+                    self._say(f"leaving: {leader.holder} acts on this store")
+                    return 0
                 other = leader.holder if leader is not None else "another control plane"
                 self._say(f"standing by: {other} acts on this store; taking over when it is gone")
             except NotLeaderError as error:
@@ -147,7 +163,7 @@ class Daemon:
             self._log(message)
 
     def _log(self, message: str) -> None:
-        _log(self._secrets.mask(message))
+        self._to.say(self._secrets.mask(message))
 
 
 def _pause_s(work: Work) -> float:
@@ -157,19 +173,16 @@ def _pause_s(work: Work) -> float:
     return WATCH_S if work.runs else IDLE_S
 
 
-def _log(message: str) -> None:
-    stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    with suppress(OSError):  # a disk that is full: machines are looked after without a log, too
-        sys.stderr.write(f"{stamp} {message}\n")
-        sys.stderr.flush()
+def run(config: Config, *, once: bool = False, background: bool = False) -> int:
+    """The control plane in the foreground, or in the `background` as `up` starts it. Returns an exit code.
 
-
-def run(config: Config, *, once: bool = False) -> int:
-    """The control plane in the foreground. Returns an exit code. Raises StoreError, SpecError, ProviderFailure."""
+    Raises StoreError, SpecError, ProviderFailure.
+    """
     umask = os.umask(PRIVATE_UMASK)
     world = open_world(config, starts=True)
     try:
-        daemon = Daemon(world, site_runtime(world), kept_secrets(config))
+        log = ControlPlaneLog(path_of(config) if background else None)
+        daemon = Daemon(world, site_runtime(world), kept_secrets(config), stands_by=not background, log=log)
         signal.signal(signal.SIGTERM, daemon.end)
         signal.signal(signal.SIGINT, daemon.end)
         return daemon.run(once=once)
@@ -181,9 +194,9 @@ def run(config: Config, *, once: bool = False) -> int:
 def main() -> int:
     """Entry of the background process; its configuration comes from the environment and the working folder."""
     try:
-        return run(load_config())
+        return run(load_config(), background=BACKGROUND in sys.argv[1:])
     except TradewindError as error:
-        _log(f"error: {error}" + (f" (hint: {error.hint})" if error.hint else ""))
+        ControlPlaneLog().say(f"error: {error}" + (f" (hint: {error.hint})" if error.hint else ""))
         return error.exit_code
 
 

@@ -2,6 +2,7 @@
 
 TradewindError            1
  +- UsageError            2   a command or argument that makes no sense here
+ |   +- TokenConflictError 2  the token of another submission
  +- SpecError             3   job file or configuration is wrong (all problems at once)
  +- NotFoundError         4   no such job, run, plan, migration or event
  +- ProviderFailure       5   a provider or its credentials
@@ -41,6 +42,10 @@ class TradewindError(Exception):
 
 class UsageError(TradewindError):
     exit_code = 2
+
+
+class TokenConflictError(UsageError):
+    pass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import typer
 
 from orchestrator.cli.output import Format, Output
 from orchestrator.cli.session import PLANNING, OutputOption, session
+from orchestrator.errors import TradewindError
 
 CHANGES = 10  # `plan --check`: exit code when applying it would start or move something
 
@@ -26,26 +27,39 @@ def submit(
     yes: YesOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and stop.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the end; exit 8 if it failed.")] = False,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            help="A name of your choice for this submission: made again with it, it is the same job.",
+            show_default=False,
+        ),
+    ] = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
     """Hand a job over: shows where it would run and what it would cost, asks, then submits it.
 
-    Starts the control plane in the background when none runs.
+    Starts the control plane in the background when none runs. Once the job is stored the exit code is 0, also when that
+    fails, with a warning.
     """
     with session(ctx, output) as (client, out):
-        plan = client.plan(file)
-        if dry_run:
-            from orchestrator.services.plan import require_startable
+        spec = client.load(file)
+        job = client.submitted(spec, token) if token is not None and not dry_run else None
+        if job is not None:
+            out.note(f"{job.name} was submitted before with this token, as {job.id}")
+        else:
+            plan = client.plan(spec)
+            if dry_run:
+                from orchestrator.services.plan import require_startable
 
-            out.show(plan)
-            require_startable(plan)
-            return
-        _review(out, plan)
-        if not yes and not out.confirm("Submit this job?"):
-            out.note("nothing was submitted")
-            raise typer.Exit(0)
-        job = client.submit(plan)
-        out.note(f"submitted {job.name} as {job.id}")
+                out.show(plan)
+                require_startable(plan)
+                return
+            _review(out, plan)
+            if not yes and not out.confirm("Submit this job?"):
+                out.note("nothing was submitted")
+                raise typer.Exit(0)
+            job = client.submit(plan, token=token)
+            out.note(f"submitted {job.name} as {job.id}")
         try:
             if not client.control_plane().running:
                 out.note("no control plane runs here: starting one in the background (stop it: tradewind down)")
@@ -57,6 +71,11 @@ def submit(
         except KeyboardInterrupt:
             out.note(f"\n{job.name} is submitted and goes on: tradewind status {job.name}")
             raise
+        except (TradewindError, OSError) as error:
+            hint = getattr(error, "hint", "") or "look at it: tradewind doctor; go on: tradewind up"
+            out.note(f"warning: {job.name} is submitted as {job.id}, but: {error}\nhint: {hint}")
+            out.show(job)
+            return
         out.show(job)
         if wait:
             from orchestrator.cli.jobs import exit_as

@@ -6,6 +6,9 @@ from orchestrator.engine.world import World
 from orchestrator.services.views import ControlPlaneView
 from orchestrator.store import LeaderInfo
 
+BACKGROUND = "--background"
+"""Argument of the process that `tradewind up` starts: its log is a file, and it leaves where another one leads."""
+
 DOWN = "down:"
 """How the name of a `tradewind down` begins, which leads while it ends everything: no control plane."""
 

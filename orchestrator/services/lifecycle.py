@@ -6,6 +6,7 @@ site's head, and leaves no process behind. Must not know: decisions, migrations.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 import signal
@@ -13,7 +14,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 from orchestrator.config import SETTINGS, Config
 from orchestrator.config.private import append_privately
@@ -23,13 +26,15 @@ from orchestrator.engine.site.runtime import site_files, site_runtime
 from orchestrator.engine.world import World, open_world
 from orchestrator.errors import NotLeaderError, ProviderFailure, SiteError, UsageError
 from orchestrator.model import TERMINAL
-from orchestrator.services.control_plane import DOWN, may_act
+from orchestrator.services import control_plane_log
+from orchestrator.services.control_plane import BACKGROUND, DOWN, may_act
 from orchestrator.store import LeaderInfo, Leadership
 from orchestrator.store.leader import TAKEOVER_S
 from providers.errors import ProviderError
 from providers.procfs import process_start
 
 UP_TIMEOUT_S = 60.0
+START_TURN_TIMEOUT_S = 2 * UP_TIMEOUT_S
 PAUSE_TIMEOUT_S = 60.0
 TERM_TIMEOUT_S = 15.0
 OTHER_DOWN_TIMEOUT_S = 60.0
@@ -47,36 +52,74 @@ def up(config: Config, *, progress: Callable[[str], None]) -> LeaderInfo:
     """Start this host's site and control plane in the background, unless they run. Raises SiteError."""
     world = open_world(config, starts=True)
     try:
-        running = control_plane(world)
-        if running is not None:
-            progress(f"the control plane runs already (process {running.pid})")
-            return running
-        runtime = site_runtime(world)
-        progress("starting Ray's head on this host")
-        runtime.ensure_head()
-        runtime.close()
-        progress("starting the control plane")
-        log_path = config.state_dir / "control-plane.log"
-        with append_privately(log_path) as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "orchestrator.daemon"],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                env=os.environ | _environment(config),
-            )
-        deadline = time.monotonic() + UP_TIMEOUT_S
-        while time.monotonic() < deadline:
-            running = control_plane(world)
-            if running is not None:
-                return running
-            if process.poll() is not None:
-                break
-            time.sleep(0.05)
-        raise SiteError("the control plane did not start", hint=f"the reason is in {log_path}")
+        return started_once(world, lambda: _start(world, progress), progress=progress)
     finally:
         world.close()
+
+
+def started_once(
+    world: World, start: Callable[[], LeaderInfo], *, progress: Callable[[str], None] = lambda _: None
+) -> LeaderInfo:
+    """The control plane that leads; where none does, the one that `start` has started. Of many processes on this host
+    that ask at once a single one starts it, and the others wait for it. Raises SiteError."""
+    running = control_plane(world)
+    if running is None:
+        with _turn_to_start(world.state_dir / "up.lock", progress):
+            running = control_plane(world)
+            if running is None:
+                return start()
+    progress(f"the control plane runs already (process {running.pid})")
+    return running
+
+
+@contextmanager
+def _turn_to_start(path: Path, progress: Callable[[str], None]) -> Iterator[None]:
+    """Alone among the processes that want to start a control plane; a lock dies with its holder. Raises SiteError."""
+    deadline = time.monotonic() + START_TURN_TIMEOUT_S
+    with append_privately(path) as file:
+        waits = False
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() >= deadline:
+                    raise SiteError(
+                        "another process has been starting a control plane here for too long",
+                        hint=f"see what it says in {path.with_name('control-plane.log')}; then: tradewind up",
+                    ) from error
+            if not waits:
+                progress("another process is starting the control plane: waiting for it")
+                waits = True
+            time.sleep(0.05)
+        yield
+
+
+def _start(world: World, progress: Callable[[str], None]) -> LeaderInfo:
+    runtime = site_runtime(world)
+    progress("starting Ray's head on this host")
+    runtime.ensure_head()
+    runtime.close()
+    progress("starting the control plane")
+    log_path = control_plane_log.path_of(world.config)
+    with append_privately(log_path) as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "orchestrator.daemon", BACKGROUND],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            env=os.environ | _environment(world.config),
+        )
+    deadline = time.monotonic() + UP_TIMEOUT_S
+    while time.monotonic() < deadline:
+        running = control_plane(world)
+        if running is not None:
+            return running
+        if process.poll() is not None:
+            break
+        time.sleep(0.05)
+    raise SiteError("the control plane did not start", hint=f"the reason is in {log_path}")
 
 
 def down(config: Config, *, progress: Callable[[str], None], force: bool = False, keep_jobs: bool = False) -> None:

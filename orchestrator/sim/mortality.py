@@ -107,8 +107,8 @@ class _Witness(Tx):
         super().set_duty(name, at_ms)
         self.done.add("duty")
 
-    def add_job(self, new: Job) -> None:
-        super().add_job(new)
+    def add_job(self, new: Job, token: str | None = None) -> None:
+        super().add_job(new, token)
         self.done.add("submit")
 
     def add_command(self, *args: Any, **fields: Any) -> str:

@@ -56,7 +56,7 @@ _TOO_MANY = _Fault(
 )
 _UNKNOWN = _Fault("failed", "please report this with the message above")
 
-_LACKING = ("no such table", "no such column", "Could not decode to UTF-8")
+_LACKING = ("no such table", "no such column", "no column named", "Could not decode to UTF-8")
 """How SQLite, and Python's module for it, say that what every store has is not there, or not as text."""
 
 _REFUSED_CLIENTS = ("too many clients", "too many connections", "remaining connection slots", "no more connections")
@@ -118,6 +118,11 @@ def damaged(error: Exception, place: str) -> StoreDamagedError:
 def spoils(error: Exception) -> bool:
     """Whether open connections may have to do with the error (one opened on a read-only file stays read-only)."""
     return not _fault(error).sound
+
+
+def takes_no_more_clients(error: Exception) -> bool:
+    """Whether a server refused a connection because it has too many."""
+    return _fault(error) is _TOO_MANY
 
 
 def _fault(error: Exception) -> _Fault:

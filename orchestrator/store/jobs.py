@@ -71,6 +71,7 @@ class _Stored:
 
 _FACTS = [job.c[field.name] for field in fields(JobFacts)]
 _JOB = [job.c[field.name] for field in fields(_Stored)]
+_WITH_TOKEN = select(*_JOB).where(job.c.project == bindparam("of_project"), job.c.token == bindparam("of_token"))
 _ONE_JOB = select(*_JOB).where(job.c.id == bindparam("job_id"))
 _FACTS_OF_ONE = select(*_FACTS).where(job.c.id == bindparam("job_id"))
 _UPDATE = update(job).where(job.c.id == bindparam("job_id"))
@@ -86,8 +87,8 @@ def _jobs(states: tuple[JobState, ...] | None, of_project: bool) -> Select[Any]:
 
 
 class JobRows(Transaction):
-    def add_job(self, new: Job) -> None:
-        """Raises StoreError when the id exists."""
+    def add_job(self, new: Job, token: str | None = None) -> None:
+        """Raises StoreError when the id exists, or another job of its project has the `token`."""
         self._insert(
             job,
             id=new.id,
@@ -98,7 +99,13 @@ class JobRows(Transaction):
             state=new.state,
             spec=_SPEC.dumps(new.spec),
             failures=0,
+            **({} if token is None else {"token": token}),
         )
+
+    def job_with_token(self, project: str, token: str) -> Job | None:
+        """The job that was submitted to `project` with the submitter's `token`. Raises RowError."""
+        row = self._connection.execute(_WITH_TOKEN, {"of_project": project, "of_token": token}).one_or_none()
+        return None if row is None else _job(row)
 
     def job(self, job_id: str) -> Job:
         """Raises NotFoundError, and RowError when its job file cannot be read."""

@@ -6,21 +6,27 @@ in the order of their sequence numbers, and what a transaction has read does not
 
 from __future__ import annotations
 
+import random
 import select
+import time
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import Connection, Dialect, Engine, create_engine, event
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import InvalidatePoolError
 
 from orchestrator.errors import MissingExtraError, StoreError
+from orchestrator.store.faults import takes_no_more_clients
 from orchestrator.store.files import unused
 from orchestrator.store.sqlite import seconds
 
-LOCK_TIMEOUT_S = 10.0
+LOCK_TIMEOUT_S = 30.0
 """How long a writer waits for its turn, unless the address says otherwise (`?timeout=2`)."""
+
+CONNECT_POLL_S = 0.2
+"""How often a server without a free connection is asked for one."""
 
 WRITER_IDLE_S = 4
 """After this long without a statement the server ends a write: a stopped process cannot block the others."""
@@ -50,7 +56,8 @@ class PostgresBackend:
             raise MissingExtraError("psycopg", "postgres")
         self.place = url.set(drivername="postgresql").render_as_string(hide_password=True)
         self._backups = backups
-        patience_ms = round(seconds(url, LOCK_TIMEOUT_S) * 1000)
+        self._patience_s = seconds(url, LOCK_TIMEOUT_S)
+        patience_ms = round(self._patience_s * 1000)
         url = url.difference_update_query(["timeout"])
         self.reading: Engine = _engine(
             url,
@@ -62,6 +69,21 @@ class PostgresBackend:
             url, lock_timeout=f"{patience_ms}ms", idle_in_transaction_session_timeout=f"{WRITER_IDLE_S}s"
         )
         event.listen(self.writing, "begin", _take_turn)
+        event.listen(self.reading, "do_connect", lambda *asked: self._connect(self.writing, *asked))
+        event.listen(self.writing, "do_connect", lambda *asked: self._connect(self.reading, *asked))
+
+    def _connect(self, other: Engine, dialect: Dialect, _record: object, args: Any, options: Any) -> Any:
+        """A connection; where the server has none left one is waited for, without holding on to idle ones of the
+        `other` engine: of many processes each could else wait for what the next one holds."""
+        began_s = time.monotonic()
+        while True:
+            try:
+                return dialect.connect(*args, **options)
+            except dialect.loaded_dbapi.OperationalError as error:
+                if not takes_no_more_clients(error) or time.monotonic() - began_s >= self._patience_s:
+                    raise
+            other.dispose()
+            time.sleep(CONNECT_POLL_S * random.uniform(0.5, 1.5))
 
     def settle(self) -> None:
         """Nothing to turn on."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from alembic.script import Script
 
 VERSION_TABLE = "schema_revision"
-HEAD = "20261122_0300_7b2f4d"
+HEAD = "20261122_0340_9d1c77"
 
 
 class ForeignDatabaseError(StoreError):

@@ -72,7 +72,9 @@ job = Table(
     Column("quarantine", Prose),
     Column("quarantined_at_ms", Number),
     Index("job_state", "state"),
+    Column("token", Word),  # of the submitter's, so that the same submission again is the same job
     Index("job_name", "name"),
+    Index("job_token", "project", "token", unique=True),
     Index("job_quarantined", "id", sqlite_where=QUARANTINED, postgresql_where=QUARANTINED),
 )
 

@@ -7,7 +7,9 @@ A file that vanishes under an open connection goes on working unseen until the p
 from __future__ import annotations
 
 import os
+import random
 import sqlite3
+import time
 from contextlib import closing, suppress
 from pathlib import Path
 from urllib.parse import quote
@@ -20,8 +22,11 @@ from orchestrator.errors import StoreError
 from orchestrator.store.faults import explain
 from orchestrator.store.files import beside, file_to_be, identity, unused
 
-BUSY_TIMEOUT_S = 10.0
+BUSY_TIMEOUT_S = 30.0
 """How long a writer waits for its turn, unless the address says otherwise (`?timeout=2`)."""
+
+TURN_POLL_S = 0.02
+"""How often a writer that has just come asks whether it is its turn; one that waits for long asks more often."""
 
 CACHE_KIB = 65_536
 """Pages that a connection may keep, taken as needed: a poll of thousands of prices touches as many pages, and with
@@ -136,7 +141,30 @@ def _begin(connection: Connection) -> None:
     raw = connection.connection.driver_connection
     assert isinstance(raw, sqlite3.Connection)
     raw.execute(f"PRAGMA query_only = {'OFF' if writes else 'ON'}")
-    raw.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
+    if writes:
+        _begin_in_turn(raw)
+    else:
+        raw.execute("BEGIN")
+
+
+def _begin_in_turn(raw: sqlite3.Connection) -> None:
+    """BEGIN IMMEDIATE, asked for ever more often. SQLite's own waiting asks ever more seldom, so that of many writers
+    those who have waited longest come last, or never. Raises sqlite3.Error."""
+    (patience_ms,) = raw.execute("PRAGMA busy_timeout").fetchone()
+    raw.execute("PRAGMA busy_timeout = 0")
+    began_s = time.monotonic()
+    try:
+        while True:
+            try:
+                raw.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError as error:
+                waited_s = time.monotonic() - began_s
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or waited_s * 1000 >= patience_ms:
+                    raise
+                time.sleep(TURN_POLL_S * random.uniform(0.5, 1.5) / (1 + waited_s))
+    finally:
+        raw.execute(f"PRAGMA busy_timeout = {patience_ms}")
 
 
 def seconds(url: URL, default: float) -> float:

@@ -21,8 +21,8 @@ def prepare(backend: Backend, *, create: bool, install_id: str, revisions: Revis
         found = revision_of(connection, backend.place)
     if found is None and not create:
         raise StoreError(f"there is no store in {backend.place}", hint="the first submit makes one")
-    if found not in (None, revisions.head):
-        revisions.upwards(found, backend.place)
+    if found != revisions.head:
+        revisions.upwards(found, backend.place)  # also loads Alembic before anybody has to wait for us
     backend.settle()
     if found == revisions.head:
         return

@@ -131,6 +131,21 @@ def test_what_is_impossible_is_shown_whole_before_it_is_refused(tradewind: Run, 
         assert (decision["name"], decision["offer_id"]) == ("no", None)
 
 
+def test_a_stored_job_exits_0_with_a_warning_when_no_control_plane_can_be_started(tradewind: Run, state: Path) -> None:
+    (state / "up.lock").mkdir()
+    result = tradewind("submit", "job.yaml", "--yes", "--token", "once", "--output", "json")
+    assert result.exit_code == 0, result.stderr
+    job = json.loads(result.stdout)["id"]
+    assert f"warning: fresh is submitted as {job}, but: " in result.stderr
+    assert "hint: " in result.stderr
+    again = tradewind("submit", "job.yaml", "--yes", "--token", "once", "--wait", "--output", "json")
+    assert (again.exit_code, json.loads(again.stdout)["id"]) == (0, job)
+    assert f"was submitted before with this token, as {job}" in again.stderr
+    Path("job.yaml").write_text(Path("job.yaml").read_text().replace("500", "501"))
+    other = tradewind("submit", "job.yaml", "--yes", "--token", "once")
+    assert (other.exit_code, "another submission" in other.stderr) == (2, True)
+
+
 def test_submit_asks_and_without_a_terminal_leaves_nothing_behind(tradewind: Run) -> None:
     result = tradewind("submit", "job.yaml")
     assert (result.exit_code, result.stdout) == (2, "")

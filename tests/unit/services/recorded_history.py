@@ -56,7 +56,7 @@ class Past:
 
 
 def submit_job(world: World, name: str, **changes: object) -> JobView:
-    return submit.submit(world, plan.preview(world, [spec(name, **changes)]))[0]
+    return submit.submit(world, plan.preview(world, [spec(name, **changes)]))
 
 
 def record(world: World) -> Past:

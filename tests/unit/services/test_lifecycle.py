@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sqlite3
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
@@ -15,12 +16,15 @@ import pytest
 
 from orchestrator import Client
 from orchestrator.config import Config, load_config
+from orchestrator.daemon import Daemon
 from orchestrator.engine import place
 from orchestrator.engine.bring_up import launch_spec
 from orchestrator.engine.checkpoints import FileCatalog
 from orchestrator.engine.collect import collect
 from orchestrator.engine.context import Context
+from orchestrator.engine.secret_values import SecretValues
 from orchestrator.engine.shut_down import shut_down
+from orchestrator.engine.site.runtime import site_runtime
 from orchestrator.engine.world import World, open_world
 from orchestrator.errors import UsageError
 from orchestrator.services import lifecycle
@@ -193,3 +197,96 @@ def test_a_down_that_is_deposed_ends_whoever_took_over_and_begins_again(
     assert told[1] == f"ending the control plane (process {stranger.pid})"
     with closing(open_world(config)) as world:
         assert world.store.leader() is None
+
+
+EIGHT_AT_ONCE = """
+import os, sys, time
+from pathlib import Path
+from orchestrator.config import load_config
+from orchestrator.engine.world import open_world
+from orchestrator.services import lifecycle
+
+config = load_config({"state_dir": sys.argv[1], "providers.enabled": "fake"}, environ={})
+start, go = os.pipe()
+mine, told = os.pipe()
+ended, end = os.pipe()
+
+def child():
+    os.close(go)
+    os.close(end)
+    os.read(start, 1)  # ends when everybody is there
+    world = open_world(config, starts=True)
+
+    def lead():
+        os.write(told, b"started\\n")
+        assert world.store.campaign(f"process {os.getpid()}") is not None
+        return world.store.leader()
+
+    leader = lifecycle.started_once(world, lead)
+    os.write(told, f"{leader.pid}\\n".encode())
+    os.close(told)
+    os.read(ended, 1)  # a leader that has died is none
+
+for _ in range(8):
+    if os.fork() == 0:
+        try:
+            child()
+        finally:
+            os._exit(0)
+os.close(go)
+os.close(told)
+while said := os.read(mine, 65536):
+    sys.stdout.write(said.decode())
+"""
+
+
+def test_of_eight_processes_that_want_a_control_plane_at_once_on_a_fresh_machine_one_starts_it(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", EIGHT_AT_ONCE, str(tmp_path / "state")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    said = done.stdout.splitlines()
+    assert said.count("started") == 1, done
+    leaders = [line for line in said if line != "started"]
+    assert (len(leaders), len(set(leaders))) == (8, 1), done
+
+
+def test_a_control_plane_in_the_background_leaves_where_another_one_lives_and_leads(config: Config) -> None:
+    with closing(open_world(config)) as world, closing(open_world(config)) as other:
+        assert other.store.campaign("another one") is not None
+        daemon = Daemon(world, site_runtime(world), SecretValues(), stands_by=False)
+        assert daemon.run(once=False) == 0
+        leader = world.store.leader()
+        assert leader is not None
+        assert leader.holder == "another one"
+
+
+LOGS = """
+import os, sys
+from pathlib import Path
+from orchestrator.config.private import append_privately
+from orchestrator.services.control_plane_log import ControlPlaneLog
+
+path = Path(sys.argv[1])
+with append_privately(path) as file:  # as `up` starts a control plane
+    os.dup2(file.fileno(), 1)
+    os.dup2(file.fileno(), 2)
+log = ControlPlaneLog(path, limit_bytes=2000)
+for number in range(200):
+    log.say(f"line {number} " + "x" * 50)
+os.write(2, b"last words, past everything\\n")
+print("said to stdout")
+"""
+
+
+def test_the_log_of_a_control_plane_stays_small_and_last_words_still_land_in_it(tmp_path: Path) -> None:
+    path = tmp_path / "control-plane.log"
+    subprocess.run([sys.executable, "-c", LOGS, str(path)], check=True)
+    files = sorted(tmp_path.iterdir())
+    assert [each.name for each in files] == ["control-plane.log", "control-plane.log.1", "control-plane.log.2"]
+    assert all(each.stat().st_size < 2200 for each in files)
+    assert {each.stat().st_mode & 0o777 for each in files} == {0o600}
+    newest = path.read_text()
+    assert "line 199 " in newest
+    assert "last words, past everything\n" in newest
+    assert "said to stdout\n" in newest
+    lines = [line.split()[2] for each in reversed(files) for line in each.read_text().splitlines() if " line " in line]
+    assert lines == [str(number) for number in range(int(lines[0]), 200)]

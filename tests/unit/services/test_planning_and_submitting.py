@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from orchestrator.engine.world import World
-from orchestrator.errors import InfeasibleError, NotFoundError, SpecError, StalePlanError, UsageError
+from orchestrator.errors import (
+    InfeasibleError,
+    NotFoundError,
+    SpecError,
+    StalePlanError,
+    TokenConflictError,
+    UsageError,
+)
 from orchestrator.model import GpuRequest, Resources, TrainSpec
 from orchestrator.services import apply, plan, submit
 from providers.clock import VirtualClock
@@ -42,7 +49,7 @@ def test_a_preview_asks_for_prices_when_the_last_answer_is_old(world: World, clo
 def test_submitting_writes_the_job_its_event_and_its_plan_at_once(world: World, clock: VirtualClock) -> None:
     view = plan.preview(world, [spec(deadline_s=864_000.0)])
     clock.advance(100)
-    (job,) = submit.submit(world, view)
+    job = submit.submit(world, view)
     assert job.state == "queued"
     assert job.submitted_at_ms == clock.now_ms()
     assert job.deadline_at_ms == clock.now_ms() + 864_000_000  # counts from the submission, not from the preview
@@ -70,7 +77,7 @@ def test_a_job_that_only_lacks_capacity_now_is_queued(world: World) -> None:
             tx.add_availability(offer.id, world.clock.now_ms(), "refused")
     view = plan.preview(world, [spec()])
     assert view.decisions[0].action == "wait"
-    assert submit.submit(world, view)[0].state == "queued"
+    assert submit.submit(world, view).state == "queued"
 
 
 def test_secrets_must_be_in_the_environment_and_unbuilt_fields_are_refused(
@@ -198,3 +205,39 @@ def test_a_plan_document_is_json_for_people_and_programs(world: World, tmp_path:
     assert choice["usd_per_hour"].startswith("$")
     assert isinstance(choice["nano_usd_per_hour"], int)
     assert {OTHER_SPOT, ON_DEMAND} <= {each["offer_id"] for each in document["decisions"][0]["choices"]}
+
+
+def test_the_same_submission_with_the_same_token_is_the_same_job(world: World) -> None:
+    first = submit.submit(world, plan.preview(world, [spec("gpt")]), token="nightly-17")
+    again = submit.submit(world, plan.preview(world, [spec("gpt")]), token="nightly-17")
+    assert again.id == first.id
+    before = submit.submitted_before(world, spec("gpt"), "nightly-17")
+    assert before is not None
+    assert before.id == first.id
+    assert submit.submitted_before(world, spec("gpt"), "nightly-18") is None
+    elsewhere = submit.submit(world, plan.preview(world, [spec("gpt", project="vision")]), token="nightly-17")
+    assert elsewhere.id != first.id
+    with world.store.read() as tx:
+        assert len(tx.jobs()) == 2
+
+
+def test_a_token_of_another_submission_is_a_named_conflict_and_nothing_is_submitted(world: World) -> None:
+    first = submit.submit(world, plan.preview(world, [spec("gpt")]), token="nightly-17")
+    other = plan.preview(world, [spec("gpt", steps=7)])
+    for attempt in (
+        lambda: submit.submit(world, other, token="nightly-17"),
+        lambda: submit.submitted_before(world, spec("gpt", steps=7), "nightly-17"),
+    ):
+        with pytest.raises(TokenConflictError, match=f"nightly-17 .*{first.id}") as caught:
+            attempt()
+        assert "token of its own" in caught.value.hint
+    with world.store.read() as tx:
+        assert [job.id for job in tx.jobs()] == [first.id]
+
+
+@pytest.mark.parametrize("token", ["", "two words", "x" * 201, "\x1b[2J", "t\u00f6ken"])
+def test_a_token_that_is_none_is_refused(world: World, token: str) -> None:
+    with pytest.raises(UsageError, match="is no token"):
+        submit.submit(world, plan.preview(world, [spec("gpt")]), token=token)
+    with world.store.read() as tx:
+        assert tx.jobs() == []

@@ -68,7 +68,7 @@ def test_the_file_is_in_wal_mode_and_connections_are_strict(store: Store) -> Non
             name: tx._connection.exec_driver_sql(f"PRAGMA {name}").scalar()
             for name in ("journal_mode", "foreign_keys", "synchronous", "busy_timeout")
         }
-    assert pragmas == {"journal_mode": "wal", "foreign_keys": 1, "synchronous": 1, "busy_timeout": 10_000}
+    assert pragmas == {"journal_mode": "wal", "foreign_keys": 1, "synchronous": 1, "busy_timeout": 30_000}
 
 
 def test_a_missing_store_is_not_made_when_only_read(url: str, clock: VirtualClock) -> None:
@@ -246,4 +246,4 @@ def test_connections_see_snapshots_or_take_turns_and_neither_waits_for_ever(stor
     with store.read() as tx:
         assert shown(tx) == ["repeatable read", "on", "1min", "0"]
     with store.write() as tx:
-        assert shown(tx) == ["read committed", "off", "4s", "10s"]
+        assert shown(tx) == ["read committed", "off", "4s", "30s"]

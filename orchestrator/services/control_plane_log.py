@@ -1,0 +1,56 @@
+"""The log of a control plane in the background: its stderr, in a file that is set aside when it has grown large.
+
+Whatever a process says before or beside this module, to its last words, lands in the same file, because the file
+descriptors themselves are turned to the new one. Must not know: what is said.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from orchestrator.config import Config
+from orchestrator.config.private import append_privately
+
+LIMIT_BYTES = 10_000_000
+SET_ASIDE = 2
+"""So many older files are kept: control-plane.log.1 is the newest of them."""
+
+_STDOUT, _STDERR = 1, 2
+
+
+def path_of(config: Config) -> Path:
+    return config.state_dir / "control-plane.log"
+
+
+class ControlPlaneLog:
+    """Writes lines to stderr; where that is the file `path`, it never grows much beyond `limit_bytes`."""
+
+    def __init__(self, path: Path | None = None, *, limit_bytes: int = LIMIT_BYTES) -> None:
+        self._path = path
+        self._limit_bytes = limit_bytes
+
+    def say(self, message: str) -> None:
+        """One line with the time."""
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        with suppress(OSError):  # a disk that is full: machines are looked after without a log, too
+            if self._path is not None:
+                self._keep_small(self._path)
+            sys.stderr.write(f"{stamp} {message}\n")
+            sys.stderr.flush()
+
+    def _keep_small(self, path: Path) -> None:
+        ours = os.fstat(_STDERR)
+        if ours.st_size < self._limit_bytes:
+            return
+        if path.exists() and os.path.samestat(ours, path.stat()):  # else another control plane has set it aside
+            for number in range(SET_ASIDE, 0, -1):
+                older = path if number == 1 else path.with_name(f"{path.name}.{number - 1}")
+                if older.exists():
+                    os.replace(older, path.with_name(f"{path.name}.{number}"))
+        with append_privately(path) as new:
+            os.dup2(new.fileno(), _STDOUT)
+            os.dup2(new.fileno(), _STDERR)
