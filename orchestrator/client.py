@@ -138,21 +138,15 @@ class Client:
         return throughputs.take_over(self._opened, Path(table))
 
     def submit(self, work: PlanView | JobSpec | str | Path, *, token: str | None = None) -> JobView:
-        """Hand one job over, with its secrets from this process's environment. Where no control plane runs yet, `up`
-        gives them.
-
-        `token`, of your choice and unique in the project, makes it safe to try again after an error: the same job with
-        the same token is submitted once. Raises SpecError, UsageError, InfeasibleError, TokenConflictError when the
-        token is that of another job.
-        """
+        """Hand one job over, with its secrets from this process's environment; where no control plane runs yet, `up`
+        gives them. With a `token` of your choice, unique in its project, it is submitted once, however often you try.
+        Raises SpecError, UsageError, InfeasibleError, TokenConflictError for the token of another job."""
         from orchestrator.services import submit
         from orchestrator.services.views import PlanView
 
-        if token is not None and not isinstance(work, PlanView):
-            work = self.load(work) if isinstance(work, str | Path) else work
-            before = self.submitted(work, token)
-            if before is not None:
-                return before
+        work = self.load(work) if isinstance(work, str | Path) else work
+        if token is not None and not isinstance(work, PlanView) and (known := self.submitted(work, token)):
+            return known
         view = work if isinstance(work, PlanView) else self.plan(work)
         if len(view.new_jobs) != 1:
             raise UsageError("this submits one job at a time", hint="apply a plan of several with Client.apply")
