@@ -87,7 +87,8 @@ class Session(Run):
 
     def unfinished(self) -> str | None:
         """Why a program that has returned is not done; None if it is."""
-        if self._done() and self._saved_step is not None:
+        made_all = self.total_steps is not None and self.steps_done >= self.total_steps  # and left its loop by itself
+        if (self._done() or made_all) and self._saved_step is not None:
             return None
         of = "" if self.total_steps is None else f" of {self.total_steps}"
         return (

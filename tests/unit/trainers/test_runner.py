@@ -101,6 +101,12 @@ def test_a_program_may_say_that_it_stops_early_and_its_last_state_is_saved(job):
     assert outcome.progress.stopped_early
 
 
+def test_a_program_that_leaves_its_loop_after_the_last_step_of_its_last_epoch_is_finished(job):
+    outcome = job.run(spec={"entry": "odd:leaves_after_the_last_epoch", "steps": None})
+    assert outcome.status == "finished", outcome.log
+    assert (outcome.progress.step, outcome.progress.manifest) == (6, "1-6-1")
+
+
 @pytest.mark.parametrize(("entry", "step"), [("odd:breaks_off", 3), ("odd:exits_with_0", 3), ("odd:attaches_only", 0)])
 def test_a_program_that_attached_and_ends_before_its_last_step_without_a_word_has_failed(job, entry, step):
     outcome = job.run(spec={"entry": entry})

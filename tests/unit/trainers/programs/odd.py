@@ -44,6 +44,15 @@ def breaks_off():
     steps_then(lambda _: "break")
 
 
+def leaves_after_the_last_epoch():
+    loader = torch.utils.data.DataLoader(torch.zeros(6, 1), batch_size=2)
+    run = trainers.attach(model=torch.nn.Linear(1, 1), optimizer={}, loader=loader, epochs=2)
+    for _ in run.batches():
+        run.step(1.0)
+        if run.steps_done == 6:
+            return
+
+
 def exits_with_0():
     steps_then(lambda _: sys.exit(0))
 
