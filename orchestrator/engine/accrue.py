@@ -80,7 +80,7 @@ def settle_all(world: World, leadership: Leadership) -> None:
                 tx.update_run(run.id, state="ended", end="paused", training_to_ms=now)
             else:
                 tx.update_run(run.id, state="ended")
-        for job in tx.jobs():
+        for job in tx.outlines():
             if job.state == "cancelling":
                 tx.set_job_state(job.id, "cancelled")
             elif job.state not in TERMINAL:
@@ -130,7 +130,7 @@ def _handed_over(world: World, tx: Tx, migration: Migration) -> bool:
     """Whether the job is the target's: its fence is what decides that, not what the store says of it."""
     if migration.step is not Step.CUTOVER:
         return migration.step is Step.RELEASE
-    root = world.checkpoint_root(tx.job(migration.job_id).spec.checkpoint.to)
+    root = world.checkpoint_root(tx.outline(migration.job_id).spec.checkpoint.to)
     try:
         return FileCatalog().fenced(root, migration.job_id) >= migration.generation
     except CheckpointUnusable:
@@ -141,7 +141,7 @@ def _book(tx: Tx, run_id: str, upto_ms: int) -> None:
     run = tx.run(run_id)
     if run.billed_from_ms is None or upto_ms <= run.billed_from_ms:
         return
-    job = tx.job(run.job_id)
+    job = tx.outline(run.job_id)  # it costs money, whether or not its job file can be read
     changes = tx.price_changes(run.offer_id, run.billed_from_ms, upto_ms)
     fresh = ledger.accrue(job, run, changes, upto_ms, tx.booked_until_ms(run.id))
     if run.billed_to_ms is not None:  # once, at its end: all of its entries are read

@@ -22,6 +22,10 @@ class CheckpointUnusable(TradewindError):
     """A job's checkpoint folder cannot be read or fenced."""
 
 
+class CheckpointDamaged(CheckpointUnusable):
+    """A fence of the job cannot be believed, so that nobody can tell what it starts from: to ask again is no use."""
+
+
 @dataclass(frozen=True, slots=True)
 class ManifestInfo:
     """A checkpoint: its manifest's name, its step, and the bytes it refers to."""
@@ -88,7 +92,7 @@ class FileCatalog:
                 on_damage=lambda damage: damaged.append(str(damage)),
             )
         except (OSError, CheckpointError) as error:
-            raise CheckpointUnusable(str(error)) from error
+            raise _unusable(error) from error
         return Newest(found, tuple(damaged))
 
     def find(self, root: Path, job_id: str, name: str) -> ManifestInfo | None:
@@ -97,7 +101,7 @@ class FileCatalog:
         except DamagedCheckpoint:
             return None
         except (OSError, ValueError, CheckpointError) as error:
-            raise CheckpointUnusable(str(error)) from error
+            raise _unusable(error) from error
 
     def fence(self, root: Path, job_id: str, generation: int, manifest: str | None) -> bool:
         try:
@@ -106,7 +110,7 @@ class FileCatalog:
         except (OSError, CheckpointError) as error:
             if isinstance(error, FencedError) and _is_void(root, job_id, generation):
                 return False
-            raise CheckpointUnusable(str(error)) from error
+            raise _unusable(error) from error
         return True
 
     def void(self, root: Path, job_id: str, generation: int) -> bool:
@@ -114,20 +118,25 @@ class FileCatalog:
             checkpoint_store.prepare(root, job_id)
             return checkpoint_store.void_fence(root, job_id, generation)
         except (OSError, CheckpointError) as error:
-            raise CheckpointUnusable(str(error)) from error
+            raise _unusable(error) from error
 
     def taken(self, root: Path, job_id: str) -> int:
         try:
             return max(generations(root, job_id), default=0)
         except (OSError, CheckpointError) as error:
-            raise CheckpointUnusable(str(error)) from error
+            raise _unusable(error) from error
 
     def fenced(self, root: Path, job_id: str) -> int:
         try:
             fence = checkpoint_store.fence(root, job_id)
         except (OSError, CheckpointError) as error:
-            raise CheckpointUnusable(str(error)) from error
+            raise _unusable(error) from error
         return 0 if fence is None else fence.generation
+
+
+def _unusable(error: Exception) -> CheckpointUnusable:
+    kind = CheckpointDamaged if isinstance(error, DamagedCheckpoint) else CheckpointUnusable
+    return kind(str(error), hint=getattr(error, "hint", ""))
 
 
 def _is_void(root: Path, job_id: str, generation: int) -> bool:

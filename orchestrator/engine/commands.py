@@ -11,7 +11,7 @@ from itertools import takewhile
 
 from orchestrator.engine import by_hand, ceiling, snapshot
 from orchestrator.engine.bring_up import check_rails
-from orchestrator.engine.compartment import Compartment, contained, everybodys, said
+from orchestrator.engine.compartment import Compartment, contained
 from orchestrator.engine.context import Context
 from orchestrator.engine.pausing import pause
 from orchestrator.engine.place import apply, open_migration
@@ -39,32 +39,29 @@ def refusal(result: str, *, hint: str) -> TradewindError | None:
 
 def commands(ctx: Context) -> bool:
     """Carry out every open command that can be carried out now. Returns whether there was one."""
-    return any(
-        [
-            contained(
-                ctx,
-                Compartment.COMMAND,
-                partial(_carry_out, ctx, command),
-                True,
-                job_id=command.job_id,
-                about=command.kind,
-            )
-            for command in ctx.work.commands
-        ]
-    )
+    return any([_carry_out(ctx, command) for command in ctx.work.commands])
 
 
 def _carry_out(ctx: Context, command: Command) -> bool:
-    try:
-        return _answer(ctx, command)
-    except Exception as error:
-        if everybodys(error):
-            raise
-        with ctx.write() as tx:  # once: what broke now would break at every tick
-            tx.close_command(command.id, f"{_BROKE}: {said(error)}")
-            if command.kind == "cancel" and command.job_id is not None:
-                tx.set_job_state(command.job_id, "cancelling")  # its quarantine carries it out
-        raise
+    """Once: what broke now would break at every tick."""
+    job_id = command.job_id
+    answered = contained(
+        ctx, Compartment.COMMAND, partial(_answer, ctx, command), None, job_id=job_id, about=command.kind
+    )
+    if answered is None:
+        refuse = partial(_answer_broken, ctx, command)
+        return contained(ctx, Compartment.ANSWER, refuse, False, job_id=job_id, about=command.kind)
+    return answered
+
+
+def _answer_broken(ctx: Context, command: Command) -> bool:
+    found = ctx.work.quarantined.get(command.job_id or "")
+    why = found.why if found is not None else "the control plane broke at it; see tradewind events"
+    with ctx.write() as tx:
+        tx.close_command(command.id, f"{_BROKE}: {why}")
+        if command.kind == "cancel" and found is not None and found.state not in TERMINAL:
+            tx.set_job_state(found.job_id, "cancelling")  # its quarantine carries it out
+    return True
 
 
 def _answer(ctx: Context, command: Command) -> bool:

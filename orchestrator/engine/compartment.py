@@ -16,7 +16,7 @@ from functools import partial
 from typing import TypeVar
 
 from orchestrator.engine.context import ACTOR, Context
-from orchestrator.errors import RowError, SiteError, StoreError
+from orchestrator.errors import RowError, SiteError, StoreError, TradewindError
 from orchestrator.model import Event, JobState
 from orchestrator.store import Quarantined, Tx
 
@@ -34,6 +34,7 @@ class Compartment(StrEnum):
     COLLECT = "collect"  # a provider's offers and prices
     LOOK = "look"  # what the store holds of a job
     COMMAND = "command"
+    ANSWER = "answer"  # to a command that broke
     DESCRIBE = "describe"  # a region's machines
     RENEW = "renew"  # the time to live of a region's machines
     JUDGE = "judge"  # whether what a run says of itself can be
@@ -46,6 +47,7 @@ class Compartment(StrEnum):
     PLACE = "place"  # a job's placement
     ADVANCE = "advance"  # a migration's next step
     CONFINE = "confine"  # a quarantined job's way to rest
+    VOID = "void"  # a handover that a quarantined job leaves half done
     END_RUNS = "end runs"  # of a quarantined job that did not come to rest
     ACCRUE = "accrue"  # what a run has cost
     KILL = "kill"  # the trainer of a run that has ended
@@ -57,7 +59,9 @@ class Compartment(StrEnum):
 STAY_OPEN = frozenset(
     {
         Compartment.COMMAND,
+        Compartment.ANSWER,
         Compartment.CONFINE,
+        Compartment.VOID,
         Compartment.END_RUNS,
         Compartment.ACCRUE,
         Compartment.KILL,
@@ -138,7 +142,8 @@ def strike(ctx: Context, where: Compartment, error: Exception, job_id: str | Non
     """Persist that a step broke: the job's quarantine, or a fault that is nobody's. Raises StoreError."""
     known = job_id in ctx.work.quarantined
     key = f"struck:{where}:{type(error).__name__}" + (f"/{job_id}" if job_id is not None else f":{about}")
-    if (job_id is None or known) and not ctx.due(key, TOLD_AGAIN_S):
+    news = ctx.due(key, TOLD_AGAIN_S)
+    if not news and (job_id is None or known):
         return
     why = ctx.secrets.mask(f"{where}{f' of {about}' if about else ''}: {said(error)}")
     told = ctx.secrets.mask("".join(traceback.format_exception(error)))[-LONGEST_TRACEBACK:]
@@ -161,7 +166,9 @@ def strike(ctx: Context, where: Compartment, error: Exception, job_id: str | Non
 
 
 def said(error: Exception) -> str:
-    """An exception in one line, also one whose text cannot be made."""
+    """An exception in one line with its remedy, also one whose text cannot be made."""
+    if isinstance(error, TradewindError):
+        return f"{error} ({error.hint})" if error.hint and error.hint not in str(error) else str(error)
     lines = traceback.format_exception_only(error)[-1].strip().splitlines()
     return (lines[0] if lines else type(error).__name__)[:LONGEST_WHY]
 

@@ -98,7 +98,8 @@ class ControlPlane:
         ctx = self._ctx
         ctx.look()
         for job_id, error in ctx.work.unreadable.items():
-            strike(ctx, Compartment.LOOK, error, job_id)
+            if job_id not in ctx.work.quarantined:
+                strike(ctx, Compartment.LOOK, error, job_id)
 
     def _collect(self) -> bool:
         ctx = self._ctx

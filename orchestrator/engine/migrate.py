@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from orchestrator.engine import bring_up, handover
-from orchestrator.engine.checkpoints import CheckpointUnusable
+from orchestrator.engine.checkpoints import CheckpointDamaged, CheckpointUnusable
 from orchestrator.engine.context import Context
 from orchestrator.engine.move import MOVING, SPARED, Move, abort, load
 from orchestrator.model import Migration, Step
@@ -33,7 +33,10 @@ _STEPS: dict[Step, Callable[[Context, Move], bool]] = {
 
 
 def advance(ctx: Context, migration: Migration) -> bool:
-    """Carry a migration forward by at most one step. Returns whether anything changed. Raises SiteError."""
+    """Carry a migration forward by at most one step. Returns whether anything changed.
+
+    Raises SiteError, and CheckpointDamaged: neither forward nor back makes sense until somebody has repaired it.
+    """
     with ctx.world.store.read() as tx:
         move = load(tx, migration)
     before_cutover = migration.step not in (Step.CUTOVER, Step.RELEASE)
@@ -41,6 +44,8 @@ def advance(ctx: Context, migration: Migration) -> bool:
         return abort(ctx, move, f"the job is {move.job.state}")
     try:
         return _STEPS[migration.step](ctx, move)
+    except CheckpointDamaged:
+        raise
     except CheckpointUnusable as error:
         if not before_cutover:  # the fence may exist, so there may be no way back: asked again
             if ctx.due(f"blocked/{migration.id}", BLOCKED_EVERY_S):

@@ -13,7 +13,7 @@ from functools import partial
 
 from orchestrator.engine import ceiling, snapshot
 from orchestrator.engine.bring_up import check_rails
-from orchestrator.engine.checkpoints import CheckpointUnusable
+from orchestrator.engine.checkpoints import CheckpointDamaged, CheckpointUnusable
 from orchestrator.engine.compartment import Compartment, contained, contained_writes, everybodys
 from orchestrator.engine.context import Context
 from orchestrator.engine.move import under_way
@@ -167,11 +167,17 @@ def open_migration(
 
 
 def _taken(ctx: Context, job: Job) -> int:
-    """The newest generation in the job's checkpoints: newer than all runs when the store was restored from a backup."""
+    """The newest generation in the job's checkpoints: newer than all runs when the store was restored from a backup.
+
+    Raises CheckpointDamaged: what cannot be handed over is not worth a machine.
+    """
+    root = ctx.checkpoint_root(job)
     try:
-        return ctx.checkpoints.taken(ctx.checkpoint_root(job), job.id)
+        return max(ctx.checkpoints.taken(root, job.id), ctx.checkpoints.fenced(root, job.id))
+    except CheckpointDamaged:
+        raise
     except CheckpointUnusable:
-        return 0  # the migration will say so when it needs them
+        return 0  # out of reach just now: the migration will say so if it still is when it needs them
 
 
 def may_be_placed(tx: Tx, job: Job, now: int) -> bool:

@@ -7,12 +7,14 @@ engine.reap ends their machines. `resume` lifts the quarantine, `cancel` ends th
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 
+from orchestrator.engine.checkpoints import CheckpointUnusable
 from orchestrator.engine.compartment import Compartment, contained
 from orchestrator.engine.context import ACTIVE, Context
 from orchestrator.errors import SiteError
-from orchestrator.model import Run
+from orchestrator.model import Run, Step
 from orchestrator.store import Quarantined, Tx
 
 STOP_WITHIN_S = 120.0  # wall, from the fault on: a trainer that has not ended by then ends at its last checkpoint
@@ -27,6 +29,7 @@ def confine(ctx: Context) -> bool:
             continue
         job_id = found.job_id
         if not contained(ctx, Compartment.CONFINE, partial(_waits, ctx, found), False, job_id=job_id):
+            contained(ctx, Compartment.VOID, partial(_void, ctx, found), None, job_id=job_id)
             changed |= contained(ctx, Compartment.END_RUNS, partial(_end_runs, ctx, found), False, job_id=job_id)
     return changed
 
@@ -63,6 +66,15 @@ def _works(ctx: Context, run: Run) -> bool:
     if report is None or report.state in ("silent", "malformed"):
         return run.state in ("training", "holding")
     return report.state in ("training", "holding")
+
+
+def _void(ctx: Context, found: Quarantined) -> None:
+    """A handover that will not be completed: nobody who sleeps since before the fault shall complete it later."""
+    for migration in ctx.work.migrations:
+        if migration.job_id == found.job_id and migration.step is Step.CUTOVER:
+            root = ctx.checkpoint_root(ctx.work.jobs[found.job_id])
+            with suppress(CheckpointUnusable):  # then nobody else can fence there either
+                ctx.checkpoints.void(root, found.job_id, migration.generation)
 
 
 def _end_runs(ctx: Context, found: Quarantined) -> bool:

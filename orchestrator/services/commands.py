@@ -32,16 +32,27 @@ def pause(world: World, ref: str) -> Accepted:
 
 
 def resume(world: World, ref: str) -> Accepted:
-    """Let a paused job go on, or one that is pausing as soon as it is paused. Raises NotFoundError, UsageError."""
+    """Let a paused job go on, or one that is pausing as soon as it is paused; a quarantine is lifted.
+
+    Raises NotFoundError, UsageError.
+    """
     with world.store.write() as tx:
-        job = _living(tx, ref)
-        if job.state not in ("paused", "pausing"):
+        job = tx.find_job(ref)
+        broke = tx.job_facts(job.id).quarantine
+        if broke is None:
+            job = _living(tx, ref)
+        if job.state not in ("paused", "pausing") and not (broke is not None and job.state in TERMINAL):
             raise UsageError(f"{job.name} is {job.state}, not paused", hint="only a paused job can be resumed")
         order = tx.add_command("resume", job.id, {}, actor())
     if job.state == "pausing":
         message = f"{job.name} goes on as soon as it is paused, where it is best then"
         return Accepted("resume", (job.id,), message, control_plane(world).running)
-    return _accepted(world, order, "resume", job, f"{job.name} goes on from its checkpoint, where it is best now")
+    message = f"{job.name} goes on from its checkpoint, where it is best now"
+    if job.state in TERMINAL:
+        message = f"{job.name} is {job.state}, and no longer in quarantine"
+    if broke is not None:
+        message += f"; it was quarantined, and is again if this has not changed: {broke}"
+    return _accepted(world, order, "resume", job, message)
 
 
 def cancel(world: World, ref: str) -> Accepted:

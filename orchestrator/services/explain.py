@@ -64,7 +64,7 @@ def _job(world: World, tx: Tx, job: Job) -> Explanation:
 
 def _plan(tx: Tx, plan: Plan) -> Explanation:
     wanted = {placement.job_id for placement in plan.placements}
-    jobs = [job for job in tx.jobs() if job.id in wanted]
+    jobs = [job for job in tx.outlines() if job.id in wanted]
     acting = sum(placement.action in ("place", "move") for placement in plan.placements)
     headline = f"plan {plan.id} looked at {len(wanted)} job(s) and starts or moves {acting}"
     return _explanation(

@@ -170,7 +170,7 @@ def _of_this_host(leader: LeaderInfo | None) -> LeaderInfo | None:
 
 def _pause_all(world: World, progress: Callable[[str], None]) -> None:
     with world.store.write() as tx:
-        jobs = [job for job in tx.jobs() if job.state not in TERMINAL and job.state != "paused"]
+        jobs = [job for job in tx.outlines() if job.state not in TERMINAL and job.state != "paused"]
         for job in jobs:
             tx.add_command("pause", job.id, {}, "tradewind down")
     if not jobs:

@@ -24,7 +24,7 @@ def report(world: World, ref: str | None = None) -> ReportView:
     """The report of one job (None: of all). Raises NotFoundError."""
     now = world.clock.now_ms()
     with world.store.read() as tx:
-        chosen = tx.jobs() if ref is None else [tx.find_job(ref)]
+        chosen = tx.outlines() if ref is None else [tx.find_job(ref)]
         entries = tx.entries() if ref is None else tx.entries(job_id=chosen[0].id)
         job_id = None if ref is None else chosen[0].id
         migrations = tx.migrations(job_id=job_id)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from orchestrator.engine.checkpoints import ManifestInfo, Newest
+from orchestrator.engine.checkpoints import CheckpointDamaged, ManifestInfo, Newest
 from providers.clock import Clock
 
 
@@ -19,8 +19,8 @@ class SimCatalog:
     """(generation, step) of each manifest by job, and the fences. Implements CheckpointCatalog.
 
     `fenced_s` is the wall instant of each fence; `slipped` are the manifests that no rule let in, `rotten` the names of
-    those whose damage only a reader finds. `look` lets the trainers write what they have written by now: they are
-    simulated only when they are looked at.
+    those whose damage only a reader finds, `spoiled` the jobs whose newest fence somebody altered. `look` lets the
+    trainers write what they have written by now: they are simulated only when they are looked at.
     """
 
     clock: Clock
@@ -30,11 +30,13 @@ class SimCatalog:
     voided: set[tuple[str, int]] = field(default_factory=set)
     slipped: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     rotten: set[str] = field(default_factory=set)
+    spoiled: set[str] = field(default_factory=set)
     look: Callable[[], object] = lambda: None
 
     def newest(self, root: Path, job_id: str, generation: int) -> Newest:
         """The newest of the newest fenced generation, else the one that its fence names."""
         del root
+        self._believe(job_id)
         self.look()
         fences = {g: name for g, name in self.fences.get(job_id, {}).items() if g < generation}
         if not fences:
@@ -53,6 +55,7 @@ class SimCatalog:
 
     def fence(self, root: Path, job_id: str, generation: int, manifest: str | None) -> bool:
         del root
+        self._believe(job_id)
         self.look()
         if (job_id, generation) in self.voided:
             return False
@@ -70,11 +73,13 @@ class SimCatalog:
         return True
 
     def taken(self, root: Path, job_id: str) -> int:
-        return max([self.fenced(root, job_id), *(g for job, g in self.voided if job == job_id)])
+        del root
+        return max([self._fenced(job_id), *(g for job, g in self.voided if job == job_id)])
 
     def fenced(self, root: Path, job_id: str) -> int:
         del root
-        return max(self.fences.get(job_id, {}), default=0)
+        self._believe(job_id)
+        return self._fenced(job_id)
 
     def shut_out_s(self, job_id: str, generation: int) -> float | None:
         """When a newer generation first shut this one out; None while it has not."""
@@ -83,7 +88,7 @@ class SimCatalog:
 
     def commit(self, job_id: str, generation: int, step: int) -> bool:
         """What a trainer does: refused (False) once a newer generation is fenced."""
-        if self.fenced(Path(), job_id) != generation:
+        if self._fenced(job_id) != generation:
             return False
         entries = self.manifests.setdefault(job_id, [])
         if (generation, step) not in entries:
@@ -105,6 +110,13 @@ class SimCatalog:
     def slip(self, job_id: str, generation: int, step: int) -> None:
         """A writer that was shut out between its look at the fences and its commit."""
         self.slipped.setdefault(job_id, []).append((generation, step))
+
+    def _fenced(self, job_id: str) -> int:
+        return max(self.fences.get(job_id, {}), default=0)
+
+    def _believe(self, job_id: str) -> None:
+        if job_id in self.spoiled:
+            raise CheckpointDamaged(f"the fence of {job_id} is altered", hint="repair it")
 
     def _written(self, job_id: str) -> list[tuple[int, int]]:
         return self.manifests.get(job_id, []) + self.slipped.get(job_id, [])

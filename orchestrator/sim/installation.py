@@ -80,8 +80,9 @@ class Installation:
         provider = MortalProvider(self.clock, cloud=self.cloud, faults=self.faults)
         provider.scythe = self.scythe
         self.secrets = SecretValues()
+        self.world = World(self.config, self.clock, store, {provider.name: provider})
         ctx = Context(
-            World(self.config, self.clock, store, {provider.name: provider}),
+            self.world,
             mortal_runtime(self.site, self.scythe),
             mortal_catalog(self.checkpoints, self.scythe),
             self.random,

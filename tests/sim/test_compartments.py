@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from orchestrator.cli.render import jobs as render
+from orchestrator.cli.render.text import Paint
+from orchestrator.engine.commands import refusal
 from orchestrator.engine.compartment import Compartment
 from orchestrator.engine.move import waits
+from orchestrator.engine.quarantine import STOP_WITHIN_S
+from orchestrator.errors import TradewindError
 from orchestrator.model import Job
+from orchestrator.services import jobs as job_views
+from orchestrator.services.doctor import state as doctor
+from orchestrator.store import Store
 from tests.sim.harness import Installation, check_truth
 
 OF_A_JOB = [
@@ -27,13 +36,14 @@ OF_A_JOB = [
     Compartment.COMMAND,
 ]
 OF_A_PROVIDER = [Compartment.COLLECT, Compartment.DESCRIBE, Compartment.RENEW, Compartment.SWEEP]
-AFTER_A_FAULT = [Compartment.CONFINE, Compartment.END_RUNS]
+AFTER_A_FAULT = [Compartment.CONFINE, Compartment.VOID, Compartment.END_RUNS]
 OF_A_ROW = [Compartment.LOOK]
 OF_MONEY = [Compartment.ACCRUE]
+OF_ORDERS = [Compartment.ANSWER]
 
 
 def test_every_compartment_is_thrown_into_here() -> None:
-    assert sorted([*OF_A_JOB, *OF_A_PROVIDER, *AFTER_A_FAULT, *OF_A_ROW, *OF_MONEY]) == sorted(Compartment)
+    assert sorted([*OF_A_JOB, *OF_A_PROVIDER, *AFTER_A_FAULT, *OF_A_ROW, *OF_MONEY, *OF_ORDERS]) == sorted(Compartment)
 
 
 def _until_struck(home: Installation, where: Compartment, job: Job) -> None:
@@ -89,3 +99,159 @@ def test_a_job_whose_cost_cannot_be_booked_is_stopped_and_the_others_are_booked(
     home.settle()
     booked, billed = home.books()
     assert booked == billed
+
+
+@pytest.mark.parametrize("where", OF_A_PROVIDER, ids=lambda where: where.value)
+def test_a_fault_in_a_providers_step_is_nobodys_and_is_told_of(home: Installation, where: Compartment) -> None:
+    jobs = [home.submit("one", steps=16), home.submit("two", steps=16)]
+    home.saboteur.arm(where.value, times=2)
+    for job in jobs:
+        home.until_state(job, "finished")
+    home.settle()
+    assert home.saboteur.struck[where.value] > 0
+    (fault,) = home.read(lambda tx: tx.events(kinds=("engine.fault",)))  # once, not at every tick
+    assert fault.data["compartment"] == where.value
+    assert "Sabotage" in str(fault.data["traceback"])
+    assert doctor.engine(home.world).state == "warn"
+    assert doctor.quarantine(home.world).state == "ok"
+    check_truth(home)
+
+
+def _quarantined(home: Installation, **fields: Any) -> Job:
+    """A job that trained and whose next step broke."""
+    job = home.submit("struck", **{"steps": 200, **fields})
+    home.until_step(job, 7)
+    home.saboteur.arm("guard", job.id)
+    home.until(lambda: bool(home.events(job, "job.quarantined")))
+    return job
+
+
+def test_a_quarantined_job_is_asked_for_a_checkpoint_and_loses_nothing(home: Installation) -> None:
+    job = _quarantined(home)
+    home.until_state(job, "paused")
+    home.settle()
+    ended, at_step = home.runs(job)[0].end, home.site.book()[0].step
+    home.ask("resume", job)
+    home.until_step(job, at_step + 1)
+    assert ended == "paused"
+    assert home.site.book()[1].start_step == at_step
+    assert "it was quarantined: guard" in home.events(job, "job.resumed")[0].message
+
+
+def test_a_quarantined_job_that_does_not_stop_ends_after_the_stated_time(home: Installation) -> None:
+    job = home.submit("struck", steps=2000)
+    home.until_step(job, 7)
+    home.site.deafen(job.id)
+    home.saboteur.arm("guard", job.id)
+    home.until(lambda: bool(home.events(job, "job.quarantined")))
+    home.run_for(STOP_WITHIN_S - 2)
+    assert home.job(job).state == "pausing"
+    home.run_for(4)
+    assert home.job(job).state == "paused"
+    home.settle()
+    booked, billed = home.books()
+    assert booked == billed
+
+
+@pytest.mark.parametrize("where", AFTER_A_FAULT, ids=lambda where: where.value)
+def test_even_where_its_confinement_breaks_a_job_comes_to_rest(home: Installation, where: Compartment) -> None:
+    job = _quarantined(home)
+    home.saboteur.arm(where.value, job.id, times=3)
+    home.until_state(job, "paused")
+    home.settle()
+    assert home.saboteur.struck[where.value] > 0
+    assert len(home.events(job, "job.quarantined")) == 2  # the fault and the fault of the confinement: each once
+    booked, billed = home.books()
+    assert booked == billed
+
+
+def test_a_quarantine_outlives_the_control_plane_and_is_lifted_only_by_resume(home: Installation) -> None:
+    job = _quarantined(home)
+    home.start()
+    home.until_state(job, "paused")
+    home.start()
+    home.run_for(30)
+    assert home.job(job).state == "paused"
+    listed = {view.name: view for view in job_views.jobs(home.world).jobs}["struck"]
+    assert "guard" in str(listed.quarantine)
+    assert listed.note.startswith("quarantined: guard")
+    assert "quarantined" in render.queue(job_views.jobs(home.world), Paint(False))
+    assert "in quarantine" in render.status(job_views.status(home.world, "struck"), Paint(False))
+    (check,) = [check for check in [doctor.quarantine(home.world)] if check.state == "fail"]
+    assert "struck" in check.found
+    assert "tradewind resume struck" in check.fix
+    home.saboteur.arm("guard", job.id)
+    home.ask("resume", job)
+    home.until(lambda: len(home.events(job, "job.quarantined")) == 2)  # it breaks again
+    home.until_state(job, "paused")
+    assert doctor.quarantine(home.world).state == "fail"
+
+
+def test_a_quarantined_job_can_be_cancelled(home: Installation) -> None:
+    job = _quarantined(home)
+    order = home.ask("cancel", job)
+    home.until_state(job, "cancelled")
+    home.settle()
+    assert home.answer(order) == "cancelling"
+    assert home.read(lambda tx: tx.job_facts(job.id)).quarantine is None
+    booked, billed = home.books()
+    assert booked == billed
+
+
+def test_an_order_that_breaks_is_answered_and_a_cancellation_is_carried_out_all_the_same(home: Installation) -> None:
+    job = home.submit("struck", steps=200)
+    home.until_step(job, 3)
+    order = home.ask("cancel", job)
+    home.saboteur.arm("command", job.id)
+    home.until(lambda: home.saboteur.times == 0)
+    home.saboteur.arm("answer", job.id)
+    home.until_state(job, "cancelled")
+    assert "failed: " in str(home.answer(order))
+    assert isinstance(refusal(str(home.answer(order)), hint=""), TradewindError)
+    home.settle()
+    booked, billed = home.books()
+    assert booked == billed
+
+
+@pytest.mark.parametrize("column", ["spec", "step"])
+def test_a_row_that_cannot_be_read_harms_its_own_job_alone(home: Installation, column: str) -> None:
+    innocent, struck = home.submit("innocent", steps=30), home.submit("struck", steps=300)
+    if column == "spec":
+        home.until_step(struck, 3)
+        _write(home, f"UPDATE job SET spec = '{{' WHERE id = '{struck.id}'")
+    else:
+        home.until(lambda: bool(home.migrations(struck)))
+        _write(home, f"UPDATE migration SET step = 'sideways' WHERE job_id = '{struck.id}'")
+    home.until_state(innocent, "finished")
+    (told,) = home.events(struck, "job.quarantined")
+    assert told.data["compartment"] == "look"
+    assert {view.name for view in job_views.jobs(home.world).jobs} == {"struck"}
+    assert "cannot be read" in str(job_views.status(home.world, "struck").job.quarantine)
+    home.ask("cancel", struck)
+    home.until(lambda: home.read(lambda tx: tx.outline(struck.id)).state == "cancelled")
+    home.until(lambda: not any(machine.alive for machine in home.cloud.instances()))
+    home.until(lambda: not home.read(lambda tx: tx.unsettled_runs()))
+
+
+def _write(home: Installation, statement: str) -> None:
+    with Store.write(home.store) as tx:
+        tx._connection.exec_driver_sql(statement)
+
+
+def test_a_damaged_fence_stops_its_own_job_with_the_remedy_and_rents_nothing(home: Installation) -> None:
+    innocent, struck = home.submit("innocent", steps=40), home.submit("struck", steps=60)
+    run = home.until_step(struck, 7)
+    home.checkpoints.spoiled.add(struck.id)
+    assert run.instance_id is not None
+    home.cloud.crash(run.instance_id)
+    home.until_state(struck, "paused")
+    home.until_state(innocent, "finished")
+    facts = home.read(lambda tx: tx.job_facts(struck.id))
+    assert facts.failures == 0
+    assert "altered (repair it)" in str(facts.quarantine)
+    assert len(home.runs(struck)) == 1
+    home.checkpoints.spoiled.clear()
+    home.ask("resume", struck)
+    home.until_state(struck, "finished")
+    home.settle()
+    check_truth(home)

@@ -28,7 +28,7 @@ def queue(view: JobList, paint: Paint) -> str:
     rows = [
         (
             job.name,
-            job.state,
+            _state(job),
             progress(job.step, job.total_steps),
             number(job.loss),
             job.zone or "-",
@@ -49,10 +49,14 @@ def queue(view: JobList, paint: Paint) -> str:
     )
 
 
+def _state(job: JobView) -> str:
+    return job.state if job.quarantine is None else "quarantined"
+
+
 def job(view: JobView, paint: Paint) -> str:
     rows = [
         ("job", f"{view.name} ({view.id})"),
-        ("state", view.state),
+        ("state", view.state if view.quarantine is None else f"{view.state}, in quarantine"),
         ("progress", progress(view.step, view.total_steps)),
         ("loss", number(view.loss, 8)),
         ("objective", view.objective),

@@ -38,6 +38,8 @@ def _checks(config: Config) -> Iterator[Check]:
             ("store", state.store),
             ("clock", state.clock),
             ("control plane", state.control_plane),
+            ("jobs", state.quarantine),
+            ("engine", state.engine),
             ("site", state.site),
         ):
             yield _safely(name, lambda look=look: look(world))  # type: ignore[misc]

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from orchestrator.engine.world import World
+from orchestrator.model import TERMINAL
 from orchestrator.services.control_plane import control_plane as find_control_plane
 from orchestrator.services.readable import iso
 from orchestrator.services.views import Check
 
+MOST_SHOWN = 3
+FAULT_IS_NEWS_WALL_S = 2 * 3600.0  # one that lasts is told every hour (engine.compartment)
 STALE_AFTER_WALL_S = 600.0  # a control plane that has not asked for so long does not collect
 
 
 def store(world: World) -> Check:
     """It was opened, so its schema revision is right; and it takes a write transaction."""
     with world.store.write() as tx:
-        jobs = len(tx.jobs())
+        jobs = len(tx.outlines())
     where = world.config.store_url.rpartition("@")[2]
     return Check("store", "ok", f"{where}: schema current, writable, {jobs} job(s), install {world.store.install_id}")
 
@@ -32,10 +35,38 @@ def control_plane(world: World) -> Check:
         since = f", leads since {iso(found.since_ms)}" if found.since_ms is not None else ""
         return Check("control plane", "ok", f"process {found.pid} on {found.host}{since}")
     with world.store.read() as tx:
-        waiting = len(tx.jobs(states=("queued", "starting", "running", "migrating", "pausing", "cancelling")))
+        waiting = sum(job.state not in TERMINAL | {"paused"} for job in tx.outlines())
     if waiting:
         return Check("control plane", "warn", f"none runs, and {waiting} job(s) wait for one", "tradewind up")
     return Check("control plane", "ok", "none runs; `submit` starts one when it is needed")
+
+
+def quarantine(world: World) -> Check:
+    """Jobs that are kept still because a step of the control plane for them broke."""
+    with world.store.read() as tx:
+        found = tx.quarantined()
+    if not found:
+        return Check("jobs", "ok", "none is in quarantine")
+    shown = "; ".join(f"{each.name} since {iso(each.at_ms)}: {each.why}" for each in found[:MOST_SHOWN])
+    more = f" (and {len(found) - MOST_SHOWN} more)" if len(found) > MOST_SHOWN else ""
+    name = found[0].name
+    return Check(
+        "jobs",
+        "fail",
+        f"{len(found)} in quarantine: {shown}{more}",
+        f"see `tradewind status {name}`; then tradewind resume {name}, or tradewind cancel {name}",
+    )
+
+
+def engine(world: World) -> Check:
+    """Steps of the control plane that broke and were for no job."""
+    with world.store.read() as tx:
+        told = tx.events(kinds=("engine.fault",), limit=1, newest_first=True)
+    recent_ms = int(FAULT_IS_NEWS_WALL_S * world.clock.factor * 1000)
+    if not told or told[0].at_ms < world.clock.now_ms() - recent_ms:
+        return Check("engine", "ok", "no step broke lately")
+    found = f"a step broke at {iso(told[0].at_ms)}: {told[0].message}"
+    return Check("engine", "warn", found, "see the traceback: tradewind events --output json; please report it")
 
 
 def site(world: World) -> Check:
