@@ -9,6 +9,7 @@ Must not know: torch, when to save, clocks.
 
 from __future__ import annotations
 
+import logging
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +20,7 @@ from trainers.checkpoint.files import delete, listing, named_errors
 from trainers.checkpoint.manifest import NUMBER, ManifestName
 from trainers.errors import DamagedCheckpoint
 
+_LOG = logging.getLogger(__name__)
 _TEMPORARY = re.compile(rf"\.(?:({NUMBER})(?:-.*)?|probe)\.[0-9a-f]{{12}}")
 _CHUNK = re.compile(rf"({NUMBER})-[0-9a-f]{{32}}")
 
@@ -27,13 +29,19 @@ def collect(root: str | Path, job: str, generation: int, keep: int) -> None:
     """Delete what no restore needs: all but the newest `keep` counting checkpoints and the one that the newest fence
     names, every chunk that none of these refers to, and temporary files of writers that are gone.
 
-    Checkpoints that are plainly damaged (an altered manifest, a missing chunk) do not count as kept. Raises FencedError
-    when `generation` does not own the job, CheckpointReadOnly, and DamagedCheckpoint for a damaged fence.
+    Checkpoints that are plainly damaged (an altered manifest, a missing chunk) do not count as kept. When an older
+    fence is damaged, so that nobody can tell what counts, nothing is deleted. Raises FencedError when `generation` does
+    not own the job, CheckpointReadOnly, and DamagedCheckpoint when that cannot be told either.
     """
     folder = store.job_folder(root, job)
     files = chunk_names(root, job)
     owner = store.require_ownership(root, job, generation)
-    kept = _kept(root, job, generation, keep, frozenset(files))
+    try:
+        counting = store.counting(root, job, generation)
+    except DamagedCheckpoint as damage:
+        _LOG.warning("old checkpoints are kept: %s", damage)
+        return
+    kept = _kept(root, job, counting, keep, frozenset(files))
     named = ManifestName.parse(owner.manifest) if owner.manifest is not None else None
     if named is not None and named not in kept:
         kept[named] = frozenset()
@@ -56,11 +64,11 @@ def collect(root: str | Path, job: str, generation: int, keep: int) -> None:
 
 
 def _kept(
-    root: str | Path, job: str, generation: int, keep: int, present: frozenset[str]
+    root: str | Path, job: str, counting: list[ManifestName], keep: int, present: frozenset[str]
 ) -> dict[ManifestName, frozenset[str]]:
     """The newest `keep` that count and have all their chunks, with the chunks that each needs."""
     kept: dict[ManifestName, frozenset[str]] = {}
-    for name in store.counting(root, job, generation):
+    for name in counting:
         if len(kept) == max(keep, 1):
             break
         with suppress(DamagedCheckpoint):

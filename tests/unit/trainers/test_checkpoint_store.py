@@ -237,6 +237,15 @@ def test_damaged_checkpoints_do_not_count_as_kept(two):
     assert [str(name) for name in store.manifests(two, JOB)] == ["1-6-0"]
 
 
+def test_an_old_fence_that_is_damaged_costs_the_owner_space_but_not_its_checkpoint(two, caplog):
+    store.write_fence(two, JOB, 2, "1-6-0")
+    (two / JOB / "fence" / "1").write_text("?")
+    put(two, 2, 7)
+    collect(two, JOB, 2, keep=1)
+    assert [str(name) for name in store.manifests(two, JOB)] == ["1-5-0", "1-6-0", "2-7-0"]
+    assert "old checkpoints are kept: the fence" in caplog.text
+
+
 def test_a_zombie_collects_nothing(two):
     store.write_fence(two, JOB, 2, "1-6-0")
     before = chunks(two)

@@ -1,0 +1,220 @@
+"""Gradients and buffers that no state_dict holds: what is saved of them, what is left out, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from trainers.checkpoint.state import Encoder
+from trainers.errors import StateError
+from trainers.transient import Transient
+
+
+class Loop:
+    """Two layers with an optimizer each."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        self.models = {"a": nn.Linear(2, 2), "b": nn.Linear(2, 1)}
+        self.loose = nn.Parameter(torch.ones(1))
+        self.optimizers = {
+            "a": torch.optim.SGD([*self.models["a"].parameters(), self.loose], lr=0.1),
+            "b": torch.optim.SGD(self.models["b"].parameters(), lr=0.1),
+        }
+        self.transient = Transient({"model": self.models, "optimizer": self.optimizers})
+
+    def backward(self) -> None:
+        (self.models["b"](self.models["a"](torch.ones(1, 2))).sum() * self.loose.sum()).backward()
+
+    def step(self, *, clear: bool = True, used: str = "ab", between: Callable[[], object] = lambda: None) -> bool:
+        if clear:
+            for optimizer in self.optimizers.values():
+                optimizer.zero_grad()
+        self.backward()
+        between()
+        for name in used:
+            self.optimizers[name].step()
+        return self.transient.step_ended()
+
+    def parameters(self) -> list[torch.Tensor]:
+        return [*self.models["a"].parameters(), *self.models["b"].parameters(), self.loose]
+
+
+NAMES = ["model.a.weight", "model.a.bias", "model.b.weight", "model.b.bias", "optimizer.a.0.2"]
+
+
+def test_until_the_program_has_dropped_used_gradients_they_are_saved() -> None:
+    loop = Loop()
+    loop.step()
+    assert list(loop.transient.capture()["gradients"]) == NAMES
+    loop.step()
+    assert loop.transient.capture()["spent"] == NAMES
+
+
+def test_gradients_that_were_not_used_since_they_changed_are_always_saved() -> None:
+    loop = Loop()
+    loop.step()
+    loop.step()
+    loop.step(used="b")
+    captured = loop.transient.capture()
+    assert list(captured["gradients"]) == ["model.a.weight", "model.a.bias", "optimizer.a.0.2"]
+    assert captured["spent"] == ["model.b.weight", "model.b.bias"]
+
+
+def test_gradients_that_were_left_out_and_are_used_after_all_call_for_another_checkpoint() -> None:
+    loop = Loop()
+    loop.step()
+    loop.step()
+    assert loop.transient.capture()["spent"] == NAMES
+    assert not loop.step(clear=False)
+    assert list(loop.transient.capture()["gradients"]) == NAMES
+    assert loop.step(), "once is enough: from now on all are saved"
+    assert list(loop.transient.capture()["gradients"]) == NAMES
+
+
+def test_without_gradients_nothing_is_saved() -> None:
+    loop = Loop()
+    assert loop.transient.capture() == {"gradients": {}, "spent": [], "buffers": {}}
+
+
+def resumed(*, spent: bool) -> Loop:
+    """A new loop, with the state of one that has done three steps."""
+    loop = Loop()
+    for _ in range(3):
+        loop.step(used="ab" if spent else "")
+    state = loop.transient.capture()
+    after = Loop()
+    after.transient.restore(state)
+    if not spent:
+        for mine, theirs in zip(after.parameters(), loop.parameters(), strict=True):
+            assert mine.grad is not None
+            assert theirs.grad is not None
+            assert torch.equal(mine.grad, theirs.grad)
+    return after
+
+
+def test_gradients_in_flight_come_back_for_every_parameter() -> None:
+    assert resumed(spent=False).step(clear=False)
+
+
+def test_a_program_that_goes_on_as_before_never_meets_a_stand_in() -> None:
+    loop = resumed(spent=True)
+    for _ in range(3):
+        assert loop.step()
+    assert all(torch.isfinite(parameter).all() for parameter in loop.parameters())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda loop: loop.step(clear=False),
+        lambda loop: loop.optimizers["a"].step() or loop.step(),
+        lambda loop: nn.utils.clip_grad_norm_(loop.parameters(), 1.0) and loop.transient.step_ended(),
+        lambda loop: [p.grad.zero_() for p in loop.parameters()] and loop.step(clear=False),
+    ],
+    ids=["added to", "used again", "clipped", "cleared in place"],
+)
+def test_touching_what_the_checkpoint_left_out_is_refused(change: Callable[[Loop], object]) -> None:
+    with pytest.raises(StateError, match="goes on with gradients that its optimizer has used"):
+        change(resumed(spent=True))
+
+
+def test_a_stand_in_that_nobody_touches_does_no_harm_and_is_saved_as_what_it_is() -> None:
+    loop = resumed(spent=True)
+    for parameter in loop.models["b"].parameters():
+        parameter.requires_grad_(False)
+    loop.optimizers["a"].zero_grad()
+    loop.backward()
+    loop.optimizers["a"].step()
+    assert loop.transient.step_ended()
+    assert loop.transient.capture()["spent"] == NAMES
+
+
+def test_used_sparse_gradients_are_left_out_and_others_are_refused_by_name() -> None:
+    embedding = nn.Embedding(4, 2, sparse=True)
+    optimizer = torch.optim.SGD(embedding.parameters(), lr=0.1)
+    transient = Transient({"model": embedding, "optimizer": optimizer})
+    embedding(torch.tensor([1])).sum().backward()
+    with pytest.raises(StateError, match=r"transient\.gradients\.model\.weight .*sparse"):
+        Encoder().encode(transient.capture(), "transient")
+    optimizer.step()
+    assert transient.capture()["spent"] == ["model.weight"]
+
+
+def test_a_gradient_of_an_unknown_parameter_or_another_shape_is_refused() -> None:
+    for gradients, why in (
+        ({"model.c.weight": torch.ones(1)}, r"model\.c\.weight, which is no parameter here"),
+        ({"model.a.weight": torch.ones(3)}, r"model\.a\.weight has another shape"),
+    ):
+        with pytest.raises(StateError, match=why):
+            Loop().transient.restore({"gradients": gradients, "spent": [], "buffers": {}})
+
+
+# Buffers
+
+
+class Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("same", torch.ones(2), persistent=False)
+        self.register_buffer("changed", torch.zeros(2), persistent=False)
+        self.register_buffer("none", None, persistent=False)
+        self.register_buffer("kept", torch.zeros(2))
+
+
+def change(layer: nn.Module, name: str, value: torch.Tensor | None) -> None:
+    layer._buffers[name] = value
+
+
+CHANGES: list[Callable[[Any], object]] = [
+    lambda layer: layer.changed.add_(1),
+    lambda layer: layer.changed.data.add_(1),  # the version that torch counts stays
+    lambda layer: change(layer, "changed", torch.ones(2)),
+    lambda layer: change(layer, "changed", torch.ones(5)),
+    lambda layer: change(layer, "changed", torch.ones(2, dtype=torch.int64)),
+    lambda layer: change(layer, "changed", None),
+    lambda layer: change(layer, "none", torch.ones(3)),
+    lambda layer: layer.register_buffer("late", torch.ones(3), persistent=False),
+    lambda layer: change(layer, "changed", torch.tensor([float("nan"), -0.0])),
+]
+
+
+@pytest.mark.parametrize("act", CHANGES)
+def test_a_buffer_that_changed_is_saved_and_comes_back_and_the_others_are_not(act: Callable[[Layer], object]) -> None:
+    def build() -> tuple[Layer, Transient]:
+        model = nn.ModuleDict({"layer": Layer()})
+        return model["layer"], Transient({"model": {"m": model}})  # type: ignore[return-value]
+
+    layer, transient = build()
+    assert transient.capture()["buffers"] == {}
+    act(layer)
+    state = transient.capture()
+    assert len(state["buffers"]) == 1
+    assert next(iter(state["buffers"])).startswith("model.m.layer.")
+    again, other = build()
+    other.restore(state)
+    for name, buffer in layer._buffers.items():
+        mine = again._buffers[name]
+        assert (mine is None) == (buffer is None)
+        if mine is not None and buffer is not None:
+            assert mine.dtype == buffer.dtype
+            assert mine.tolist().__repr__() == buffer.tolist().__repr__()
+    assert again._non_persistent_buffers_set == layer._non_persistent_buffers_set
+    assert other.capture()["buffers"].keys() == state["buffers"].keys(), "it still differs from that of a new run"
+
+
+def test_a_buffer_that_is_present_is_filled_in_place() -> None:
+    layer = Layer()
+    transient = Transient({"model": layer})
+    alias = layer.changed
+    transient.restore({"gradients": {}, "spent": [], "buffers": {"model.changed": torch.ones(2)}})
+    assert alias.tolist() == [1, 1]
+
+
+def test_a_buffer_without_its_module_is_refused() -> None:
+    with pytest.raises(StateError, match=r"a buffer model\.gone\.mean, for which there is no module"):
+        Transient({"model": Layer()}).restore({"gradients": {}, "spent": [], "buffers": {"model.gone.mean": None}})
