@@ -18,7 +18,8 @@ LOOK_EVERY_S = 10.0
 
 def watch(ctx: Context, job: Job, run: Run, report: RunReport) -> str | None:
     """Tell of a run that stands still or diverges. Returns why it must be given up, None while it may go on."""
-    if report.not_finite_step is not None and not _told(ctx, job, run, NOT_FINITE):
+    diverged = report.not_finite_step is not None and ctx.due(f"diverged/{run.id}", LOOK_EVERY_S)
+    if diverged and not _told(ctx, job, run, NOT_FINITE):
         message = f"the loss of step {report.not_finite_step} is not a number, or infinite; training goes on"
         with ctx.write() as tx:
             ctx.event(tx, NOT_FINITE, message, job, run=run, step=report.not_finite_step)

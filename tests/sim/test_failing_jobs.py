@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.engine.blame import LOSSES_IN_VAIN
 from orchestrator.engine.runtime import RunReport
-from orchestrator.model import Job
+from orchestrator.model import Job, Step
 from orchestrator.services import jobs
 from orchestrator.services.views import JobView
 from orchestrator.sim.site import hash_of
@@ -59,13 +59,16 @@ def test_a_trainer_that_dies_by_itself_uses_up_the_retries_and_blames_no_offer(h
     check_truth(home)
 
 
-def test_a_trainer_that_dies_while_its_job_starts_counts_as_well(home: Installation) -> None:
+def test_a_trainer_that_dies_before_its_job_is_handed_over_counts_as_well(home: Installation) -> None:
     job = home.submit(steps=30, retries=1)
-    home.site.raise_at(job.id, *[0] * 24)
     home.site.misbehave(job.id, killed)
+    home.until(lambda: bool(home.migrations(job)) and home.migrations(job)[-1].step is Step.VERIFY)
+    home.site._trainers[home.runs(job)[-1].id].state = "failed"
     home.settle()
-    assert home.job(job).state == "failed"
-    assert failures(home, job) == 2
+    assert [run.end for run in home.runs(job)] == ["failed", "finished"]
+    assert failures(home, job) == 1
+    assert "killed by signal 9" in home.events(job, "run.failed")[0].message
+    assert signs(home) == []
 
 
 def test_a_trainer_that_dies_with_its_machine_is_lost(home: Installation) -> None:
