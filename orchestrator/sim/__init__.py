@@ -4,32 +4,38 @@ slate = SqliteSlate(folder)
 print(play(1234, folder, slate).findings)   # one seed, one history: what is not as it must be
 """
 
-from orchestrator.sim.catalog import SimCatalog
+from orchestrator.sim.folder import Folder
 from orchestrator.sim.history import History, Outcome, play
 from orchestrator.sim.installation import Installation
-from orchestrator.sim.mortality import EDGES, Killed, Scythe
+from orchestrator.sim.mortality import EDGES, PAUSE_EDGES, Killed, Scythe
+from orchestrator.sim.nap import Nap
 from orchestrator.sim.sabotage import Sabotage, Saboteur
-from orchestrator.sim.site import Pace, SimSite, Trained
-from orchestrator.sim.slate import PostgresSlate, Slate, SqliteSlate
+from orchestrator.sim.site import SimSite, Trained
+from orchestrator.sim.slate import PostgresSlate, Slate, SqliteSlate, memory_folder
+from orchestrator.sim.trainer import SAVE_EDGES, Pace
 from orchestrator.sim.truth import findings, lost_at_most
 
 __all__ = [
     "EDGES",
+    "PAUSE_EDGES",
+    "SAVE_EDGES",
+    "Folder",
     "History",
     "Installation",
     "Killed",
+    "Nap",
     "Outcome",
     "Pace",
     "PostgresSlate",
     "Sabotage",
     "Saboteur",
     "Scythe",
-    "SimCatalog",
     "SimSite",
     "Slate",
     "SqliteSlate",
     "Trained",
     "findings",
     "lost_at_most",
+    "memory_folder",
     "play",
 ]

@@ -2,7 +2,9 @@
 
 Jobs come, are moved, paused, resumed and cancelled; prices jump, pools run dry, machines go with notice and without,
 trainers fall silent, calls fail in every way that the fake cloud knows. A control plane dies at edges of a kind that is
-drawn (each seed leans to one of them), at any other edge, and for a while. Must not know: how anything is survived.
+drawn (each seed leans to one of them), at any other edge, and for a while. Others fall asleep there: another one takes
+over and acts, or nobody does, and then they wake and go on with what they remember. Trainers sleep in the middle of
+saving. Must not know: how anything is survived.
 """
 
 from __future__ import annotations
@@ -10,16 +12,18 @@ from __future__ import annotations
 import hashlib
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from orchestrator.errors import NotLeaderError
 from orchestrator.model import CHEAPEST, FASTEST, Job, JobSpec, Objective, Step, TrainSpec
 from orchestrator.sim.installation import Installation
-from orchestrator.sim.mortality import EDGES, Killed
-from orchestrator.sim.site import Pace
+from orchestrator.sim.mortality import EDGES, PAUSE_EDGES, WRITES, Killed
+from orchestrator.sim.nap import Nap
 from orchestrator.sim.slate import Slate
+from orchestrator.sim.trainer import SAVE_EDGES, Pace, Trainer
 from orchestrator.sim.truth import findings
 from orchestrator.store import Tx
 from providers.fake import Behaviour, Fault, Faults
@@ -41,17 +45,21 @@ CHAOS_S = 120.0
 SETTLE_S = 3000.0
 PATIENCE_S = 12.0  # a death that finds no edge of the kind that the seed leans to by then is drawn anew,
 SHORT_PATIENCE_S = 4.0  # one of any other kind sooner
-DEATHS = 20
+DEATHS, PAUSES, NAPS = 20, 14, 14  # at most: of the control plane's deaths and pauses, of the trainers' pauses
+NAP_S = (0.5, 3.0, 10.0, 40.0)
 CALLS = ("launch", "terminate", "describe", "list_owned", "offers", "price_history")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one history. `deaths` by edge; `digest` is of everything that the store tells of it."""
+    """What became of one history. `deaths` and `pauses` of the control plane and `naps` of trainers are by edge;
+    `digest` is of everything that the store tells of it."""
 
     seed: int
     findings: tuple[str, ...]
     deaths: Mapping[str, int]
+    pauses: Mapping[str, int]
+    naps: Mapping[str, int]
     migrations: int
     completed: int
     jobs: Mapping[str, int]
@@ -67,9 +75,25 @@ def play(seed: int, folder: Path, slate: Slate, *, story: bool = False) -> Outco
     return History(seed, folder, slate).play(story=story)
 
 
-def leaning(seed: int) -> str:
-    """The edge at which the control planes of this seed die most."""
-    return EDGES[seed % len(EDGES)]
+@dataclass(frozen=True, slots=True)
+class Leaning:
+    """Where the control planes of a seed die most, where they sleep most, and where its trainers do."""
+
+    death: str
+    pause: str
+    nap: str
+
+    @classmethod
+    def of(cls, seed: int) -> Leaning:
+        return cls(*(edges[seed % len(edges)] for edges in (EDGES, PAUSE_EDGES, SAVE_EDGES)))
+
+
+@dataclass
+class _Arms:
+    """How many blows of a kind are left, and until when one that is armed may wait for its edge."""
+
+    left: int
+    until_s: float = 0.0
 
 
 class History:
@@ -78,7 +102,7 @@ class History:
     def __init__(self, seed: int, folder: Path, slate: Slate) -> None:
         self.seed = seed
         self._random = rng = random.Random(f"history {seed}")
-        self._edge = leaning(seed)
+        self._leaning = Leaning.of(seed)
         faults = {
             Fault.CAPACITY: rng.choice((0.0, 0.05, 0.15)),
             Fault.THROTTLED: rng.choice((0.0, 0.03)),
@@ -106,8 +130,8 @@ class History:
             faults=Faults(seed, faults),
             overrides={"policy.min_dwell_s": 5.0, "policy.decide_every_s": 60.0, "lease_s": 20.0},
         )
-        self._deaths_left = DEATHS
-        self._armed_s = 0.0
+        self._deaths, self._pauses, self._naps = _Arms(DEATHS), _Arms(PAUSES), _Arms(NAPS)
+        self.home.site.naps.asleep = self._falls_asleep
         self._jobs: list[Job] = []
         self._resumed: set[str] = set()
         self._later: list[tuple[float, Callable[[], None]]] = []
@@ -155,32 +179,101 @@ class History:
         for each in due:
             self._later.remove(each)
             each[1]()
-        before = scythe.deaths.total()
-        if self._deaths_left > 0 and ((scythe.at is None and scythe.when is None) or self._now_s > self._armed_s):
-            self._arm()
+        struck = scythe.deaths.total(), scythe.pauses.total(), self.home.site.naps.pauses.total()
+        self._arm()
+        if self.home.asleep is not None:
+            self._sleeps(self.home.asleep)
         down_s = rng.choice((0.0, 0.0, 0.0, 1.0, 5.0, 45.0))
         stride_s = rng.uniform(0.05, 0.8)
         if not self.home.tick(0.0, down_s):
             stride_s = rng.uniform(0.3, 2.5)
             if self._now_s > CHAOS_S and not self.home.read(lambda tx: tx.unsettled_runs()):
                 stride_s += 30.0  # jobs wait for their back-offs
+        if self.home.asleep is not None:
+            self._sleeps(self.home.asleep)
         self.home.clock.advance(round(stride_s, 3))
-        self._deaths_left -= scythe.deaths.total() - before
+        now = scythe.deaths.total(), scythe.pauses.total(), self.home.site.naps.pauses.total()
+        for arms, before, after in zip((self._deaths, self._pauses, self._naps), struck, now, strict=True):
+            arms.left -= after - before
 
+    # -- who dies and who sleeps --------------------------------------------------------------------------------------
     def _arm(self) -> None:
-        """Choose the next death: at the edge that the seed leans to, at any other, or simply some calls from now."""
-        rng, scythe = self._random, self.home.scythe
-        scythe.at = scythe.when = None
-        scythe.count = 0
-        draw = rng.random()
-        if draw < 0.2:
-            scythe.at = int(rng.expovariate(1 / 25)) + 1
-        else:
-            edge = self._edge if draw < 0.75 else rng.choice(EDGES)
-            scythe.when = lambda name: name == edge
-            if edge.endswith("campaign"):
+        """Choose the next death and the next sleeps where there are none, or where their edges do not come."""
+        scythe, naps = self.home.scythe, self.home.site.naps
+        if self._due(self._deaths, armed=scythe.at is not None or scythe.when is not None):
+            scythe.at = scythe.when = None
+            scythe.at, edge = self._blow(self._deaths, self._leaning.death, EDGES)
+            scythe.when = None if edge is None else edge.__eq__
+            scythe.count = 0
+            if edge is not None and edge.endswith("campaign"):
                 self.home.start()  # nobody campaigns but who is new
-        self._armed_s = self._now_s + (PATIENCE_S if 0.2 <= draw < 0.75 else SHORT_PATIENCE_S)
+        if self._due(self._pauses, armed=scythe.tires):
+            scythe.sleep_at = scythe.sleep_when = None
+            at, edge = self._blow(self._pauses, self._leaning.pause, PAUSE_EDGES)
+            scythe.sleep_at = None if at is None else scythe.count + at
+            scythe.sleep_when = None if edge is None else edge.__eq__
+            if edge is not None and edge.endswith("campaign"):
+                self.home.restart()
+        if self._due(self._naps, armed=naps.when is not None):
+            at, edge = self._blow(self._naps, self._leaning.nap, SAVE_EDGES)
+            naps.when = (lambda _: True) if edge is None else edge.__eq__
+
+    def _due(self, arms: _Arms, *, armed: bool) -> bool:
+        return arms.left > 0 and (not armed or self._now_s > arms.until_s)
+
+    def _blow(self, arms: _Arms, leaning: str, edges: Sequence[str]) -> tuple[int | None, str | None]:
+        """Where it falls next: so many edges from now, or at the edge that the seed leans to, or at any other."""
+        rng = self._random
+        draw = rng.random()
+        leans = 0.2 <= draw < 0.75
+        arms.until_s = self._now_s + (PATIENCE_S if leans else SHORT_PATIENCE_S)
+        if draw < 0.2:
+            return int(rng.expovariate(1 / 25)) + 1, None
+        return None, leaning if leans else rng.choice(edges)
+
+    def _sleeps(self, nap: Nap[bool]) -> None:
+        """A control plane has fallen asleep. Perhaps another one takes over, and it wakes when that one has acted for a
+        while; else nobody acts until it wakes, and it goes on."""
+        rng, home = self._random, self.home
+        home.asleep = None
+        name = home.scythe.slept
+        if (name.startswith("before") and name.split(" ", 1)[1] in WRITES) or rng.random() < 0.7:
+            home.clock.advance(rng.choice((0.0, 0.0, 2.0, 20.0)))
+            home.take_over()
+            self._at(rng.choice((0.0, 1.0, 5.0, 20.0, 60.0)), lambda: self._wake(nap))
+            return
+        for _ in range(rng.randint(1, 3)):
+            home.clock.advance(rng.choice(NAP_S))
+            self._something()
+        self._go_on(nap)
+
+    def _go_on(self, nap: Nap[bool]) -> None:
+        """It still leads."""
+        try:
+            if not nap.go():
+                self._sleeps(nap)  # again
+                return
+            nap.value()
+        except Killed:
+            self.home.start()
+
+    def _wake(self, nap: Nap[bool]) -> None:
+        """It does not lead any more, and goes on with what it remembers, until it finds the door closed."""
+        with suppress(Killed, NotLeaderError):
+            if not nap.go():
+                self._at(self._random.choice(NAP_S), lambda: self._wake(nap))
+                return
+            nap.value()
+
+    def _falls_asleep(self, trainer: Trainer) -> None:
+        """A trainer in the middle of a save; perhaps with its whole machine, perhaps while that cannot be ended."""
+        rng = self._random
+        with_host = rng.random() < 0.7
+        trainer.sleep(with_host=with_host)
+        in_s, renewed = rng.choice((1.0, 15.0, 30.0, 60.0, 90.0)), rng.random() < 0.3
+        if with_host and rng.random() < 0.6:
+            self.home.faults.inject("terminate", *[Fault.NO_ANSWER] * rng.randint(5, 40))
+        self._at(in_s, lambda: self.home.site.wake(trainer.run_id, renewed=renewed))
 
     # -- what happens -------------------------------------------------------------------------------------------------
     def _something(self) -> None:
@@ -193,18 +286,22 @@ class History:
             "sign": self._break_a_target,
             "abort": self._break_a_target,
             "unhold": self._break_a_target,
-        }.get(self._edge.split(" ", 1)[1])  # what leads to the edge that this seed leans to
+        }.get(self._leads_to())  # what leads to the edge that this seed leans to
         if wanted is not None and rng.random() < 0.3:
             wanted()
             return
         (what,) = rng.choices(
             (
                 self._migrate, self._reprice, self._preempt, self._crash, self._pause, self._cancel, self._dry,
-                self._mute, self._lose_a_launch, self._slip, self._deafen, self._break_a_target,
+                self._mute, self._lose_a_launch, self._deafen, self._break_a_target,
             ),
-            (30, 14, 14, 5, 6, 1, 6, 2, 8, 5, 5, 4),
+            (30, 14, 14, 5, 6, 1, 6, 2, 8, 5, 4),
         )  # fmt: skip
         what()
+
+    def _leads_to(self) -> str:
+        """One of the two edges that this seed leans to, without its moment."""
+        return self._random.choice((self._leaning.death, self._leaning.pause)).split(" ", 1)[1]
 
     def _submit(self) -> None:
         """What a user wants trained; perhaps its code raises."""
@@ -297,7 +394,7 @@ class History:
     def _lose_a_launch(self) -> None:
         """The answers to the next launches are lost; perhaps their job is stopped, and their machines break."""
         rng, home = self._random, self.home
-        leans = self._edge.endswith("resolve")
+        leans = self._leaning.death.endswith("resolve")
         fault = Fault.NO_ANSWER if leans else rng.choice((Fault.LOST_REPLY, Fault.LATE, Fault.NO_ANSWER))
         home.faults.inject("launch", *[fault] * rng.randint(1, 6))
         job = self._a_job("running", "queued")
@@ -326,16 +423,6 @@ class History:
         for machine in self.home.cloud.instances():
             if machine.alive and machine.id not in known:
                 self.home.cloud.crash(machine.id)
-
-    def _slip(self) -> None:
-        """A trainer of an older generation commits although it is shut out, later steps than anybody made."""
-        fences = {job_id: sorted(found) for job_id, found in self.home.checkpoints.fences.items() if len(found) > 1}
-        if fences:
-            job_id = self._random.choice(sorted(fences))
-            older = self._random.choice(fences[job_id][:-1])
-            if self.home.checkpoints.commit(job_id, older, 1_000_000):
-                raise AssertionError("a manifest of an older generation was let in")
-            self.home.checkpoints.slip(job_id, older, 1_000_000 + len(self.home.checkpoints.slipped.get(job_id, [])))
 
     def _deafen(self) -> None:
         rng = self._random
@@ -371,6 +458,8 @@ class History:
             self.seed,
             tuple(findings(home)),
             dict(home.scythe.deaths),
+            dict(home.scythe.pauses),
+            dict(home.site.naps.pauses),
             len(migrations),
             sum(migration.step is Step.DONE for migration in migrations),
             dict(Counter(job.state for job in jobs)),

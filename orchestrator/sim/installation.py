@@ -7,22 +7,27 @@ and is followed by another one with empty memory. Must not know: what happens to
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from orchestrator.config import load_config
+from orchestrator.engine.checkpoints import FileCatalog
 from orchestrator.engine.context import Context
 from orchestrator.engine.control import ControlPlane
 from orchestrator.engine.secret_values import SecretValues
 from orchestrator.engine.world import World
 from orchestrator.model import TERMINAL, Event, Job, JobSpec, Migration, Run, new_id
-from orchestrator.sim.catalog import SimCatalog
-from orchestrator.sim.mortality import Killed, MortalProvider, MortalStore, Scythe, mortal_catalog, mortal_runtime
+from orchestrator.sim.folder import Folder
+from orchestrator.sim.mortality import Killed, MortalProvider, MortalStore, Scythe, WatchedCatalog, mortal_runtime
+from orchestrator.sim.nap import Nap
 from orchestrator.sim.sabotage import Saboteur
-from orchestrator.sim.site import Pace, SimSite
+from orchestrator.sim.site import SimSite
 from orchestrator.sim.slate import Slate
+from orchestrator.sim.trainer import Pace
 from orchestrator.store import Leadership, Store, Tx
+from orchestrator.store.leader import TAKEOVER_S
 from providers.clock import VirtualClock
 from providers.fake import Behaviour, FakeCloud, Faults
 from providers.instance import Instance
@@ -52,12 +57,14 @@ class Installation:
         self.random = random.Random(seed)
         self.pace = pace or Pace()
         self.cloud = FakeCloud(self.clock, seed=seed, behaviour=behaviour, catalog=catalog)
-        self.checkpoints = SimCatalog(self.clock)
         self.faults = faults or Faults(seed)
         self.scythe = Scythe()
         self.saboteur = Saboteur()
+        self.holder, self._rivals = HOLDER, 1
+        self.asleep: Nap[bool] | None = None
         self.slate = slate
         slate.wipe()
+        folder.mkdir(exist_ok=True)
         settings: dict[str, object] = {
             "state_dir": str(folder),
             "providers.enabled": "fake",
@@ -65,6 +72,9 @@ class Installation:
             **(overrides or {}),
         }
         self.config = load_config(settings, environ={}, cwd=folder)
+        root = self.config.state_dir / "checkpoints"
+        shutil.rmtree(root, ignore_errors=True)  # of the history before
+        self.checkpoints = Folder(root, self.clock)
         self.site = SimSite(self.cloud, self.clock, self.checkpoints, self.pace, lease_s=self.config.lease_s)
         self.store = self.open_store()
         self.start()
@@ -84,7 +94,7 @@ class Installation:
         ctx = Context(
             self.world,
             mortal_runtime(self.site, self.scythe),
-            mortal_catalog(self.checkpoints, self.scythe),
+            WatchedCatalog(self.checkpoints, self.site, self.scythe),
             self.random,
             leadership=leadership,
             secrets=self.secrets,
@@ -95,13 +105,63 @@ class Installation:
 
     def start(self) -> None:
         """A new control plane takes over from the one before, however often it is killed at that."""
-        leadership = None
-        while leadership is None:
+        while True:
             try:
-                leadership = self.store.campaign(HOLDER)
+                leadership = self.store.campaign(self.holder)
             except Killed:
                 continue
+            assert leadership is not None, "another one leads"
+            self.plane = self.control_plane(self.store, leadership)
+            return
+
+    def restart(self) -> None:
+        """As `start`, and its first pass; it may fall asleep in both."""
+        store, holder = self.store, self.holder
+
+        def call() -> bool:
+            leadership = store.campaign(holder)
+            if leadership is None:
+                return False  # another one leads by now, and this one would stand by
+            plane = self.control_plane(store, leadership)
+            if store is self.store:
+                self.plane = plane
+            return plane.tick()
+
+        try:
+            self.doze(call)
+        except Killed:
+            self.start()
+
+    # -- sleep --------------------------------------------------------------------------------------------------------
+    def doze(self, call: Callable[[], bool]) -> bool:
+        """Carry out a pass of a control plane that may fall asleep in it: `asleep` is its pass then, to be woken by
+        `go`. Nobody acts until it is, or another one takes over."""
+        nap = Nap(call)
+        if nap.go():
+            return nap.value()
+        self.asleep = nap
+        return True
+
+    def take_over(self, silent_s: float = TAKEOVER_S + 1) -> None:
+        """Another control plane on the same store takes over from the one that is asleep or stopped."""
+        self.holder = f"{HOLDER}-{self._rivals}"
+        self._rivals += 1
+        self.store = self.open_store()
+        assert self._campaign() is None
+        self.clock.advance(silent_s)
+        leadership = self._campaign()
+        assert leadership is not None
         self.plane = self.control_plane(self.store, leadership)
+
+    def _campaign(self) -> Leadership | None:
+        """Past all edges: this one is not struck."""
+        return Store.campaign(self.store, self.holder)
+
+    def fence(self, job: Job, generation: int, manifest: str | None) -> None:
+        """By a control plane of which this store knows nothing, as before a backup of it was put in its place."""
+        self.site.look()
+        FileCatalog().fence(self.checkpoints.root, job.id, generation, manifest)
+        self.checkpoints.fence_made(job.id, generation)
 
     # -- users --------------------------------------------------------------------------------------------------------
     def new_job(self, spec: JobSpec) -> Job:
@@ -127,10 +187,10 @@ class Installation:
     # -- time ---------------------------------------------------------------------------------------------------------
     def tick(self, seconds: float, down_s: float = 0.0) -> bool:
         """One pass of the control plane, and the time until the next. One that is killed is started again `down_s`
-        later. Returns whether anything changed."""
+        later; one that falls asleep is `asleep` then. Returns whether anything changed."""
         changed = True
         try:
-            changed = self.plane.tick()
+            changed = self.doze(self.plane.tick) if self.scythe.tires else self.plane.tick()
         except Killed:
             self.clock.advance(down_s)
             self.start()

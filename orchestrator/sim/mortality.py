@@ -1,8 +1,11 @@
-"""Mortality: kill a control plane before or after any call that changes something outside its memory (an *edge*).
+"""Mortality: kill a control plane, or put it to sleep, before or after any call that changes something outside its
+memory (an *edge*), and before any operation on a file of a job's checkpoints.
 
 A transaction dies just before it is committed (it is undone) or just after. Between two edges nothing outside its
-memory changes, so that a death there is the same as one at the edge before. What an edge is called is what the call
-does: `after step verify>cutover`, `before launch`. Must not know: what a control plane is for, when to strike.
+memory changes, so that a death there is the same as one at the edge before. A sleep is not: what was read before a
+transaction is old when it begins. So "asleep before a transaction" means before its first statement, which it finds
+refused when another control plane leads by then. What an edge is called is what the call does: `after step
+verify>cutover`, `before launch`. Must not know: what a control plane is for, when to strike.
 """
 
 from __future__ import annotations
@@ -11,11 +14,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Unpack
 
-from orchestrator.engine.checkpoints import CheckpointCatalog
+from orchestrator.engine.checkpoints import FileCatalog, ManifestInfo, Newest
 from orchestrator.engine.runtime import Runtime
 from orchestrator.model import STEP_ORDER, Entry, Event, Job, JobState, Migration, Step
+from orchestrator.sim.file_edges import watching
+from orchestrator.sim.folder import Folder
+from orchestrator.sim.nap import Nap
+from orchestrator.sim.site import SimSite
 from orchestrator.store import JobFactFields, Leadership, MigrationFields, RunFields, Store, Tx
 from providers.base import LaunchSpec
 from providers.fake import FakeProvider
@@ -26,33 +34,93 @@ WRITES = (  # what a transaction is called: the first of these that it does
     "duty", "progress", "submit", "ask", "job", "sign", "event",
 )  # fmt: skip
 CALLS = ("launch", "terminate", "prepare", "start", "hold", "unhold", "stop", "kill", "fence", "void")
+FILES = (  # what a fence, and the look for the checkpoint to start from, do to files
+    "list fence", "read fence", "list manifest", "read manifest", "status chunk", "write manifest", "tidy manifest",
+    "write fence", "link fence", "tidy fence", "sync fence",
+)  # fmt: skip
 KINDS = (*WRITES, "beat", "campaign", *CALLS)
-EDGES = tuple(f"{moment} {kind}" for kind in KINDS for moment in ("before", "after"))
+EDGES = (
+    *(f"{moment} {kind}" for kind in KINDS for moment in ("before", "after")),
+    *(f"before {operation}" for operation in FILES),
+)
+BY_USERS = ("submit", "ask")  # each of them is a process of its own: one that sleeps is one that comes later
+PAUSE_EDGES = tuple(edge for edge in EDGES if edge.split(" ", 1)[1] not in BY_USERS)
 
 
 class Killed(BaseException):
     """kill -9 of the control plane."""
 
 
-class Scythe:
-    """Counts edges and strikes at one of them: by number (`at`), or by what it is about (`when`).
+class _Undone(BaseException):
+    """A transaction that is to begin only after a sleep."""
 
-    `deaths` counts the edges at which it struck.
+
+class Scythe:
+    """Counts edges and strikes at one of them: by number (`at`), or by what it is about (`when`); at another, in the
+    same way (`sleep_at`, `sleep_when`), it puts to sleep: only a call that may nap (Nap), and never while it holds a
+    transaction, for which others would wait.
+
+    `deaths` and `pauses` count the edges at which it struck; `slept` is the last of the latter.
+    `trespasses` are the transactions that a control plane was let into although another one led.
     """
 
     def __init__(self) -> None:
         self.at: int | None = None
         self.when: Callable[[str], bool] | None = None
+        self.sleep_at: int | None = None
+        self.sleep_when: Callable[[str], bool] | None = None
         self.count = 0
         self.deaths: Counter[str] = Counter()
+        self.pauses: Counter[str] = Counter()
+        self.slept = ""
+        self.trespasses: list[str] = []
+        self._inside = 0
+
+    @property
+    def tires(self) -> bool:
+        """Whether somebody is to be put to sleep."""
+        return self.sleep_at is not None or self.sleep_when is not None
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Nobody sleeps within the block."""
+        self._inside += 1
+        try:
+            yield
+        finally:
+            self._inside -= 1
 
     def edge(self, name: str) -> None:
-        """Raises Killed when this is the one."""
+        """Raises Killed when this is the one; sleeps here when it is the other one."""
         self.count += 1
         if self.count == self.at or (self.when is not None and self.when(name)):
             self.at = self.when = None
             self.deaths[name] += 1
             raise Killed(name)
+        if not self._inside and self.falls_asleep(name):
+            self.sleep()
+
+    def falls_asleep(self, name: str) -> bool:
+        """Whether whoever is at this edge sleeps now."""
+        if Nap.here() is None:
+            return False
+        if self.sleep_at is not None:
+            if self.count < self.sleep_at:
+                return False
+        elif self.sleep_when is None or not self.sleep_when(name):
+            return False
+        if name not in PAUSE_EDGES:
+            return False
+        self.sleep_at = self.sleep_when = None
+        self.slept = name
+        self.pauses[name] += 1
+        return True
+
+    def sleep(self) -> None:
+        """Until it is woken."""
+        nap = Nap.here()
+        assert nap is not None
+        nap.sleep()
 
 
 class _Witness(Tx):
@@ -139,11 +207,22 @@ class MortalStore(Store):
 
     @contextmanager
     def write(self, leadership: Leadership | None = None) -> Iterator[Tx]:
-        with super().write(leadership) as tx:
-            witness = _Witness(tx)
-            yield witness
-            if witness.kind is not None:
-                self.scythe.edge(f"before {witness.kind}")
+        try:
+            with self.scythe.transaction(), super().write(leadership) as tx:
+                witness = _Witness(tx)
+                yield witness
+                if witness.kind is not None:
+                    self.scythe.edge(f"before {witness.kind}")
+                    if leadership is not None and self.scythe.falls_asleep(f"before {witness.kind}"):
+                        raise _Undone
+        except _Undone:
+            self.scythe.sleep()
+            with super().write(leadership):  # refused, when another control plane leads by now
+                pass
+            leads = self.leader()
+            if leadership is not None and leads is not None and leads.epoch != leadership.epoch:
+                self.scythe.trespasses.append(witness.kind or "")
+            raise Killed(f"before {witness.kind}") from None  # else nobody can tell any more what it would have done
         if witness.kind is not None:
             self.scythe.edge(f"after {witness.kind}")
 
@@ -203,7 +282,52 @@ def mortal_runtime(inner: Runtime, scythe: Scythe) -> Runtime:
     return wrapped  # type: ignore[no-any-return]
 
 
-def mortal_catalog(inner: CheckpointCatalog, scythe: Scythe) -> CheckpointCatalog:
-    """The same checkpoints, whose fences are edges."""
-    wrapped: Any = _Mortal(inner, scythe)
-    return wrapped  # type: ignore[no-any-return]
+class WatchedCatalog(FileCatalog):
+    """The real one. What it does to files are edges, as is its fence; trainers have done what they did by then."""
+
+    def __init__(self, folder: Folder, site: SimSite, scythe: Scythe) -> None:
+        self._folder, self._site, self._scythe = folder, site, scythe
+
+    def newest(self, root: Path, job_id: str, generation: int) -> Newest:
+        with self._looked_on():
+            return super().newest(root, job_id, generation)
+
+    def find(self, root: Path, job_id: str, name: str) -> ManifestInfo | None:
+        with self._looked_on():
+            return super().find(root, job_id, name)
+
+    def fence(self, root: Path, job_id: str, generation: int, manifest: str | None) -> bool:
+        self._scythe.edge("before fence")
+        with self._looked_on(fences=(job_id, generation)):
+            done = super().fence(root, job_id, generation, manifest)
+        self._scythe.edge("after fence")
+        return done
+
+    def void(self, root: Path, job_id: str, generation: int) -> bool:
+        self._scythe.edge("before void")
+        with self._looked_on():
+            done = super().void(root, job_id, generation)
+        self._scythe.edge("after void")
+        return done
+
+    def taken(self, root: Path, job_id: str) -> int:
+        with self._looked_on():
+            return super().taken(root, job_id)
+
+    def fenced(self, root: Path, job_id: str) -> int:
+        with self._looked_on():
+            return super().fenced(root, job_id)
+
+    @contextmanager
+    def _looked_on(self, fences: tuple[str, int] | None = None) -> Iterator[None]:
+        self._site.look()
+
+        def look(operation: str, path: Path) -> None:
+            self._scythe.edge(f"before {operation}")
+            if fences is not None and operation == "link fence":
+                self._site.look()  # whoever slept here comes long after they were looked at
+                if not path.exists():
+                    self._folder.fence_made(*fences)
+
+        with watching(look):
+            yield

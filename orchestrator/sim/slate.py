@@ -6,10 +6,13 @@ histories.
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import sqlite3
-from contextlib import closing
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,6 +22,15 @@ from orchestrator.store import Store
 from orchestrator.store.backend import Backend, backend_of
 from orchestrator.store.schema import metadata
 from providers.clock import VirtualClock
+
+
+@contextmanager
+def memory_folder() -> Iterator[Path]:
+    """A folder for a while; on a file system in memory where there is one, on which waiting for the disk is free."""
+    memory = Path("/dev/shm")
+    place = memory if memory.is_dir() and os.access(memory, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="tw-sim-", dir=place) as name:
+        yield Path(name)
 
 
 class Slate(Protocol):

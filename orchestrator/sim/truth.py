@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from orchestrator.model import TERMINAL, Job, Run
-from orchestrator.sim.catalog import name_of
 from orchestrator.sim.installation import Installation
 from orchestrator.sim.site import Trained
+from orchestrator.sim.trainer import BUG
 from providers.fake import Bill
 
 MOST_BILLED = 2  # machines of one job at the same time: the two of a move; and its spare, if it wants one
@@ -37,6 +37,8 @@ def findings(home: Installation, *, paused: bool = False) -> list[str]:
         *(line for job in jobs for line in _state(job, book, paused)),
         *(line for job in jobs for line in _generations(home, job, [run for run in runs if run.job_id == job.id])),
         *_lost_work(home, runs, book),
+        *_blamed(home),
+        *(f"trespass: one that was deposed wrote {what}" for what in home.scythe.trespasses),
     ]
 
 
@@ -90,6 +92,13 @@ def _state(job: Job, book: list[Trained], paused: bool) -> Iterator[str]:
         yield f"lost: {job.id} is finished, but no run of it made all its steps"
 
 
+def _blamed(home: Installation) -> Iterator[str]:
+    """No trainer fails but for its own code."""
+    for run_id, error in home.site.failures():
+        if BUG not in error:
+            yield f"blamed: {run_id} failed for no fault of its job: {error}"
+
+
 def _generations(home: Installation, job: Job, runs: list[Run]) -> Iterator[str]:
     """Each run's is newer than those before it; a spare's, which is given when it takes over, than those that trained
     before it."""
@@ -104,10 +113,10 @@ def _generations(home: Installation, job: Job, runs: list[Run]) -> Iterator[str]
         numbers = [run.generation for run in sorted(runs, key=lambda run: (run.created_at_ms, run.id))]
     if any(later <= earlier for earlier, later in pairwise(numbers)):
         yield f"fence: the generations of {job.id} do not increase: {numbers}"
-    fences = home.checkpoints.fences.get(job.id, {})
+    fences = home.checkpoints.fences(job.id)
     if list(fences) != sorted(fences):
         yield f"fence: the fences of {job.id} were made in the order {list(fences)}"
-    slipped = {name_of(*entry) for entry in home.checkpoints.slipped.get(job.id, [])}
+    slipped = home.checkpoints.slipped.get(job.id, set())
     for generation, manifest in fences.items():
         if manifest in slipped:
             yield f"fence: generation {generation} of {job.id} restored {manifest}, written by one shut out"

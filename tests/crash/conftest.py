@@ -1,5 +1,5 @@
 from __future__ import annotations
 
-from tests.sim.conftest import home, install, slates
+from tests.sim.conftest import home, install, memory, slates
 
-__all__ = ["home", "install", "slates"]
+__all__ = ["home", "install", "memory", "slates"]

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from orchestrator.errors import NotLeaderError
 from orchestrator.model import STEP_ORDER, Job, Step
-from orchestrator.store.leader import TAKEOVER_S
 from providers.fake import Fault
 from tests.sim.harness import RESERVE, Installation, check_truth
 
@@ -24,13 +22,8 @@ def everything(home: Installation) -> object:
 
 def depose(home: Installation) -> None:
     """Another control plane on the same store takes over from one that has fallen asleep."""
-    standby = home.open_store()
-    assert standby.campaign("standby") is None
-    home.clock.advance(TAKEOVER_S + 1)
-    leadership = standby.campaign("standby")
-    assert leadership is not None
-    home.plane, home.deposed = home.control_plane(standby, leadership), home.plane  # type: ignore[attr-defined]
-    home.store = standby
+    home.deposed = home.plane  # type: ignore[attr-defined]
+    home.take_over()
 
 
 def test_a_second_control_plane_stands_by_while_the_first_one_acts(home: Installation) -> None:
@@ -75,14 +68,13 @@ def test_whoever_takes_over_in_the_middle_of_a_move_completes_it(home: Installat
 
 def just_before_the_fence(home: Installation, what: Callable[[], None]) -> None:
     """Let `what` happen while the control plane that is about to fence sleeps: it has looked at everything already."""
-    fence = home.checkpoints.fence
-
-    def asleep(*arguments: Any) -> bool:
-        home.checkpoints.fence = fence  # type: ignore[method-assign, assignment]
-        what()
-        return fence(*arguments)
-
-    home.checkpoints.fence = asleep  # type: ignore[method-assign, assignment]
+    home.scythe.sleep_when = "before link fence".__eq__
+    home.until(lambda: home.asleep is not None)
+    nap, home.asleep = home.asleep, None
+    what()
+    assert nap is not None
+    assert nap.go()
+    nap.value()
 
 
 def until_cutover(home: Installation) -> Job:
@@ -102,9 +94,8 @@ def test_a_control_plane_that_was_deposed_just_before_it_fenced_cannot_when_it_w
         home.cloud.crash(home.machine(home.runs(job)[-1]).id)
         home.until_step(job, 200)
 
-    just_before_the_fence(home, another_gives_it_up)
     with pytest.raises(NotLeaderError):
-        home.plane.tick()
+        just_before_the_fence(home, another_gives_it_up)
     run = home.current(job)
     assert run is not None
     assert run.generation == 1
@@ -133,9 +124,8 @@ def test_a_move_that_another_control_plane_completed_meanwhile_stays_complete(ho
         depose(home)
         home.until(lambda: home.migrations(job)[1].step is Step.DONE)
 
-    just_before_the_fence(home, another_completes_it)
     with pytest.raises(NotLeaderError):
-        home.plane.tick()
+        just_before_the_fence(home, another_completes_it)
     home.settle()
     assert [run.end for run in home.runs(job)] == ["moved", "finished"]
     assert all(run.repeated_steps == 0 for run in home.runs(job))

@@ -241,16 +241,17 @@ def _write(home: Installation, statement: str) -> None:
 def test_a_damaged_fence_stops_its_own_job_with_the_remedy_and_rents_nothing(home: Installation) -> None:
     innocent, struck = home.submit("innocent", steps=40), home.submit("struck", steps=60)
     run = home.until_step(struck, 7)
-    home.checkpoints.spoiled.add(struck.id)
+    mend = home.checkpoints.spoil_fence(struck.id)
     assert run.instance_id is not None
     home.cloud.crash(run.instance_id)
     home.until_state(struck, "paused")
     home.until_state(innocent, "finished")
     facts = home.read(lambda tx: tx.job_facts(struck.id))
     assert facts.failures == 0
-    assert "altered (repair it)" in str(facts.quarantine)
+    assert "is altered" in str(facts.quarantine)
+    assert "repair it" in str(facts.quarantine)
     assert len(home.runs(struck)) == 1
-    home.checkpoints.spoiled.clear()
+    mend()
     home.ask("resume", struck)
     home.until_state(struck, "finished")
     home.settle()

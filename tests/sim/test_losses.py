@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
 from orchestrator.model import Step
-from orchestrator.sim.catalog import name_of, step_of
 from providers.base import LaunchSpec
 from providers.fake import Fault
 from tests.sim.harness import BRISK, CHEAP, DEAR, RESERVE, Installation, check_truth, lost_at_most
+from trainers.checkpoint.manifest import ManifestName
 
 Install = Callable[..., Installation]
 
@@ -281,14 +280,14 @@ def test_fences_that_are_newer_than_the_store_are_followed(home: Installation) -
     """As after `tradewind store restore`: what was trained since counts, its generation is not used again."""
     job = home.submit(steps=40)
     run = home.until_step(job, 12)
-    name = name_of(1, home.until_step(job, 15).last_step // 5 * 5)
-    home.checkpoints.fence(Path(), job.id, 4, name)  # made after the backup
+    name = f"1-{home.until_step(job, 15).last_step // 5 * 5}-1"
+    home.fence(job, 4, name)  # made after the backup
     home.settle()
     assert home.job(job).state == "finished"
     assert home.runs(job)[0].id == run.id
     assert home.runs(job)[0].end == "lost"
     assert home.runs(job)[1].generation == 5
-    assert home.runs(job)[1].start_step == step_of(name)
+    assert home.runs(job)[1].start_step == ManifestName.parse(name).step
     check_truth(home)
 
 
@@ -299,14 +298,14 @@ def test_damage_that_only_the_target_finds_costs_steps_but_neither_the_job_nor_i
     home.until(lambda: home.migrations(job)[-1].step is Step.TRANSFER)
     fixed = home.migrations(job)[-1].manifest
     assert fixed is not None
-    home.checkpoints.rotten.add(fixed)
+    home.checkpoints.rot(job.id, fixed)
     home.settle()
     moved = home.migrations(job)[1]
     assert home.job(job).state == "finished"
     assert (len(home.migrations(job)), moved.step) == (2, Step.DONE)
     assert moved.manifest is not None
-    assert home.runs(job)[1].start_step == step_of(moved.manifest) < step_of(fixed)
-    assert home.checkpoints.fences[job.id][2] == moved.manifest
+    assert home.runs(job)[1].start_step == ManifestName.parse(moved.manifest).step < ManifestName.parse(fixed).step
+    assert home.checkpoints.fences(job.id)[2] == moved.manifest
     told = home.events(job, "migration.verify")[-1].message
     assert f"passed over: {fixed}" in told
     assert home.read(lambda tx: tx.job_facts(job.id).failures) == 0
@@ -317,7 +316,7 @@ def test_a_control_plane_that_dies_before_the_cutover_still_knows_what_was_passe
     run = home.until_step(job, 13)
     home.cloud.crash(home.machine(run).id)
     home.until(lambda: home.migrations(job)[-1].step is Step.TRANSFER)
-    home.checkpoints.rotten.add(home.migrations(job)[-1].manifest or "")
+    home.checkpoints.rot(job.id, home.migrations(job)[-1].manifest or "")
     home.until(lambda: home.migrations(job)[-1].step is Step.CUTOVER)
     home.start()
     home.settle()
@@ -329,7 +328,7 @@ def test_a_source_that_lives_trains_on_when_its_last_word_is_damaged(home: Insta
     home.until_step(job, 13)
     home.ask("migrate", job, offer_id=RESERVE.id)
     home.until(lambda: home.migrations(job)[-1].step is Step.TRANSFER)
-    home.checkpoints.rotten.add(home.migrations(job)[-1].manifest or "")
+    home.checkpoints.rot(job.id, home.migrations(job)[-1].manifest or "")
     home.settle()
     assert "not" in (home.migrations(job)[1].error or "")
     assert home.job(job).state == "finished"
