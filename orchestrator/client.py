@@ -13,15 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
+from orchestrator.client_store import StoreClient
 from orchestrator.config import Config, load_config
 from orchestrator.errors import UsageError
 from providers.clock import SystemClock
 
 if TYPE_CHECKING:  # each method loads what it needs: a command that asks the catalogue alone loads no database
-    from orchestrator.engine.world import World
     from orchestrator.model import JobSpec
     from orchestrator.services.catalog_views import CatalogVerdict, CatalogView
     from orchestrator.services.offer_filters import OfferQuery
@@ -37,7 +36,6 @@ if TYPE_CHECKING:  # each method loads what it needs: a command that asks the ca
         PriceImport,
         PriceStatus,
     )
-    from orchestrator.services.store_views import StoreBackup, StoreDiagnosis, StoreRestored
     from orchestrator.services.views import (
         Accepted,
         ControlPlaneView,
@@ -63,7 +61,7 @@ def _silent(_text: str) -> None:
     return None
 
 
-class Client:
+class Client(StoreClient):
     """Everything a user can do. Not for use from several threads at once; `with` closes it.
 
     Jobs are named by id, by the beginning of one, or by name (the newest of that name). Every method that takes one
@@ -76,31 +74,8 @@ class Client:
             raise UsageError(
                 f"not yet: a client of {config}", hint="use Client(), on the machine where the control plane runs"
             )
-        self.config = load_config() if config is None else config
-        self._world: World | None = None
+        super().__init__(load_config() if config is None else config)
         self._to_give: dict[str, Mapping[str, str]] = {}  # secrets of jobs that no control plane has taken yet
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Let go of the store. Jobs go on."""
-        if self._world is not None:
-            self._world.close()
-            self._world = None
-
-    @property
-    def _opened(self) -> World:
-        if self._world is None:
-            from orchestrator.engine.world import open_world
-
-            self._world = open_world(self.config)
-        return self._world
 
     # Planning
 
@@ -442,25 +417,6 @@ class Client:
         from orchestrator.services import catalog
 
         return catalog.verify(SystemClock().now_ms(), None if path is None else Path(path))
-
-    def check_store(self) -> StoreDiagnosis:
-        """Look for what is wrong with the store. Changes nothing."""
-        from orchestrator.services import store_check
-
-        return store_check.check(self.config)
-
-    def backup_store(self, path: str | Path) -> StoreBackup:
-        """Write a copy of the store to a file that does not exist yet, while others go on."""
-        from orchestrator.services import store_copies
-
-        return store_copies.backup(self.config, Path(path))
-
-    def restore_store(self, path: str | Path) -> StoreRestored:
-        """Put a backup in the place of the store, which is kept. Not while a control plane acts on it."""
-        from orchestrator.services import store_copies
-
-        self.close()
-        return store_copies.restore(self.config, Path(path))
 
     def settings(self) -> SettingList:
         """Every setting and its origin."""

@@ -18,6 +18,7 @@ from orchestrator.cli import (
     control,
     insight,
     jobs,
+    ledger,
     market,
     plans,
     prices,
@@ -107,5 +108,6 @@ def _globals(
     ctx.obj = Globals(state_dir=state_dir)
 
 
-for group in (plans, profile, jobs, control, secrets, insight, backtest, market, prices, catalog, system, store):
+GROUPS = (plans, profile, jobs, control, secrets, insight, backtest, market, prices, catalog, system, store, ledger)
+for group in GROUPS:
     group.register(app)

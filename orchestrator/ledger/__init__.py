@@ -3,7 +3,7 @@
 Must not know: offers beyond their id and price path, policies, stores.
 """
 
-from orchestrator.ledger.accrual import accrue, correction, restate
+from orchestrator.ledger.accrual import accrue, amend, correction, restate, twice_booked
 from orchestrator.ledger.counterfactual import Counterfactual, counterfactual
 from orchestrator.ledger.duty import Duty, duty
 from orchestrator.ledger.totals import total_nano_usd, totals
@@ -12,10 +12,12 @@ __all__ = [
     "Counterfactual",
     "Duty",
     "accrue",
+    "amend",
     "correction",
     "counterfactual",
     "duty",
     "restate",
     "total_nano_usd",
     "totals",
+    "twice_booked",
 ]

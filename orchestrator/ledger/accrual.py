@@ -53,18 +53,93 @@ def accrue(
 
 
 def correction(entry: Entry, right_nano_usd: int, at_ms: int, *, earlier: Iterable[Entry] = ()) -> Entry | None:
-    """The row that makes `entry` and its `earlier` corrections add up to `right_nano_usd`; None if they do."""
-    standing = entry.amount_nano_usd + sum(e.amount_nano_usd for e in earlier if e.reverses == entry.id)
-    if standing == right_nano_usd:
-        return None
+    """The row that makes `entry` and its `earlier` corrections add up to `right_nano_usd`; None if they do.
+
+    It corrects the last of those corrections, so that one row is corrected once.
+    """
+    chain = _chain(entry, earlier)
+    standing = sum(each.amount_nano_usd for each in chain)
+    return None if standing == right_nano_usd else _correcting(chain[-1], right_nano_usd - standing, at_ms)
+
+
+def restate(run: Run, entries: Sequence[Entry], price_changes: PriceChanges, at_ms: int) -> list[Entry]:
+    """Corrections for those compute entries of `run` that today's knowledge of its prices and its end contradicts, and
+    for what two of them have booked both: that is the one's that begins first.
+
+    For facts that were learned late only: `price_changes` are the prices that were in force, not today's. A time that
+    was booked twice for nothing (at no price) is corrected by nothing, so that it is known to have been looked at.
+    """
+    start = run.billed_from_ms
+    if start is None:
+        return []
+    limit = run.billed_to_ms
+    upto = start
+    corrections = []
+    for entry in _periods(run, entries):
+        begin, end = entry.period_start_ms, entry.period_end_ms
+        if limit is not None:
+            begin, end = min(begin, limit), min(end, limit)
+        begin = max(begin, upto)
+        right = _between(price_changes, start, begin, end) if end > begin else 0
+        change = correction(entry, right, at_ms, earlier=entries)
+        if change is None and twice_booked(entry, upto, entries):
+            change = _correcting(entry, 0, at_ms)
+        if change is not None:
+            corrections.append(change)
+        upto = max(upto, end)
+    return corrections
+
+
+def twice_booked(entry: Entry, upto_ms: int, entries: Iterable[Entry]) -> bool:
+    """Whether a compute entry begins before `upto_ms`, up to where its run is booked by others, and no correction of
+    it says that this is known."""
+    return entry.period_start_ms < upto_ms and all(each.reverses != entry.id for each in entries)
+
+
+def amend(job: Job, run: Run, entries: Sequence[Entry], price_changes: PriceChanges, at_ms: int) -> list[Entry]:
+    """All that is missing for the entries of `run` to be its price times its time, each period once: corrections, and
+    entries of times that none of them has, up to its end or, while it lives, to the end of the last one."""
+    start = run.billed_from_ms
+    if start is None:
+        return []
+    missing, upto = [], start
+    ends = [entry.period_end_ms for entry in _periods(run, entries)]
+    known = [(entry.period_start_ms, entry.period_end_ms) for entry in _periods(run, entries)]
+    last = run.billed_to_ms if run.billed_to_ms is not None else max(ends, default=start)
+    for begin, end in [*known, (last, last)]:
+        until = min(begin, last)
+        if until > upto:
+            amount = _between(price_changes, start, upto, until)
+            missing.append(_entry(job, run, "compute", upto, until, amount, at_ms))
+        upto = max(upto, end)
+    return restate(run, entries, price_changes, at_ms) + missing
+
+
+def _periods(run: Run, entries: Iterable[Entry]) -> list[Entry]:
+    compute = (entry for entry in entries if entry.run_id == run.id and entry.kind == "compute")
+    return sorted(compute, key=lambda entry: entry.period_start_ms)
+
+
+def _chain(entry: Entry, entries: Iterable[Entry]) -> list[Entry]:
+    """An entry, what corrects it, what corrects that, and so on."""
+    corrections = [each for each in entries if each.reverses is not None]
+    chain, names = [entry], {entry.id}
+    for each in corrections:  # in the order of writing: what is corrected comes first
+        if each.reverses in names:
+            chain.append(each)
+            names.add(each.id)
+    return chain
+
+
+def _correcting(entry: Entry, amount_nano_usd: int, at_ms: int) -> Entry:
     return Entry(
-        id=derived_id("ent", at_ms, f"{entry.id} {right_nano_usd} {at_ms}".encode()),
+        id=derived_id("ent", at_ms, f"{entry.id} {amount_nano_usd} {at_ms}".encode()),
         run_id=entry.run_id,
         job_id=entry.job_id,
         period_start_ms=entry.period_start_ms,
         period_end_ms=entry.period_end_ms,
         kind="correction",
-        amount_nano_usd=right_nano_usd - standing,
+        amount_nano_usd=amount_nano_usd,
         basis=entry.basis,
         offer_id=entry.offer_id,
         at_ms=at_ms,
@@ -73,32 +148,6 @@ def correction(entry: Entry, right_nano_usd: int, at_ms: int, *, earlier: Iterab
         owner=entry.owner,
         labels=entry.labels,
     )
-
-
-def restate(run: Run, entries: Sequence[Entry], price_changes: PriceChanges, at_ms: int) -> list[Entry]:
-    """Corrections for those compute entries of `run` that today's knowledge of its prices and its end contradicts.
-
-    For facts that were learned late only: `price_changes` are the prices that were in force, not today's.
-    """
-    start = run.billed_from_ms
-    if start is None:
-        return []
-    limit = run.billed_to_ms
-    corrected: dict[str | None, list[Entry]] = {}
-    for entry in entries:
-        corrected.setdefault(entry.reverses, []).append(entry)
-    corrections = []
-    for entry in entries:
-        if entry.run_id != run.id or entry.kind != "compute":
-            continue
-        begin, end = entry.period_start_ms, entry.period_end_ms
-        if limit is not None:
-            begin, end = min(begin, limit), min(end, limit)
-        right = _between(price_changes, start, begin, end)
-        change = correction(entry, right, at_ms, earlier=corrected.get(entry.id, ()))
-        if change is not None:
-            corrections.append(change)
-    return corrections
 
 
 def _between(price_changes: PriceChanges, start: int, begin: int, end: int) -> int:

@@ -6,12 +6,13 @@ A check that breaks is a line that fails. Must not know: how the database is loo
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from orchestrator import ledger
 from orchestrator.config import Config
 from orchestrator.errors import RowError, StoreError
 from orchestrator.model import Entry, Run
+from orchestrator.services.ledger_correction import amendments, priced, wrong_periods
 from orchestrator.services.store_views import StoreDiagnosis
 from orchestrator.services.views import Check
 from orchestrator.store import LeaderInfo, Store, Tx
@@ -20,6 +21,7 @@ from providers.clock import SystemClock
 from providers.money import format_usd
 
 RESTORE = "tradewind store restore BACKUP"
+CORRECT = "tradewind ledger correct --reason 'store check' (what it would book: add --dry-run)"
 REPORT = "please report this; until then: tradewind store restore BACKUP"
 MOST = 3  # examples of what is wrong in one line
 
@@ -72,10 +74,7 @@ def _content(tx: Tx, leader: LeaderInfo | None) -> Iterator[Check]:
     if unreadable:
         return
     runs = tx.runs()
-    entries = tx.entries()
-    total = format_usd(tx.total_nano_usd(), 4)
-    well = f"{len(entries)} entries add up to {total}, each run's to its price times its time"
-    yield _judged("ledger", well, _wrong_entries(tx, runs, entries), REPORT)
+    yield _ledger(tx, runs, tx.entries())
     yield _judged("work", *_work(tx, runs), "tradewind events, then please report this")
     yield _leader(tx, leader)
 
@@ -99,13 +98,26 @@ def _unreadable(tx: Tx) -> list[str]:
     return heard
 
 
-def _wrong_entries(tx: Tx, runs: Sequence[Run], entries: Sequence[Entry]) -> Iterator[str]:
-    """Entries that contradict their run, each other, or the prices that were in force."""
-    if tx.total_nano_usd() != ledger.total_nano_usd(entries):
-        yield "the sum of the entries is not their total"
+def _ledger(tx: Tx, runs: Sequence[Run], entries: Sequence[Entry]) -> Check:
+    """Each run is booked at its price times its time, once: what is not can be corrected, unless the rows themselves
+    contradict each other."""
     of_run: dict[str, list[Entry]] = defaultdict(list)
     for entry in entries:
         of_run[entry.run_id].append(entry)
+    contradictions = [*_contradictions(tx, runs, entries, of_run)]
+    wrong = [line for run in runs for line in _wrong_books(tx, run, of_run[run.id])]
+    well = (
+        f"{len(entries)} entries add up to {format_usd(tx.total_nano_usd(), 4)}, each run's to its price times its time"
+    )
+    return _judged("ledger", well, [*contradictions, *wrong], REPORT if contradictions else CORRECT)
+
+
+def _contradictions(
+    tx: Tx, runs: Sequence[Run], entries: Sequence[Entry], of_run: Mapping[str, Sequence[Entry]]
+) -> Iterator[str]:
+    """Entries that no new entry makes right."""
+    if tx.total_nano_usd() != ledger.total_nano_usd(entries):
+        yield "the sum of the entries is not their total"
     for run in runs:
         booked = of_run[run.id]
         known = {entry.id for entry in booked}
@@ -114,24 +126,19 @@ def _wrong_entries(tx: Tx, runs: Sequence[Run], entries: Sequence[Entry]) -> Ite
                 yield f"{entry.id} names another job than its run {run.id}"
             if entry.reverses is not None and entry.reverses not in known:
                 yield f"{entry.id} corrects {entry.reverses}, which is no entry of {run.id}"
-        yield from _wrong_periods(run, [entry for entry in booked if entry.kind == "compute"])
-        if run.billed_from_ms is not None and run.billed_to_ms is not None and booked:
-            changes = tx.price_changes(run.offer_id, run.billed_from_ms, run.billed_to_ms)
-            if not changes or changes[0][0] > run.billed_from_ms:
-                yield f"{run.id} is booked, but no price of {run.offer_id} is known at {run.billed_from_ms}"
-            elif ledger.restate(run, booked, changes, run.billed_to_ms):
-                yield f"{run.id} is not booked at its prices"
+        if booked and run.billed_from_ms is None:
+            yield f"{run.id} is booked, and was never billed"
+        elif booked and not priced(tx, run):
+            yield f"{run.id} is booked, but no price of {run.offer_id} is known at {run.billed_from_ms}"
 
 
-def _wrong_periods(run: Run, compute: Sequence[Entry]) -> Iterator[str]:
-    """Every second that a machine was billed is in exactly one entry."""
-    upto = run.billed_from_ms
-    for entry in sorted(compute, key=lambda entry: entry.period_start_ms):
-        if entry.period_start_ms != upto:
-            yield f"{run.id} is booked {'twice' if upto and entry.period_start_ms < upto else 'with a gap'} at {upto}"
-        upto = entry.period_end_ms
-    if run.billed_to_ms is not None and upto is not None and upto < run.billed_to_ms:
-        yield f"{run.id} is booked up to {upto} only, and ended at {run.billed_to_ms}"
+def _wrong_books(tx: Tx, run: Run, booked: Sequence[Entry]) -> list[str]:
+    if run.billed_from_ms is None or (run.billed_to_ms is None and not booked):
+        return []
+    told = wrong_periods(run, booked)
+    if not told and amendments(tx, tx.job(run.job_id), run, booked, run.billed_from_ms):
+        told = [f"{run.id} is not booked at its prices"]
+    return told
 
 
 def _work(tx: Tx, runs: Sequence[Run]) -> tuple[str, list[str]]:

@@ -25,6 +25,7 @@ RENDERERS = {
     "ImportedTable": "profiles:imported",
     "JobList": "jobs:queue",
     "JobView": "jobs:job",
+    "LedgerCorrection": "ledger:correction",
     "LogLine": "jobs:log_line",
     "OfferList": "offers:offers",
     "PlanView": "plans:plan",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.cli.render.text import Paint, blocks, clean, money, note_simulated, number, progress, span, table
-from orchestrator.ledger import Duty
+from orchestrator.ledger import Duty, total_nano_usd
 from orchestrator.services.views import JobReport, ReportView
 
 
@@ -30,6 +30,10 @@ def report(view: ReportView, paint: Paint) -> str:
     duties = [(row.job.name, *_duty(row.duty)) for row in view.jobs]
     real = f"1 real second is {view.clock_factor:g} market seconds; " if view.clock_factor != 1 else ""
     verdicts = [f"{clean(row.job.name)}: {row.verdict}" for row in view.jobs]
+    corrections = [entry for entry in view.entries if entry.kind == "correction"]
+    entries = f"{len(view.entries)} ledger entries"
+    if corrections:
+        entries += f" ({len(corrections)} of them corrections, of {money(total_nano_usd(corrections), 6)})"
     return blocks(
         table(head, rows, paint, right=range(2, 12), state=1),
         "",
@@ -37,7 +41,7 @@ def report(view: ReportView, paint: Paint) -> str:
         "",
         table(("billed time of", *DUTIES, "sum"), duties, paint, right=range(1, 8)),
         "",
-        paint(f"{real}paid is the exact sum of {len(view.entries)} ledger entries (--csv shows them)", "dim"),
+        paint(f"{real}paid is the exact sum of {entries} (--csv shows them)", "dim"),
         paint(note_simulated(view.simulated), "dim"),
     )
 

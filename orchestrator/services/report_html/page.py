@@ -168,7 +168,7 @@ def _duties(view: ReportView) -> Html:
 
 def _entries(view: ReportView) -> Html:
     names = {row.job.id: row.job.name for row in view.jobs}
-    head = ("entry", "job", "offer", "kind", "from", "to", "basis", "amount")
+    head = ("entry", "job", "offer", "kind", "from", "to", "basis", "corrects", "amount")
     rows = [
         (
             entry.id,
@@ -178,13 +178,14 @@ def _entries(view: ReportView) -> Html:
             _instant(entry.period_start_ms),
             _instant(entry.period_end_ms),
             entry.basis,
+            entry.reverses or "",
             _exact(entry.amount_nano_usd),
         )
         for entry in view.entries
     ]
     kinds = ", ".join(f"{kind} {format_usd(amount, 6)}" for kind, amount in totals(view.entries, "kind").items())
-    foot = ("total", "", "", "", "", "", "", _exact(view.paid_nano_usd))
-    made = table("Ledger entries, to the nano-dollar", head, rows, numbers=(7,), foot=foot)
+    foot = ("total", *[""] * 7, _exact(view.paid_nano_usd))
+    made = table("Ledger entries, to the nano-dollar", head, rows, numbers=(8,), foot=foot)
     summary = f"{len(view.entries)} entries sum to {_exact(view.paid_nano_usd)}" + (f": {kinds}" if kinds else "")
     return element("details", element("summary", summary), made)
 

@@ -49,6 +49,7 @@ READING: dict[str, tuple[str, ...]] = {
     "config-show": ("config", "show"),
     "catalog-show": ("catalog", "show"),
     "catalog-verify": ("catalog", "verify"),
+    "ledger-correct": ("ledger", "correct", "--dry-run"),
     "store-check": ("store", "check"),
     "store-backup": ("store", "backup", "copy.db"),
     "store-restore": ("store", "restore", "state/saved.db", "--yes"),
@@ -269,6 +270,8 @@ def test_each_error_becomes_its_message_its_hint_and_its_code(kind: type[errors.
         )
     elif kind is errors.MissingExtraError:
         error = errors.MissingExtraError("torch", "train")
+    elif kind is errors.UnreadableRowError:
+        error = errors.UnreadableRowError("run", "run_1", "its step is a word")
     else:
         error = kind("it went wrong", hint="do this")
     result = _program_that_raises(error)
@@ -397,3 +400,10 @@ def test_text_of_strangers_cannot_rewrite_the_screen() -> None:
     plain = table(("name", "n"), [("\u4e2d\u6587", "1"), ("abc", "10")], Paint(False), right=(1,))
     assert plain.splitlines() == ["name   n", "\u4e2d\u6587   1", "abc   10"]
     assert "\x1b[32m" in table(("", ""), [("ok", "x")], Paint(True), state=0)
+
+
+def test_a_correction_of_the_books_wants_a_reason_and_finds_nothing_where_they_are_right(tradewind: Run) -> None:
+    refused = tradewind("ledger", "correct", "--yes")
+    assert (refused.exit_code, "--reason" in refused.stderr) == (2, True)
+    done = tradewind("ledger", "correct", "--reason", "store check", "--yes")
+    assert (done.exit_code, "nothing to correct" in done.stdout) == (0, True)

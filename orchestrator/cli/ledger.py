@@ -1,0 +1,41 @@
+"""`ledger correct`: the books, made right by new entries."""
+
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.output import Format
+from orchestrator.cli.session import SYSTEM, OptionalJobArgument, OutputOption, session
+
+ledger = typer.Typer(no_args_is_help=True, help="Correct what machines were booked at.")
+
+
+def register(app: typer.Typer) -> None:
+    ledger.command(epilog="Example: tradewind ledger correct --dry-run")(correct)
+    app.add_typer(ledger, name="ledger", rich_help_panel=SYSTEM)
+
+
+def correct(
+    ctx: typer.Context,
+    job: OptionalJobArgument = None,
+    reason: Annotated[str, typer.Option(help="Why; it is kept with the correction.", show_default=False)] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be booked.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Book the difference where machines are not booked at their price times their time, once.
+
+    What was booked stays: corrections are new entries that name what they correct, shown by `report --csv`, and an
+    event keeps the reason and who gave it. `store check` tells when this is needed.
+    """
+    from providers.money import format_usd
+
+    with session(ctx, output) as (client, out):
+        if reason and not dry_run and not yes:
+            wanted = client.correct_ledger(reason, job, dry_run=True)
+            if wanted.runs:
+                question = f"Correct the books of {len(wanted.runs)} run(s) by {format_usd(wanted.change_nano_usd, 6)}?"
+                if not out.confirm(question):
+                    out.note("nothing was booked")
+                    raise typer.Exit(0)
+        out.show(client.correct_ledger(reason, job, dry_run=dry_run))

@@ -1,0 +1,71 @@
+"""The SDK's store: opened when it is first needed, checked, corrected, backed up, restored, closed. Base of the Client.
+
+Must not know: jobs, plans, prices.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from orchestrator.config import Config
+
+if TYPE_CHECKING:
+    from orchestrator.engine.world import World
+    from orchestrator.services.store_views import LedgerCorrection, StoreBackup, StoreDiagnosis, StoreRestored
+
+
+class StoreClient:
+    """What a user can do with the store itself."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self._world: World | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the store. Jobs go on."""
+        if self._world is not None:
+            self._world.close()
+            self._world = None
+
+    @property
+    def _opened(self) -> World:
+        if self._world is None:
+            from orchestrator.engine.world import open_world
+
+            self._world = open_world(self.config)
+        return self._world
+
+    def check_store(self) -> StoreDiagnosis:
+        """Look for what is wrong with the store. Changes nothing."""
+        from orchestrator.services import store_check
+
+        return store_check.check(self.config)
+
+    def correct_ledger(self, reason: str, job: str | None = None, *, dry_run: bool = False) -> LedgerCorrection:
+        """Book what is missing for each run to be at its price times its time. Raises NotFoundError, UsageError."""
+        from orchestrator.services import ledger_correction
+
+        return ledger_correction.correct(self._opened, reason, job, dry_run=dry_run)
+
+    def backup_store(self, path: str | Path) -> StoreBackup:
+        """Write a copy of the store to a file that does not exist yet, while others go on."""
+        from orchestrator.services import store_copies
+
+        return store_copies.backup(self.config, Path(path))
+
+    def restore_store(self, path: str | Path) -> StoreRestored:
+        """Put a backup in the place of the store, which is kept. Not while a control plane acts on it."""
+        from orchestrator.services import store_copies
+
+        self.close()
+        return store_copies.restore(self.config, Path(path))
