@@ -156,6 +156,8 @@ class Daemon:
             self._last_event = event.id
             who = " ".join(part for part in (event.job_id, event.run_id, event.migration_id) if part)
             self._log(f"{event.kind} {who}: {event.message}")
+            if "traceback" in event.data:
+                self._log(str(event.data["traceback"]))
 
     def _say(self, message: str) -> None:
         if message != self._said:

@@ -138,8 +138,9 @@ def _write_one(
     return result
 
 
-def strike(ctx: Context, where: Compartment, error: Exception, job_id: str | None, about: str = "") -> None:
-    """Persist that a step broke: the job's quarantine, or a fault that is nobody's. Raises StoreError."""
+def strike(ctx: Context, where: str, error: Exception, job_id: str | None, about: str = "") -> None:
+    """Persist that a step broke: the job's quarantine, or a fault that is nobody's. `where` names the compartment, or
+    a part of the tick that broke as a whole. Raises StoreError."""
     known = job_id in ctx.work.quarantined
     key = f"struck:{where}:{type(error).__name__}" + (f"/{job_id}" if job_id is not None else f":{about}")
     news = ctx.due(key, TOLD_AGAIN_S)
@@ -148,7 +149,7 @@ def strike(ctx: Context, where: Compartment, error: Exception, job_id: str | Non
     why = ctx.secrets.mask(f"{where}{f' of {about}' if about else ''}: {said(error)}")
     told = ctx.secrets.mask("".join(traceback.format_exception(error)))[-LONGEST_TRACEBACK:]
     if job_id is None:
-        data = {"compartment": where.value, "about": about, "traceback": told}
+        data = {"compartment": str(where), "about": about, "traceback": told}
         with ctx.write() as tx:
             tx.add_event(Event(ctx.new_id("ev"), ctx.now_ms, "engine.fault", why, ACTOR, data=data))
         return
@@ -159,7 +160,7 @@ def strike(ctx: Context, where: Compartment, error: Exception, job_id: str | Non
             tx.set_job_facts(job_id, quarantine=why, quarantined_at_ms=ctx.now_ms)
         if state != job.state:
             tx.set_job_state(job_id, state)
-        ctx.event(tx, "job.quarantined", f"quarantined: {why}", job, compartment=where.value, traceback=told)
+        ctx.event(tx, "job.quarantined", f"quarantined: {why}", job, compartment=str(where), traceback=told)
     if not known:
         found = Quarantined(job_id, job.name, state, why, ctx.now_ms)
         ctx.work = replace(ctx.work, quarantined={**ctx.work.quarantined, job_id: found})

@@ -51,12 +51,12 @@ class ControlPlane:
         ctx = self._ctx
         if ctx.leadership is not None and ctx.due("beat", BEAT_EVERY_S):
             ctx.world.store.beat(ctx.leadership)
-        self._part(self._collect)
+        self._part("collecting", self._collect)
         self._look()
         if ctx.due("forget", FORGET_EVERY_S):
             ctx.forget()
             ctx.secrets.forget_ended(ctx.world)
-        changed = self._part(lambda: reap(ctx)) if ctx.work.idle else self._work()
+        changed = self._part("reaping", lambda: reap(ctx)) if ctx.work.idle else self._work()
         if self._broken:
             broken, self._broken = self._broken, []
             raise broken[0]
@@ -65,25 +65,25 @@ class ControlPlane:
     def _work(self) -> bool:
         ctx = self._ctx
         changed = False
-        if self._part(lambda: commands(ctx)):
+        if self._part("commands", lambda: commands(ctx)):
             changed = self._place_next = True
             self._look()
-        if self._part(self._observe):
+        if self._part("observation", self._observe):
             changed = True
             self._look()
-        changed |= self._part(lambda: guard(ctx))
-        changed |= self._part(lambda: stand_by(ctx))
-        changed |= self._part(self._place)
+        changed |= self._part("guard", lambda: guard(ctx))
+        changed |= self._part("standby", lambda: stand_by(ctx))
+        changed |= self._part("placement", self._place)
         if changed:
             self._look()
         for migration in ctx.work.migrations:
             changed |= self._advance(migration)
-        changed |= self._part(lambda: confine(ctx))
-        self._part(self._accrue)
-        changed |= self._part(lambda: reap(ctx))
+        changed |= self._part("quarantine", lambda: confine(ctx))
+        self._part("accrual", self._accrue)
+        changed |= self._part("reaping", lambda: reap(ctx))
         return changed
 
-    def _part(self, part: Callable[[], bool]) -> bool:
+    def _part(self, name: str, part: Callable[[], bool]) -> bool:
         """Whether it changed anything. If it breaks as a whole, the tick goes on without it."""
         try:
             return part()
@@ -91,6 +91,7 @@ class ControlPlane:
             if everybodys(error):
                 raise
             self._broken.append(error)
+            strike(self._ctx, f"all of {name}", error, None)
             return False
 
     def _look(self) -> None:

@@ -1,8 +1,9 @@
 """Quarantine: a job whose step broke is brought to rest, so that its machines cost nothing, and stays there.
 
 Its trainers are asked for a checkpoint and to end. When they have, or STOP_WITHIN_S after it was quarantined, or when
-even asking breaks, its runs are ended in the store by statements that read nothing of it (`Tx.end_runs`), and
-engine.reap ends their machines. `resume` lifts the quarantine, `cancel` ends the job. Must not know: what broke.
+its budget is used up or even asking breaks, its runs are ended in the store by statements that read nothing of it
+(`Tx.end_runs`), and engine.reap ends their machines. `resume` lifts the quarantine, `cancel` ends the job. Must not
+know: what broke.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import partial
 
+from orchestrator.engine.ceiling import LOOK_EVERY_S, spending
 from orchestrator.engine.checkpoints import CheckpointUnusable
 from orchestrator.engine.compartment import Compartment, contained
 from orchestrator.engine.context import ACTIVE, Context
@@ -47,7 +49,7 @@ def _waits(ctx: Context, found: Quarantined) -> bool:
     runs = [run for run in ctx.work.runs if run.job_id == found.job_id and run.end is None]
     busy = [run for run in runs if _works(ctx, run)]
     since_s = (ctx.now_ms - found.at_ms) / 1000 / ctx.world.clock.factor
-    if found.state == "cancelling" or not busy or since_s > STOP_WITHIN_S:
+    if found.state == "cancelling" or not busy or since_s > STOP_WITHIN_S or _used_up(ctx, found.job_id):
         return False
     for run in busy:
         if ctx.due(f"quarantine-stop/{run.id}", ASK_EVERY_S):
@@ -56,6 +58,14 @@ def _waits(ctx: Context, found: Quarantined) -> bool:
             except SiteError:
                 ctx.pacing.pop(f"quarantine-stop/{run.id}")  # asked again by the next tick
     return True
+
+
+def _used_up(ctx: Context, job_id: str) -> bool:
+    """Whether the job's budget leaves no time to wait: it holds in quarantine, too."""
+    job = ctx.work.jobs.get(job_id)
+    if job is None or job.spec.budget_nano_usd is None or not ctx.due(f"quarantine-budget/{job_id}", LOOK_EVERY_S):
+        return False
+    return spending(ctx, job, None).used_up(job.spec.budget_nano_usd)
 
 
 def _works(ctx: Context, run: Run) -> bool:

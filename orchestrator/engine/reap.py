@@ -7,6 +7,7 @@ install's tag but belong to no living run. Must not know: why a run ended.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 
@@ -143,16 +144,15 @@ def _sweep_at(ctx: Context, provider: Provider) -> bool:
     for instance in owned:
         if instance.id in known:
             continue
-        run = runs.get(instance.tags.get("tradewind-run", ""))
-        if run is not None and run.end is None:
-            continue  # its migration is about to ask again with the same token
-        about = f"{provider.name} {instance.id}"
-        end_it = partial(_end_stray, ctx, provider, instance, run)
-        changed |= contained(ctx, Compartment.SWEEP, end_it, False, about=about)
+        end_it = partial(_end_stray, ctx, provider, instance, runs)
+        changed |= contained(ctx, Compartment.SWEEP, end_it, False, about=f"{provider.name} {instance.id}")
     return changed
 
 
-def _end_stray(ctx: Context, provider: Provider, instance: Instance, run: Run | None) -> bool:
+def _end_stray(ctx: Context, provider: Provider, instance: Instance, runs: Mapping[str, Run]) -> bool:
+    run = runs.get(instance.tags.get("tradewind-run", ""))
+    if run is not None and run.end is None:
+        return False  # its migration is about to ask again with the same token
     if run is not None and run.instance_id is None:
         _adopt(ctx, run, instance.id)
     else:

@@ -79,7 +79,7 @@ class SecretValues:
             ended = set()
             for job_id in known:
                 try:
-                    if tx.job(job_id).state in TERMINAL:
+                    if tx.outline(job_id).state in TERMINAL:
                         ended.add(job_id)
                 except NotFoundError:
                     continue  # it is about to be submitted: values are given first

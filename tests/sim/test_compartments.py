@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, cast
 
 import pytest
 
@@ -13,6 +14,7 @@ from orchestrator.engine.commands import refusal
 from orchestrator.engine.compartment import Compartment
 from orchestrator.engine.move import waits
 from orchestrator.engine.quarantine import STOP_WITHIN_S
+from orchestrator.engine.runtime import RunReport, Runtime
 from orchestrator.errors import TradewindError
 from orchestrator.model import Job
 from orchestrator.services import jobs as job_views
@@ -256,3 +258,46 @@ def test_a_damaged_fence_stops_its_own_job_with_the_remedy_and_rents_nothing(hom
     home.until_state(struck, "finished")
     home.settle()
     check_truth(home)
+
+
+class BrokenSite:
+    """A site that answers nobody, with no error that it may raise."""
+
+    def __init__(self, site: Runtime) -> None:
+        self._site = site
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._site, name)
+
+    def reports(self, run_ids: Sequence[str]) -> Mapping[str, RunReport]:
+        raise ZeroDivisionError(f"{len(run_ids)} runs")
+
+
+def test_a_part_of_the_tick_that_breaks_as_a_whole_stops_no_other_part(home: Installation) -> None:
+    job = home.submit("job", steps=12)
+    home.until_step(job, 2)
+    home.plane._ctx.runtime = cast("Runtime", BrokenSite(home.plane._ctx.runtime))
+    home.ask("cancel", job)
+    for _ in range(8):
+        with suppress(ZeroDivisionError):
+            home.tick()
+        home.clock.advance(1.0)
+    assert home.job(job).state == "cancelled"
+    assert not any(machine.alive for machine in home.cloud.instances())
+    assert (
+        "all of observation: ZeroDivisionError" in home.read(lambda tx: tx.events(kinds=("engine.fault",)))[0].message
+    )
+
+
+def test_a_quarantined_jobs_traceback_names_no_secret(home: Installation) -> None:
+    job = home.submit("struck", steps=200)
+    home.secrets.give({job.id: {"TOKEN": "hunter2-hunter2"}})
+    home.until_step(job, 3)
+    home.plane._ctx.crossing = lambda where, about: _spill(where)
+    home.until(lambda: bool(home.events(job, "job.quarantined")))
+    assert "hunter2" not in str(home.events(job, "job.quarantined")) + str(home.read(lambda tx: tx.job_facts(job.id)))
+
+
+def _spill(where: str) -> None:
+    if where == "guard":
+        raise ValueError("the token is hunter2-hunter2")

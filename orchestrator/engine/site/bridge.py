@@ -24,6 +24,7 @@ from typing import Any
 from orchestrator.config.private import PRIVATE_UMASK
 from orchestrator.engine.site.actor import ACTOR_THREADS, RunActor
 from orchestrator.engine.site.environment import NAMESPACE, NODE_RESOURCE, SiteFiles, ray_environment
+from trainers.words import MOST_BYTES
 
 REPORT_EVERY_S = 0.1
 EAGER_EVERY_S = 0.02
@@ -149,7 +150,7 @@ class Bridge:
     def _hear(self, watched: Watched, now: float) -> None:
         pending, watched.pending = watched.pending, None
         try:
-            watched.report = self._ray.get(pending)
+            watched.report = _report(self._ray.get(pending))
         except self._dead:
             watched.handle = None
             watched.report = {**(watched.report or {}), "state": "absent"}
@@ -177,6 +178,17 @@ class Bridge:
 
     def _fire(self, ref: Any) -> None:
         self._refs.append(ref)
+
+
+def _report(said: object) -> dict[str, object]:
+    """One that can be passed on: what one run says must not make the answer for all of them fail."""
+    try:
+        if isinstance(said, dict) and len(json.dumps(said)) <= MOST_BYTES:
+            return said
+        why = "it is no object, or too long"
+    except (TypeError, ValueError, RecursionError) as error:
+        why = str(error)[:200]
+    return {"state": "malformed", "error": f"its report cannot be passed on: {why}"}
 
 
 def serve(bridge: Bridge, connection: socket.socket) -> None:

@@ -124,3 +124,17 @@ def test_how_long_a_step_has_been_due_is_measured_on_the_machine_of_the_trainer(
     says(tmp_path, state="holding", step=4)
     until(lambda: driver.report()["still_s"] == 0.0)
     assert trainer.poll() is None
+
+
+def test_a_progress_file_of_garbage_is_a_malformed_report_and_its_trainers_end_is_still_told(
+    tmp_path: Path, trainer: subprocess.Popen[bytes]
+) -> None:
+    driver = begun(tmp_path)
+    says(tmp_path, state="training", step=10**30)
+    report = driver.report()
+    assert report["state"] == "malformed"
+    assert "progress.json: step is" in str(report["error"])
+    kill(trainer, signal.SIGKILL)
+    write_exit_status(tmp_path, trainer.returncode)
+    until(lambda: driver.report()["state"] == "failed")
+    assert driver.report()["exit_status"] == -9
