@@ -11,7 +11,7 @@ from pathlib import Path
 
 from orchestrator.errors import UsageError
 from orchestrator.services.price_columns import COLUMNS, PriceRow, layout, values_of
-from orchestrator.services.price_files import columns_of, rows_of, write_rows
+from orchestrator.services.price_files import archived_rows, write_rows
 from orchestrator.services.price_views import ArchivedMonth, PriceArchive, PriceExport
 from orchestrator.store import Leadership, Store
 from providers.offer import Offer
@@ -115,9 +115,9 @@ def _archive_month(store: Store, folder: Path, start_ms: int) -> Iterator[Archiv
 
 
 def _recorded(path: Path) -> Iterator[Priced]:
-    found = layout(columns_of(path), name=path.name, provider="", at_ms=None)
+    found = layout(COLUMNS, name=path.name, provider="", at_ms=None)
     assert found is not None
-    rows: Iterable[PriceRow] = (row for line, values in rows_of(path) for row in found.read(line, values))
+    rows: Iterable[PriceRow] = (row for line, values in archived_rows(path) for row in found.read(line, values))
     return ((row.offer, row.point) for row in rows)
 
 

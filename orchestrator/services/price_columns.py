@@ -7,11 +7,11 @@ a column that says spot or on-demand, or one column for each. Others' tables cal
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeVar
 
 from orchestrator.errors import UsageError
 from providers.collect.facts import hourly_price
@@ -19,6 +19,10 @@ from providers.hardware import GIB, canonical_gpu
 from providers.money import NANO_USD
 from providers.offer import CapacityType, Offer
 from providers.price import PricePoint
+from providers.tables import checked_instant, checked_name, checked_text, shown
+
+T = TypeVar("T")
+U = TypeVar("U")
 
 COLUMNS = (
     "provider", "region", "zone", "instance_type", "gpu", "gpu_count", "vcpu", "memory_gib", "capacity_type",
@@ -89,6 +93,11 @@ class Layout:
     exported: bool
     _offers: dict[tuple[Any, ...], Offer] = field(default_factory=dict, compare=False, repr=False)
 
+    @property
+    def used(self) -> tuple[str, ...]:
+        """The columns that are read."""
+        return (*self.columns.values(), *self.prices)
+
     def read(self, line: int, row: Mapping[str, Any]) -> Iterator[PriceRow]:
         """The prices of a row: none where its price is empty, two where spot and on-demand stand side by side.
 
@@ -154,13 +163,14 @@ class Layout:
         if "capacity_type" in self.columns:
             text = self._text(row, "capacity_type").replace("-", "_").replace("ondemand", "on_demand").lower()
             if text not in list(CapacityType):
-                raise BadField(self.columns["capacity_type"], f"{text!r} is neither spot nor on_demand")
+                raise BadField(self.columns["capacity_type"], f"{shown(text)} is neither spot nor on_demand")
             return CapacityType(text)
         return CapacityType.SPOT if self._flag(row, "is_spot") else CapacityType.ON_DEMAND
 
     def _text(self, row: Mapping[str, Any], name: str) -> str:
         value = row.get(self.columns.get(name, ""))
-        return "" if value is None or value != value else str(value).strip()  # noqa: PLR0124 - NaN
+        text = "" if value is None or value != value else str(value).strip()  # noqa: PLR0124 - NaN
+        return _checked(self.columns.get(name, name), checked_text, text)
 
     def _number(self, row: Mapping[str, Any], name: str) -> float | None:
         text = self._text(row, name)
@@ -169,9 +179,9 @@ class Layout:
         try:
             number = float(text)
         except ValueError:
-            raise BadField(self.columns[name], f"{text!r} is not a number") from None
+            raise BadField(self.columns[name], f"{shown(text)} is not a number") from None
         if not 0 <= number < 1e6:
-            raise BadField(self.columns[name], f"{text!r} is out of range")
+            raise BadField(self.columns[name], f"{shown(text)} is out of range")
         return number
 
     def _flag(self, row: Mapping[str, Any], name: str) -> bool | None:
@@ -187,8 +197,8 @@ class Layout:
         try:
             at = value if isinstance(value, datetime) else datetime.fromisoformat(str(value).strip())
         except ValueError:
-            raise BadField(self.columns[name], f"{value!r} is not like 2026-11-21T13:00:00Z") from None
-        return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+            raise BadField(self.columns[name], f"{shown(str(value))} is not like 2026-11-21T13:00:00Z") from None
+        return _checked(self.columns[name], checked_instant, at)
 
 
 def layout(columns: Sequence[str], *, name: str, provider: str, at_ms: int | None) -> Layout | None:
@@ -232,7 +242,12 @@ def values_of(offer: Offer, point: PricePoint) -> tuple[Any, ...]:
 
 
 def _word(field: str, text: str) -> str:
-    """A part of an offer's identity: a slash in it would make two offers one."""
-    if "/" in text or any(character.isspace() for character in text):
-        raise BadField(field, f"{text!r} holds a slash or a space")
-    return text
+    """A part of an offer's identity."""
+    return _checked(field, checked_name, text)
+
+
+def _checked(field: str, check: Callable[[T], U], value: T) -> U:
+    try:
+        return check(value)
+    except ValueError as error:
+        raise BadField(field, str(error)) from None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import gzip
 import os
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -16,6 +17,15 @@ from typing import Any
 
 from orchestrator.errors import MissingExtraError, UsageError
 from orchestrator.services.csv_cells import cell
+from providers.tables import (
+    MAX_COLUMNS,
+    TableTooLargeError,
+    bounded_lines,
+    bounded_rows,
+    parquet_rows,
+    require_bounded_parquet,
+    text_of,
+)
 
 Row = Mapping[str, Any]
 SUFFIXES = (".csv", ".csv.gz", ".parquet")
@@ -31,25 +41,36 @@ def columns_of(path: Path) -> tuple[str, ...]:
     """The names of its columns. Raises UsageError when it is no table, MissingExtraError."""
     with _faults(path):
         if path.name.lower().endswith(".parquet"):
-            return tuple(_parquet().ParquetFile(path).schema_arrow.names)
+            file = _parquet().ParquetFile(path)
+            require_bounded_parquet(file.metadata)
+            return tuple(file.schema_arrow.names)
         with _text(path) as stream:
-            return tuple(csv.DictReader(stream).fieldnames or ())
+            names = tuple(csv.DictReader(bounded_lines(stream)).fieldnames or ())
+        if len(names) > MAX_COLUMNS:
+            raise TableTooLargeError(f"it has {len(names)} columns, and {MAX_COLUMNS} are the most")
+        return names
 
 
-def rows_of(path: Path) -> Iterator[tuple[int, Row]]:
-    """(line of a CSV file or row of a Parquet file, from 1; its values). Raises UsageError, MissingExtraError."""
+def rows_of(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, Row]]:
+    """(line of a CSV file or row of a Parquet file, from 1; its values), of Parquet only of these columns.
+
+    A file that is larger than prices are is refused, before it takes the memory. Raises UsageError, MissingExtraError.
+    """
     with _faults(path):
         if path.name.lower().endswith(".parquet"):
-            number = 0
-            for batch in _parquet().ParquetFile(path).iter_batches(_BATCH):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield number, row
+            yield from enumerate(parquet_rows(_parquet().ParquetFile(path), columns), 1)
             return
         with _text(path) as stream:
-            reader = csv.DictReader(stream, strict=True)
-            for row in reader:
+            reader = csv.DictReader(bounded_lines(stream), strict=True)
+            for row in bounded_rows(reader):
                 yield reader.line_num, row
+
+
+def archived_rows(path: Path) -> Iterator[tuple[int, Row]]:
+    """Of a Parquet file that `write_rows` wrote, however many there are. Raises UsageError, MissingExtraError."""
+    with _faults(path):
+        batches = _parquet().ParquetFile(path).iter_batches(_BATCH)
+        yield from enumerate((row for batch in batches for row in batch.to_pylist()), 1)
 
 
 def write_rows(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
@@ -123,8 +144,7 @@ def _parquet() -> Any:
 
 @contextmanager
 def _text(path: Path) -> Iterator[Any]:
-    opened = gzip.open if path.name.lower().endswith(".gz") else open
-    with opened(path, "rt", encoding="utf-8-sig", newline="") as stream:
+    with path.open("rb") as raw, text_of(raw, packed=path.name.lower().endswith(".gz")) as stream:
         yield stream
 
 
@@ -137,8 +157,12 @@ def _faults(path: Path) -> Iterator[None]:
         raise UsageError(f"{path} is not UTF-8 (byte {error.start})", hint="save it as UTF-8") from error
     except csv.Error as error:
         raise UsageError(f"{path} is not CSV: {error}", hint="the first line names the columns") from error
+    except TableTooLargeError as error:
+        raise UsageError(f"{path} is too large: {error}", hint="import it in parts") from error
     except EOFError as error:
         raise UsageError(f"{path} ends in the middle", hint="fetch it again") from error
+    except zlib.error as error:
+        raise UsageError(f"{path} cannot be unpacked: {error}", hint="fetch it again") from error
     except OSError as error:  # also gzip.BadGzipFile and pyarrow's own
         hint = "check the path, and that the file is whole"
         raise UsageError(f"{path} cannot be read: {error.strerror or str(error)[:200]}", hint=hint) from error

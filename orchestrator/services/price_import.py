@@ -18,9 +18,11 @@ from orchestrator.services.price_judge import History
 from orchestrator.services.price_views import ImportedFile, PriceImport
 from orchestrator.store import Store
 from providers.offer import Offer
+from providers.tables import MAX_ROWS
 
 SOURCE = "import"
 TOLD = 20  # problems
+MAX_PRICES = 2 * MAX_ROWS  # in memory at a time, some 300 bytes each
 _OFFERS = 500  # in one transaction
 _USUAL = 0.95  # of a file's steps are no longer than the usual one
 _REPEATS = 0.05  # a file where fewer rows repeat the price before has only changes
@@ -53,7 +55,11 @@ def import_prices(
     `provider` and `at_ms` stand in where a file does not tell. In a folder, tables that are no prices are skipped and
     named. Raises NotFoundError, UsageError, MissingExtraError, StoreError (the offers before it are stored).
     """
-    files = [_read(path, provider, at_ms, alone) for path, alone in _tables(paths)]
+    files: list[_Read] = []
+    for path, alone in _tables(paths):
+        files.append(_read(path, provider, at_ms, alone))
+        if sum(len(file.prices) for file in files) > MAX_PRICES:
+            raise UsageError(f"these tables hold more than {MAX_PRICES} prices", hint="import fewer of them at a time")
     history = History(row for file in files for row in file.prices)
     file_of = {id(row): file for file in files for row in file.prices}
     flagged: dict[int, Counter[str]] = defaultdict(Counter)
@@ -120,7 +126,7 @@ def _read(path: Path, provider: str, at_ms: int | None, alone: bool) -> _Read:
         read.skipped = "no prices of machines"
         return read
     try:
-        for line, row in rows_of(path):
+        for line, row in rows_of(path, found.used):
             read.rows += 1
             try:
                 read.prices.extend(found.read(line, row))

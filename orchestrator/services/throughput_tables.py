@@ -12,6 +12,7 @@ Source of Gavel's formats: github.com/stanford-futuredata/gavel (MIT), Narayanan
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
 import re
@@ -22,9 +23,14 @@ from typing import Any
 from orchestrator.errors import Problem, SpecError, UsageError, did_you_mean
 from orchestrator.perf import Row
 from providers.hardware import GPUS, canonical_gpu
+from providers.tables import MAX_NAME_CHARACTERS, checked_text, shown
 
 OURS = ("job", "gpu", "gpu_count", "steps_per_s")
 GAVEL = ("job_type", "scale_factor")
+MAX_CHARACTERS = 16 << 20
+MAX_PROBLEMS = 100  # a file with more is of another kind
+MAX_GPUS = 1_000_000
+LEAST_RATE, MOST_RATE = 1e-9, 1e9  # steps per second
 _SPREAD_OUT = "_unconsolidated"
 _JOB_TYPE = re.compile(r"\('(?P<job>.*)', (?P<count>\d+)\)")
 
@@ -52,9 +58,14 @@ def read_table(path: Path) -> ThroughputTable:
     Raises UsageError when the file cannot be read, SpecError with every bad row: file, line, field and remedy.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            text = file.read(MAX_CHARACTERS + 1)
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read {path}: {error}", hint="give a CSV or JSON file of throughputs") from None
+    if len(text) > MAX_CHARACTERS:
+        raise UsageError(
+            f"{path} has more than {MAX_CHARACTERS >> 20} MiB of text", hint="give a CSV or JSON file of throughputs"
+        )
     reader = _Reader(str(path))
     if path.suffix.lower() == ".json":
         reader.gavel_json(text)
@@ -75,10 +86,17 @@ class _Reader:
     problems: list[Problem] = field(default_factory=list)
 
     def problem(self, line: int, column: int, name: str, message: str, hint: str) -> None:
-        self.problems.append(Problem(self.path, line, column, name, message, hint))
+        if len(self.problems) < MAX_PROBLEMS:
+            self.problems.append(Problem(self.path, line, column, visible_name(name), message, hint))
 
     def csv(self, text: str) -> None:
-        lines = csv.reader(text.splitlines())
+        lines = csv.reader(io.StringIO(text, newline=""))
+        try:
+            self._csv(lines)
+        except csv.Error as error:
+            self.problem(lines.line_num, 1, "", f"is no CSV: {error}", "save it as CSV in UTF-8")
+
+    def _csv(self, lines: Any) -> None:
         header = [name.strip() for name in next(lines, [])]
         ours = all(name in header for name in OURS)
         if not ours and not all(name in header for name in GAVEL):
@@ -101,22 +119,26 @@ class _Reader:
                 gpu = self._gpu(values["gpu"], number, at["gpu"], "gpu")
                 count = self._count(values["gpu_count"], number, at["gpu_count"], "gpu_count")
                 rate = self._rate(values["steps_per_s"], number, at["steps_per_s"], "steps_per_s", gavel=False)
-                if not values["job"]:
-                    self.problem(number, at["job"], "job", "is empty", "name the model and its settings")
-                elif gpu is not None and count is not None and rate:
-                    family = values.get("family") or values["job"]
-                    self.rows.append(Row(values["job"], family, gpu, count, rate))
+                job = self._job(values["job"], number, at["job"], "job")
+                named = values.get("family")
+                family = self._job(named, number, at["family"], "family") if named else job
+                if gpu is not None and count is not None and rate and job and family:
+                    self.rows.append(Row(job, family, gpu, count, rate))
                 continue
             count = self._count(values["scale_factor"], number, at["scale_factor"], "scale_factor")
+            job = self._job(values["job_type"], number, at["job_type"], "job_type")
             for name, gpu in gpus.items():
                 rate = self._rate(values[name], number, at[name], name, gavel=True) if gpu is not None else None
-                self._gavel(values["job_type"], gpu, count, rate)
+                self._gavel(job, gpu, count, rate)
 
     def gavel_json(self, text: str) -> None:
         try:
             document = json.loads(text)
         except json.JSONDecodeError as error:
             self.problem(error.lineno, error.colno, "", f"is no JSON: {error.msg}", "give Gavel's throughputs file")
+            return
+        except (RecursionError, ValueError) as error:  # too deep, or a number of thousands of digits
+            self.problem(1, 1, "", f"is no such JSON: {error}", "give Gavel's throughputs file")
             return
         if not isinstance(document, dict):
             self.problem(1, 1, "", "is no object of GPU types", "give Gavel's throughputs file")
@@ -132,27 +154,39 @@ class _Reader:
                     self.problem(0, 0, where, "has no rate of its own", 'give "(\'job\', 1)": {"null": steps/s}')
                     continue
                 rate = self._rate(rates["null"], 0, 0, where, gavel=True)
-                self._gavel(found["job"], gpu, int(found["count"]), rate)
+                count = self._count(found["count"], 0, 0, where)
+                self._gavel(self._job(found["job"], 0, 0, where), gpu, count, rate)
 
-    def _gavel(self, job: str, gpu: str | None, count: int | None, rate: float | None) -> None:
-        if gpu is None or count is None or rate is None:
+    def _gavel(self, job: str | None, gpu: str | None, count: int | None, rate: float | None) -> None:
+        if job is None or gpu is None or count is None or rate is None:
             return
         if rate == 0:
             self.misfits.append(Misfit(job, gpu, count))
         else:
             self.rows.append(Row(job, job.partition(" (batch size ")[0], gpu, count, rate))
 
+    def _job(self, name: str, line: int, column: int, where: str) -> str | None:
+        try:
+            if checked_text(name):
+                return name
+            self.problem(line, column, where, "is empty", "name the model and its settings")
+        except ValueError as error:
+            self.problem(line, column, where, str(error), "name the model and its settings in words that can be read")
+        return None
+
     def _gpu(self, name: str, line: int, column: int, where: str) -> str | None:
         known = canonical_gpu(name)
         if known is None:
             hint = did_you_mean(name, GPUS) or f"known: {', '.join(sorted(GPUS))}"
-            self.problem(line, column, where, f"{name or '(empty)'} is no GPU that is known here", hint)
+            self.problem(line, column, where, f"{visible_name(name) or '(empty)'} is no GPU that is known here", hint)
         return known
 
     def _count(self, value: str, line: int, column: int, where: str) -> int | None:
-        if value.isdecimal() and int(value) > 0:
+        if value.isdecimal() and len(value) <= len(str(MAX_GPUS)) and 0 < int(value) <= MAX_GPUS:
             return int(value)
-        self.problem(line, column, where, f"{value or '(empty)'} is no number of GPUs", "give 1, 2, 4, ...")
+        self.problem(
+            line, column, where, f"{visible_name(value) or '(empty)'} is no number of GPUs", "give 1, 2, 4, ..."
+        )
         return None
 
     def _rate(self, value: Any, line: int, column: int, where: str, *, gavel: bool) -> float | None:
@@ -163,13 +197,19 @@ class _Reader:
             rate = float(value)
         except (TypeError, ValueError):
             rate = math.nan
-        if rate > 0 and math.isfinite(rate):
+        if LEAST_RATE <= rate <= MOST_RATE:
             return rate
         if rate == 0 and gavel:
             return 0.0
         hint = "leave the row out where the job does not fit" if rate == 0 else "give steps per second above 0"
-        self.problem(line, column, where, f"{value if value != '' else '(empty)'} is no rate", hint)
+        said = visible_name(str(value)) or "(empty)"
+        self.problem(line, column, where, f"{said} is no rate", hint)
         return None
+
+
+def visible_name(text: str) -> str:
+    """As a problem quotes it: as it is where it can be read, else not much of it and escaped."""
+    return text if text.isprintable() and len(text) <= MAX_NAME_CHARACTERS else shown(text)
 
 
 def _counts(name: str) -> bool:

@@ -14,8 +14,18 @@ from functools import cache
 from pathlib import Path
 
 from providers.errors import SetupError
+from providers.tables import (
+    EARLIEST_MS,
+    LATEST_MS,
+    TableTooLargeError,
+    bounded_lines,
+    bounded_rows,
+    checked_text,
+    shown,
+)
 
 DATA = Path(__file__).parent / "data"
+MAX_HEADER_CHARACTERS = 1_000  # as a finding quotes it
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,33 +70,50 @@ def lines(path: Path, columns: Sequence[str], report: Report, *, optional: Seque
         report(Finding(name, 0, "", f"cannot be read: {error.strerror}", "name a CSV file that exists"))
         return
     with file:
-        reader = csv.reader(file)
+        reader = csv.reader(bounded_rows(bounded_lines(file)))
         try:
             head = next(reader, [])
             if not set(columns) <= set(head) <= {*columns, *optional} or len(set(head)) < len(head):
-                wanted = ",".join(columns)
-                report(Finding(name, 1, "header", f"is {','.join(head) or 'missing'}", f"write: {wanted}"))
+                wanted, found = ",".join(columns), ",".join(head)
+                said = found if found.isprintable() and len(found) <= MAX_HEADER_CHARACTERS else shown(found)
+                report(Finding(name, 1, "header", f"is {said or 'missing'}", f"write: {wanted}"))
                 return
             for cells in reader:
                 if len(cells) == len(head):
-                    yield reader.line_num, dict(zip(head, cells, strict=True))
+                    if _readable(name, reader.line_num, head, cells, report):
+                        yield reader.line_num, dict(zip(head, cells, strict=True))
                 elif cells:
                     message = f"has {len(cells)} fields, not {len(head)}"
                     report(Finding(name, reader.line_num, "", message, "quote fields that contain a comma"))
+        except TableTooLargeError as error:
+            report(Finding(name, reader.line_num, "", str(error), "divide the file"))
         except (csv.Error, UnicodeDecodeError) as error:
             report(Finding(name, reader.line_num, "", f"is no CSV in UTF-8: {error}", "save it as CSV in UTF-8"))
 
 
+def _readable(name: str, line: int, head: Sequence[str], cells: Sequence[str], report: Report) -> bool:
+    """Whether all text of the line is what it looks like, and no longer than names are."""
+    found = True
+    for field, cell in zip(head, cells, strict=True):
+        try:
+            checked_text(cell)
+        except ValueError as error:
+            report(Finding(name, line, field, str(error), "write it in characters that can be read"))
+            found = False
+    return found
+
+
 @cache
 def day_ms(day: str) -> int | None:
-    """The start of a day, written YYYY-MM-DD, in UTC and ms; None when it is none."""
+    """The start of a day, written YYYY-MM-DD, in UTC and ms; None when it is none, or before 2000 or after 2999."""
     try:
         found = date.fromisoformat(day)
     except ValueError:
         return None
     if found.isoformat() != day:
         return None
-    return int(datetime(found.year, found.month, found.day, tzinfo=UTC).timestamp() * 1000)
+    at_ms = int(datetime(found.year, found.month, found.day, tzinfo=UTC).timestamp() * 1000)
+    return at_ms if EARLIEST_MS <= at_ms < LATEST_MS else None
 
 
 def number(text: str) -> float | None:

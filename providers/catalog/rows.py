@@ -29,6 +29,7 @@ EGRESS_COLUMNS = ("provider", "source_place", "target_place", "usd_per_gb", "dat
 INTERRUPTION_COLUMNS = ("provider", "region", "instance_type", "low_percent", "high_percent", "date", "source")
 CAPACITIES = ("spot", "on_demand")
 MOST_USD_PER_HOUR = 1e6
+MOST_OF_ANYTHING = 1e6  # CPUs, GPUs, gibibytes, percent
 LEAST_USD_PER_GPU = 0.01
 MOST_USD_PER_GPU = 100.0
 
@@ -307,8 +308,9 @@ def read_buckets(path: Path, sources: Container[str], report: Report) -> list[Bu
 def _amount(path: Path, line: int, field: str, text: str, report: Report) -> float | None:
     """A number from 0 on; 0 for an empty field, None (and a finding) for anything else."""
     value = number(text) if text else 0.0
-    if value is None or value < 0:
-        report(Finding(label(path), line, field, f'is "{text}"', "write a number from 0 on, or leave it empty"))
+    if value is None or not 0 <= value <= MOST_OF_ANYTHING:
+        remedy = f"write a number from 0 to {MOST_OF_ANYTHING:g}, or leave it empty"
+        report(Finding(label(path), line, field, f'is "{text}"', remedy))
         return None
     return value
 

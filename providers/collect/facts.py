@@ -16,6 +16,7 @@ from providers.errors import ProviderError
 from providers.money import format_usd, usd
 from providers.offer import Offer
 from providers.price import PricePoint
+from providers.tables import MAX_NAME_CHARACTERS, shown
 
 UNLISTED = "*"
 """The region of a poll that could not even list the regions."""
@@ -190,10 +191,14 @@ def gather(
 
 def hourly_price(text: object) -> int:
     """A price as a cloud writes it, dollars per hour -> nano-USD. Raises ValueError for what can't be a price."""
+    written = str(text)
     try:
-        amount = Decimal(str(text))
+        amount = Decimal(written if len(written) <= MAX_NAME_CHARACTERS else "too long")
     except InvalidOperation:
-        raise ValueError(f"{text!r} is not a price") from None
+        raise ValueError(f"{shown(written)} is not a price") from None
     if not amount.is_finite() or not 0 < amount <= MAX_PRICE_USD:
-        raise ValueError(f"{text!r} is not between 0 and {MAX_PRICE_USD} USD per hour")
-    return usd(amount)
+        raise ValueError(f"{shown(written)} is not between 0 and {MAX_PRICE_USD} USD per hour")
+    nano_usd = usd(amount)
+    if nano_usd == 0:
+        raise ValueError(f"{shown(written)} is less than a billionth of a dollar per hour")
+    return nano_usd

@@ -9,10 +9,10 @@ import csv
 import gzip
 import io
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, TypeVar
 from urllib.parse import urlsplit
 
 from providers.collect.facts import Finding, Flag, PollResult, gather, hourly_price
@@ -22,6 +22,20 @@ from providers.hardware import GIB, canonical_gpu
 from providers.money import NANO_USD
 from providers.offer import CapacityType, Offer
 from providers.price import PricePoint
+from providers.tables import (
+    TableTooLargeError,
+    bounded_lines,
+    bounded_rows,
+    checked_instant,
+    checked_name,
+    checked_text,
+    parquet_rows,
+    text_of,
+)
+from providers.tables import shown as quoted
+
+T = TypeVar("T")
+U = TypeVar("U")
 
 REQUIRED = ("provider", "region", "instance_type", "gpu_count", "capacity_type", "price_per_hour")
 OPTIONAL = ("zone", "gpu", "vcpu", "memory_gib", "currency", "effective_at")
@@ -60,9 +74,8 @@ class Feed:
 
     def _read(self, finding: Finding, now_ms: int) -> None:
         shown = self._at.partition("?")[0]
-        rows = _rows(self._bytes(), shown)
         finding.pages += 1
-        for line, row in rows:
+        for line, row in self._rows(shown):
             finding.rows += 1
             try:
                 offer, point, unknown = self._price(row, now_ms, shown)
@@ -74,10 +87,12 @@ class Feed:
             else:
                 finding.price(offer, point)
 
-    def _bytes(self) -> bytes:
+    def _rows(self, shown: str) -> Iterator[tuple[int, Row]]:
         if urlsplit(self._at).scheme in ("http", "https"):
-            return self._http.get_bytes(self._at)
-        return Path(self._at).read_bytes()
+            yield from _rows(io.BytesIO(self._http.get_bytes(self._at)), shown)
+            return
+        with Path(self._at).open("rb") as file:
+            yield from _rows(file, shown)
 
     def _price(self, row: Row, now_ms: int, shown: str) -> tuple[Offer, PricePoint, str]:
         """(offer, price, the GPU's name where it is unknown). Raises _BadField."""
@@ -86,7 +101,7 @@ class Feed:
         gpu = canonical_gpu(named) if count else None
         capacity = _text(row, "capacity_type").replace("-", "_").lower()
         if capacity not in list(CapacityType):
-            raise _BadField("capacity_type", f"{capacity!r} is neither spot nor on_demand")
+            raise _BadField("capacity_type", f"{quoted(capacity)} is neither spot nor on_demand")
         offer = Offer(
             _word(row, "provider"),
             _word(row, "region"),
@@ -105,12 +120,15 @@ class Feed:
         currency = _text(row, "currency", optional=True).upper() or "USD"
         rate = self._rates.get(currency)
         if rate is None:
-            text = f"{currency} has no rate: give usd_per_unit = {{{currency} = ...}}"
+            text = f"{quoted(currency)} has no rate: give usd_per_unit = {{... = ...}} for it"
             raise _BadField("currency", text, Flag.CURRENCY)
         try:
-            return hourly_price(_text(row, "price_per_hour")) * hourly_price(rate) // NANO_USD
+            nano_usd = hourly_price(_text(row, "price_per_hour")) * hourly_price(rate) // NANO_USD
         except ValueError as error:
             raise _BadField("price_per_hour", str(error)) from None
+        if nano_usd == 0:
+            raise _BadField("price_per_hour", "is less than a billionth of a dollar per hour")
+        return nano_usd
 
 
 class _BadField(ValueError):
@@ -125,15 +143,19 @@ def _text(row: Row, field: str, *, optional: bool = False) -> str:
     text = "" if value is None else str(value).strip()
     if not text and not optional:
         raise _BadField(field, "is empty")
-    return text
+    return _checked(field, checked_text, text)
 
 
 def _word(row: Row, field: str, *, optional: bool = False) -> str:
-    """A part of an offer's identity: a slash in it would make two offers one."""
-    text = _text(row, field, optional=optional)
-    if "/" in text or any(character.isspace() for character in text):
-        raise _BadField(field, f"{text!r} holds a slash or a space")
-    return text
+    """A part of an offer's identity."""
+    return _checked(field, checked_name, _text(row, field, optional=optional))
+
+
+def _checked(field: str, check: Callable[[T], U], value: T) -> U:
+    try:
+        return check(value)
+    except ValueError as error:
+        raise _BadField(field, str(error)) from None
 
 
 def _number(row: Row, field: str, missing: int) -> int:
@@ -143,9 +165,9 @@ def _number(row: Row, field: str, missing: int) -> int:
     try:
         number = float(text)
     except ValueError:
-        raise _BadField(field, f"{text!r} is not a number") from None
+        raise _BadField(field, f"{quoted(text)} is not a number") from None
     if not 0 <= number < 1e6:
-        raise _BadField(field, f"{text!r} is out of range")
+        raise _BadField(field, f"{quoted(text)} is out of range")
     return int(number)
 
 
@@ -156,37 +178,38 @@ def _instant(row: Row, now_ms: int) -> int:
     try:
         at = value if isinstance(value, datetime) else datetime.fromisoformat(str(value).strip().replace("Z", "+00:00"))
     except ValueError:
-        raise _BadField("effective_at", f"{value!r} is not like 2026-11-21T13:00:00Z") from None
-    at_ms = round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+        raise _BadField("effective_at", f"{quoted(str(value))} is not like 2026-11-21T13:00:00Z") from None
+    at_ms = _checked("effective_at", checked_instant, at)
     if at_ms > now_ms:
-        raise _BadField("effective_at", f"{value!r} is in the future")
+        raise _BadField("effective_at", f"{quoted(str(value))} is in the future")
     return at_ms
 
 
-def _rows(data: bytes, shown: str) -> Iterator[tuple[int, Row]]:
-    """(line or row number, row). Raises FormatError for a file that isn't a table with the required columns."""
-    if shown.endswith(".gz"):
-        try:
-            data, shown = gzip.decompress(data), shown.removesuffix(".gz")
-        except EOFError as error:
-            raise CutOffError(f"{shown} ends in the middle") from error
-        except (gzip.BadGzipFile, zlib.error) as error:
-            raise FormatError(f"{shown} cannot be unpacked: {error}") from error
-    if shown.endswith(".parquet"):
-        yield from enumerate(_parquet(data, shown), 1)
-        return
+def _rows(raw: BinaryIO, shown: str) -> Iterator[tuple[int, Row]]:
+    """(line or row number, row). Raises FormatError for a file that isn't a table with the required columns, or is
+    larger than tables of prices are."""
     try:
-        reader = csv.DictReader(io.StringIO(data.decode("utf-8-sig"), newline=""))
-        _require(reader.fieldnames or (), shown)
-        for row in reader:
-            yield reader.line_num, row
+        if shown.endswith(".parquet"):
+            yield from enumerate(_parquet(raw, shown), 1)
+            return
+        with text_of(raw, packed=shown.endswith(".gz")) as text:
+            reader = csv.DictReader(bounded_lines(text))
+            _require(reader.fieldnames or (), shown)
+            for row in bounded_rows(reader):
+                yield reader.line_num, row
+    except TableTooLargeError as error:
+        raise FormatError(f"{shown} is too large: {error}") from error
+    except EOFError as error:
+        raise CutOffError(f"{shown} ends in the middle") from error
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise FormatError(f"{shown} cannot be unpacked: {error}") from error
     except UnicodeDecodeError as error:
         raise FormatError(f"{shown} is not UTF-8 (byte {error.start})", hint="save it as UTF-8") from error
     except csv.Error as error:
         raise FormatError(f"{shown} is not CSV: {error}") from error
 
 
-def _parquet(data: bytes, shown: str) -> Iterator[Row]:
+def _parquet(raw: BinaryIO, shown: str) -> Iterator[Row]:
     try:
         import pyarrow
         from pyarrow import parquet
@@ -194,10 +217,11 @@ def _parquet(data: bytes, shown: str) -> Iterator[Row]:
         hint = "pip install 'tradewind[analysis]'"
         raise SetupError(f"reading {shown} needs pyarrow, which is not installed", hint=hint) from error
     try:
-        file = parquet.ParquetFile(io.BytesIO(data))
+        file = parquet.ParquetFile(raw)
         _require(file.schema_arrow.names, shown)
-        for batch in file.iter_batches():
-            yield from batch.to_pylist()
+        yield from parquet_rows(file, REQUIRED + OPTIONAL)
+    except TableTooLargeError:
+        raise
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         raise FormatError(f"{shown} is not whole Parquet: {str(error)[:200]}") from error
 

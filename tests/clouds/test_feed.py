@@ -157,3 +157,30 @@ def test_a_moved_file_is_followed(server: LoopbackServer, file):
     body = file(GOOD).read_bytes()
     server.serve(lambda r: Response(302, headers={"Location": "/new.csv"}) if "old" in r.path else Response(body=body))
     assert len(poll(f"{server.url}/old.csv").points) == 1
+
+
+@pytest.mark.parametrize(
+    ("bad", "field"),
+    [
+        (GOOD.replace("8H100.80S", "8H100\x1b[2J"), "instance_type"),
+        (GOOD.replace("FIN-01", "FIN\u202e"), "region"),
+        (GOOD.replace("verda", "v" * 60_000), "provider"),
+        (GOOD.replace("verda", "=cmd()"), "provider"),
+        (GOOD.replace("9.12", "1e-320"), "price_per_hour"),
+        (GOOD.replace("2026-09-01", "0001-01-01"), "effective_at"),
+        (GOOD.replace("2026-09-01T00:00:00Z", "9999-12-31T23:59:59-12:00"), "effective_at"),
+    ],
+)
+def test_what_a_stranger_made_up_is_flagged_and_steers_no_terminal(file, bad, field):
+    result = poll(file(GOOD, bad))
+    (flagged,) = result.flagged
+    assert f"field {field}: " in flagged.detail
+    assert flagged.detail.isprintable()
+    assert len(flagged.detail) < 500
+    assert len(result.points) == 1
+
+
+def test_a_feed_that_unpacks_to_more_than_prices_are_is_refused(tmp_path):
+    path = tmp_path / "feed.csv.gz"
+    path.write_bytes(gzip.compress(f"{HEADER}\n{'x' * 70_000}".encode()))
+    assert "too large: a line has more than 65536 characters" in str(poll(path).error)

@@ -327,3 +327,40 @@ def _without_new(found: PriceImport) -> object:
 def _csv_rows(path: Path) -> int:
     with gzip.open(path, "rt") as stream:
         return sum(1 for _ in csv.reader(stream)) - 1
+
+
+@pytest.mark.parametrize(
+    ("bad", "field", "said"),
+    [
+        ("aws,r,z,p3\x1b[2J,V100,1,spot,1,2026-01-01", "instance_type", "U+001B"),
+        ("aws,r\u202e,z,p3,V100,1,spot,1,2026-01-01", "region", "U+202E"),
+        (f"aws,r,{'z' * 60_000},p3,V100,1,spot,1,2026-01-01", "zone", "60000 characters"),
+        ("aws,r,z,p3,V100,1,spot,1e-320,2026-01-01", "price_per_hour", "billionth of a dollar"),
+        ("aws,r,z,p3,V100,1,spot,1,0001-01-01", "effective_at", "between the years 2000 and 2999"),
+        ("aws,r,z,p3,V100,1,spot,1,9999-12-31T23:59:59-12:00", "effective_at", "between the years 2000 and 2999"),
+        ("=cmd(),r,z,p3,V100,1,spot,1,2026-01-01", "provider", "like a formula"),
+    ],
+)
+def test_a_row_that_a_stranger_made_up_is_refused_with_file_line_and_field(
+    store: Store, tmp_path: Path, bad: str, field: str, said: str
+) -> None:
+    done = import_prices(store, [write(tmp_path / "made_up.csv", *series(["1.0"]), bad)])
+    (problem,) = done.problems
+    assert f"made_up.csv:3:1: {field}: " in problem
+    assert said in problem
+    assert problem.endswith("(correct it and import again)")
+    assert problem.isprintable()
+    assert len(problem) < 500
+    assert done.new_prices == 1
+
+
+def test_a_table_that_is_too_large_is_refused_with_the_remedy(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "large.csv.gz"
+    with gzip.open(path, "wt", compresslevel=1) as file:
+        file.write(f"{HEAD}\n")
+        file.write(f"{series(['1.0'])[0]},{'x' * 70_000}\n")
+    with pytest.raises(
+        UsageError, match=r"large\.csv\.gz is too large: a line has more than 65536 characters"
+    ) as caught:
+        import_prices(store, [path])
+    assert caught.value.hint == "import it in parts"

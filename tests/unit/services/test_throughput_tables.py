@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.errors import SpecError, UsageError
 from orchestrator.perf import FITTED, Row, fit
-from orchestrator.services.throughput_tables import Misfit, read_table
+from orchestrator.services.throughput_tables import MAX_CHARACTERS, Misfit, read_table
 from tests.shared_data import shared
 
 OURS = """\
@@ -138,3 +138,36 @@ def test_the_shipped_model_is_the_fit_to_gavels_table():
     assert model.mean == pytest.approx(FITTED.mean, abs=1e-3)
     assert model.covariance == pytest.approx(FITTED.covariance, abs=1e-3)
     assert (model.architectures, model.families) == (FITTED.architectures, FITTED.families)
+
+
+def test_words_and_numbers_that_nobody_means_are_refused_by_row(tmp_path):
+    table = tmp_path / "table.csv"
+    table.write_text(
+        "job,gpu,gpu_count,steps_per_s\n"
+        "a\x1b[2J,V100,1,1\n"
+        f"{'b' * 60_000},V100,1,1\n"
+        "c,V100\u202e,1,1\n"
+        f"d,V100,{'9' * 5_000},1\n"
+        "e,V100,1,1e-320\n"
+    )
+    found = problems(table)
+    assert [problem.split(": ")[1] for problem in found] == ["job", "job", "gpu", "gpu_count", "steps_per_s"]
+    assert all(problem.isprintable() and len(problem) < 600 for problem in found)
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"v100": ' + "9" * 5_000 + "}", '{"v100": {"(\'a\', 1)": {"null": 1e999}}}']
+)
+def test_json_that_is_no_table_is_a_named_problem(tmp_path, text):
+    table = tmp_path / "table.json"
+    table.write_text(text)
+    with pytest.raises(SpecError):
+        read_table(table)
+
+
+def test_a_file_of_another_kind_is_refused_before_it_is_read_whole(tmp_path):
+    table = tmp_path / "table.csv"
+    with table.open("w") as file:
+        file.truncate(MAX_CHARACTERS + 1)
+    with pytest.raises(UsageError, match="more than 16 MiB"):
+        read_table(table)

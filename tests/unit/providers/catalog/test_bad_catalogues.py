@@ -34,15 +34,25 @@ def test_a_good_file_is_good(tmp_path: Path) -> None:
 
 
 BAD_FIELDS = {
-    "usd_per_hour": ["", "0", "-1", "nan", "NaN", "inf", "-inf", "1e400", "1e300", "1e-12", "three", "0x10"],
-    "date": ["", "yesterday", "2026-13-01", "2026-02-30", "20261101", "2026-W40-1", "01/11/2026"],
+    "usd_per_hour": ["", "0", "-1", "nan", "NaN", "inf", "-inf", "1e400", "1e300", "1e-12", "1e-320", "three", "0x10"],
+    "date": [
+        "",
+        "yesterday",
+        "2026-13-01",
+        "2026-02-30",
+        "20261101",
+        "2026-W40-1",
+        "01/11/2026",
+        "0001-01-01",
+        "9999-12-31",
+    ],
     "capacity": ["", "SPOT", "on-demand", "reserved"],
-    "provider": ["", "  "],
+    "provider": ["", "  ", "my\x1b[2Jco", "my\u202eco", "m" * 60_000],
     "region": [""],
     "instance_type": [""],
     "source": ["", " "],
     "gpu": ["", "H900", "H1000", "TPU"],
-    "gpu_count": ["", "0", "-1", "1.5", "many", "nan"],
+    "gpu_count": ["", "0", "-1", "1.5", "many", "nan", "1e300"],
     "gpu_memory_gb": ["-1", "nan", "lots"],
 }
 
