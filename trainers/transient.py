@@ -1,4 +1,4 @@
-"""Transient: what a training loop keeps between steps outside every state_dict: gradients and non-persistent buffers.
+"""Transient: what a training loop keeps between steps outside every state_dict: gradients, buffers and modes.
 
 Gradients. A step may end in the middle of an accumulation, so that the next one adds to what is in `.grad`. Those that
 an optimizer has used since they last changed (*spent*) are left out, if the program has been seen to drop such ones
@@ -8,6 +8,7 @@ after all, the checkpoint is written again with them; after a resume they are st
 ends the run with the reason, before anything is committed.
 
 Buffers that are not persistent are saved when they differ from what they were at `attach`, where a new run begins, too.
+Modes are which parameters want gradients (a program may thaw layers on its way) and which modules are in `train()`.
 
 Must not know: files, when to save.
 """
@@ -71,6 +72,8 @@ class Transient:
             "gradients": {name: gradient for name, gradient in gradients if name not in spent},
             "spent": list(spent),
             "buffers": {key: owner._buffers.get(name) for key, owner, name in self._changed_buffers()},
+            "frozen": [name for name, parameter in self._parameters() if not parameter.requires_grad],
+            "evaluating": [path for path, module in self._submodules() if not module.training],
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -95,6 +98,11 @@ class Transient:
         self._watching = self._misused = False
         for key, value in state["buffers"].items():
             self._restore_buffer(key, value)
+        frozen, evaluating = set(state["frozen"]), set(state["evaluating"])
+        for name, parameter in parameters.items():
+            parameter.requires_grad_(name not in frozen)
+        for path, module in self._submodules():
+            module.training = path not in evaluating
 
     # Gradients
 
@@ -153,10 +161,14 @@ class Transient:
 
     def _buffers(self) -> Iterator[tuple[str, torch.nn.Module, str]]:
         """Key, owner and name of every buffer that is in no state_dict."""
+        for path, owner in self._submodules():
+            for name in sorted(owner._non_persistent_buffers_set):
+                yield f"{path}.{name}", owner, name
+
+    def _submodules(self) -> Iterator[tuple[str, torch.nn.Module]]:
         for path, module in self._modules.items():
-            for prefix, owner in module.named_modules():
-                for name in sorted(owner._non_persistent_buffers_set):
-                    yield ".".join(filter(None, (path, prefix, name))), owner, name
+            for prefix, part in module.named_modules():
+                yield f"{path}.{prefix}" if prefix else path, part
 
     def _changed_buffers(self) -> Iterator[tuple[str, torch.nn.Module, str]]:
         for key, owner, name in self._buffers():

@@ -125,10 +125,10 @@ def keeping(job: Job) -> Job:
 
 @pytest.fixture(scope="session")
 def kept(tmp_path_factory: pytest.TempPathFactory, nursery: subprocess.Popen[str]) -> dict[str, Outcome]:
-    """The references of that program, by the way in which it clears its gradients."""
+    """The references of that program, by the way in which they clear gradients or freeze layers."""
     outcomes = {}
-    for clear in ("after", "before", "in place", "never", "later"):
+    for way in ("after", "before", "in place", "never", "later", "modes"):
         job = Job(tmp_path_factory.mktemp("kept"), nursery, entry="keeping:main")
-        outcomes[clear] = job.run(clear=clear)
-        assert outcomes[clear].status == "finished", outcomes[clear].log
+        outcomes[way] = job.run(**({"modes": True} if way == "modes" else {"clear": way}))
+        assert outcomes[way].status == "finished", outcomes[way].log
     return outcomes

@@ -97,6 +97,12 @@ def test_gradients_in_flight_buffers_data_sets_and_generators_are_as_they_were(k
     assert_equal_bits(outcomes, kept[clear])
 
 
+def test_layers_that_were_frozen_on_the_way_stay_frozen(keeping, kept):
+    outcomes = [keeping.run(modes=True, kill_after_step=14), keeping.run(modes=True)]
+    assert outcomes[1].progress.start_step > 6
+    assert_equal_bits(outcomes, kept["modes"])
+
+
 def test_a_program_that_keeps_its_gradients_only_later_is_resumed_exactly_or_refused(keeping, kept):
     """It drops used gradients up to step 20, so that they are not saved, and adds to them from then on."""
     ends = set()

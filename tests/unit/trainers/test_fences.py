@@ -243,13 +243,13 @@ def test_a_job_without_a_folder_can_be_kept_from_a_generation(tmp_path: Path) ->
 
 def test_the_catalog_keeps_a_generation_out(tmp_path: Path) -> None:
     catalog = FileCatalog()
-    catalog.fence(tmp_path, JOB, 1, None)
+    assert catalog.fence(tmp_path, JOB, 1, None)
     assert catalog.void(tmp_path, JOB, 2)
     assert catalog.void(tmp_path, JOB, 2)
     assert not catalog.void(tmp_path, JOB, 1)
     assert catalog.fenced(tmp_path, JOB) == 1
     assert not catalog.fence(tmp_path, JOB, 2, None)
-    catalog.fence(tmp_path, JOB, 3, None)
+    assert catalog.fence(tmp_path, JOB, 3, None)
     assert catalog.fenced(tmp_path, JOB) == 3
 
 

@@ -44,6 +44,7 @@ class Loop:
         return [*self.models["a"].parameters(), *self.models["b"].parameters(), self.loose]
 
 
+NOTHING: dict[str, Any] = {"gradients": {}, "spent": [], "buffers": {}, "frozen": [], "evaluating": []}
 NAMES = ["model.a.weight", "model.a.bias", "model.b.weight", "model.b.bias", "optimizer.a.0.2"]
 
 
@@ -78,7 +79,7 @@ def test_gradients_that_were_left_out_and_are_used_after_all_call_for_another_ch
 
 def test_without_gradients_nothing_is_saved() -> None:
     loop = Loop()
-    assert loop.transient.capture() == {"gradients": {}, "spent": [], "buffers": {}}
+    assert loop.transient.capture() == NOTHING
 
 
 def resumed(*, spent: bool) -> Loop:
@@ -151,7 +152,7 @@ def test_a_gradient_of_an_unknown_parameter_or_another_shape_is_refused() -> Non
         ({"model.a.weight": torch.ones(3)}, r"model\.a\.weight has another shape"),
     ):
         with pytest.raises(StateError, match=why):
-            Loop().transient.restore({"gradients": gradients, "spent": [], "buffers": {}})
+            Loop().transient.restore({**NOTHING, "gradients": gradients})
 
 
 # Buffers
@@ -211,10 +212,30 @@ def test_a_buffer_that_is_present_is_filled_in_place() -> None:
     layer = Layer()
     transient = Transient({"model": layer})
     alias = layer.changed
-    transient.restore({"gradients": {}, "spent": [], "buffers": {"model.changed": torch.ones(2)}})
+    transient.restore({**NOTHING, "buffers": {"model.changed": torch.ones(2)}})
     assert alias.tolist() == [1, 1]
 
 
 def test_a_buffer_without_its_module_is_refused() -> None:
     with pytest.raises(StateError, match=r"a buffer model\.gone\.mean, for which there is no module"):
-        Transient({"model": Layer()}).restore({"gradients": {}, "spent": [], "buffers": {"model.gone.mean": None}})
+        Transient({"model": Layer()}).restore({**NOTHING, "buffers": {"model.gone.mean": None}})
+
+
+# Modes
+
+
+def test_frozen_parameters_and_modules_that_evaluate_stay_so() -> None:
+    def build() -> tuple[nn.Sequential, Transient]:
+        model = nn.Sequential(nn.Linear(1, 1), nn.Sequential(nn.Dropout(), nn.BatchNorm1d(1)))
+        model[0].bias.requires_grad_(False)
+        return model, Transient({"model": model})
+
+    model, transient = build()
+    model[0].bias.requires_grad_(True)
+    model[0].weight.requires_grad_(False)
+    model[1][0].eval()
+    again, other = build()
+    other.restore(transient.capture())
+    assert [parameter.requires_grad for parameter in again.parameters()] == [False, True, True, True]
+    assert [module.training for module in again.modules()] == [module.training for module in model.modules()]
+    assert not again[1][0].training

@@ -56,8 +56,8 @@ class Drifting(nn.Module):
         return (x - self.mean + 0.1 * self.late) * self.mask
 
 
-def main(kill_after_step=0, clear="after", forgetful=False):
-    model = nn.Sequential(Drifting(), nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 1))
+def main(kill_after_step=0, clear="after", forgetful=False, modes=False):
+    model = nn.Sequential(Drifting(), nn.Linear(6, 8), nn.Dropout(0.1), nn.Linear(8, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     dataset = Counting() if forgetful else Subset(Recorded(), range(42))
     extra: dict[str, Any] = {"noise": torch.Generator().manual_seed(3), "python_noise": random.Random(4)}
@@ -71,6 +71,9 @@ def main(kill_after_step=0, clear="after", forgetful=False):
             optimizer.zero_grad()
         if clear == "in place" and step % every == 0:
             optimizer.zero_grad(set_to_none=False)
+        if modes and step == 6:
+            model[1].requires_grad_(False)
+            model[2].eval()
         noise = torch.rand(1, generator=extra["noise"]) + extra["python_noise"].random()
         noise += float(extra["numpy_noise"].rand() + extra["rng_noise"].random())
         loss = functional.mse_loss(model(x), y) * (1 + 0.1 * noise.item())
