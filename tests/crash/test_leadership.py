@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
 from orchestrator.errors import NotLeaderError
 from orchestrator.model import STEP_ORDER, Job, Step
+from orchestrator.sim import Killed, Nap
 from providers.fake import Fault
 from tests.sim.harness import RESERVE, Installation, check_truth
 
@@ -140,4 +142,38 @@ def test_after_a_voided_generation_the_next_one_is_newer(home: Installation) -> 
     home.until(lambda: home.migrations(job)[-1].step is Step.DONE)
     assert [each.generation for each in home.migrations(job)] == [1, 2, 3]
     home.settle()
+    check_truth(home)
+
+
+MOMENTS = 150  # edges of a short history with one move; the gate takes a sample
+GATE_EVERY = 17
+
+
+def sleeps_at(home: Installation, edge: int) -> Nap[bool] | None:
+    """Play a job that is moved once, until the control plane has fallen asleep at so many edges from now, in the middle
+    of a pass; None if the job is over before."""
+    job = home.submit(steps=16)
+    home.until_step(job, 3)
+    home.ask("migrate", job, offer_id=RESERVE.id)
+    home.scythe.count, home.scythe.sleep_at = 0, edge
+    home.until(lambda: home.asleep is not None or home.settled)
+    nap, home.asleep = home.asleep, None
+    return nap
+
+
+@pytest.mark.parametrize("edge", range(1, MOMENTS, GATE_EVERY))
+@pytest.mark.parametrize("acts_s", [0.0, 40.0], ids=["at once", "much later"])
+def test_whoever_is_deposed_in_the_middle_of_a_pass_finds_the_door_closed(
+    home: Installation, edge: int, acts_s: float
+) -> None:
+    nap = sleeps_at(home, edge)
+    if nap is not None:
+        home.take_over()
+        home.run_for(acts_s)
+        with suppress(NotLeaderError, Killed):
+            assert nap.go()
+            nap.value()
+    home.settle()
+    (job,) = home.read(lambda tx: tx.jobs())
+    assert job.state == "finished"
     check_truth(home)
