@@ -28,7 +28,7 @@ def hash_of(job_id: str, step: int) -> str:
 @dataclass(frozen=True, slots=True)
 class Trained:
     """What one run really did, heard of or not: `step` is how far it came, `noticed` whether it knew of its end and
-    could have acted on that."""
+    could have acted on that, `slept` whether it was ever asleep."""
 
     run_id: str
     job_id: str
@@ -37,6 +37,7 @@ class Trained:
     step: int
     state: TrainerState
     noticed: bool
+    slept: bool = False
 
 
 class SimSite:
@@ -112,9 +113,8 @@ class SimSite:
                 machine = machines.get(trainer.token)
                 noticed = machine is not None and machine.notice_deadline_ms is not None and not trainer.asleep
                 spec, step = trainer.spec, int(trainer.step + 1e-6)
-                found.append(
-                    Trained(spec.run_id, spec.job_id, spec.generation, trainer.start_step, step, trainer.state, noticed)
-                )
+                begun, state, slept = trainer.start_step, trainer.state, trainer.slept
+                found.append(Trained(spec.run_id, spec.job_id, spec.generation, begun, step, state, noticed, slept))
         return sorted(found, key=lambda trained: (trained.job_id, trained.generation))
 
     def failures(self) -> list[tuple[str, str]]:

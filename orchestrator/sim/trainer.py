@@ -110,6 +110,7 @@ class Trainer:
     mute_since_s: float | None = None
     asleep_since_s: float | None = None
     with_host: bool = False
+    slept: bool = False
     error: str | None = None
     over: bool = False
     _successor: int = 0  # for which it was asked to hold last
@@ -153,7 +154,7 @@ class Trainer:
 
     def sleep(self, *, with_host: bool) -> None:
         """Until `wake`; called by whoever decides how deeply (Naps.asleep)."""
-        self.asleep_since_s, self.with_host = self.around.clock.monotonic_s(), with_host
+        self.asleep_since_s, self.with_host, self.slept = self.around.clock.monotonic_s(), with_host, True
 
     def wake(self, machine: Instance | None, *, renewed: bool) -> None:
         """Go on with what it was at, unless its machine is gone. `renewed`: its agent, which woke, too, gave it a new

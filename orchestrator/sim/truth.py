@@ -128,8 +128,10 @@ def _lost_work(home: Installation, runs: list[Run], book: list[Trained]) -> Iter
         if before.job_id != after.job_id:
             continue
         lost = before.step - after.start_step
-        # a notice helps nobody whose code raised, and nobody whose lease had lapsed: it may not commit any more
-        helpless = before.state == "failed" or (before.state == "fenced" and before.run_id in lost_touch)
+        # a notice helps nobody whose code raised, and nobody whose lease had lapsed: it may not commit any more, or was
+        # ended as soon as it woke
+        lapsed = before.run_id in lost_touch and (before.state == "fenced" or before.slept)
+        helpless = before.state == "failed" or lapsed
         most = 1 if before.noticed and not helpless else lost_at_most(home)
         if lost > most:
             yield (
