@@ -234,7 +234,7 @@ def _open(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan, acto
     if (refusal := ceiling.refuses(ctx, job, placement.offer_id)) is not None:
         _say_why(ctx, tx, job, refusal, plan)
         return False
-    tx.add_plan(plan)
+    tx.add_plan(plan, acted_on=[job.id])
     runs = tx.runs(job_id=job.id)
     current = snapshot.current_run(runs)
     before = [run for run in runs if run.training_from_ms is not None]

@@ -65,8 +65,10 @@ def _job(world: World, tx: Tx, job: Job) -> Explanation:
 def _plan(tx: Tx, plan: Plan) -> Explanation:
     wanted = {placement.job_id for placement in plan.placements}
     jobs = [job for job in tx.outlines() if job.id in wanted]
-    acting = sum(placement.action in ("place", "move") for placement in plan.placements)
-    headline = f"plan {plan.id} looked at {len(wanted)} job(s) and starts or moves {acting}"
+    looked_at, acting = tx.plan_tally(plan.id)
+    headline = f"plan {plan.id} looked at {looked_at} job(s) and starts or moves {acting}"
+    if len(wanted) < looked_at:
+        headline += f"; newer plans have replaced what it decided about {looked_at - len(wanted)} of them"
     return _explanation(
         f"plan {plan.id}",
         headline,

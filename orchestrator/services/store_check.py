@@ -6,7 +6,8 @@ A check that breaks is a line that fails. Must not know: how the database is loo
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 from orchestrator import ledger
 from orchestrator.config import Config
@@ -90,7 +91,9 @@ def _unreadable(tx: Tx) -> list[str]:
     tx.runs(unreadable=hear)
     tx.migrations(unreadable=hear)
     heard += [command.damage for command in tx.open_commands() if command.damage]
-    for read in (tx.events, tx.entries, tx.offers, tx.newest_prices, tx.polls, tx.poll_states, tx.perf):
+    reads: list[Callable[[], object]] = [partial(tx.plan, each) for each in tx.plan_ids()]
+    reads += [tx.events, tx.entries, tx.offers, tx.newest_prices, tx.polls, tx.poll_states, tx.perf]
+    for read in reads:
         try:
             read()
         except RowError as error:

@@ -71,7 +71,7 @@ def add_jobs(world: World, tx: Tx, jobs: Sequence[Job], plan: Plan, *, token: st
     added = [dataclasses.replace(job, submitted_at_ms=now, state="queued") for job in jobs]
     for job in added:
         tx.add_job(job, token)
-    tx.add_plan(plan)
+    tx.add_plan(plan, acted_on=[each.job_id for each in plan.placements])  # it was reviewed, and may be applied
     for job in added:
         tx.add_event(
             Event(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from alembic.script import Script
 
 VERSION_TABLE = "schema_revision"
-HEAD = "20261122_0340_9d1c77"
+HEAD = "20261122_0400_e2a86b"
 
 
 class ForeignDatabaseError(StoreError):

@@ -15,6 +15,7 @@ from sqlalchemy import (
     ForeignKey,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     Table,
     Text,
@@ -316,11 +317,25 @@ plan = Table(
     Column("seq", Sequence, primary_key=True),
     Column("id", Word, nullable=False),
     Column("at_ms", Number, nullable=False),
-    Column("document", Text, nullable=False),
+    Column("document", Text, nullable=False),  # without its placements, which are rows of plan_placement
+    Column("looked_at", Integer),  # at so many jobs; NULL: a plan of before, whose document has its placements
+    Column("acting", Integer),  # so many of them to be placed or moved
     UniqueConstraint("id", name="plan_id"),
 )
 
-plan_job = Table(
+plan_placement = Table(
+    "plan_placement",
+    metadata,
+    Column("seq", Sequence, primary_key=True),  # in the order of the plan
+    Column("plan_seq", Number, ForeignKey("plan.seq"), nullable=False),
+    Column("job_id", Word, nullable=False),
+    Column("acted_on", Boolean, nullable=False),
+    Column("document", LargeBinary, nullable=False),  # JSON, compressed by zlib
+    Index("plan_placement_plan", "plan_seq"),
+    Index("plan_placement_job", "job_id", "plan_seq"),
+)
+
+plan_job = Table(  # of plans whose documents have their placements
     "plan_job",
     metadata,
     Column("job_id", Word, primary_key=True),

@@ -116,6 +116,7 @@ COMMANDS: dict[str, Callable[[Client], object]] = {
     "up": lambda client: client.up(),
     "queue": lambda client: client.jobs(ended=True),
     "report": lambda client: client.report(),
+    "explain": lambda client: client.explain("gpt"),
 }
 
 
@@ -178,6 +179,7 @@ ROWS = {
     "prices of text": "DROP TRIGGER price_point_refuses_update; UPDATE price_point SET nano_usd_per_hour = 'x'",
     "newest prices of text": "UPDATE price_now SET nano_usd_per_hour = 'x'",
     "an offer of another kind": "UPDATE offer SET capacity_type = 'stolen'",
+    "placements of noise": "UPDATE plan_placement SET document = x'ff00'",
     "a speed that is none": "UPDATE perf_point SET steps_per_s = 'fast'",
 }
 

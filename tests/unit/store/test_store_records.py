@@ -9,12 +9,12 @@ from random import Random
 from typing import Any
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import text, update
 
 from orchestrator.errors import BookingError, NotFoundError, StoreError
 from orchestrator.model import Alternative, Estimate, Placement, Plan
 from orchestrator.perf import Program, Row, Work
-from orchestrator.store import Command, PerfPoint, Store, Tx
+from orchestrator.store import Codec, Command, PerfPoint, Store, Tx, schema
 from orchestrator.store.plans import MAX_PERF_POINTS
 from orchestrator.store.schema import APPEND_ONLY
 from providers.clock import VirtualClock
@@ -183,12 +183,40 @@ def test_the_same_plan_again_is_no_second_one(tx: Tx) -> None:
     assert tx.latest_plan() == plan("plan_B", "job_A")
 
 
+def test_what_a_plan_decided_is_kept_where_it_was_acted_on_and_else_until_a_newer_one_looks_at_the_job(tx: Tx) -> None:
+    tx.add_plan(plan("plan_A", "job_A", "job_B", "job_C"), acted_on=["job_A"])
+    tx.add_plan(plan("plan_B", "job_A", "job_B"), acted_on=["job_B"])
+    tx.add_plan(plan("plan_B", "job_A", "job_B"), acted_on=["job_A"])  # two are moved by one plan
+    tx.add_plan(plan("plan_C", "job_A", "job_B"))
+    assert tx.plan("plan_A") == plan("plan_A", "job_A", "job_C")
+    assert tx.plan("plan_B") == plan("plan_B", "job_A", "job_B")
+    assert tx.plan("plan_C") == plan("plan_C", "job_A", "job_B")
+    assert [tx.plan_tally(each) for each in ("plan_A", "plan_B")] == [(3, 3), (2, 2)]
+    assert tx.latest_plan("job_C") == plan("plan_A", "job_C")
+    assert tx.latest_plan("job_A") == plan("plan_C", "job_A")
+
+
+def test_a_plan_that_was_stored_in_full_is_still_read(tx: Tx) -> None:
+    whole = plan("plan_A", "job_A", "job_B")
+    tx.add_plan(plan("plan_A"))
+    of_before = Codec(Plan, "plan", 1).dumps(whole)
+    tx._connection.exec_driver_sql("UPDATE plan SET looked_at = NULL, acting = NULL")
+    tx._connection.execute(update(schema.plan).values(document=of_before))
+    tx._connection.exec_driver_sql("INSERT INTO plan_job SELECT 'job_A', seq FROM plan")
+    assert tx.plan("plan_A") == whole
+    assert tx.plan_tally("plan_A") == (2, 2)
+    assert tx.latest_plan("job_A") == whole
+    assert tx.latest_plan() == whole
+    tx.add_plan(plan("plan_B", "job_A"))
+    assert tx.latest_plan("job_A") == plan("plan_B", "job_A")
+
+
 def test_the_latest_plan_of_a_job_is_the_last_that_places_it(tx: Tx) -> None:
     assert tx.latest_plan() is None
     tx.add_plan(plan("plan_A", "job_A", "job_B"))
     tx.add_plan(plan("plan_B", "job_B"))
     assert tx.latest_plan() == plan("plan_B", "job_B")
-    assert tx.latest_plan("job_A") == plan("plan_A", "job_A", "job_B")
+    assert tx.latest_plan("job_A") == plan("plan_A", "job_A")
     assert tx.latest_plan("job_X") is None
 
 
