@@ -142,7 +142,7 @@ def ready(ctx: Context, move: Move) -> bool:
         if ctx.due(f"prepare/{target.id}", PREPARE_EVERY_S):
             ctx.runtime.prepare(target.id, migration.token)
         return False
-    if report.state in ("starting", "silent"):
+    if report.state in ("starting", "silent", "malformed"):
         return False
     if report.state == "failed":
         return abort(ctx, move, report.error or "the trainer could not be prepared", cause="trainer")

@@ -12,6 +12,7 @@ from orchestrator.engine.blame import died_alone
 from orchestrator.engine.bring_up import abandoned
 from orchestrator.engine.context import Context
 from orchestrator.engine.move import MOVING, Move, abort, step, waits
+from orchestrator.engine.reports import MALFORMED_S
 from orchestrator.engine.runtime import RunReport
 from orchestrator.model import Run, Step
 
@@ -84,6 +85,8 @@ def restore(ctx: Context, move: Move) -> bool:
         return False
     if report.state in _OVER:
         return _target_over(ctx, move, report)
+    if report.state == "malformed" and ctx.waited_s(f"malformed/{target.id}") > MALFORMED_S:
+        return abort(ctx, move, f"what it says of itself makes no sense: {report.error}", cause="trainer", failed=True)
     if report.state != "restored":
         return False
     return step(ctx, move, Step.VERIFY, f"restored at step {report.start_step}")

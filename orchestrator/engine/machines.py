@@ -12,12 +12,12 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from orchestrator.engine.compartment import Compartment, contained
+from orchestrator.engine.compartment import Compartment, contained, strike
 from orchestrator.engine.context import Context
 from orchestrator.model import Run
 from providers.base import Provider
 from providers.errors import ProviderError
-from providers.instance import InstanceState
+from providers.instance import Instance, InstanceState
 from providers.offer import region_of
 
 EXPECTING = 1 / 5
@@ -26,6 +26,8 @@ RENEW_AFTER = 1 / 12
 """Of the time to live: after so much of it, it begins anew. So a machine outlives its last control plane by at least
 eleven twelfths of it."""
 RENEW_RETRY_S = 5.0
+DAY_MS = 86_400_000
+LONGEST_BILL_MS = 400 * DAY_MS
 _SUSPICIOUS = ("absent", "silent", "fenced")
 
 
@@ -97,12 +99,30 @@ def _look(ctx: Context, provider: Provider, ids: Sequence[str]) -> None:
         return
     for instance_id in ids:
         if instance_id in described:
+            if (wrong := _impossible(described[instance_id], asked_ms)) is not None:
+                about = f"{provider.name} {instance_id}"
+                strike(ctx, Compartment.DESCRIBE, ValueError(wrong), None, about)
+                continue  # its last word stands
             ctx.instances[instance_id] = described[instance_id]
             ctx.pacing.pop(_absent(instance_id), None)
             continue
         absent_ms = asked_ms - ctx.pacing.setdefault(_absent(instance_id), asked_ms)
         if absent_ms > 0 and absent_ms >= provider.listing_lag_s * 1000:
             ctx.instances[instance_id] = None
+
+
+def _impossible(instance: Instance, now_ms: int) -> str | None:
+    """What a provider says of a bill that cannot be: nobody books by it. None: nothing."""
+    for name in ("billed_from_ms", "billed_to_ms"):
+        at_ms = getattr(instance, name)
+        if at_ms is None:
+            continue
+        if type(at_ms) is not int or not now_ms - LONGEST_BILL_MS <= at_ms <= now_ms + DAY_MS:
+            return f"{name} is {at_ms!r}, and it is {now_ms} now"
+    begin_ms, end_ms = instance.billed_from_ms, instance.billed_to_ms
+    if begin_ms is not None and end_ms is not None and end_ms < begin_ms:
+        return f"it is billed from {begin_ms} to {end_ms}"
+    return None
 
 
 def _absent(instance_id: str | None) -> str:

@@ -18,7 +18,7 @@ from orchestrator.engine.compartment import Compartment, contained, contained_wr
 from orchestrator.engine.context import Context
 from orchestrator.engine.move import MOVING, count_failure, under_way
 from orchestrator.engine.pausing import paused
-from orchestrator.engine.reports import judged
+from orchestrator.engine.reports import MALFORMED_S, judged
 from orchestrator.engine.runtime import RunReport
 from orchestrator.engine.standstill import watch
 from orchestrator.errors import SiteError
@@ -32,7 +32,6 @@ PROGRESS_EVERY_S = 0.5
 PERF_EVERY_S = 3.0
 MIN_STEPS_MEASURED = 10
 FINISH_S = 30.0  # wall: a folder of checkpoints that cannot be read for so long does not prove that a job is done
-MALFORMED_S = 60.0  # wall: a run of which nobody knows what it does is billed no longer
 MALFORMED_TOLD_S = 3600.0
 OUTAGE_S = 10.0  # wall; a bridge that is started again is no outage
 

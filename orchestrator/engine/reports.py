@@ -16,6 +16,7 @@ from trainers import words
 from trainers.control import PROGRESS
 from trainers.errors import MalformedWord
 
+MALFORMED_S = 60.0  # wall: a run of which nobody knows what it does is billed no longer
 _FORM: Mapping[str, words.Check] = {
     **{name: check for name, check in PROGRESS.items() if name != "still_since_s"},
     "state": words.one_of(*get_args(TrainerState)),

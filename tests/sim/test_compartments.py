@@ -37,6 +37,14 @@ OF_A_JOB = [
     Compartment.SETTLE,
     Compartment.COMMAND,
 ]
+WITH_AN_EFFECT = [  # whose step may be done when it breaks
+    Compartment.TAKE_SPARE,
+    Compartment.PLACE,
+    Compartment.ADVANCE,
+    Compartment.TERMINATE,
+    Compartment.SETTLE,
+    Compartment.COMMAND,
+]
 OF_A_PROVIDER = [Compartment.COLLECT, Compartment.DESCRIBE, Compartment.RENEW, Compartment.SWEEP]
 AFTER_A_FAULT = [Compartment.CONFINE, Compartment.VOID, Compartment.END_RUNS]
 OF_A_ROW = [Compartment.LOOK]
@@ -65,8 +73,9 @@ def _until_struck(home: Installation, where: Compartment, job: Job) -> None:
     home.until(lambda: home.saboteur.struck[where.value] > 0)
 
 
-@pytest.mark.parametrize("late", [False, True], ids=["before it", "after it"])
-@pytest.mark.parametrize("where", OF_A_JOB, ids=lambda where: where.value)
+@pytest.mark.parametrize(
+    ("where", "late"), [*((where, False) for where in OF_A_JOB), *((where, True) for where in WITH_AN_EFFECT)]
+)
 def test_a_fault_in_one_jobs_step_harms_no_other_job(home: Installation, where: Compartment, late: bool) -> None:
     first, struck, last = (home.submit(name, steps=16, standby="warm") for name in ("first", "struck", "last"))
     home.saboteur.arm(where.value, struck.id, late=late, times=2)  # a batch breaks, and then the job alone

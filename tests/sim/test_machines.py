@@ -168,3 +168,28 @@ def test_a_launch_that_nobody_ever_hears_of_ends_by_itself(home: Installation) -
     home.clock.advance(4000)
     (instance,) = home.cloud.instances()
     assert instance.end_reason is EndReason.EXPIRED
+
+
+class Mad(FakeProvider):
+    """Says of one machine that it was billed at an instant that cannot be."""
+
+    victim: str
+    at_ms: int = 10**19
+
+    def describe(self, instance_ids: Sequence[str]) -> Sequence[Instance]:
+        found = super().describe(instance_ids)
+        return [replace(each, billed_from_ms=self.at_ms) if each.id == self.victim else each for each in found]
+
+
+def test_a_bill_that_cannot_be_is_told_of_and_not_booked_and_the_job_finishes(home: Installation) -> None:
+    jobs = [home.submit(name, steps=20) for name in ("one", "two")]
+    run = home.until_step(jobs[0], 3)
+    provider = Mad(home.clock, cloud=home.cloud)
+    provider.victim = str(run.instance_id)
+    home.plane._ctx.world = replace(home.world, providers={provider.name: provider})
+    home.until(lambda: all(home.job(job).state == "finished" for job in jobs))
+    (fault,) = home.read(lambda tx: tx.events(kinds=("engine.fault",)))
+    assert f"billed_from_ms is {10**19}" in fault.message
+    provider.victim = ""
+    home.settle()
+    check_truth(home)

@@ -11,10 +11,7 @@ from tests.sim.harness import Installation, check_truth
     "said",
     [
         {"step": 10**30},
-        {"total_steps": 10**19},
         {"state": "winning"},
-        {"loss": float("nan")},
-        {"manifest": "1-2"},
         {"error": ["no text"], "state": "failed"},
         {"step": 41},
     ],
@@ -52,4 +49,14 @@ def test_a_run_that_makes_sense_again_in_time_goes_on(home: Installation) -> Non
     home.until_state(job, "finished")
     assert len(home.runs(job)) == 1
     home.settle()
+    check_truth(home)
+
+
+def test_a_job_that_makes_no_sense_from_the_start_uses_up_its_retries_and_then_fails(home: Installation) -> None:
+    liar, innocent = home.submit("liar", steps=40, retries=1), home.submit("innocent", steps=40)
+    home.site.garble(liar.id, start_step=-1)
+    home.until_state(innocent, "finished")
+    home.until_state(liar, "failed")
+    home.settle()
+    assert len(home.runs(liar)) == 2
     check_truth(home)

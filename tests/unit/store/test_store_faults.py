@@ -7,7 +7,7 @@ import sqlite3
 import pytest
 from sqlalchemy.exc import DBAPIError
 
-from orchestrator.errors import StoreDamagedError
+from orchestrator.errors import RowError, StoreDamagedError
 from orchestrator.store.faults import explain
 
 
@@ -47,6 +47,13 @@ def test_reports_of_postgres(sqlstate: str | None, words: str) -> None:
     assert words in str(fault)
     assert "the server's own words" in str(fault)
     assert fault.hint
+
+
+@pytest.mark.parametrize("sqlstate", ["22003", "22021", "23505", "23503"])
+def test_what_a_database_says_of_one_row_is_no_fault_of_the_store(sqlstate: str) -> None:
+    fault = explain(DBAPIError("INSERT", {}, PostgresReport(sqlstate)), "postgresql://host/db")
+    assert isinstance(fault, RowError)
+    assert not isinstance(explain(DBAPIError("INSERT", {}, PostgresReport("53100")), "postgresql://host/db"), RowError)
 
 
 @pytest.mark.parametrize(
