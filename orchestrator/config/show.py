@@ -12,7 +12,7 @@ from orchestrator.config.settings import SETTINGS, Config
 
 @dataclass(frozen=True, slots=True)
 class ShownSetting:
-    """One setting as text, as one would write it in a flag. A password in a URL is hidden."""
+    """One setting as text, as one would write it in a flag; empty if it is not set. A password in a URL is hidden."""
 
     key: str
     value: str
@@ -29,6 +29,8 @@ def _value(config: Config, name: str) -> object:
 
 
 def _shown(value: object) -> str:
+    if value is None:
+        return ""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):
