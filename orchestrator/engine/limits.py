@@ -1,8 +1,8 @@
 """Limits: how long a step of a migration may take before it is given up, in wall seconds.
 
-Each is at least a fixed time, longer where the checkpoint is large or where it was measured to take longer, and longer
-after one that ran out. What a job says of itself (its steps, the size of its checkpoint) can make a limit longer, but
-never longer than LONGEST_S: a machine is billed meanwhile. Must not know: what happens when one has run out.
+Each is at least a fixed time, longer where the checkpoint is large or where the job was measured to take longer, and
+longer after one that ran out. What a job says of itself (its steps, the size of its checkpoint) can make a limit
+longer, but never longer than LONGEST_S: a machine is billed meanwhile. Must not know: what happens when one runs out.
 """
 
 from __future__ import annotations
@@ -26,12 +26,11 @@ MEASURED = 10  # the newest so many are looked at
 
 
 def ready_s(ctx: Context, move: Move) -> float:
-    """From the launch until a trainer is prepared: by how long machines of this provider took to train."""
+    """From the launch until a trainer is prepared: by how long that took for this job before."""
     factor = ctx.world.clock.factor
     with ctx.world.store.read() as tx:
-        started = tx.runs_started(move.target.offer_id.partition("/")[0], MEASURED)
-        slowest = max(((run.training_from_ms or 0) - (run.billed_from_ms or 0) for run in started), default=0) / 1000
-        return _limit(tx, move, "ready", READY_S, READY_MARKET_S / factor, MARGIN * slowest / factor)
+        slowest_s = _slowest_ms(tx, move.job.id, "migration.provision", "migration.ready") / 1000 / factor
+        return _limit(tx, move, "ready", READY_S, READY_MARKET_S / factor, MARGIN * slowest_s)
 
 
 def hold_s(ctx: Context, move: Move) -> float:
@@ -45,8 +44,9 @@ def hold_s(ctx: Context, move: Move) -> float:
 def restore_s(ctx: Context, move: Move) -> float:
     """Until the target holds the checkpoint: by its size, and by how long this job took before."""
     with ctx.world.store.read() as tx:
-        slowest = max(_restores_ms(tx, move.job.id), default=0) / 1000 / ctx.world.clock.factor
-        return _limit(tx, move, "restore", RESTORE_S, RESTORE_S / 2 + _floor_s(tx, move), MARGIN * slowest)
+        took_ms = _slowest_ms(tx, move.job.id, "migration.transfer", "migration.restore")
+        slowest_s = took_ms / 1000 / ctx.world.clock.factor
+        return _limit(tx, move, "restore", RESTORE_S, RESTORE_S / 2 + _floor_s(tx, move), MARGIN * slowest_s)
 
 
 def _limit(tx: Tx, move: Move, cause: Cause, *least_s: float) -> float:
@@ -57,14 +57,14 @@ def _floor_s(tx: Tx, move: Move) -> float:
     return (tx.job_facts(move.job.id).checkpoint_bytes or 0) / FLOOR_BYTES_PER_S
 
 
-def _restores_ms(tx: Tx, job_id: str) -> list[int]:
-    """Market time between the begin and the end of the newest restores of a job."""
-    kinds = ("migration.transfer", "migration.restore")
+def _slowest_ms(tx: Tx, job_id: str, before: str, after: str) -> int:
+    """The longest market time between the ends of two steps, of the newest moves of a job that came so far. What other
+    jobs took says nothing: a slow one would let machines of all others wait."""
     begun: dict[str | None, int] = {}
-    took = []
-    for event in reversed(tx.events(job_id=job_id, kinds=kinds, limit=2 * MEASURED, newest_first=True)):
-        if event.kind == "migration.transfer":
+    slowest = 0
+    for event in reversed(tx.events(job_id=job_id, kinds=(before, after), limit=2 * MEASURED, newest_first=True)):
+        if event.kind == before:
             begun[event.migration_id] = event.at_ms
         elif event.migration_id in begun:
-            took.append(event.at_ms - begun[event.migration_id])
-    return took
+            slowest = max(slowest, event.at_ms - begun[event.migration_id])
+    return slowest

@@ -204,3 +204,16 @@ def test_limits_follow_the_checkpoint_and_the_steps_and_are_bounded(home: Instal
     assert limit(100 * 10**9, 0.5) == (4031.5, 4150.0)
     assert limit(0, 100.0) == (330.0, limits.RESTORE_S)
     assert limit(10**18, 1e12) == (limits.LONGEST_S, limits.LONGEST_S)
+
+
+def test_what_one_job_takes_gives_no_other_job_more_time(home: Installation) -> None:
+    slow = home.submit("slow", steps=2000)
+    home.site.restore_takes(slow.id, 290.0)
+    home.until(lambda: home.current(slow) is not None, limit_s=2000.0, stride_s=5.0)
+    other = home.submit("other", steps=2000)
+    home.until(lambda: bool(home.migrations(other)))
+    ctx = home.plane._ctx
+    again, first = home.read(lambda tx: [load(tx, tx.migrations(job_id=job.id)[-1]) for job in (slow, other)])
+    assert limits.restore_s(ctx, again) >= 3 * 290.0
+    assert limits.restore_s(ctx, first) == limits.RESTORE_S
+    assert limits.ready_s(ctx, first) == limits.READY_MARKET_S
