@@ -86,7 +86,7 @@ class TrainSection(Section):
         "Environment variables of the job.", "mapping of text", "{HF_HOME: /data/hf}", default={}
     )
     secrets: tuple[Variable, ...] = _about(
-        "Names only: the values come from the submitter's environment and are never stored or logged.",
+        "Names only: the values come from the submitter's environment; they are in no log, nor in any file in clear.",
         "list of names",
         "[WANDB_API_KEY]",
         default=(),
