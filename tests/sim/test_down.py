@@ -67,6 +67,7 @@ def test_books_that_were_closed_meanwhile_are_not_written_on(home: Installation)
     home.clock.advance(300)
     collect(stale.world, leadership)
     accrue(stale)
+    assert home.read(lambda tx: tx.job_facts(job.id)).quarantine is None  # the store had nothing to refuse
     sound(home)
 
 
