@@ -87,10 +87,11 @@ def launch_spec(ctx: Context, migration: Migration, job: Job) -> LaunchSpec:
 def check_rails(ctx: Context, tx: Tx, offer_id: str, *, besides: str | None = None) -> None:
     """Nothing is rented past the ceilings of the configuration; the run `besides` does not count. Raises RailError."""
     rails = ctx.world.config.rails
-    up = [run for run in tx.unsettled_runs() if run.id != besides]
-    if len(up) >= rails.max_instances:
+    hidden: list[str] = []  # a run that cannot be read may have a machine, too
+    up = [run for run in tx.unsettled_runs(lambda job_id, _error: hidden.append(job_id)) if run.id != besides]
+    if (count := len(up) + len(hidden)) >= rails.max_instances:
         raise RailError(
-            f"{len(up)} instances are up and rails.max_instances is {rails.max_instances}",
+            f"{count} instances are up and rails.max_instances is {rails.max_instances}",
             hint="raise rails.max_instances in tradewind.toml, or wait",
         )
     prices = {point.offer_id: point.nano_usd_per_hour for point in tx.prices_as_of(ctx.now_ms)}

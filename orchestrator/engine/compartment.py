@@ -16,7 +16,7 @@ from functools import partial
 from typing import TypeVar
 
 from orchestrator.engine.context import ACTOR, Context
-from orchestrator.errors import RowError, SiteError, StoreError, TradewindError
+from orchestrator.errors import RowError, SiteError, StoreError, TradewindError, UnreadableRowError
 from orchestrator.model import Event, JobState
 from orchestrator.store import Quarantined, Tx
 
@@ -56,6 +56,9 @@ class Compartment(StrEnum):
     SWEEP = "sweep"  # a provider's machines that no run accounts for
 
 
+_OF_A_JOB = ("job", "run", "migration", "command", "event", "ledger_entry")
+"""Tables whose rows belong to one job; offers and prices are everybody's."""
+
 STAY_OPEN = frozenset(
     {
         Compartment.COMMAND,
@@ -88,7 +91,7 @@ def contained(
         ctx.crossed(where.value, job_id or about)
         return result
     except Exception as error:
-        if everybodys(error):
+        if not_its_own(error):
             raise
         strike(ctx, where, error, job_id, about)
         return otherwise
@@ -113,7 +116,7 @@ def contained_writes(
         with ctx.write() as tx:
             return [_write_one(ctx, tx, where, item, job_of, write) for item in items]
     except Exception as error:
-        if everybodys(error):
+        if not_its_own(error):
             raise
         ctx.pacing = pacing
     done: list[T] = []
@@ -172,6 +175,11 @@ def said(error: Exception) -> str:
         return f"{error} ({error.hint})" if error.hint and error.hint not in str(error) else str(error)
     lines = traceback.format_exception_only(error)[-1].strip().splitlines()
     return (lines[0] if lines else type(error).__name__)[:LONGEST_WHY]
+
+
+def not_its_own(error: Exception) -> bool:
+    """Whether what broke a step says nothing of the job that it was for: it would break the same step for all."""
+    return everybodys(error) or (isinstance(error, UnreadableRowError) and error.table not in _OF_A_JOB)
 
 
 def everybodys(error: Exception) -> bool:

@@ -14,7 +14,7 @@ from functools import partial
 from orchestrator.engine import ceiling, snapshot
 from orchestrator.engine.bring_up import check_rails
 from orchestrator.engine.checkpoints import CheckpointDamaged, CheckpointUnusable
-from orchestrator.engine.compartment import Compartment, contained, contained_writes, everybodys
+from orchestrator.engine.compartment import Compartment, contained, contained_writes, not_its_own
 from orchestrator.engine.context import Context
 from orchestrator.engine.move import under_way
 from orchestrator.errors import RailError
@@ -63,7 +63,7 @@ def _decided(ctx: Context, jobs: Sequence[str], doomed: frozenset[str]) -> Plan 
             ctx.crossed(Compartment.DECIDE.value, job_id)
         return plan
     except Exception as error:
-        if everybodys(error):
+        if not_its_own(error):
             raise
         _plan(ctx, (), doomed)  # if not even this can be made, it is no job's fault
         sound = [

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 
+from orchestrator.engine import snapshot
 from orchestrator.engine.accrue import settle
 from orchestrator.engine.collect import collect
 from orchestrator.engine.compartment import Compartment, contained
@@ -138,7 +139,7 @@ def _sweep_at(ctx: Context, provider: Provider) -> bool:
     except ProviderError:
         return False
     with ctx.world.store.read() as tx:
-        runs = {run.id: run for run in tx.runs()}
+        runs = {run.id: run for run in tx.runs(unreadable=snapshot.left_out)}
     known = {run.instance_id for run in runs.values()}
     changed = False
     for instance in owned:

@@ -72,7 +72,7 @@ def inputs(
 
 
 def left_out(_job_id: str, _error: RowError) -> None:
-    """A job whose file cannot be read gets no place; engine.control tells of it."""
+    """What cannot be read of a job is left to it alone: engine.control tells of it."""
 
 
 def current_run(runs: Sequence[Run]) -> Run | None:
@@ -128,7 +128,7 @@ def _startup_s(tx: Tx, config: Config) -> dict[str, float]:
     """Market seconds from launch to training, per provider: the median of our own newest runs, else a prior."""
     startup = {}
     for name in config.providers.enabled:
-        seen = sorted(map(_startup_of, tx.runs_started(name, STARTUPS)))
+        seen = sorted(map(_startup_of, tx.runs_started(name, STARTUPS, left_out)))
         if seen:
             startup[name] = seen[len(seen) // 2]
         elif name in STARTUP_PRIOR_WALL_S:

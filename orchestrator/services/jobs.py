@@ -45,7 +45,7 @@ def status(world: World, ref: str, *, events: int = 8) -> StatusView:
         return StatusView(
             at_ms=world.clock.now_ms(),
             job=job_view(world, tx, found),
-            runs=tuple(tx.runs(job_id=found.id)),
+            runs=tuple(tx.runs(job_id=found.id, unreadable=_left_out)),
             migration=next((each for each in open_ones if not waits(each)), None),
             events=tuple(reversed(newest)),
             control_plane=control_plane(world),
@@ -54,7 +54,7 @@ def status(world: World, ref: str, *, events: int = 8) -> StatusView:
 
 def job_view(world: World, tx: Tx, job: Job) -> JobView:
     """The figures of one job."""
-    runs = tx.runs(job_id=job.id)
+    runs = tx.runs(job_id=job.id, unreadable=_left_out)
     facts = tx.job_facts(job.id)
     alive = current_run(runs)
     stepped = [run for run in runs if run.last_step > run.start_step]

@@ -107,10 +107,11 @@ class RunRows(Transaction):
         rows = self._connection.execute(_runs(job_id is not None, live), {"job_id": job_id}).all()
         return records(_run, rows, "job_id", unreadable)
 
-    def runs_started(self, provider: str, limit: int) -> list[Run]:
-        """Those on machines of `provider` that came to train, at most `limit`, the newest first."""
+    def runs_started(self, provider: str, limit: int, unreadable: Unreadable | None = None) -> list[Run]:
+        """Those on machines of `provider` that came to train, at most `limit`, the newest first. One that cannot be
+        read is told to `unreadable`, and left out; or raised as RowError."""
         rows = self._connection.execute(_STARTED, {"of_provider": f"{provider}/%", "limit": limit}).all()
-        return [_run(row) for row in rows]
+        return records(_run, rows, "job_id", unreadable)
 
     def unsettled_runs(self, unreadable: Unreadable | None = None) -> list[Run]:
         """Those that have not ended, and those whose rented machine is not booked to its end."""

@@ -10,12 +10,13 @@ import pytest
 
 from orchestrator.cli.render import jobs as render
 from orchestrator.cli.render.text import Paint
+from orchestrator.engine import snapshot
 from orchestrator.engine.commands import refusal
 from orchestrator.engine.compartment import Compartment
 from orchestrator.engine.move import waits
 from orchestrator.engine.quarantine import STOP_WITHIN_S
 from orchestrator.engine.runtime import RunReport, Runtime
-from orchestrator.errors import TradewindError
+from orchestrator.errors import TradewindError, UnreadableRowError
 from orchestrator.model import Job
 from orchestrator.services import jobs as job_views
 from orchestrator.services.doctor import state as doctor
@@ -224,12 +225,15 @@ def test_an_order_that_breaks_is_answered_and_a_cancellation_is_carried_out_all_
     assert booked == billed
 
 
-@pytest.mark.parametrize("column", ["spec", "step"])
+@pytest.mark.parametrize("column", ["spec", "step", "last_step"])
 def test_a_row_that_cannot_be_read_harms_its_own_job_alone(home: Installation, column: str) -> None:
     innocent, struck = home.submit("innocent", steps=30), home.submit("struck", steps=300)
     if column == "spec":
         home.until_step(struck, 3)
         _write(home, f"UPDATE job SET spec = '{{' WHERE id = '{struck.id}'")
+    elif column == "last_step":
+        home.until_step(struck, 3)
+        _write(home, f"UPDATE run SET last_step = 'many' WHERE job_id = '{struck.id}'")
     else:
         home.until(lambda: bool(home.migrations(struck)))
         _write(home, f"UPDATE migration SET step = 'sideways' WHERE job_id = '{struck.id}'")
@@ -241,7 +245,7 @@ def test_a_row_that_cannot_be_read_harms_its_own_job_alone(home: Installation, c
     home.ask("cancel", struck)
     home.until(lambda: home.read(lambda tx: tx.outline(struck.id)).state == "cancelled")
     home.until(lambda: not any(machine.alive for machine in home.cloud.instances()))
-    home.until(lambda: not home.read(lambda tx: tx.unsettled_runs()))
+    home.until(lambda: not home.read(lambda tx: tx.unsettled_runs(unreadable=snapshot.left_out)))
 
 
 def _write(home: Installation, statement: str) -> None:
@@ -310,3 +314,17 @@ def test_a_quarantined_jobs_traceback_names_no_secret(home: Installation) -> Non
 def _spill(where: str) -> None:
     if where == "guard":
         raise ValueError("the token is hunter2-hunter2")
+
+
+def test_a_damaged_row_that_is_everybodys_is_no_jobs_fault(home: Installation) -> None:
+    job = home.submit("job", steps=200)
+    home.until_step(job, 12)
+    _write(home, "UPDATE offer SET capacity_type = 'free'")
+    other = home.submit("other")
+    for _ in range(10):
+        with suppress(UnreadableRowError):
+            home.tick()
+        home.clock.advance(1.0)
+    assert not home.events(job, "job.quarantined") + home.events(other, "job.quarantined")
+    _write(home, "UPDATE offer SET capacity_type = 'spot'")
+    home.until_state(other, "finished")
