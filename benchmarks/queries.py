@@ -40,7 +40,6 @@ OF_TIME = (
     "poll_state",
     "risk_point",
     "offer",
-    "sqlite_autoindex_poll",
 )
 STRIDE_S = 5.0
 
