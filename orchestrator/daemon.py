@@ -26,7 +26,15 @@ from orchestrator.engine.move import waits
 from orchestrator.engine.secret_values import SecretValues
 from orchestrator.engine.site.runtime import RayRuntime, site_runtime
 from orchestrator.engine.world import World, open_world
-from orchestrator.errors import NotFoundError, NotLeaderError, SiteError, StoreError, StoreVersionError, TradewindError
+from orchestrator.errors import (
+    NotFoundError,
+    NotLeaderError,
+    SiteError,
+    StoreError,
+    StoreVersionError,
+    SupersededError,
+    TradewindError,
+)
 from orchestrator.services.control_plane import BACKGROUND, may_act
 from orchestrator.services.control_plane_log import ControlPlaneLog, path_of
 from orchestrator.services.price_duties import PriceDuties
@@ -91,8 +99,8 @@ class Daemon:
                 self._say(f"standing by: {other} acts on this store; taking over when it is gone")
             except NotLeaderError as error:
                 self._say(f"no longer leading: {error}")
-            except StoreVersionError:
-                raise  # a newer Tradewind has upgraded it: this one will never read it again
+            except (StoreVersionError, SupersededError):
+                raise  # a newer Tradewind has upgraded it, or another store has taken over: not for this one any more
             except StoreError as error:
                 self._say(f"the store does not answer: {error}")
             time.sleep(STANDBY_S)
@@ -117,7 +125,7 @@ class Daemon:
                 self._say(f"site: {error}")
                 time.sleep(RETRY_S)
                 continue
-            except (NotLeaderError, StoreVersionError):
+            except (NotLeaderError, StoreVersionError, SupersededError):
                 raise
             except StoreError as error:
                 self._say(f"store: {error}; trying again")

@@ -14,6 +14,7 @@ TradewindError            1
  |   |   +- BookingError 5   a time would be booked twice, or past its machine's end
  |   |   +- UnreadableRowError 5   (a StoreDamagedError, too) it holds what no row of its table can hold
  |   +- NotLeaderError    5   another control plane acts on this store
+ |   +- SupersededError   5   another store with this installation's id acts on its machines
  +- SiteError             5   Ray or a node of a site failed
  +- OutputError           5   the result cannot be written to standard output
  +- InfeasibleError       6   no offer meets the objective and the constraints
@@ -137,6 +138,10 @@ class UnreadableRowError(RowError, StoreDamagedError):
 
 
 class NotLeaderError(StoreError):
+    pass
+
+
+class SupersededError(StoreError):
     pass
 
 

@@ -3,8 +3,8 @@
 Must not know: jobs, checkpoints, Ray, the store. A provider boots the `user_data` that it is given and never looks
 into it. All calls are synchronous and short; `launch` and `terminate` return at acceptance.
 
-Capabilities that not every provider has are protocols of their own (`ProvidesPriceHistory`, `ProvidesBill`); callers
-test for them with isinstance.
+Capabilities that not every provider has are protocols of their own (`KeepsClaims`, `ProvidesPriceHistory`,
+`ProvidesBill`); callers test for them with isinstance.
 """
 
 from __future__ import annotations
@@ -131,6 +131,19 @@ class Provider(Protocol):
 
     def classify(self, error: BaseException) -> ProviderError:
         """Any exception of the provider's library as one of providers.errors."""
+        ...
+
+
+@runtime_checkable
+class KeepsClaims(Protocol):
+    """Keeps a word for each installation beside its machines: by it the store that acts on them knows itself again."""
+
+    def claim(self, install: str) -> str | None:
+        """The present word, as whoever wrote it last left it; None if nobody ever did."""
+        ...
+
+    def replace_claim(self, install: str, present: str | None, word: str) -> bool:
+        """Put `word` in the place of `present`, in one stroke; False, and no change, when something else is there."""
         ...
 
 

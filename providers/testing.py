@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from providers.base import LaunchSpec, Provider, ProvidesBill, ProvidesPriceHistory
+from providers.base import KeepsClaims, LaunchSpec, Provider, ProvidesBill, ProvidesPriceHistory
 from providers.errors import ConflictError, NotFoundError, ProviderError
 from providers.instance import EndReason, Instance, InstanceState
 from providers.money import cost_nano_usd
@@ -305,6 +305,24 @@ class ProviderContract(ABC):
         provider = self.connect()
         if isinstance(provider, ProvidesBill):
             _raises(NotFoundError, lambda: provider.bill_nano_usd("no-such-instance"))
+
+    # --- claims ---
+
+    def test_a_claim_is_replaced_only_by_who_knows_it(self) -> None:
+        provider = self.connect()
+        if not isinstance(provider, KeepsClaims):
+            return
+        assert provider.claim(self.install) is None
+        assert not provider.replace_claim(self.install, "made up", "one")
+        assert provider.replace_claim(self.install, None, "one")
+        again = self.connect()
+        assert isinstance(again, KeepsClaims)
+        assert again.claim(self.install) == "one"
+        assert not again.replace_claim(self.install, None, "two")
+        assert again.replace_claim(self.install, "one", "two")
+        assert not provider.replace_claim(self.install, "one", "three")
+        assert provider.claim(self.install) == "two"
+        assert provider.claim(f"{self.install}-other") is None
 
     # --- quotas, errors ---
 

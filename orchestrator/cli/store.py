@@ -1,4 +1,4 @@
-"""`store backup`, `store restore`, `store check`: the database behind everything."""
+"""`store backup`, `store restore`, `store adopt`, `store check`: the database behind everything."""
 
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +14,7 @@ store = typer.Typer(no_args_is_help=True, help="Back up, restore and check the s
 def register(app: typer.Typer) -> None:
     store.command(epilog="Example: tradewind store backup monday.db")(backup)
     store.command(epilog="Example: tradewind store restore monday.db")(restore)
+    store.command(epilog="Example: tradewind store adopt --yes")(adopt)
     store.command(epilog="Example: tradewind store check --output json")(check)
     app.add_typer(store, name="store", rich_help_panel=SYSTEM)
 
@@ -40,13 +41,32 @@ def restore(
     """Put a backup in the place of the store, which is kept beside it.
 
     Refused while a control plane acts on the store: end it first with `tradewind down --keep-jobs`. What happened since
-    the backup is forgotten; the next control plane ends machines that were rented since.
+    the backup is forgotten; machines that were rented since are named by `tradewind doctor` and end by themselves.
     """
     with session(ctx, output) as (client, out):
         if not yes and not out.confirm(f"Replace the store by {path}?"):
             out.note("nothing was changed")
             raise typer.Exit(0)
         out.show(client.restore_store(path))
+
+
+def adopt(
+    ctx: typer.Context,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Let this copy of a store replace the one that it was copied from.
+
+    Of all copies of a store only one acts on the installation's machines. After this it is this one; the control plane
+    of any other stops by itself.
+    """
+    from orchestrator.services import store_copies
+
+    with session(ctx, output) as (client, out):
+        if not yes and not out.confirm("Let this store take over all machines of its installation?"):
+            out.note("nothing was changed")
+            raise typer.Exit(0)
+        out.show(store_copies.adopt(client.config))
 
 
 def check(ctx: typer.Context, output: OutputOption = Format.TABLE) -> None:

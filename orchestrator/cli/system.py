@@ -1,4 +1,4 @@
-"""`up`, `down`, `daemon`, `doctor`, `config`, `version`: Tradewind itself."""
+"""`up`, `down`, `daemon`, `doctor`, `reap`, `config`, `version`: Tradewind itself."""
 
 from typing import Annotated
 
@@ -15,6 +15,7 @@ def register(app: typer.Typer) -> None:
     app.command(rich_help_panel=SYSTEM, epilog="Example: tradewind up")(up)
     app.command(rich_help_panel=SYSTEM, epilog="Example: tradewind down")(down)
     app.command(rich_help_panel=SYSTEM, epilog="Example: tradewind doctor --output json")(doctor)
+    app.command(rich_help_panel=SYSTEM, epilog="Example: tradewind reap local-0c2f5a11be90")(reap)
     app.command(rich_help_panel=SYSTEM, epilog="Example: tradewind version")(version)
     daemon.command("run", epilog="Example: tradewind daemon run --once")(daemon_run)
     config.command("show", epilog="Example: tradewind config show --origins")(config_show)
@@ -69,6 +70,25 @@ def doctor(
         out.show(diagnosis)
         if diagnosis.failed:
             raise PartialFailure("something fails", hint="each line that fails names its remedy")
+
+
+def reap(
+    ctx: typer.Context,
+    instance: Annotated[str, typer.Argument(metavar="INSTANCE", help="Its id, as `doctor` names it.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """End a machine of this installation that its store did not rent.
+
+    Another copy of the store may have rented it and need it.
+    """
+    from orchestrator.services import strays
+
+    with session(ctx, output) as (client, out):
+        if not yes and not out.confirm(f"End the machine {instance}?"):
+            out.note("nothing was ended")
+            raise typer.Exit(0)
+        out.show(strays.reap(client.config, instance))
 
 
 def version(output: OutputOption = Format.TABLE) -> None:

@@ -31,6 +31,7 @@ LONGEST_TRACEBACK = 20_000
 class Compartment(StrEnum):
     """Every kind of step that is shut off from the others, by the name under which its faults are told."""
 
+    CLAIM = "claim"  # the word beside a provider's machines
     COLLECT = "collect"  # a provider's offers and prices
     LOOK = "look"  # what the store holds of a job
     COMMAND = "command"

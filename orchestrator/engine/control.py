@@ -3,7 +3,8 @@
 `tick` advances every state machine by at most one step, in a fixed order and without threads, so that a virtual clock
 can drive it. What it does for one job is a compartment of its own (engine.compartment). A part of it that breaks as a
 whole is left out of that tick, so that machines are still ended and money is still booked, and is raised at its end.
-One control plane acts on a store; any other stands by and takes over when the first is gone.
+One control plane acts on a store; any other stands by and takes over when the first is gone. One on a copy of the store
+does not act at all (engine.claims).
 Must not know: signals, processes, the command line.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from orchestrator.engine import claims
 from orchestrator.engine.accrue import accrue
 from orchestrator.engine.collect import collect_from
 from orchestrator.engine.commands import commands
@@ -51,6 +53,8 @@ class ControlPlane:
         ctx = self._ctx
         if ctx.leadership is not None and ctx.due("beat", BEAT_EVERY_S):
             ctx.world.store.beat(ctx.leadership)
+        if not claims.hold(ctx):
+            return False
         self._part("collecting", self._collect)
         self._look()
         if ctx.due("forget", FORGET_EVERY_S):

@@ -1,30 +1,26 @@
 """Reap: end every instance that no living run needs, and close the books of those that ended.
 
 Three sources: runs that have ended but whose instance is not confirmed gone (after a move, a finish, an abort, a
-cancellation); runs that were given up before the answer to their launch was known; and instances that carry our
-install's tag but belong to no living run. Must not know: why a run ended.
+cancellation); runs that were given up before the answer to their launch was known; and what engine.sweep finds.
+Must not know: why a run ended.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 
-from orchestrator.engine import snapshot
 from orchestrator.engine.accrue import settle
 from orchestrator.engine.collect import collect
 from orchestrator.engine.compartment import Compartment, contained
 from orchestrator.engine.context import Context
+from orchestrator.engine.sweep import adopt, sweep
 from orchestrator.errors import SiteError
 from orchestrator.model import Run
-from providers.base import Provider
 from providers.errors import ProviderError
-from providers.instance import Instance
 from providers.offer import region_of
 
 TERMINATE_EVERY_S = 2.0
-SWEEP_EVERY_S = 5.0
 SETTLE_EVERY_S = 1.0
 ASK_EVERY_S = 5.0
 
@@ -35,9 +31,7 @@ def reap(ctx: Context) -> bool:
     for run in ctx.work.runs:
         if run.end is not None:
             changed |= _close(ctx, run)
-    if ctx.due("sweep", SWEEP_EVERY_S):
-        changed |= sweep(ctx)
-    return changed
+    return changed | sweep(ctx)
 
 
 def _close(ctx: Context, run: Run) -> bool:
@@ -97,7 +91,7 @@ def _find_out(ctx: Context, run: Run) -> bool:
     except (ProviderError, KeyError):
         return False  # asked again
     if found:
-        _adopt(ctx, run, found[0].id)
+        adopt(ctx, run, found[0].id)
         return True
     if asked_ms <= migration.step_at_ms + provider.listing_lag_s * 1000:
         return False
@@ -109,54 +103,8 @@ def _find_out(ctx: Context, run: Run) -> bool:
     return True
 
 
-def _adopt(ctx: Context, run: Run, instance_id: str) -> None:
-    """From now on it is the machine of a run that has ended."""
-    with ctx.write() as tx:
-        tx.update_run(run.id, instance_id=instance_id, state="ended")
-        message = f"{instance_id} was left over: it is being ended"
-        ctx.event(tx, "instance.adopted", message, tx.outline(run.job_id), run=run)
-
-
 def _settle(ctx: Context, run: Run) -> bool:
     instance = ctx.instance(run)
     if instance is None:  # forgotten by its provider: gone, and billed at most until now
         return settle(ctx.world, ctx.leadership, run, run.billed_from_ms, ctx.now_ms)
     return settle(ctx.world, ctx.leadership, run, instance.billed_from_ms, instance.billed_to_ms)
-
-
-def sweep(ctx: Context) -> bool:
-    """Instances of this install that no run accounts for: adopted by the run that their tag names, so that their cost
-    is booked, then ended like any other; without such a run ended at once."""
-    changed = False
-    for provider in ctx.world.providers.values():
-        changed |= contained(ctx, Compartment.SWEEP, partial(_sweep_at, ctx, provider), False, about=provider.name)
-    return changed
-
-
-def _sweep_at(ctx: Context, provider: Provider) -> bool:
-    try:
-        owned = provider.list_owned(ctx.world.store.install_id)
-    except ProviderError:
-        return False
-    with ctx.world.store.read() as tx:
-        runs = {run.id: run for run in tx.runs(unreadable=snapshot.left_out)}
-    known = {run.instance_id for run in runs.values()}
-    changed = False
-    for instance in owned:
-        if instance.id in known:
-            continue
-        end_it = partial(_end_stray, ctx, provider, instance, runs)
-        changed |= contained(ctx, Compartment.SWEEP, end_it, False, about=f"{provider.name} {instance.id}")
-    return changed
-
-
-def _end_stray(ctx: Context, provider: Provider, instance: Instance, runs: Mapping[str, Run]) -> bool:
-    run = runs.get(instance.tags.get("tradewind-run", ""))
-    if run is not None and run.end is None:
-        return False  # its migration is about to ask again with the same token
-    if run is not None and run.instance_id is None:
-        _adopt(ctx, run, instance.id)
-    else:
-        with suppress(ProviderError):  # asked again by the next sweep
-            provider.terminate(instance.id)
-    return True

@@ -8,20 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from orchestrator.engine import claims
 from orchestrator.engine.accrue import settle_all
+from orchestrator.engine.sweep import run_of
 from orchestrator.engine.world import World
+from orchestrator.model import Run
 from orchestrator.store import Leadership
 from providers.base import Provider
 from providers.errors import ProviderError
-from providers.instance import Instance
 
 
 def shut_down(world: World, leadership: Leadership, progress: Callable[[str], None]) -> list[ProviderError]:
     """End all that is rented, then close the books of it. Returns what providers had against it.
 
     Raises NotLeaderError as soon as a control plane has taken over: from then on no machine is ended, for it may be
-    wanted again.
+    wanted again. Raises SupersededError, with nothing ended, on a copy of a store that acts on these machines.
     """
+    claims.check(world)
     refused = []
     for provider in world.providers.values():
         try:
@@ -33,10 +36,11 @@ def shut_down(world: World, leadership: Leadership, progress: Callable[[str], No
 
 
 def _end_machines(world: World, leadership: Leadership, provider: Provider, progress: Callable[[str], None]) -> None:
-    """Those that the provider lists, and those that it does not list yet but the store knows. Each is asked for, also
-    when another could not be ended. Raises the last ProviderError."""
-    owned = {instance.id: instance for instance in provider.list_owned(world.store.install_id)}
+    """Those that the provider lists, if this store rented them, and those that it does not list yet but the store
+    knows. Each is asked for, also when another could not be ended. Raises the last ProviderError."""
+    listed = provider.list_owned(world.store.install_id)
     with world.store.read() as tx:
+        owned = {instance.id: run for instance in listed if (run := run_of(tx, instance)) is not None}
         known = {
             run.instance_id
             for run in tx.unsettled_runs()
@@ -46,7 +50,7 @@ def _end_machines(world: World, leadership: Leadership, provider: Provider, prog
     for instance_id in sorted(known | owned.keys()):
         progress(f"ending instance {instance_id}")
         world.store.beat(leadership)
-        _adopt(world, leadership, owned.get(instance_id))
+        _adopt(world, leadership, owned.get(instance_id), instance_id)
         try:
             provider.terminate(instance_id)
         except ProviderError as error:
@@ -55,14 +59,11 @@ def _end_machines(world: World, leadership: Leadership, provider: Provider, prog
         raise failed
 
 
-def _adopt(world: World, leadership: Leadership, instance: Instance | None) -> None:
-    """A machine whose launch was not written down any more is booked on the run that its tag names.
+def _adopt(world: World, leadership: Leadership, run: Run | None, instance_id: str) -> None:
+    """A machine whose launch was not written down any more is booked on the run that it was rented for.
 
     Also for one that is known it is a look at the leadership: whoever was deposed ends nothing.
     """
     with world.store.write(leadership) as tx:
-        if instance is None:
-            return
-        named = [run for run in tx.runs() if run.id == instance.tags.get("tradewind-run")]
-        if named and named[0].instance_id is None:
-            tx.update_run(named[0].id, instance_id=instance.id)
+        if run is not None and tx.run(run.id).instance_id is None:
+            tx.update_run(run.id, instance_id=instance_id)

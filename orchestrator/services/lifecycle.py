@@ -20,6 +20,7 @@ from pathlib import Path
 
 from orchestrator.config import SETTINGS, Config
 from orchestrator.config.private import append_privately
+from orchestrator.engine import claims
 from orchestrator.engine.shut_down import shut_down
 from orchestrator.engine.site.environment import alive
 from orchestrator.engine.site.runtime import site_files, site_runtime
@@ -49,9 +50,11 @@ def control_plane(world: World) -> LeaderInfo | None:
 
 
 def up(config: Config, *, progress: Callable[[str], None]) -> LeaderInfo:
-    """Start this host's site and control plane in the background, unless they run. Raises SiteError."""
+    """Start this host's site and control plane in the background, unless they run. Raises SiteError; SupersededError
+    for a copy of a store that acts, or has acted since the copy was made."""
     world = open_world(config, starts=True)
     try:
+        claims.check(world)  # first: the control plane that a copy names is that of the store it was copied from
         return started_once(world, lambda: _start(world, progress), progress=progress)
     finally:
         world.close()
@@ -128,10 +131,12 @@ def down(config: Config, *, progress: Callable[[str], None], force: bool = False
     Jobs are paused with a checkpoint first; with `force` they are not asked. What instances cost until now is booked.
     While machines are ended and booked this process leads the store, so that no control plane rents or books meanwhile;
     one that takes over all the same is ended, too, and it begins again. Raises UsageError when the control plane runs
-    elsewhere, or another `down` is at work; ProviderFailure when a provider does not answer.
+    elsewhere, or another `down` is at work; ProviderFailure when a provider does not answer; SupersededError, with
+    nothing ended, for a copy of a store that acts, or has acted since the copy was made.
     """
     world = open_world(config)
     try:
+        claims.check(world)  # as in `up`: the process that a copy names is not its own
         running = _of_this_host(control_plane(world))
         if running is not None and not force and not keep_jobs:
             _pause_all(world, progress)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 from orchestrator.config import Config
+from orchestrator.engine.world import open_world
 from orchestrator.services.store_views import StoreBackup, StoreRestored
+from orchestrator.services.views import Accepted
 from orchestrator.store import backups
 from providers.clock import SystemClock
 
@@ -19,8 +22,20 @@ def backup(config: Config, path: Path) -> StoreBackup:
 def restore(config: Config, path: Path) -> StoreRestored:
     """Put a backup in the place of the store, which is kept beside it.
 
-    What happened since is forgotten: machines that were rented since are ended by the next control plane, unbooked.
+    What happened since is forgotten: machines that were rented since are told of by the next control plane, and left
+    alone. It takes over from the store that it replaces, as after `adopt`; without one to replace, it does not.
     Raises StoreError, with nothing changed, when a control plane acts on the store or the backup is not sound.
     """
     done = backups.restore(config.store_url, path, SystemClock().now_ms())
     return StoreRestored(str(path.absolute()), done.backup.install_id, done.backup.revision, done.kept)
+
+
+def adopt(config: Config) -> Accepted:
+    """Let this copy of a store take the place of the one that it was copied from. Raises StoreError."""
+    with closing(open_world(config)) as world:
+        with world.store.write() as tx:
+            tx.allow_adoption()
+        message = (
+            f"the next control plane here takes over the machines of {world.store.install_id}; any other one stops"
+        )
+        return Accepted("adopt", (), message, control_plane=True)

@@ -4,6 +4,7 @@ Must not know policies, providers' libraries, Ray or the command line. Alembic i
 store, SQLAlchemy's ORM never.
 """
 
+from orchestrator.store.claims import Claim
 from orchestrator.store.codec import Codec, CodecError, decode, encode
 from orchestrator.store.commands import Command
 from orchestrator.store.flags import Flagged, FlagRow
@@ -22,6 +23,7 @@ from orchestrator.store.tx import Tx
 __all__ = [
     "TAKEOVER_S",
     "AvailabilityPoint",
+    "Claim",
     "Codec",
     "CodecError",
     "Command",

@@ -21,6 +21,7 @@ from sqlalchemy.engine import URL, make_url
 from orchestrator.errors import StoreDamagedError, StoreError, StoreVersionError
 from orchestrator.store import leader
 from orchestrator.store.backend import Backend, backend_of, transaction
+from orchestrator.store.claims import allow_adoption
 from orchestrator.store.copy import copy_into
 from orchestrator.store.examine import Examination
 from orchestrator.store.faults import explain
@@ -150,6 +151,8 @@ def _replace_file(url: str, staged: SqliteBackend, found: Backup, now_ms: int) -
             present = _look(backend, found)
     with transaction(staged, writes=True) as connection:
         _forget_leader(connection, present, now_ms)
+        if path.exists():  # what it replaces has acted since the backup was made
+            allow_adoption(connection, now_ms)
     staged.close()
     sync(staged.path)
     kept = unused(beside(path, ".replaced")) if path.exists() else None
@@ -211,6 +214,8 @@ def _replace_tables(url: str, staged: SqliteBackend, found: Backup, now_ms: int)
             kept = _set_aside(target)
             copy_into(source, target, backend.place)
             _forget_leader(target, present, now_ms)
+            if kept is not None:
+                allow_adoption(target, now_ms)
         return kept
 
 

@@ -29,6 +29,7 @@ _UPDATE_RUN = update(run).where(run.c.id == bindparam("run_id"))
 _MIGRATION = select(*(migration.c[field.name] for field in fields_of(Migration)))
 _MIGRATIONS = _MIGRATION.order_by(migration.c.created_at_ms, migration.c.generation, migration.c.id)
 _ONE_MIGRATION = _MIGRATION.where(migration.c.id == bindparam("migration_id"))
+_OF_TOKEN = _MIGRATION.where(migration.c.token == bindparam("token"))
 _ADVANCE = update(migration).where(
     migration.c.id == bindparam("migration_id"), migration.c.step == bindparam("expected")
 )
@@ -132,6 +133,11 @@ class RunRows(Transaction):
         if row is None:
             raise NotFoundError(f"there is no migration {migration_id}")
         return _migration(row)
+
+    def migration_of_token(self, token: str) -> Migration | None:
+        """The intent whose launches have that token; None when nothing in this store's history has."""
+        row = self._connection.execute(_OF_TOKEN, {"token": token}).one_or_none()
+        return None if row is None else _migration(row)
 
     def migrations(
         self, job_id: str | None = None, open: bool | None = None, unreadable: Unreadable | None = None

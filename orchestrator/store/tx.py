@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from orchestrator.store.claims import ClaimRows
 from orchestrator.store.commands import CommandRows
 from orchestrator.store.events import EventRows
 from orchestrator.store.jobs import JobRows
@@ -13,5 +14,16 @@ from orchestrator.store.quarantine import QuarantineRows
 from orchestrator.store.runs import RunRows
 
 
-class Tx(JobRows, RunRows, MarketRows, PlanRows, ProfileRows, EventRows, LedgerRows, CommandRows, QuarantineRows):
+class Tx(
+    JobRows,
+    RunRows,
+    MarketRows,
+    PlanRows,
+    ProfileRows,
+    EventRows,
+    LedgerRows,
+    CommandRows,
+    QuarantineRows,
+    ClaimRows,
+):
     """One transaction, a family of tables per base class. Only valid inside its `with` block."""

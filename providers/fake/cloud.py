@@ -139,6 +139,7 @@ class FakeCloud:
             offer.id: _Listing(offer, price) for offer, price in (default_catalog() if catalog is None else catalog)
         }
         self._lives: dict[str, _Life] = {}
+        self.claims: dict[str, str] = {}
         self._launches: dict[str, tuple[LaunchSpec, tuple[str, ...]]] = {}
 
     # --- what happens in the world: scripts ---
@@ -298,6 +299,13 @@ class FakeCloud:
             life = self._lives.get(instance_id)
             if life is not None and not life.ended(at_ms):
                 life.expires_ms = at_ms + time_to_live_s * 1000
+
+    def replace_claim(self, install: str, present: str | None, word: str) -> bool:
+        """Compare and set."""
+        if self.claims.get(install) != present:
+            return False
+        self.claims[install] = word
+        return True
 
     def user_data(self, instance_id: str) -> str:
         """What the machine was given to run. Raises NotFoundError."""

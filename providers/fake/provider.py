@@ -92,6 +92,12 @@ class FakeProvider:
 
         return self._call("price_history", effect)
 
+    def claim(self, install: str) -> str | None:
+        return self._call("claim", lambda _: self.cloud.claims.get(install))
+
+    def replace_claim(self, install: str, present: str | None, word: str) -> bool:
+        return self._call("replace_claim", lambda _: self.cloud.replace_claim(install, present, word))
+
     def bill_nano_usd(self, instance_id: str) -> int:
         return self._call("bill_nano_usd", lambda _: self.cloud.bill(instance_id).amount_nano_usd)
 

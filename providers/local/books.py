@@ -24,7 +24,7 @@ from providers.instance import EndReason
 from providers.local.prices import PriceOverride
 from providers.local.process import Leader
 
-_VERSION = 1
+_VERSION = 2
 _SCHEMA = """
 CREATE TABLE about (uid TEXT NOT NULL, seed INTEGER NOT NULL) STRICT;
 CREATE TABLE launches (token TEXT PRIMARY KEY, fingerprint TEXT NOT NULL) STRICT;
@@ -57,6 +57,7 @@ CREATE TABLE capacity_overrides (
     id INTEGER PRIMARY KEY, offer_id TEXT NOT NULL, machines INTEGER NOT NULL, until_ms INTEGER NOT NULL
 ) STRICT;
 """
+_CLAIMS = "CREATE TABLE claims (install TEXT PRIMARY KEY, word TEXT NOT NULL) STRICT"  # since version 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +215,17 @@ class Books:
             *(at_ms, at_ms, EndReason.FAILED.value, instance_id),
         )
 
+    # --- claims ---
+
+    def claim(self, install: str) -> str | None:
+        """The word of an installation, None if it never had one."""
+        rows = self._rows("SELECT word FROM claims WHERE install = ?", install)
+        return str(rows[0]["word"]) if rows else None
+
+    def set_claim(self, install: str, word: str) -> None:
+        """Within a transaction that has looked at the one before."""
+        self._write("INSERT OR REPLACE INTO claims VALUES (?, ?)", install, word)
+
     # --- overrides ---
 
     def override_price(self, override: PriceOverride) -> None:
@@ -258,6 +270,8 @@ class Books:
                     if statement.strip():
                         self._write(statement)
                 self._write("INSERT INTO about VALUES (?, ?)", uuid.uuid4().hex, seed)
+            if version < _VERSION:
+                self._write(_CLAIMS)
                 self._write(f"PRAGMA user_version = {_VERSION}")
             rows = self._rows("SELECT uid, seed FROM about")
         if len(rows) != 1:

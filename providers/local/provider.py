@@ -157,7 +157,7 @@ class LocalProvider:
             return SetupError(f"the books of the local provider are damaged: {error}")
         return UnavailableError(f"the local provider failed: {error!r}", hint="look at free disk space and processes")
 
-    # --- ProvidesPriceHistory, ProvidesBill ---
+    # --- KeepsClaims, ProvidesPriceHistory, ProvidesBill ---
 
     def price_history(self, since_ms: int) -> Sequence[PricePoint]:
         """As the protocol says for every offer that was billed since; the others go at most HISTORY_MS back.
@@ -175,6 +175,16 @@ class LocalProvider:
             changes = path.changes(offer.id, from_ms, max(from_ms, now_ms))
             points += [self._point(offer.id, effective_ms, price, now_ms) for effective_ms, price in changes]
         return sorted(points, key=lambda point: point.effective_at_ms)
+
+    def claim(self, install: str) -> str | None:
+        return self._books.claim(install)
+
+    def replace_claim(self, install: str, present: str | None, word: str) -> bool:
+        with self._books.transaction():
+            if self._books.claim(install) != present:
+                return False
+            self._books.set_claim(install, word)
+        return True
 
     def bill_nano_usd(self, instance_id: str) -> int:
         record = self._known(instance_id)

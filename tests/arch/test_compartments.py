@@ -19,7 +19,7 @@ TELLS_ONLY = {
     "observe._unavailable",  # one event, of the site: it is down for everybody
     "control._look",  # puts into quarantine
 }
-NO_TICK = {"shut_down.shut_down"}  # `down`, which a person watches
+NO_TICK = {"shut_down.shut_down", "claims.check"}  # `up`, `down` and `doctor`, which a person watches
 
 
 def functions() -> dict[str, ast.FunctionDef]:

@@ -46,7 +46,13 @@ WITH_AN_EFFECT = [  # whose step may be done when it breaks
     Compartment.SETTLE,
     Compartment.COMMAND,
 ]
-OF_A_PROVIDER = [Compartment.COLLECT, Compartment.DESCRIBE, Compartment.RENEW, Compartment.SWEEP]
+OF_A_PROVIDER = [
+    Compartment.CLAIM,
+    Compartment.COLLECT,
+    Compartment.DESCRIBE,
+    Compartment.RENEW,
+    Compartment.SWEEP,
+]
 AFTER_A_FAULT = [Compartment.CONFINE, Compartment.VOID, Compartment.END_RUNS]
 OF_A_ROW = [Compartment.LOOK]
 OF_MONEY = [Compartment.ACCRUE]

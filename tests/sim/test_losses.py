@@ -9,7 +9,6 @@ from itertools import pairwise
 import pytest
 
 from orchestrator.model import Step
-from providers.base import LaunchSpec
 from providers.fake import Fault
 from tests.sim.harness import BRISK, CHEAP, DEAR, RESERVE, Installation, check_truth, lost_at_most
 from trainers.checkpoint.manifest import ManifestName
@@ -149,16 +148,6 @@ def test_a_provider_that_never_answers_a_launch_is_left_for_another_offer(home: 
     home.settle()
     assert [run.offer_id for run in home.runs(job)] == [CHEAP.id, DEAR.id]
     check_truth(home)
-
-
-def test_a_machine_that_belongs_to_no_run_is_ended(home: Installation) -> None:
-    stray = LaunchSpec("stray", CHEAP.id, "", {"tradewind-install": home.store.install_id, "tradewind-run": "run_x"})
-    home.cloud.launch(stray, home.clock.now_ms())
-    foreign = LaunchSpec("foreign", CHEAP.id, "", {"tradewind-install": "somebody else's"})
-    home.cloud.launch(foreign, home.clock.now_ms())
-    home.faults.inject("terminate", Fault.THROTTLED)
-    home.run_for(20)
-    assert [instance.alive for instance in home.cloud.instances()] == [False, True]
 
 
 def test_a_provider_that_does_not_answer_after_a_restart_costs_no_running_job(home: Installation) -> None:

@@ -49,7 +49,7 @@ def looking_at_200_machines_in_20_regions(
         runs.append(Run(f"run-{number}", "job", number, offer.id, instance_id, "training", home.clock.now_ms()))
     world = World(home.config, home.clock, home.store, {provider.name: provider})
     work = Work(runs=tuple(runs))
-    return home, Context(world, home.site, FileCatalog(), home.random, {}, work=work), provider
+    return home, Context(world, home.site, FileCatalog(), home.random, work=work), provider
 
 
 def test_two_hundred_machines_in_twenty_regions_are_described_in_twenty_calls_an_interval(install: Install) -> None:

@@ -41,6 +41,8 @@ def _checks(config: Config) -> Iterator[Check]:
             ("jobs", state.quarantine),
             ("engine", state.engine),
             ("site", state.site),
+            ("installation", state.installation),
+            ("machines", state.machines),
         ):
             yield _safely(name, lambda look=look: look(world))  # type: ignore[misc]
         for provider in world.providers:

@@ -1,9 +1,14 @@
-"""Checks of what runs and what is stored: store, clock, control plane, site, prices. Must not know: Python packages."""
+"""Checks of what runs and what is stored: store, clock, control plane, site, machines, prices.
+
+Must not know: Python packages.
+"""
 
 from __future__ import annotations
 
+from orchestrator.engine import claims
 from orchestrator.engine.world import World
 from orchestrator.model import TERMINAL
+from orchestrator.services import strays
 from orchestrator.services.control_plane import control_plane as find_control_plane
 from orchestrator.services.readable import iso
 from orchestrator.services.views import Check
@@ -80,6 +85,26 @@ def site(world: World) -> Check:
     if alive(head):
         return Check("site", "ok", "Ray's head runs on this machine")
     return Check("site", "warn", "Ray's head has died", "tradewind up (jobs go on from their checkpoints)")
+
+
+def installation(world: World) -> Check:
+    """Whether this store is the one that acts on the installation's machines."""
+    claims.check(world)
+    return Check("installation", "ok", f"no other store acts as {world.store.install_id}")
+
+
+def machines(world: World) -> Check:
+    """Machines with this installation's tag that its store did not rent."""
+    found = strays.unknown(world)
+    if not found:
+        return Check("machines", "ok", "all that are up were rented by this store")
+    named = ", ".join(f"{each.id} ({each.offer_id})" for each in found[:MOST_SHOWN])
+    return Check(
+        "machines",
+        "warn",
+        f"{len(found)} not rented by this store: {named}{', ...' if len(found) > MOST_SHOWN else ''}",
+        f"unless another copy of the store uses it: tradewind reap {found[0].id}",
+    )
 
 
 def prices(world: World, provider: str) -> Check:

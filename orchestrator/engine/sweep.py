@@ -1,0 +1,97 @@
+"""Sweep: machines with this installation's tag that no run accounts for.
+
+One that a launch of this store's own history made, by its token, is adopted by the run that it was rented for, so that
+its cost is booked, and is ended like any other. Any other is told of and left alone: it was rented by another copy of
+the store, which may need it, or after the backup that was restored here. It ends by itself when nobody renews it.
+Must not know: why a run ended.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+
+from orchestrator.engine.compartment import Compartment, contained
+from orchestrator.engine.context import ACTOR, Context
+from orchestrator.model import Event, Run
+from orchestrator.store import Tx
+from providers.base import Provider
+from providers.errors import ProviderError
+from providers.instance import Instance
+
+UNKNOWN = "instance.unknown"
+SWEEP_EVERY_S = 5.0
+SWEEP_EVERY_LOOKS = 10
+"""A list of all regions costs a provider so many times as much as a look at one."""
+
+
+def sweep(ctx: Context) -> bool:
+    """Look at everything that each provider lists. Returns whether anything changed."""
+    changed = False
+    for provider in ctx.world.providers.values():
+        if ctx.due(f"sweep:{provider.name}", max(SWEEP_EVERY_S, SWEEP_EVERY_LOOKS * provider.describe_every_s)):
+            changed |= contained(ctx, Compartment.SWEEP, partial(_sweep_at, ctx, provider), False, about=provider.name)
+    return changed
+
+
+def run_of(tx: Tx, instance: Instance) -> Run | None:
+    """The run whose launch made this machine; None if nothing in this store's history can have made it."""
+    migration = tx.migration_of_token(instance.token)
+    return None if migration is None else tx.run(migration.target_run_id)
+
+
+def adopt(ctx: Context, run: Run, instance_id: str) -> None:
+    """From now on it is the machine of a run that has ended."""
+    with ctx.write() as tx:
+        tx.update_run(run.id, instance_id=instance_id, state="ended")
+        message = f"{instance_id} was left over: it is being ended"
+        ctx.event(tx, "instance.adopted", message, tx.outline(run.job_id), run=run)
+
+
+def _sweep_at(ctx: Context, provider: Provider) -> bool:
+    try:
+        owned = provider.list_owned(ctx.world.store.install_id)
+    except ProviderError:
+        return False
+    changed = False
+    for instance in owned:
+        step, about = partial(_account_for, ctx, provider, instance), f"{provider.name} {instance.id}"
+        changed |= contained(ctx, Compartment.SWEEP, step, False, about=about)
+    return changed
+
+
+def _account_for(ctx: Context, provider: Provider, instance: Instance) -> bool:
+    with ctx.world.store.read() as tx:
+        run = run_of(tx, instance)
+    if run is None:
+        return _unknown(ctx, instance)
+    return _left_over(ctx, provider, instance, run)
+
+
+def _left_over(ctx: Context, provider: Provider, instance: Instance, run: Run) -> bool:
+    if run.instance_id == instance.id or run.end is None:
+        return False  # its own, or its migration is about to ask again with the same token
+    if run.instance_id is None:
+        adopt(ctx, run, instance.id)
+    else:
+        with suppress(ProviderError):  # asked again by the next sweep
+            provider.terminate(instance.id)
+    return True
+
+
+def _unknown(ctx: Context, instance: Instance) -> bool:
+    """Told once."""
+    told = f"unknown:{instance.id}"
+    if told in ctx.pacing:
+        return False
+    ctx.pacing[told] = ctx.world.clock.monotonic_s()
+    with ctx.write() as tx:
+        if any(event.data.get("instance_id") == instance.id for event in tx.events(kinds=(UNKNOWN,))):
+            return False
+        message = (
+            f"{instance.id} ({instance.offer_id}) has this installation's tag, but was not rented by this store: it is "
+            f"left alone. If nobody else uses it: tradewind reap {instance.id}"
+        )
+        data = {"instance_id": instance.id, "offer_id": instance.offer_id}
+        tx.add_event(Event(ctx.new_id("ev"), ctx.now_ms, UNKNOWN, message, ACTOR, data=data))
+    return True

@@ -1,0 +1,71 @@
+"""Claims: what this store last wrote beside each provider's machines, to know itself again.
+
+Must not know what that is good for.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, delete, insert, select
+
+from orchestrator.errors import StoreError
+from orchestrator.store.schema import meta
+from orchestrator.store.transaction import Transaction
+
+_ADOPTION = "adoption"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """`words` are the last ones that this store wrote, or was about to write, the newest last. `adoption` is the latest
+    permission to write over what it did not know that it has made use of."""
+
+    words: tuple[str, ...] = ()
+    adoption: str | None = None
+
+
+def allow_adoption(connection: Connection, now_ms: int) -> None:
+    """Let the store take over at each provider once, whoever acted there."""
+    _put(connection, _ADOPTION, str(now_ms))
+
+
+class ClaimRows(Transaction):
+    def claim(self, provider: str) -> Claim:
+        """What is known of the claim at a provider. Raises StoreError."""
+        text = self._value(_key(provider))
+        if text is None:
+            return Claim()
+        try:
+            said = json.loads(text)
+            return Claim(tuple(map(str, said["words"])), said["adoption"])
+        except (ValueError, TypeError, KeyError) as error:
+            raise StoreError(
+                f"the store's claim on the machines of {provider} cannot be read: {error}",
+                hint="restore a backup: tradewind store restore",
+            ) from error
+
+    def set_claim(self, provider: str, claim: Claim) -> None:
+        _put(self._connection, _key(provider), json.dumps({"words": claim.words, "adoption": claim.adoption}))
+
+    def adoption(self) -> str | None:
+        """The latest permission to take over; None if there never was one."""
+        return self._value(_ADOPTION)
+
+    def allow_adoption(self) -> None:
+        """From now on this store may take over at each provider, once, whoever acted there."""
+        allow_adoption(self._connection, self._clock.now_ms())
+
+    def _value(self, key: str) -> str | None:
+        found = self._connection.execute(select(meta.c.value).where(meta.c.key == key)).scalar_one_or_none()
+        return None if found is None else str(found)
+
+
+def _key(provider: str) -> str:
+    return f"claim/{provider}"
+
+
+def _put(connection: Connection, key: str, value: str) -> None:
+    connection.execute(delete(meta).where(meta.c.key == key))
+    connection.execute(insert(meta).values(key=key, value=value))
