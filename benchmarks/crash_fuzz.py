@@ -33,6 +33,7 @@ from rich.table import Table
 from benchmarks._claims import Claim, show
 from orchestrator.sim import (
     EDGES,
+    HARMS,
     PAUSE_EDGES,
     SAVE_EDGES,
     Outcome,
@@ -56,6 +57,7 @@ class Tally:
 
     histories: int = 0
     struck: dict[str, Counter[str]] = field(default_factory=lambda: {kind: Counter() for kind in KINDS})
+    harms: Counter[str] = field(default_factory=Counter)
     migrations: int = 0
     completed: int = 0
     machines: int = 0
@@ -66,6 +68,7 @@ class Tally:
         self.histories += 1
         for kind, counted in zip(KINDS, (outcome.deaths, outcome.pauses, outcome.naps), strict=True):
             self.struck[kind].update(counted)
+        self.harms.update(outcome.harms)
         self.migrations += outcome.migrations
         self.completed += outcome.completed
         self.machines += outcome.machines
@@ -253,6 +256,7 @@ def claims_of(tallies: dict[str, Tally], found: Sequence[str], different: int, *
                 short,
             ),
             Claim(f"{store}: machines rented", tally.machines, "machines"),
+            *(Claim(f"{store}: harm done by {kind}", tally.harms[kind], "times") for kind in HARMS),
         ]
     for kind, what in (
         ("leaked", "machines leaked"),
@@ -263,6 +267,7 @@ def claims_of(tallies: dict[str, Tally], found: Sequence[str], different: int, *
         ("fence", "fences broken"),
         ("trespass", "transactions of control planes that were deposed"),
         ("blamed", "jobs blamed for what their code did not do"),
+        ("harmed", "jobs harmed by what was done to another one"),
         ("", "findings of any kind"),
     ):
         claims.append(Claim(what, sum(line.startswith(kind) for line in found), "findings", 0))

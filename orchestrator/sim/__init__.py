@@ -5,6 +5,7 @@ print(play(1234, folder, slate).findings)   # one seed, one history: what is not
 """
 
 from orchestrator.sim.folder import Folder
+from orchestrator.sim.harm import HARMS
 from orchestrator.sim.history import History, Outcome, play
 from orchestrator.sim.installation import Installation
 from orchestrator.sim.mortality import EDGES, PAUSE_EDGES, Killed, Scythe
@@ -17,6 +18,7 @@ from orchestrator.sim.truth import findings, lost_at_most
 
 __all__ = [
     "EDGES",
+    "HARMS",
     "PAUSE_EDGES",
     "SAVE_EDGES",
     "Folder",

@@ -112,6 +112,14 @@ class Folder:
         data[0] ^= 1
         path.write_bytes(data)
 
+    def fences_made(self, job_id: str) -> bool:
+        """Whether the job was ever handed over."""
+        return self._newest(job_id) > 0
+
+    def newest_fence(self, job_id: str) -> bytes:
+        """As it stands in its file."""
+        return (store.job_folder(self.root, job_id) / "fence" / str(self._newest(job_id))).read_bytes()
+
     def spoil_fence(self, job_id: str, alter: Callable[[bytes], bytes] = _flipped) -> Callable[[], object]:
         """Alter the newest fence of a job; returns what puts it right."""
         path = store.job_folder(self.root, job_id) / "fence" / str(self._newest(job_id))

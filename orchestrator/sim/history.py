@@ -15,10 +15,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from orchestrator.errors import NotLeaderError
 from orchestrator.model import CHEAPEST, FASTEST, Job, JobSpec, Objective, Step, TrainSpec
+from orchestrator.sim.harm import Harm
 from orchestrator.sim.installation import Installation
 from orchestrator.sim.mortality import EDGES, PAUSE_EDGES, WRITES, Killed
 from orchestrator.sim.nap import Nap
@@ -46,20 +48,22 @@ SETTLE_S = 3000.0
 PATIENCE_S = 12.0  # a death that finds no edge of the kind that the seed leans to by then is drawn anew,
 SHORT_PATIENCE_S = 4.0  # one of any other kind sooner
 DEATHS, PAUSES, NAPS = 20, 14, 14  # at most: of the control plane's deaths and pauses, of the trainers' pauses
+STALLS = {"stalls.after_s": 15.0, "stalls.fail_after_s": 60.0}
 NAP_S = (0.5, 3.0, 10.0, 40.0)
 CALLS = ("launch", "terminate", "describe", "list_owned", "offers", "price_history")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one history. `deaths` and `pauses` of the control plane and `naps` of trainers are by edge;
-    `digest` is of everything that the store tells of it."""
+    """What became of one history. `deaths` and `pauses` of the control plane and `naps` of trainers are by edge,
+    `harms` by kind; `digest` is of everything that the store tells of it."""
 
     seed: int
     findings: tuple[str, ...]
     deaths: Mapping[str, int]
     pauses: Mapping[str, int]
     naps: Mapping[str, int]
+    harms: Mapping[str, int]
     migrations: int
     completed: int
     jobs: Mapping[str, int]
@@ -128,13 +132,14 @@ class History:
             behaviour=behaviour,
             pace=Pace(step_s=1.0, prepare_s=0.5, restore_s=0.5, checkpoint_every_s=5.0),
             faults=Faults(seed, faults),
-            overrides={"policy.min_dwell_s": 5.0, "policy.decide_every_s": 60.0, "lease_s": 20.0},
+            overrides={"policy.min_dwell_s": 5.0, "policy.decide_every_s": 60.0, "lease_s": 20.0} | STALLS,
         )
         self._deaths, self._pauses, self._naps = _Arms(DEATHS), _Arms(PAUSES), _Arms(NAPS)
         self.home.site.naps.asleep = self._falls_asleep
+        self.harm = Harm(self.home, rng, self._at)
         self._jobs: list[Job] = []
         self._resumed: set[str] = set()
-        self._later: list[tuple[float, Callable[[], None]]] = []
+        self._later: list[tuple[float, Callable[[], object]]] = []
 
     def play(self, *, story: bool = False) -> Outcome:
         """From the first job to the last machine's end."""
@@ -169,7 +174,7 @@ class History:
     def _unfinished(self) -> bool:
         return any(job.state == "paused" for job in self.home.read(lambda tx: tx.jobs()))
 
-    def _at(self, in_s: float, what: Callable[[], None]) -> None:
+    def _at(self, in_s: float, what: Callable[[], object]) -> None:
         self._later.append((self._now_s + in_s, what))
 
     def _pass(self) -> None:
@@ -293,9 +298,9 @@ class History:
         (what,) = rng.choices(
             (
                 self._migrate, self._reprice, self._preempt, self._crash, self._pause, self._cancel, self._dry,
-                self._mute, self._lose_a_launch, self._deafen, self._break_a_target,
+                self._mute, self._lose_a_launch, self._deafen, self._break_a_target, self._harm,
             ),
-            (30, 14, 14, 5, 6, 1, 6, 2, 8, 5, 4),
+            (30, 14, 14, 5, 6, 1, 6, 2, 8, 5, 4, 12),
         )  # fmt: skip
         what()
 
@@ -329,8 +334,12 @@ class History:
         job = home.new_job(spec)
         self._by_a_user(lambda tx: tx.add_job(job), lambda tx: any(each.id == job.id for each in tx.jobs()))
         self._jobs.append(job)
-        if rng.random() < 0.15:
+        draw = rng.random()
+        if draw < 0.12:
+            self.harm.culprits.add(job.id)
             home.site.raise_at(job.id, *sorted(rng.sample(range(5, 90), rng.choice((1, 1, 3)))))
+        elif draw < 0.24:
+            self.harm.misbehave(job)
 
     def _ask(self, kind: str, job: Job, **args: str) -> None:
         asked = self.home.read(lambda tx: len(tx.open_commands()))
@@ -424,6 +433,16 @@ class History:
             if machine.alive and machine.id not in known:
                 self.home.cloud.crash(machine.id)
 
+    def _harm(self) -> None:
+        """Something is done to one job, to the whole cloud, or by a user to everything."""
+        if self.harm.strike(self._a_job("running", "migrating", "starting"), self._a_job("running")) == "down":
+            for job in self.home.read(lambda tx: tx.jobs()):
+                self._at(self._random.uniform(0, 5), partial(self._resume, job))
+
+    def _resume(self, job: Job) -> None:
+        if self.home.job(job).state == "paused":
+            self._ask("resume", job)
+
     def _deafen(self) -> None:
         rng = self._random
         fault = rng.choice((Fault.NO_ANSWER, Fault.THROTTLED, Fault.LOST_REPLY))
@@ -456,10 +475,11 @@ class History:
         start_ms = home.clock.start_ms
         return Outcome(
             self.seed,
-            tuple(findings(home)),
+            tuple(findings(home, culprits=self.harm.culprits)),
             dict(home.scythe.deaths),
             dict(home.scythe.pauses),
             dict(home.site.naps.pauses),
+            dict(self.harm.counted),
             len(migrations),
             sum(migration.step is Step.DONE for migration in migrations),
             dict(Counter(job.state for job in jobs)),

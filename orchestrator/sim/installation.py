@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,6 +18,7 @@ from orchestrator.engine.checkpoints import FileCatalog
 from orchestrator.engine.context import Context
 from orchestrator.engine.control import ControlPlane
 from orchestrator.engine.secret_values import SecretValues
+from orchestrator.engine.shut_down import shut_down
 from orchestrator.engine.world import World
 from orchestrator.model import TERMINAL, Event, Job, JobSpec, Migration, Run, new_id
 from orchestrator.sim.folder import Folder
@@ -131,6 +133,13 @@ class Installation:
             self.doze(call)
         except Killed:
             self.start()
+
+    def go_down(self) -> None:
+        """As `tradewind down --force`: whoever ends everything leads while it does, and may be killed."""
+        with suppress(Killed):
+            leadership = self._campaign()
+            assert leadership is not None
+            shut_down(self.world, leadership, lambda _: None)
 
     # -- sleep --------------------------------------------------------------------------------------------------------
     def doze(self, call: Callable[[], bool]) -> bool:

@@ -117,10 +117,13 @@ class SimSite:
                 found.append(Trained(spec.run_id, spec.job_id, spec.generation, begun, step, state, noticed, slept))
         return sorted(found, key=lambda trained: (trained.job_id, trained.generation))
 
-    def failures(self) -> list[tuple[str, str]]:
-        """(run, error) of every trainer that failed."""
-        trainers = [*self._trainers.values(), *self._killed]
-        return [(trainer.run_id, trainer.error) for trainer in trainers if trainer.error is not None]
+    def failures(self) -> list[tuple[str, str, str]]:
+        """(job, run, error) of every trainer that failed."""
+        return [
+            (trainer.spec.job_id, trainer.run_id, trainer.error)
+            for trainer in [*self._trainers.values(), *self._killed]
+            if trainer.error is not None and trainer.spec is not None
+        ]
 
     # -- Runtime ------------------------------------------------------------------------------------------------------
     def bootstrap(self, *, token: str) -> str:

@@ -7,7 +7,7 @@ did and from the checkpoints; the store is only what is compared with them. Must
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import pairwise
 
 from orchestrator.model import TERMINAL, Job, Run
@@ -19,8 +19,11 @@ from providers.fake import Bill
 MOST_BILLED = 2  # machines of one job at the same time: the two of a move; and its spare, if it wants one
 
 
-def findings(home: Installation, *, paused: bool = False) -> list[str]:
-    """Everything that is not as it must be, in a sentence each. `paused` jobs may be left at the end."""
+def findings(home: Installation, *, paused: bool = False, culprits: Collection[str] | None = None) -> list[str]:
+    """Everything that is not as it must be, in a sentence each. `paused` jobs may be left at the end.
+
+    `culprits` are the jobs that may fail or be quarantined; None: nothing is known of that.
+    """
     with home.store.read() as tx:
         jobs, runs = tx.jobs(), tx.runs()
         booked: Counter[str] = Counter()
@@ -36,8 +39,9 @@ def findings(home: Installation, *, paused: bool = False) -> list[str]:
         *(f"unfinished: {each}" for each in unfinished),
         *(line for job in jobs for line in _state(job, book, paused)),
         *(line for job in jobs for line in _generations(home, job, [run for run in runs if run.job_id == job.id])),
-        *_lost_work(home, runs, book),
-        *_blamed(home),
+        *_lost_work(home, runs, book, culprits or ()),
+        *_blamed(home, culprits or ()),
+        *(() if culprits is None else _harmed(home, jobs, culprits)),
         *(f"trespass: one that was deposed wrote {what}" for what in home.scythe.trespasses),
     ]
 
@@ -92,11 +96,23 @@ def _state(job: Job, book: list[Trained], paused: bool) -> Iterator[str]:
         yield f"lost: {job.id} is finished, but no run of it made all its steps"
 
 
-def _blamed(home: Installation) -> Iterator[str]:
+def _blamed(home: Installation, culprits: Collection[str]) -> Iterator[str]:
     """No trainer fails but for its own code."""
-    for run_id, error in home.site.failures():
-        if BUG not in error:
+    for job_id, run_id, error in home.site.failures():
+        if BUG not in error and job_id not in culprits:
             yield f"blamed: {run_id} failed for no fault of its job: {error}"
+
+
+def _harmed(home: Installation, jobs: list[Job], culprits: Collection[str]) -> Iterator[str]:
+    """What is done to one job is felt by no other."""
+    quarantined = {event.job_id for event in home.read(lambda tx: tx.events(kinds=("job.quarantined",)))}
+    for job in jobs:
+        if job.id in culprits:
+            continue
+        if job.id in quarantined:
+            yield f"harmed: {job.id} was quarantined, although nothing of it broke"
+        if job.state == "failed":
+            yield f"harmed: {job.id} failed for no fault of its own"
 
 
 def _generations(home: Installation, job: Job, runs: list[Run]) -> Iterator[str]:
@@ -122,7 +138,7 @@ def _generations(home: Installation, job: Job, runs: list[Run]) -> Iterator[str]
             yield f"fence: generation {generation} of {job.id} restored {manifest}, written by one shut out"
 
 
-def _lost_work(home: Installation, runs: list[Run], book: list[Trained]) -> Iterator[str]:
+def _lost_work(home: Installation, runs: list[Run], book: list[Trained], culprits: Collection[str]) -> Iterator[str]:
     lost_touch = {run.id for run in runs if run.end == "lost"}
     for before, after in pairwise(book):
         if before.job_id != after.job_id:
@@ -131,7 +147,7 @@ def _lost_work(home: Installation, runs: list[Run], book: list[Trained]) -> Iter
         # a notice helps nobody whose code raised, and nobody whose lease had lapsed: it may not commit any more, or was
         # ended as soon as it woke
         lapsed = before.run_id in lost_touch and (before.state == "fenced" or before.slept)
-        helpless = before.state == "failed" or lapsed
+        helpless = before.state == "failed" or lapsed or before.job_id in culprits
         most = 1 if before.noticed and not helpless else lost_at_most(home)
         if lost > most:
             yield (

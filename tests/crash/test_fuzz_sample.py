@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
-from orchestrator.engine import bring_up, reap
+from orchestrator.engine import bring_up, compartment, machines, observe, reap
 from orchestrator.engine.context import Context
 from orchestrator.model import Run
 from orchestrator.sim import EDGES, PAUSE_EDGES, SAVE_EDGES, Nap, PostgresSlate, Slate, findings, play
 from orchestrator.sim.folder import Folder
+from orchestrator.sim.harm import forged
 from orchestrator.sim.mortality import WatchedCatalog
 from orchestrator.sim.trainer import Trainer
 from orchestrator.store import leader
@@ -183,3 +184,47 @@ def test_a_trainer_that_trips_over_another_ones_collector_is_found_out(
         home.until(lambda: home.current(job) is None)
     home.settle()
     assert any(line.startswith("blamed") for line in findings(home))
+
+
+def test_a_fault_that_stops_other_jobs_as_well_is_found_out(
+    home: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compartments that blame every job for what broke in one."""
+    innocent, struck = home.submit("innocent", steps=30), home.submit("struck", steps=30)
+    home.until_step(innocent, 3)
+    honest = compartment.strike
+
+    def blaming(ctx: Context, where: Any, error: Exception, _job_id: str | None, about: str = "") -> None:
+        for job in (innocent, struck):
+            honest(ctx, where, error, job.id, about)
+
+    home.saboteur.arm("guard", struck.id)
+    with planted(monkeypatch, compartment, "strike", blaming):
+        home.until(lambda: bool(home.events(innocent, "job.quarantined")))
+    assert any(line.startswith("harmed") for line in findings(home, paused=True, culprits={struck.id}))
+
+
+def test_a_forged_last_word_that_is_believed_is_found_out(home: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = home.submit("forger", steps=60, retries=0)
+    home.site.raise_at(job.id, 20)
+    home.site.misbehave(job.id, forged)
+    with planted(monkeypatch, observe, "contradiction", lambda *_: None):
+        home.until(lambda: home.job(job).state in ("finished", "failed"))
+    home.settle()
+    assert any(line.startswith("lost:") for line in findings(home, culprits={job.id}))
+
+
+def test_a_machine_that_one_answer_left_out_and_that_is_given_up_for_that_is_found_out(
+    home: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hasty(ctx: Context, provider: Any, ids: Sequence[str]) -> None:
+        described = {instance.id: instance for instance in provider.describe(ids)}
+        ctx.instances |= {each: described.get(each) for each in ids}
+
+    job = home.submit(steps=40)
+    home.until_step(job, 3)
+    with planted(monkeypatch, machines, "_look", hasty):
+        home.faults.inject("describe", *[Fault.PARTIAL] * 2)
+        home.run_for(10)
+    home.run_for(120)
+    assert any(line.startswith("leaked") for line in findings(home))

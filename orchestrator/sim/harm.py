@@ -1,0 +1,160 @@
+"""Harm: what one job, node, file or cloud does in a history, and what nobody else may suffer from.
+
+Nodes say what makes no sense, trainers die by themselves, vanish, stand still and forge their last word, an exception
+that nobody expects is thrown into a step of the engine, fences are altered, providers are silent for long or leave
+machines out. `culprits` are the jobs to which something of it was done: whatever becomes of them, they end in a stated
+state; every other job goes on. Must not know: how anything is survived.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+
+from orchestrator.engine.compartment import Compartment
+from orchestrator.engine.runtime import RunReport
+from orchestrator.model import Job
+from orchestrator.sim.installation import Installation
+from providers.fake import Fault
+from providers.fake.faults import LISTINGS
+
+WORDS: tuple[dict[str, object], ...] = (
+    {"step": 10**30},
+    {"step": -1},
+    {"step": "7"},
+    {"step": True},
+    {"total_steps": 10**19},
+    {"loss": float("nan"), "step": 3.5},
+    {"step_wall_s": float("inf")},
+    {"step_wall_s": -1.0},
+    {"useful_s": 1e308},
+    {"manifest": "../../1-2-3"},
+    {"manifest": "9-9"},
+    {"manifest_step": 2**63},
+    {"state": "winning"},
+    {"state": None},
+    {"error": ["no text"], "state": "failed"},
+    {"error": "x" * 10_000_000, "state": "failed"},
+    {"weights_hash": "\x1b[31m" * 1000, "state": "finished"},
+    {"state": "finished", "weights_hash": "00" * 16, "step": 1},
+)
+OF_JOBS = tuple(
+    each
+    for each in Compartment
+    if each not in (Compartment.LOOK, Compartment.COLLECT, Compartment.DESCRIBE, Compartment.RENEW, Compartment.SWEEP)
+)
+OF_PROVIDERS = (Compartment.COLLECT, Compartment.DESCRIBE, Compartment.RENEW, Compartment.SWEEP)
+HARMS = ("garbage", "fault", "provider fault", "fence", "silence", "omission", "misdeed", "down")
+
+
+def died(report: RunReport, _since_s: float) -> RunReport:
+    return replace(report, error="the trainer was killed by signal 9 (out of memory?)", exit_status=-9)
+
+
+def vanished(report: RunReport, _since_s: float) -> RunReport:
+    return replace(report, state="absent", error=None)
+
+
+def stood_still(report: RunReport, since_s: float) -> RunReport:
+    return replace(report, state="training", error=None, still_s=since_s)
+
+
+def forged(report: RunReport, _since_s: float) -> RunReport:
+    return replace(report, state="finished", error=None, weights_hash="ab" * 16)
+
+
+MISDEEDS = (died, vanished, stood_still, forged)
+
+
+class Harm:
+    """Done to `home`, at instants that `at` keeps. `counted`: how often, by kind."""
+
+    def __init__(
+        self, home: Installation, rng: random.Random, at: Callable[[float, Callable[[], object]], None]
+    ) -> None:
+        self._home = home
+        self._random = rng
+        self._at = at
+        self.culprits: set[str] = set()
+        self.counted: Counter[str] = Counter()
+
+    def strike(self, job: Job | None, other: Job | None) -> str:
+        """Any of it, to `job` if it is of a job. Returns which."""
+        (what,) = self._random.choices(("garble", "break", "spoil", "silence", "omit", "down"), (5, 6, 3, 3, 2, 1))
+        if what == "silence":
+            self.silence()
+        elif what == "omit":
+            self.omit()
+        elif what == "down":
+            self.down()
+        elif job is not None and what == "garble":
+            self.garble(job)
+        elif job is not None and what == "break":
+            self.break_a_step(job)
+        elif job is not None and other is not None:
+            self.spoil(job, other)
+        return what
+
+    def misbehave(self, job: Job) -> None:
+        """Its code does something worse than to raise, some time."""
+        self._blame(job, "misdeed")
+        self._home.site.raise_at(job.id, *sorted(self._random.sample(range(5, 90), self._random.choice((1, 1, 4)))))
+        self._home.site.misbehave(job.id, self._random.choice(MISDEEDS))
+
+    def garble(self, job: Job) -> None:
+        """Its node says what makes no sense; for a while, or for good."""
+        self._blame(job, "garbage")
+        self._home.site.garble(job.id, **self._random.choice(WORDS))
+        self._at(self._random.choice((2.0, 10.0, 120.0)), lambda: self._home.site.garble(job.id))
+
+    def break_a_step(self, job: Job) -> None:
+        """An exception in a compartment of the job, or in one of the provider."""
+        rng = self._random
+        late, times = rng.random() < 0.5, rng.choice((1, 2, 2, 20))
+        if rng.random() < 0.2:
+            self.counted["provider fault"] += 1
+            self._home.saboteur.arm(rng.choice(OF_PROVIDERS).value, late=late, times=times)
+            return
+        self._blame(job, "fault")
+        self._home.saboteur.arm(rng.choice(OF_JOBS).value, job.id, late=late, times=times)
+
+    def spoil(self, job: Job, other: Job) -> None:
+        """Its newest fence is flipped, cut, emptied, or is another job's; some time later a person puts it right."""
+        checkpoints = self._home.checkpoints
+        if not checkpoints.fences_made(job.id) or not checkpoints.fences_made(other.id):
+            return
+        self._blame(job, "fence")
+        theirs = checkpoints.newest_fence(other.id)
+        how: Callable[[bytes], bytes] = self._random.choice(
+            (_flip, lambda data: data[: len(data) // 2], lambda _: b"", lambda _: theirs, lambda data: data * 4000)
+        )
+        self._at(self._random.choice((3.0, 15.0, 60.0)), checkpoints.spoil_fence(job.id, how))
+
+    def silence(self) -> None:
+        """No answer to a call for long: a region is down."""
+        self.counted["silence"] += 1
+        call = self._random.choice(("terminate", "terminate", "describe", "launch", "list_owned", "find", "renew"))
+        self._home.faults.inject(call, *[Fault.NO_ANSWER] * self._random.choice((20, 60, 150)))
+
+    def omit(self) -> None:
+        """Machines that live are left out of answers."""
+        self.counted["omission"] += 1
+        self._home.faults.inject(self._random.choice(LISTINGS), *[Fault.PARTIAL] * self._random.choice((1, 2, 10)))
+
+    def down(self) -> None:
+        """`tradewind down`, and some time later `tradewind up`."""
+        self.counted["down"] += 1
+        self._home.go_down()
+        self._home.clock.advance(self._random.choice((0.0, 5.0, 60.0)))
+        self._home.start()
+
+    def _blame(self, job: Job, kind: str) -> None:
+        self.culprits.add(job.id)
+        self.counted[kind] += 1
+
+
+def _flip(data: bytes) -> bytes:
+    """One bit of it."""
+    return bytes([*data[:20], data[20] ^ 1, *data[21:]])
