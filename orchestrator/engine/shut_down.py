@@ -7,12 +7,12 @@ work for the next control plane. Must not know: processes, the site, how leaders
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 from orchestrator.engine import claims
 from orchestrator.engine.accrue import settle_all
-from orchestrator.engine.sweep import run_of
 from orchestrator.engine.world import World
-from orchestrator.model import Run
+from orchestrator.errors import RowError
 from orchestrator.store import Leadership
 from providers.base import Provider
 from providers.errors import ProviderError
@@ -40,7 +40,7 @@ def _end_machines(world: World, leadership: Leadership, provider: Provider, prog
     knows. Each is asked for, also when another could not be ended. Raises the last ProviderError."""
     listed = provider.list_owned(world.store.install_id)
     with world.store.read() as tx:
-        owned = {instance.id: run for instance in listed if (run := run_of(tx, instance)) is not None}
+        owned = {each.id: run_id for each in listed if (run_id := tx.run_of_token(each.token)) is not None}
         known = {
             run.instance_id
             for run in tx.unsettled_runs()
@@ -59,11 +59,11 @@ def _end_machines(world: World, leadership: Leadership, provider: Provider, prog
         raise failed
 
 
-def _adopt(world: World, leadership: Leadership, run: Run | None, instance_id: str) -> None:
+def _adopt(world: World, leadership: Leadership, run_id: str | None, instance_id: str) -> None:
     """A machine whose launch was not written down any more is booked on the run that it was rented for.
 
     Also for one that is known it is a look at the leadership: whoever was deposed ends nothing.
     """
-    with world.store.write(leadership) as tx:
-        if run is not None and tx.run(run.id).instance_id is None:
-            tx.update_run(run.id, instance_id=instance_id)
+    with world.store.write(leadership) as tx, suppress(RowError):  # of a run that cannot be read: it is ended anyway
+        if run_id is not None and tx.run(run_id).instance_id is None:
+            tx.update_run(run_id, instance_id=instance_id)

@@ -1,8 +1,9 @@
 """Sweep: machines with this installation's tag that no run accounts for.
 
 One that a launch of this store's own history made, by its token, is adopted by the run that it was rented for, so that
-its cost is booked, and is ended like any other. Any other is told of and left alone: it was rented by another copy of
-the store, which may need it, or after the backup that was restored here. It ends by itself when nobody renews it.
+its cost is booked, and is ended like any other; at once, if that run cannot be read. Any other is told of and left
+alone: it was rented by another copy of the store, which may need it, or after the backup that was restored here. It
+ends by itself when nobody renews it.
 Must not know: why a run ended.
 """
 
@@ -13,8 +14,8 @@ from functools import partial
 
 from orchestrator.engine.compartment import Compartment, contained
 from orchestrator.engine.context import ACTOR, Context
+from orchestrator.errors import RowError
 from orchestrator.model import Event, Run
-from orchestrator.store import Tx
 from providers.base import Provider
 from providers.errors import ProviderError
 from providers.instance import Instance
@@ -32,12 +33,6 @@ def sweep(ctx: Context) -> bool:
         if ctx.due(f"sweep:{provider.name}", max(SWEEP_EVERY_S, SWEEP_EVERY_LOOKS * provider.describe_every_s)):
             changed |= contained(ctx, Compartment.SWEEP, partial(_sweep_at, ctx, provider), False, about=provider.name)
     return changed
-
-
-def run_of(tx: Tx, instance: Instance) -> Run | None:
-    """The run whose launch made this machine; None if nothing in this store's history can have made it."""
-    migration = tx.migration_of_token(instance.token)
-    return None if migration is None else tx.run(migration.target_run_id)
 
 
 def adopt(ctx: Context, run: Run, instance_id: str) -> None:
@@ -62,16 +57,23 @@ def _sweep_at(ctx: Context, provider: Provider) -> bool:
 
 def _account_for(ctx: Context, provider: Provider, instance: Instance) -> bool:
     with ctx.world.store.read() as tx:
-        run = run_of(tx, instance)
-    if run is None:
+        run_id = tx.run_of_token(instance.token)
+        if run_id is None:
+            run = None
+        else:
+            try:
+                run = tx.run(run_id)
+            except RowError:  # nobody can look after it any more
+                run = None
+    if run_id is None:
         return _unknown(ctx, instance)
     return _left_over(ctx, provider, instance, run)
 
 
-def _left_over(ctx: Context, provider: Provider, instance: Instance, run: Run) -> bool:
-    if run.instance_id == instance.id or run.end is None:
+def _left_over(ctx: Context, provider: Provider, instance: Instance, run: Run | None) -> bool:
+    if run is not None and (run.instance_id == instance.id or run.end is None):
         return False  # its own, or its migration is about to ask again with the same token
-    if run.instance_id is None:
+    if run is not None and run.instance_id is None:
         adopt(ctx, run, instance.id)
     else:
         with suppress(ProviderError):  # asked again by the next sweep

@@ -8,7 +8,6 @@ from __future__ import annotations
 from contextlib import closing
 
 from orchestrator.config import Config
-from orchestrator.engine.sweep import run_of
 from orchestrator.engine.world import World, open_world
 from orchestrator.errors import NotFoundError, ProviderFailure, UsageError
 from orchestrator.services.views import Accepted
@@ -21,7 +20,7 @@ def unknown(world: World) -> list[Instance]:
     """All of them, at every provider. Raises ProviderFailure."""
     listed = [instance for provider in world.providers.values() for instance in _listed(world, provider)]
     with world.store.read() as tx:
-        return [instance for instance in listed if run_of(tx, instance) is None]
+        return [instance for instance in listed if tx.run_of_token(instance.token) is None]
 
 
 def reap(config: Config, instance_id: str) -> Accepted:
@@ -56,9 +55,8 @@ def _listed(world: World, provider: Provider) -> list[Instance]:
 
 def _refuse_known(world: World, instance: Instance) -> None:
     with world.store.read() as tx:
-        run = run_of(tx, instance)
-        if run is not None:
-            job = tx.job(run.job_id)
-            raise UsageError(
-                f"{instance.id} belongs to the job {job.spec.name}", hint=f"tradewind pause {job.id}, or cancel it"
-            )
+        run_id = tx.run_of_token(instance.token)
+    if run_id is not None:
+        raise UsageError(
+            f"{instance.id} was rented by this store, for its run {run_id}", hint="pause or cancel the job that uses it"
+        )

@@ -29,7 +29,7 @@ _UPDATE_RUN = update(run).where(run.c.id == bindparam("run_id"))
 _MIGRATION = select(*(migration.c[field.name] for field in fields_of(Migration)))
 _MIGRATIONS = _MIGRATION.order_by(migration.c.created_at_ms, migration.c.generation, migration.c.id)
 _ONE_MIGRATION = _MIGRATION.where(migration.c.id == bindparam("migration_id"))
-_OF_TOKEN = _MIGRATION.where(migration.c.token == bindparam("token"))
+_OF_TOKEN = select(migration.c.target_run_id).where(migration.c.token == bindparam("token"))
 _ADVANCE = update(migration).where(
     migration.c.id == bindparam("migration_id"), migration.c.step == bindparam("expected")
 )
@@ -134,10 +134,13 @@ class RunRows(Transaction):
             raise NotFoundError(f"there is no migration {migration_id}")
         return _migration(row)
 
-    def migration_of_token(self, token: str) -> Migration | None:
-        """The intent whose launches have that token; None when nothing in this store's history has."""
-        row = self._connection.execute(_OF_TOKEN, {"token": token}).one_or_none()
-        return None if row is None else _migration(row)
+    def run_of_token(self, token: str) -> str | None:
+        """The id of the run that launches with this token are for; None when this store's history has no such launch.
+
+        Also of a run, or a migration, that cannot be read.
+        """
+        found = self._connection.execute(_OF_TOKEN, {"token": token}).scalar_one_or_none()
+        return None if found is None else str(found)
 
     def migrations(
         self, job_id: str | None = None, open: bool | None = None, unreadable: Unreadable | None = None

@@ -63,7 +63,8 @@ def led_elsewhere(config: Config, stranger: subprocess.Popen[bytes], monkeypatch
     path = config.state_dir / "tradewind.db"
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(
-            "UPDATE leader SET holder = 'other/1', host = 'other', realm = 'boot/1', pid = ?, pid_start = 1",
+            "UPDATE leader SET holder = 'other/1', host = 'other', realm = 'boot/1', pid = ?, pid_start = 1, "
+            "since_ms = 1",
             (stranger.pid,),
         )
         connection.commit()
