@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from orchestrator.model import Step
+from orchestrator.sim.trainer import BUG
 from providers.fake import Fault
 from providers.money import usd
 from providers.offer import CapacityType
@@ -188,7 +189,7 @@ def test_code_that_fails_on_the_target_only_costs_the_target(home: Installation)
     home.ask("migrate", job, offer_id=RESERVE.id)
     home.until(lambda: home.migrations(job)[-1].step is Step.VERIFY)
     trainer = home.site._trainers[home.runs(job)[-1].id]
-    trainer.state, trainer.error = "failed", "Traceback ...\nImportError: not on this machine"
+    trainer.state, trainer.error = "failed", f"Traceback ...\n{BUG} 5, on this machine alone"
     home.until(lambda: home.migrations(job)[-1].step is Step.ABORTED)
     assert home.job(job).state == "running"
     home.settle()
