@@ -26,6 +26,10 @@ SOCKET = "secrets.sock"
 MAX_MESSAGE_BYTES = 4 << 20
 MAX_VALUE_CHARACTERS = 128 << 10  # as much as Linux takes for one variable of an environment
 PATIENCE_S = 5.0
+"""How long one who gives secrets may take for the whole of it."""
+
+_PATIENCE = struct.pack("ll", int(PATIENCE_S), 0)  # struct timeval
+QUEUE = 128  # of those who wait to be listened to
 LOOK_EVERY_S = 0.05
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 
@@ -49,7 +53,7 @@ class SecretLine:
                 self._listener.bind(short)
             (self._folder / SOCKET).chmod(0o600)  # before anybody can connect: it does not listen yet
             self._own = self._identity()
-            self._listener.listen(16)
+            self._listener.listen(QUEUE)
         except OSError as error:  # jobs without secrets need none
             self._say(f"no secrets can be given: the socket {self._folder / SOCKET} cannot be made: {error}")
         else:
@@ -77,16 +81,26 @@ class SecretLine:
                 return
             try:
                 connection, _ = self._listener.accept()
-                with closing(connection):
-                    connection.settimeout(PATIENCE_S)
-                    answer = self._answer(connection)
-                    connection.sendall(json.dumps({"error": answer}).encode() + b"\n")
             except OSError as error:
-                self._say(f"somebody who gave secrets went away: {error}")
+                self._say(f"somebody could not give secrets: {error}")
+                time.sleep(LOOK_EVERY_S)  # out of file descriptors: that lasts a moment
+                continue
+            if _peer_uid(connection) != os.geteuid():
+                with closing(connection), suppress(OSError):
+                    _send(connection, {"error": "this control plane belongs to another user"})
+                continue
+            # one thread each: whoever is silent keeps nobody else waiting
+            threading.Thread(target=self._serve, args=(connection,), name="tradewind-secret", daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        try:
+            with closing(connection):
+                answer = self._answer(connection)
+                _send(connection, {"error": answer})
+        except OSError as error:
+            self._say(f"somebody who gave secrets went away: {error}")
 
     def _answer(self, connection: socket.socket) -> str | None:
-        if _peer_uid(connection) != os.geteuid():
-            return "this control plane belongs to another user"
         try:
             self._secrets.give(_given(json.loads(_line(connection))))
         except (ValueError, KeyError, TypeError, RecursionError):
@@ -105,6 +119,11 @@ def hand_over(folder: Path, given: Given, *, patience_s: float = 0.0) -> bool:
         for name, value in values.items():
             if len(value) > MAX_VALUE_CHARACTERS:
                 raise UsageError(f"the secret {name} is too long", hint="hand it over in a file of your own")
+    message = json.dumps({"give": {job_id: dict(values) for job_id, values in given.items()}}).encode() + b"\n"
+    if len(message) > MAX_MESSAGE_BYTES:
+        raise UsageError(
+            f"these are more than {MAX_MESSAGE_BYTES >> 20} MiB of secrets at once", hint="submit the jobs one by one"
+        )
     give_up = time.monotonic() + patience_s
     while (connection := _connected(folder)) is None:
         if time.monotonic() >= give_up:
@@ -115,10 +134,9 @@ def hand_over(folder: Path, given: Given, *, patience_s: float = 0.0) -> bool:
             raise SiteError(f"another user listens at {folder / SOCKET}: nothing was given", hint="remove that file")
         try:
             connection.settimeout(PATIENCE_S)
-            message = {"give": {job_id: dict(values) for job_id, values in given.items()}}
-            connection.sendall(json.dumps(message).encode() + b"\n")
+            connection.sendall(message)
             error = json.loads(_line(connection))["error"]
-        except (OSError, ValueError) as failure:
+        except (OSError, ValueError, KeyError, TypeError) as failure:
             raise SiteError("the control plane did not take the secrets", hint="see control-plane.log") from failure
     if error is not None:
         raise SiteError(f"the control plane did not take the secrets: {error}", hint="see control-plane.log")
@@ -141,10 +159,17 @@ def _given(message: Any) -> Given:
     return dict(given)
 
 
+def _send(connection: socket.socket, message: dict[str, str | None]) -> None:
+    connection.settimeout(PATIENCE_S)
+    connection.sendall(json.dumps(message).encode() + b"\n")
+
+
 def _line(connection: socket.socket) -> bytes:
-    """Up to the end of the line. Raises OSError, ValueError."""
+    """Up to the end of the line, which has PATIENCE_S to come, however it is cut. Raises OSError, ValueError."""
     received = bytearray()
+    give_up = time.monotonic() + PATIENCE_S
     while not received.endswith(b"\n"):
+        connection.settimeout(max(give_up - time.monotonic(), 0.001))
         part = connection.recv(1 << 16)
         if not part:
             raise ConnectionError("it closed the connection")
@@ -156,7 +181,7 @@ def _line(connection: socket.socket) -> bytes:
 
 def _connected(folder: Path) -> socket.socket | None:
     connection = socket.socket(socket.AF_UNIX)
-    connection.settimeout(PATIENCE_S)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _PATIENCE)  # settimeout would not wait at a full queue
     try:
         with _short(folder) as short:
             connection.connect(short)

@@ -6,7 +6,9 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -149,6 +151,47 @@ def test_what_is_no_message_is_refused_and_does_no_harm(
         assert b"no message of this version" in connection.recv(1000)
     assert hand_over(folder, {"job_1": {NAME: VALUE}})
     assert values.of(job()) == {NAME: VALUE}
+
+
+def test_those_who_connect_and_say_nothing_keep_nobody_else_from_giving_secrets(
+    folder: Path, values: SecretValues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    with ExitStack() as opened:
+        opened.enter_context(SecretLine(folder, values, lambda _: None))
+        for _ in range(50):
+            silent = opened.enter_context(socket.socket(socket.AF_UNIX))
+            silent.connect(SOCKET)
+            silent.sendall(b'{"give"')
+        assert hand_over(folder, {"job_1": {NAME: VALUE}})
+    assert values.of(job()) == {NAME: VALUE}
+
+
+@pytest.mark.parametrize("answer", [b"null\n", b"[]\n", b"{}\n", b"5\n", b"\xff\n", b""])
+def test_an_answer_that_makes_no_sense_is_an_error_of_the_site(
+    folder: Path, answer: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+
+    def listen(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(1000)
+            connection.sendall(answer)
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(SOCKET)
+        listener.listen()
+        other = threading.Thread(target=listen, args=(listener,))
+        other.start()
+        with pytest.raises(SiteError, match="did not take the secrets"):
+            hand_over(folder, {"job_1": {NAME: VALUE}})
+        other.join()
+
+
+def test_more_than_a_message_may_hold_is_refused_by_the_giver(line: SecretLine, folder: Path) -> None:
+    with pytest.raises(UsageError, match="4 MiB of secrets at once"):
+        hand_over(folder, {f"job_{number}": {NAME: "x" * 100_000} for number in range(50)})
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
