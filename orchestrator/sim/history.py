@@ -253,12 +253,14 @@ class History:
         self._go_on(nap)
 
     def _go_on(self, nap: Nap[bool]) -> None:
-        """It still leads."""
+        """It still leads, unless somebody went down and up meanwhile."""
         try:
             if not nap.go():
                 self._sleeps(nap)  # again
                 return
             nap.value()
+        except NotLeaderError:
+            return
         except Killed:
             self.home.start()
 
@@ -300,7 +302,7 @@ class History:
                 self._migrate, self._reprice, self._preempt, self._crash, self._pause, self._cancel, self._dry,
                 self._mute, self._lose_a_launch, self._deafen, self._break_a_target, self._harm,
             ),
-            (30, 14, 14, 5, 6, 1, 6, 2, 8, 5, 4, 12),
+            (30, 14, 14, 5, 6, 1, 6, 2, 8, 5, 4, 35),
         )  # fmt: skip
         what()
 
