@@ -4,9 +4,11 @@
 
 Twenty jobs on the `local` provider, a few at a time, on a store in Postgres. Every few seconds one of these is killed
 (SIGKILL) or stopped for some seconds (SIGSTOP, SIGCONT): a machine, a run's actor, its trainer, Ray's head, the control
-plane, a connection to the database. A dead control plane is started again, as a supervisor would. Then the jobs are let
-through, and what is left is compared: every loss and the weights with a run without interruption, bit for bit; the
-ledger with the cloud's bill; the processes of this machine with none.
+plane, a connection to the database; a machine's agent and Ray's head also sleep past the lease. A dead control plane is
+started again, as a supervisor would. Beside these jobs others harm themselves: they exit, kill themselves, crash, hang,
+ignore SIGTERM, write garbage into their control directory. Then the jobs are let through, and what is left is compared:
+every loss and the weights with a run without interruption, bit for bit; the ledger with the cloud's bill; the processes
+of this machine with none; and each job that harmed itself must have failed or be paused, with the reason.
 """
 
 from __future__ import annotations
@@ -37,6 +39,10 @@ STOPPED_S = (0.5, 6.0)
 TELL_EVERY_S = 20.0
 LATE_S = 300.0  # for the jobs to end, once nothing disturbs them any more
 HOW = ("killed", "stopped")
+PAST_THE_LEASE = "stopped past the lease"
+OVERSLEPT_S = (LEASE_S + 3.0, LEASE_S + 8.0)
+BAD = ("exits", "is killed", "crashes", "hangs", "ignores being asked", "writes garbage")
+STALLS = {"STALLS_AFTER_S": "20", "STALLS_FAIL_AFTER_S": "45"}
 HEAD = "head"  # it takes all runs with it: once each way, then now and then
 HEAD_AGAIN = 0.15
 
@@ -60,6 +66,7 @@ class Chaos:
             "database connection": self._backend,
         }
         self._due = self._shuffled(list(self._targets))
+        self.kinds = len(self._due)
         self.blows: Counter[str] = Counter()
 
     def strike(self) -> None:
@@ -72,8 +79,8 @@ class Chaos:
         if not pid:
             self._due.append((name, how))
             return
-        if how == "stopped":
-            self._stop(pid)
+        if how != "killed":
+            self._stop(pid, STOPPED_S if how == "stopped" else OVERSLEPT_S)
         else:
             self._kill(name, pid)
         self.blows[f"{name} {how}"] += 1
@@ -82,7 +89,9 @@ class Chaos:
             self._due = self._shuffled([each for each in self._targets if again or each != HEAD])
 
     def _shuffled(self, names: list[str]) -> list[tuple[str, str]]:
-        return self._random.sample([(name, how) for name in names for how in HOW], len(names) * len(HOW))
+        blows = [(name, how) for name in names for how in HOW]
+        blows += [(name, PAST_THE_LEASE) for name in names if name in ("machine", HEAD)]
+        return self._random.sample(blows, len(blows))
 
     def tend(self) -> None:
         """Wake what slept long enough, and start the control plane again when it is dead."""
@@ -130,9 +139,9 @@ class Chaos:
         else:
             self._signal(pid, signal.SIGKILL)
 
-    def _stop(self, pid: int) -> None:
+    def _stop(self, pid: int, range_s: tuple[float, float]) -> None:
         self._signal(pid, signal.SIGSTOP)
-        self._stopped.append((time.monotonic() + self._random.uniform(*STOPPED_S), pid))
+        self._stopped.append((time.monotonic() + self._random.uniform(*range_s), pid))
 
     def _signal(self, pid: int, number: signal.Signals) -> None:
         try:
@@ -168,8 +177,19 @@ def play(home: Tradewind, chaos: Chaos, jobs: list[str], seconds: float, seed: i
 
 
 def _open(home: Tradewind, jobs: list[str]) -> bool:
+    """Whether any of them, or of those that harm themselves, is still at it."""
     with home.world.store.read() as tx:
-        return any(tx.job(job).state not in TERMINAL for job in jobs) or bool(tx.unsettled_runs())
+        own = any(tx.job(job).state not in TERMINAL for job in jobs)
+        return own or any(job.state not in TERMINAL | {"paused"} for job in tx.jobs()) or bool(tx.unsettled_runs())
+
+
+def _unstated(home: Tradewind, job: str) -> str | None:
+    """What is wrong with the end of a job that harmed itself: it must have failed or be paused, with the reason."""
+    with home.world.store.read() as tx:
+        state, facts = tx.job(job).state, tx.job_facts(job)
+    if state not in ("failed", "paused"):
+        return f"it is {state}"
+    return None if facts.error or facts.quarantine else f"it is {state}, and nothing says why"
 
 
 def _tell(home: Tradewind, chaos: Chaos, jobs: list[str], began_s: float, told_s: float) -> float:
@@ -193,6 +213,10 @@ def _unequal(home: Tradewind, job: str, reference: Reference) -> str | None:
     return None if home.weights_hash(job) == reference.weights_hash() else "its weights differ"
 
 
+def _bad(how: str) -> dict[str, object]:
+    return {"entry": "bad:main", "steps": 10_000, "args": {"how": how}}
+
+
 def _last_line(error: str) -> str:
     return error.strip().splitlines()[-1]
 
@@ -205,26 +229,31 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=5.0, help="of being disturbed")
     options = parser.parse_args()
     count, seconds = (2, 12.0) if options.quick else (20, 60.0 * options.minutes)
+    deeds = BAD[:2] if options.quick else BAD
     with server() as database, tempfile.TemporaryDirectory(prefix="tw-chaos-") as name:
         folder = Path(name)
         settings = {"STORE_URL": database.create("chaos"), "RAILS_MAX_INSTANCES": str(AT_ONCE), "LEASE_S": str(LEASE_S)}
+        settings |= STALLS
         home = Tradewind(folder, **{f"TRADEWIND_{key}": value for key, value in settings.items()})
         (folder / "reference").mkdir()
         reference = Reference(folder / "reference")
         try:
             jobs = [home.submit(f"job-{number}") for number in range(1, count + 1)]
+            bad = {how: home.submit(how.replace(" ", "-"), train=_bad(how), retries=0) for how in deeds}
             home.end_control_plane()  # this one is ours to kill and to start
             chaos = Chaos(home, database, jobs, options.seed)
             took_s = play(home, chaos, jobs, seconds, options.seed)
             states = Counter(home.job(job).state for job in jobs)
-            runs = [run for job in jobs for run in home.runs(job)]
+            unstated = {how: why for how, job in bad.items() if (why := _unstated(home, job)) is not None}
+            ends = {how: _last_line(home.error(job) or "no error") for how, job in bad.items()}
+            runs = [run for job in [*jobs, *bad.values()] for run in home.runs(job)]
             unequal = {home.job(job).name: why for job in jobs if (why := _unequal(home, job, reference)) is not None}
             given_up = Counter(_last_line(move.error) for job in jobs for move in home.migrations(job) if move.error)
             stories = [home.story(job) for job in jobs if home.job(job).state != "finished"]
             with home.world.store.read() as tx:
                 ledger = tx.total_nano_usd()
             bill = sum(home.cloud.bill_nano_usd(run.instance_id) for run in runs if run.instance_id is not None)
-            rented = {machine for job in jobs for machine in home.rented(job)}
+            rented = {machine for job in [*jobs, *bad.values()] for machine in home.rented(job)}
             leaked = len(rented - {run.instance_id for run in runs})
             home.client.down(force=True)
             chaos.end()
@@ -235,10 +264,16 @@ def main() -> int:
     claims = [
         Claim(f"of {count} jobs, not finished", count - states["finished"], "jobs", 0),
         Claim("finished with another loss or other weights", len(unequal), "jobs", 0),
+        Claim(f"of {len(deeds)} jobs that harm themselves, in no stated end", len(unstated), "jobs", 0),
         Claim("ledger against the cloud's bill", abs(ledger - bill), "nano-USD", 0),
         Claim("machines that no run accounts for", leaked, "machines", 0),
         Claim("processes left behind", len(left), "processes", 0),
-        Claim("kinds of blows, of 12, that never fell", 12 - len(chaos.blows), "kinds", None if options.quick else 0),
+        Claim(
+            f"kinds of blows, of {chaos.kinds}, that never fell",
+            chaos.kinds - len(chaos.blows),
+            "kinds",
+            None if options.quick else 0,
+        ),
         Claim("blows", chaos.blows.total(), "blows"),
         Claim("runs", len(runs), "runs"),
         Claim("from the first to the last of it", took_s, "s"),
@@ -248,6 +283,7 @@ def main() -> int:
         f"job states: {dict(states)}; runs ended: {dict(Counter(run.end for run in runs))}",
         *(f"{times} x {why}" for why, times in given_up.most_common(12)),
         *(f"{job}: {why}" for job, why in unequal.items()),
+        *(f"the job that {how}: {why}" for how, why in (ends | unstated).items()),
         *stories,
         *left,
     ]
