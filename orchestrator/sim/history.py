@@ -24,6 +24,7 @@ from orchestrator.sim.harm import Harm
 from orchestrator.sim.installation import Installation
 from orchestrator.sim.mortality import EDGES, PAUSE_EDGES, WRITES, Killed
 from orchestrator.sim.nap import Nap
+from orchestrator.sim.sabotage import Sabotage
 from orchestrator.sim.slate import Slate
 from orchestrator.sim.trainer import SAVE_EDGES, Pace, Trainer
 from orchestrator.sim.truth import findings
@@ -259,14 +260,14 @@ class History:
                 self._sleeps(nap)  # again
                 return
             nap.value()
-        except NotLeaderError:
+        except (NotLeaderError, Sabotage):
             return
         except Killed:
             self.home.start()
 
     def _wake(self, nap: Nap[bool]) -> None:
         """It does not lead any more, and goes on with what it remembers, until it finds the door closed."""
-        with suppress(Killed, NotLeaderError):
+        with suppress(Killed, NotLeaderError, Sabotage):
             if not nap.go():
                 self._at(self._random.choice(NAP_S), lambda: self._wake(nap))
                 return

@@ -24,7 +24,7 @@ from orchestrator.model import TERMINAL, Event, Job, JobSpec, Migration, Run, ne
 from orchestrator.sim.folder import Folder
 from orchestrator.sim.mortality import Killed, MortalProvider, MortalStore, Scythe, WatchedCatalog, mortal_runtime
 from orchestrator.sim.nap import Nap
-from orchestrator.sim.sabotage import Saboteur
+from orchestrator.sim.sabotage import Sabotage, Saboteur
 from orchestrator.sim.site import SimSite
 from orchestrator.sim.slate import Slate
 from orchestrator.sim.trainer import Pace
@@ -131,6 +131,8 @@ class Installation:
 
         try:
             self.doze(call)
+        except Sabotage:
+            return  # as in `tick`
         except Killed:
             self.start()
 
@@ -200,6 +202,8 @@ class Installation:
         changed = True
         try:
             changed = self.doze(self.plane.tick) if self.scythe.tires else self.plane.tick()
+        except Sabotage:
+            changed = True  # a part of the pass broke as a whole: the daemon says so and tries again
         except Killed:
             self.clock.advance(down_s)
             self.start()
