@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Collection
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import Any, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack, get_args
 
 from sqlalchemy import Row, Select, bindparam, func, select, update
 
@@ -112,8 +112,8 @@ class JobRows(Transaction):
         return _job(self._one_job(job_id))
 
     def outline(self, job_id: str) -> Job:
-        """The job; if its job file cannot be read, with an empty one in its place, for what needs only its identity and
-        its state. Raises NotFoundError."""
+        """The job, for what needs only its identity and its state: whatever of it cannot be read is stood in for, a job
+        file by an empty one, a state by "running", for it may have machines. Raises NotFoundError."""
         return _outline(self._one_job(job_id))
 
     def outlines(self) -> list[Job]:
@@ -200,13 +200,31 @@ def _job(row: Row[Any]) -> Job:
 
 
 def _outline(row: Row[Any]) -> Job:
-    """Raises UnreadableRowError where not even its state can be read."""
-    stored = record(_Stored, "job", row)
+    """Never fails: what quarantines a job reads its row so."""
+    try:
+        stored = record(_Stored, "job", row)
+    except RowError:
+        stored = _stand_in(row)
     try:
         return _with(stored, _spec_of(stored))
     except RowError:
         nothing = TrainSpec(None, None, {}, "/", {}, (), None, None)
         return _with(stored, JobSpec(name=stored.name, project=stored.project, train=nothing))
+
+
+def _stand_in(row: Row[Any]) -> _Stored:
+    def text(value: object, otherwise: str) -> str:
+        return value if isinstance(value, str) else otherwise
+
+    return _Stored(
+        id=row.id,
+        spec=text(row.spec, ""),
+        owner=text(row.owner, ""),
+        submitted_at_ms=row.submitted_at_ms if isinstance(row.submitted_at_ms, int) else 0,
+        state=row.state if row.state in get_args(JobState) else "running",
+        name=text(row.name, row.id),
+        project=text(row.project, ""),
+    )
 
 
 def _spec_of(stored: _Stored) -> JobSpec:

@@ -6,6 +6,7 @@ Must not know: what broke, how a machine is ended.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import get_args
 
 from sqlalchemy import bindparam, case, select, update
 
@@ -49,8 +50,17 @@ _END = (
 
 class QuarantineRows(Transaction):
     def quarantined(self) -> list[Quarantined]:
-        """Every job in quarantine."""
-        return [Quarantined(*row) for row in self._connection.execute(_QUARANTINED)]
+        """Every job in quarantine, also one whose row cannot be read: it counts as not at rest, since ever."""
+        return [
+            Quarantined(
+                each.id,
+                each.name if isinstance(each.name, str) else each.id,
+                each.state if each.state in get_args(JobState) else "pausing",
+                str(each.quarantine),
+                each.quarantined_at_ms if isinstance(each.quarantined_at_ms, int) else 0,
+            )
+            for each in self._connection.execute(_QUARANTINED)
+        ]
 
     def end_runs(self, job_id: str, end: str, at_ms: int, why: str) -> None:
         """End every run and give up every migration of a job at once; runs that trained end as `end`."""

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import reprlib
 from dataclasses import fields as fields_of
 from functools import cache
-from typing import Any, TypedDict, Unpack
+from typing import Any, TypedDict, TypeVar, Unpack
 
 from sqlalchemy import Row, Select, bindparam, select, update
 
-from orchestrator.errors import NotFoundError
+from orchestrator.errors import NotFoundError, UnreadableRowError
 from orchestrator.model import Migration, Run, RunEnd, RunState, Step
 from orchestrator.store.rows import Unreadable, record, records
 from orchestrator.store.schema import MIGRATION_OPEN, UNSETTLED, migration, run
 from orchestrator.store.transaction import Transaction, columns
+
+OFFER_ID_PARTS = 5
+LARGEST_GENERATION = 2**31 - 1
+_Placed = TypeVar("_Placed", Run, Migration)
 
 _RUN = select(*(run.c[field.name] for field in fields_of(Run)))
 _RUNS = _RUN.order_by(run.c.created_at_ms, run.c.generation, run.c.id)
@@ -163,8 +168,19 @@ class RunRows(Transaction):
 
 
 def _run(row: Row[Any]) -> Run:
-    return record(Run, "run", row)
+    return _placed("run", record(Run, "run", row))
 
 
 def _migration(row: Row[Any]) -> Migration:
-    return record(Migration, "migration", row)
+    return _placed("migration", record(Migration, "migration", row))
+
+
+def _placed(table: str, found: _Placed) -> _Placed:
+    """As it is, if its offer's id names a place and its generation can be one: machines are looked for by the one, all
+    of a region in one call, and fences are named by the other. Raises UnreadableRowError."""
+    parts = found.offer_id.split("/")
+    if len(parts) != OFFER_ID_PARTS or not all(parts):
+        raise UnreadableRowError(table, found.id, f"offer_id: {reprlib.repr(found.offer_id)} is no offer's id")
+    if abs(found.generation) > LARGEST_GENERATION:
+        raise UnreadableRowError(table, found.id, f"generation: {found.generation} is none")
+    return found

@@ -254,6 +254,40 @@ def test_a_row_that_cannot_be_read_harms_its_own_job_alone(home: Installation, c
     home.until(lambda: not home.read(lambda tx: tx.unsettled_runs(unreadable=snapshot.left_out)))
 
 
+_DAMAGE = [
+    *(("job", column, value) for column in ("name", "owner", "project", "spec") for value in (b"\xff",)),
+    *(("job", "state", value) for value in ("sideways", "")),
+    ("job", "submitted_at_ms", "text"),
+    ("run", "offer_id", "text"),
+    ("migration", "generation", 2**62),
+]
+
+
+@pytest.mark.parametrize(("table", "column", "value"), _DAMAGE)
+def test_whatever_one_jobs_row_holds_the_others_finish_and_its_machines_end(
+    home: Installation, table: str, column: str, value: object
+) -> None:
+    innocent, struck = home.submit("innocent", steps=30), home.submit("struck", steps=300)
+    run = home.until_step(struck, 3)
+    if table == "migration":
+        assert run.instance_id is not None
+        home.cloud.crash(run.instance_id)
+        home.until(lambda: bool(home.read(lambda tx: tx.migrations(open=True))))
+    key = "id" if table == "job" else "job_id"
+    with Store.write(home.store) as tx:
+        statement = f"UPDATE {table} SET {column} = ? WHERE {key} = ?"
+        tx._connection.exec_driver_sql(statement, (value, struck.id))
+    home.until_state(innocent, "finished")
+    assert home.events(struck, "job.quarantined")
+    assert {view.id for view in job_views.jobs(home.world).jobs} == {struck.id}
+    home.ask("cancel", struck)
+    home.until(lambda: home.read(lambda tx: tx.outline(struck.id)).state == "cancelled")
+    home.until(lambda: not any(machine.alive for machine in home.cloud.instances()))
+    (trained,) = home.runs(innocent)
+    billed = [bill.amount_nano_usd for bill in home.cloud.bills() if bill.tags["tradewind-run"] == trained.id]
+    assert [sum(entry.amount_nano_usd for entry in home.read(lambda tx: tx.entries(run_id=trained.id)))] == billed
+
+
 def _write(home: Installation, statement: str) -> None:
     with Store.write(home.store) as tx:
         tx._connection.exec_driver_sql(statement)
