@@ -20,6 +20,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -55,7 +56,7 @@ class Chaos:
         self._database = database
         self._jobs = jobs
         self._random = random.Random(seed)
-        self._stopped: list[tuple[float, int]] = []  # until when, which process
+        self._stopped: list[tuple[threading.Timer, int]] = []  # what wakes it, which process
         self._plane: subprocess.Popen[bytes] | None = None
         self._targets: dict[str, Callable[[], int]] = {
             "machine": lambda: self._of_a_run(home.agent),
@@ -94,17 +95,14 @@ class Chaos:
         return self._random.sample(blows, len(blows))
 
     def tend(self) -> None:
-        """Wake what slept long enough, and start the control plane again when it is dead."""
-        now = time.monotonic()
-        for until_s, pid in [each for each in self._stopped if each[0] <= now]:
-            self._stopped.remove((until_s, pid))
-            self._signal(pid, signal.SIGCONT)
+        """Start the control plane again when it is dead."""
         if self._plane is None or self._plane.poll() is not None:
             self._plane = self._home.start_control_plane()
 
     def calm(self) -> None:
         """Nothing sleeps any more."""
-        for _, pid in self._stopped:
+        for timer, pid in self._stopped:
+            timer.cancel()
             self._signal(pid, signal.SIGCONT)
         self._stopped.clear()
 
@@ -141,7 +139,11 @@ class Chaos:
 
     def _stop(self, pid: int, range_s: tuple[float, float]) -> None:
         self._signal(pid, signal.SIGSTOP)
-        self._stopped.append((time.monotonic() + self._random.uniform(*range_s), pid))
+        # from a thread: this process waits for its own connection to the database, if that is the one which sleeps
+        timer = threading.Timer(self._random.uniform(*range_s), self._signal, (pid, signal.SIGCONT))
+        timer.daemon = True
+        timer.start()
+        self._stopped.append((timer, pid))
 
     def _signal(self, pid: int, number: signal.Signals) -> None:
         try:
