@@ -11,10 +11,9 @@ from pathlib import Path
 
 from orchestrator.errors import StoreError
 
-JOURNALS = ("-wal", "-shm")
-"""What SQLite keeps beside a file while it is in use."""
+JOURNALS = ("-journal", "-wal", "-shm")
+"""What SQLite keeps beside a file while it is in use, and plays back into whatever file has its name later."""
 
-_COMPANIONS = ("-journal", *JOURNALS)
 _UNFINISHED = ".tradewind-part"
 
 
@@ -63,7 +62,7 @@ def unfinished(path: Path) -> Iterator[Path]:
     try:
         yield made
     finally:
-        for ending in (*_COMPANIONS, ""):
+        for ending in (*JOURNALS, ""):
             beside(made, ending).unlink(missing_ok=True)
         os.close(handle)
 
@@ -94,7 +93,7 @@ def _remove_leftovers(folder: Path) -> None:
             handle = os.open(each, os.O_RDWR)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while its maker lives
-                for ending in (*_COMPANIONS, ""):
+                for ending in (*JOURNALS, ""):
                     beside(each, ending).unlink(missing_ok=True)
             finally:
                 os.close(handle)

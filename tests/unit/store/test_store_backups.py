@@ -275,6 +275,32 @@ def test_a_store_deleted_under_a_process_is_restored_under_it(full: Store, url: 
 
 
 @only_sqlite
+@pytest.mark.parametrize("ending", ["-journal", "-wal"])
+def test_what_a_deleted_store_left_beside_it_is_not_played_back_into_the_restored_one(
+    full: Store, url: str, clock: VirtualClock, tmp_path: Path, ending: str
+) -> None:
+    expected = content(full)
+    back_up(url, tmp_path / "backup.db")
+    full.close()
+    path = Path(url.removeprefix("sqlite:///"))
+    left = path.with_name(path.name + ending)
+    path.unlink()
+    with closing(sqlite3.connect(path, isolation_level=None)) as killed:  # in the middle of a change
+        killed.execute(f"PRAGMA journal_mode = {'WAL' if ending == '-wal' else 'DELETE'}")
+        killed.execute("PRAGMA synchronous = OFF")
+        killed.execute("CREATE TABLE another (value)")
+        killed.execute("BEGIN")
+        killed.execute("INSERT INTO another VALUES (zeroblob(100000))")
+        if ending == "-wal":
+            killed.execute("COMMIT")
+        as_left = left.read_bytes()
+    path.unlink()
+    left.write_bytes(as_left)
+    restore(url, tmp_path / "backup.db", NOW_MS)
+    assert opened(url, clock) == expected
+
+
+@only_sqlite
 def test_the_store_itself_is_no_backup_of_it(full: Store, url: str) -> None:
     full.close()
     refused(url, Path(url.removeprefix("sqlite:///")), "is the store itself")
