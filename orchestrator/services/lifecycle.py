@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -39,6 +39,9 @@ START_TURN_TIMEOUT_S = 2 * UP_TIMEOUT_S
 PAUSE_TIMEOUT_S = 60.0
 TERM_TIMEOUT_S = 15.0
 OTHER_DOWN_TIMEOUT_S = 60.0
+_OF_CONTROL_PLANE = ("AWS_", "AZURE_", "GOOGLE_", "PG", "TRADEWIND_")
+"""How the names of variables begin with which it reaches clouds and databases, or that are settings."""
+
 SUCCESSOR_S = 1.0  # a control plane that stands by campaigns three times in it
 
 
@@ -99,7 +102,8 @@ def _turn_to_start(path: Path, progress: Callable[[str], None]) -> Iterator[None
 
 
 def _start(world: World, progress: Callable[[str], None]) -> LeaderInfo:
-    runtime = site_runtime(world)
+    environment = environment_to_keep(world)
+    runtime = site_runtime(world, environment)
     progress("starting Ray's head on this host")
     runtime.ensure_head()
     runtime.close()
@@ -112,7 +116,7 @@ def _start(world: World, progress: Callable[[str], None]) -> LeaderInfo:
             stdout=log,
             stderr=log,
             start_new_session=True,
-            env=os.environ | _environment(world.config),
+            env=environment | _environment(world.config),
         )
     deadline = time.monotonic() + UP_TIMEOUT_S
     while time.monotonic() < deadline:
@@ -123,6 +127,17 @@ def _start(world: World, progress: Callable[[str], None]) -> LeaderInfo:
             break
         time.sleep(0.05)
     raise SiteError("the control plane did not start", hint=f"the reason is in {log_path}")
+
+
+def environment_to_keep(world: World, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The environment for processes that outlive this one: without the values of what jobs that wait or run name as
+    secrets. Variables that the control plane reads for itself stay. Raises StoreError."""
+    with world.store.read() as tx:
+        jobs = tx.jobs(unreadable=lambda _job_id, _error: None)  # such a job is never started
+    named = {name for job in jobs if job.state not in TERMINAL for name in job.spec.train.secrets}
+    return {
+        name: value for name, value in environment.items() if name not in named or name.startswith(_OF_CONTROL_PLANE)
+    }
 
 
 def down(config: Config, *, progress: Callable[[str], None], force: bool = False, keep_jobs: bool = False) -> None:

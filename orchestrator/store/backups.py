@@ -108,6 +108,8 @@ def _staged(url: str, backup: Path) -> Iterator[tuple[SqliteBackend, Backup]]:
             with closing(_open_file(file)) as staged:
                 yield staged, _validated(file, backup)
     except OSError as error:
+        if isinstance(error, IsADirectoryError):
+            raise StoreError(f"{error.filename} is a folder", hint="move it away, then try again") from error
         raise StoreError(
             f"{target} cannot be written: {error.strerror}", hint="check the folder and the space on its disk"
         ) from error

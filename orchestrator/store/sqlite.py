@@ -184,7 +184,10 @@ def _require_file(path: Path, *, create: bool) -> None:
         if not path.exists():
             raise StoreError(f"there is no store at {path}", hint="check state_dir; the first submit makes one")
         if not path.is_file():
-            raise StoreError(f"the store {path} is not a file", hint="name a file in the store's address")
+            raise StoreError(
+                f"the store {path} is not a file",
+                hint="move it away, then: tradewind store restore BACKUP; or name a file in the store's address",
+            )
     except OSError as error:
         raise StoreError(
             f"the store {path} cannot be opened: {error.strerror}",

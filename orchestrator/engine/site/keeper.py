@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 
 from orchestrator.config.private import append_privately
 from orchestrator.engine.site.environment import Head, SiteFiles, alive, end_head, end_session, ray_environment, writing
@@ -20,10 +21,12 @@ POLL_S = 0.05
 
 
 class HeadKeeper:
-    """Starts the head in the background, again after it died; several keepers of a site make one head."""
+    """Starts the head in the background, again after it died; several keepers of a site make one head. A head has the
+    `environment`."""
 
-    def __init__(self, files: SiteFiles) -> None:
+    def __init__(self, files: SiteFiles, environment: Mapping[str, str] = os.environ) -> None:
         self._files = files
+        self._environment = environment
         self._child: subprocess.Popen[bytes] | None = None
         self._deadline = 0.0
         self._failures = 0
@@ -93,6 +96,6 @@ class HeadKeeper:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env=os.environ | ray_environment(self._files),
+                env={**self._environment, **ray_environment(self._files)},
             )
         self._deadline = now + START_S

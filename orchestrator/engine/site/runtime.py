@@ -42,19 +42,22 @@ def site_files(config: Config) -> SiteFiles:
     return SiteFiles(config.state_dir / "site", config.site.temp_dir)
 
 
-def site_runtime(world: World) -> RayRuntime:
-    """The runtime of this host's site."""
-    return RayRuntime(site_files(world.config), world.state_dir / "runs", lease_s=world.config.lease_s)
+def site_runtime(world: World, environment: Mapping[str, str] = os.environ) -> RayRuntime:
+    """The runtime of this host's site, whose head has the `environment` where this starts it."""
+    files = site_files(world.config)
+    return RayRuntime(files, world.state_dir / "runs", lease_s=world.config.lease_s, environment=environment)
 
 
 class RayRuntime:
     """Implements orchestrator.engine.runtime.Runtime on the Ray cluster of this host."""
 
-    def __init__(self, files: SiteFiles, runs_dir: Path, *, lease_s: float) -> None:
+    def __init__(
+        self, files: SiteFiles, runs_dir: Path, *, lease_s: float, environment: Mapping[str, str] = os.environ
+    ) -> None:
         self._files = files
         self._runs_dir = runs_dir
         self._lease_s = lease_s
-        self._keeper = HeadKeeper(files)
+        self._keeper = HeadKeeper(files, environment)
         self._bridge: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
         self._buffer = b""

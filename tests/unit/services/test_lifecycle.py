@@ -250,6 +250,27 @@ def test_of_eight_processes_that_want_a_control_plane_at_once_on_a_fresh_machine
     assert (len(leaders), len(set(leaders))) == (8, 1), done
 
 
+def test_processes_that_outlive_a_submitter_have_no_secret_of_a_job_in_their_environment(config: Config) -> None:
+    path = config.state_dir.parent / "job.yaml"
+    (path.parent / "train.py").write_text("def main(): pass\n")
+    path.write_text(
+        "name: secretive\n"
+        "train: {entry: 'train:main', steps: 1, secrets: [TW_TOKEN, AWS_SECRET_ACCESS_KEY]}\nresources: {cpu: 1}\n"
+    )
+    given = {"TW_TOKEN": "of the job", "AWS_SECRET_ACCESS_KEY": "of the control plane, too", "PATH": "/bin"}
+    kept = {"AWS_SECRET_ACCESS_KEY": "of the control plane, too", "PATH": "/bin"}
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in given.items():
+            environment.setenv(name, value)
+        with Client(config) as client:
+            job = client.submit(path)
+    with closing(open_world(config)) as world:
+        assert lifecycle.environment_to_keep(world, given) == kept
+        with world.store.write() as tx:
+            tx.set_job_state(job.id, "cancelled")
+        assert lifecycle.environment_to_keep(world, given) == given
+
+
 def test_a_control_plane_in_the_background_leaves_where_another_one_lives_and_leads(config: Config) -> None:
     with closing(open_world(config)) as world, closing(open_world(config)) as other:
         assert other.store.campaign("another one") is not None

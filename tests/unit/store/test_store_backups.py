@@ -258,6 +258,26 @@ def test_a_store_damaged_or_deleted_is_replaced(
 
 
 @only_sqlite
+@pytest.mark.parametrize("ending", ["", "-journal", "-wal", "-shm"])
+def test_a_folder_in_the_way_of_a_restore_is_named_and_once_moved_away_it_works(
+    full: Store, url: str, tmp_path: Path, clock: VirtualClock, ending: str
+) -> None:
+    path, file = tmp_path / "backup.db", Path(url.removeprefix("sqlite:///"))
+    back_up(url, path)
+    before = content(full)
+    full.close()
+    file.unlink()
+    in_the_way = file.with_name(file.name + ending)
+    in_the_way.mkdir()
+    with pytest.raises(StoreError, match=f"{in_the_way} is ") as caught:
+        restore(url, path, NOW_MS)
+    assert "move it away" in caught.value.hint
+    in_the_way.rmdir()
+    restore(url, path, NOW_MS)
+    assert opened(url, clock) == before
+
+
+@only_sqlite
 def test_a_store_deleted_under_a_process_is_restored_under_it(full: Store, url: str, tmp_path: Path) -> None:
     path = tmp_path / "backup.db"
     back_up(url, path)
