@@ -39,9 +39,10 @@ def attach(
     """Hand the parts of a training loop to Tradewind; call it once, when all of them are built.
 
     `extra`: more that must survive, by name: objects with state_dict() and load_state_dict(), random number
-    generators, or plain data (restored in place). Several models or optimizers go in a dict. Under Tradewind the job
-    file's steps or epochs win over `steps` and `epochs`; outside ($TRADEWIND_SPEC is not set) the program needs one of
-    them and runs as a plain loop. Raises TrainerError, LoaderError, StateError.
+    generators, or plain data (read it from the dict in every step: a resume replaces lists, tensors and arrays).
+    Several models or optimizers go in a dict. Under Tradewind the job file's steps or epochs win over `steps` and
+    `epochs`; outside ($TRADEWIND_SPEC is not set) the program needs one of them and runs as a plain loop. Raises
+    TrainerError, LoaderError, StateError.
     """
     parts = Parts(model, optimizer, scheduler, scaler, loader, extra)
     desk = present_desk()

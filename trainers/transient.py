@@ -8,6 +8,7 @@ after all, the checkpoint is written again with them; after a resume they are st
 ends the run with the reason, before anything is committed.
 
 Buffers that are not persistent are saved when they differ from what they were at `attach`, where a new run begins, too.
+Parameters of an optimizer that are in no attached module are saved here, for its state_dict has no values.
 Modes are which parameters want gradients (a program may thaw layers on its way) and which modules are in `train()`.
 
 Must not know: files, when to save.
@@ -72,6 +73,7 @@ class Transient:
             "gradients": {name: gradient for name, gradient in gradients if name not in spent},
             "spent": list(spent),
             "buffers": {key: owner._buffers.get(name) for key, owner, name in self._changed_buffers()},
+            "loose": dict(self._loose()),
             "frozen": [name for name, parameter in self._parameters() if not parameter.requires_grad],
             "evaluating": [path for path, module in self._submodules() if not module.training],
         }
@@ -89,6 +91,14 @@ class Transient:
                 if saved.shape != parameter.shape:
                     raise StateError(f"the gradient of {name} has another shape in the checkpoint", hint=_SAME)
                 parameter.grad = saved.to(parameter.device)
+        loose = dict(self._loose())
+        if loose.keys() != state["loose"].keys():
+            raise StateError("the optimizer has other parameters of its own than in the checkpoint", hint=_SAME)
+        for name, value in state["loose"].items():
+            if value.shape != loose[name].shape:
+                raise StateError(f"{name} has another shape in the checkpoint", hint=_SAME)
+            with torch.no_grad():
+                loose[name].copy_(value)
         for name in state["spent"]:
             stand_in = torch.full_like(parameters[name], float("nan"), requires_grad=False)
             setattr(stand_in, _STAND_IN, stand_in._version)
@@ -150,6 +160,12 @@ class Transient:
                 if id(parameter) not in seen:
                     seen.add(id(parameter))
                     yield f"{path}.{name}", parameter
+        yield from self._loose(seen)
+
+    def _loose(self, seen: set[int] | None = None) -> Iterator[tuple[str, torch.Tensor]]:
+        """The parameters of optimizers that are in no attached module: no state_dict has their values."""
+        if seen is None:
+            seen = {id(parameter) for module in self._modules.values() for parameter in module.parameters()}
         for path, optimizer in self._optimizers.items():
             for place, group in enumerate(optimizer.param_groups):
                 for number, parameter in enumerate(group["params"]):

@@ -216,12 +216,28 @@ def restore(part: Any, state: Any, path: str) -> None:
         )
     for key, item in list(part.items()):
         if not is_part(item):
-            del part[key]
+            if not _refilled(item, state.get(key)):
+                del part[key]
         elif key in state:
             restore(item, state[key], f"{path}.{key}")
         else:
             raise StateError(f"the checkpoint has no {path}.{key}", hint="attach what the saving run attached")
     part.update({key: item for key, item in state.items() if key not in part})
+
+
+def _refilled(item: Any, value: Any) -> bool:
+    """Whether `item` is a parameter, or a list of such, and has got its `value`: an optimizer may hold it, so another
+    tensor in its place would be trained no more."""
+    if isinstance(item, list | tuple):
+        same = isinstance(value, list | tuple) and len(item) == len(value) > 0
+        return same and all(map(_refilled, item, value))
+    if not (isinstance(item, torch.Tensor) and item.requires_grad and isinstance(value, torch.Tensor)):
+        return False
+    if (item.shape, item.dtype) != (value.shape, value.dtype):
+        return False
+    with torch.no_grad():
+        item.copy_(value)
+    return True
 
 
 def is_part(value: object) -> bool:

@@ -44,7 +44,8 @@ class Loop:
         return [*self.models["a"].parameters(), *self.models["b"].parameters(), self.loose]
 
 
-NOTHING: dict[str, Any] = {"gradients": {}, "spent": [], "buffers": {}, "frozen": [], "evaluating": []}
+NOTHING: dict[str, Any] = {"gradients": {}, "spent": [], "buffers": {}, "loose": {}, "frozen": [], "evaluating": []}
+LOOSE = {"optimizer.a.0.2": torch.ones(1)}
 NAMES = ["model.a.weight", "model.a.bias", "model.b.weight", "model.b.bias", "optimizer.a.0.2"]
 
 
@@ -79,7 +80,7 @@ def test_gradients_that_were_left_out_and_are_used_after_all_call_for_another_ch
 
 def test_without_gradients_nothing_is_saved() -> None:
     loop = Loop()
-    assert loop.transient.capture() == NOTHING
+    assert loop.transient.capture() == {**NOTHING, "loose": LOOSE}
 
 
 def resumed(*, spent: bool) -> Loop:
@@ -239,3 +240,21 @@ def test_frozen_parameters_and_modules_that_evaluate_stay_so() -> None:
     assert [parameter.requires_grad for parameter in again.parameters()] == [False, True, True, True]
     assert [module.training for module in again.modules()] == [module.training for module in model.modules()]
     assert not again[1][0].training
+
+
+def test_a_parameter_that_is_in_an_optimizer_alone_is_saved_and_restored_in_place() -> None:
+    loop, resumed = Loop(), Loop()
+    loop.step()
+    state = loop.transient.capture()
+    assert list(state["loose"]) == list(LOOSE)
+    held = resumed.loose
+    resumed.transient.restore(state)
+    assert resumed.optimizers["a"].param_groups[0]["params"][2] is held
+    assert torch.equal(held, loop.loose)
+    assert not torch.equal(held, torch.ones(1))
+
+
+@pytest.mark.parametrize("loose", [{}, {"optimizer.a.0.2": torch.ones(2)}, {**LOOSE, "optimizer.b.0.2": torch.ones(1)}])
+def test_other_parameters_of_the_optimizer_than_in_the_checkpoint_are_refused(loose: dict[str, Any]) -> None:
+    with pytest.raises(StateError, match="optimizer"):
+        Loop().transient.restore({**NOTHING, "loose": loose})

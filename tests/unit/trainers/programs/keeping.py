@@ -58,9 +58,11 @@ class Drifting(nn.Module):
 
 def main(kill_after_step=0, clear="after", forgetful=False, modes=False):
     model = nn.Sequential(Drifting(), nn.Linear(6, 8), nn.Dropout(0.1), nn.Linear(8, 1))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    loose, shared = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1))  # in no module; one of them in `extra`
+    optimizer = torch.optim.SGD([*model.parameters(), loose, shared], lr=0.05, momentum=0.9)
     dataset = Counting() if forgetful else Subset(Recorded(), range(42))
     extra: dict[str, Any] = {"noise": torch.Generator().manual_seed(3), "python_noise": random.Random(4)}
+    extra |= {"shared": [shared]}
     extra |= {"numpy_noise": numpy.random.RandomState(5), "rng_noise": numpy.random.default_rng(6)}
     loader = DataLoader(dataset, batch_size=4, shuffle=True)
     run = trainers.attach(model=model, optimizer=optimizer, loader=loader, extra=extra)
@@ -76,10 +78,10 @@ def main(kill_after_step=0, clear="after", forgetful=False, modes=False):
             model[2].eval()
         noise = torch.rand(1, generator=extra["noise"]) + extra["python_noise"].random()
         noise += float(extra["numpy_noise"].rand() + extra["rng_noise"].random())
-        loss = functional.mse_loss(model(x), y) * (1 + 0.1 * noise.item())
+        loss = functional.mse_loss(model(x) * loose * extra["shared"][0], y) * (1 + 0.1 * noise.item())
         loss.backward()
         if step % every == every - 1:
-            nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+            nn.utils.clip_grad_norm_([*model.parameters(), loose, shared], 0.5)
             optimizer.step()
             if clear == "after":
                 optimizer.zero_grad()
