@@ -58,6 +58,7 @@ class Run:
         self._epochs = epochs
         self._steps = steps
         self._stopped = False
+        self._looked_after: int | None = None  # the step; None before batches() began
 
     @property
     def total_steps(self) -> int | None:
@@ -71,17 +72,19 @@ class Run:
         """The batches that remain of the job (step numbers when there is no loader).
 
         What happens between steps (checkpoints, holds, the end of the run) happens when the next one is asked for,
-        so that all of the loop's body, also what follows `run.step`, belongs to the step.
+        so that all of the loop's body, also what follows `run.step`, belongs to the step. A program may leave the loop
+        and iterate again: that goes on where it was.
         """
-        self._begin()
+        if self._looked_after is None:
+            self._begin()
+            self._looked_after = self.steps_done
+        self._look()
         fruitless = 0  # passes in a row without a step: one is usual after resuming at the end of an epoch
         while not self._done():
             at = self.steps_done
             for batch in self.loader if self.loader is not None else [at]:
-                recorded = self.steps_done
                 yield batch
-                if self.steps_done > recorded:
-                    self._between_steps()
+                self._look()
                 if self._stopped or (self._steps is not None and self.steps_done >= self._steps):
                     break
             else:
@@ -93,6 +96,12 @@ class Run:
                     hint="call run.step(loss) after each optimizer.step(); and the loader must not be empty",
                 )
         self._end()
+
+    def _look(self) -> None:
+        """Do what is due after a recorded step, once."""
+        if self.steps_done != self._looked_after:
+            self._looked_after = self.steps_done
+            self._between_steps()
 
     def step(self, loss: Any) -> None:
         """Record one optimizer step and its loss (a number or a tensor of one)."""

@@ -63,28 +63,36 @@ class World:
     def progress(self):
         return self.control.progress()
 
-    def train(self, before_step=None, **parts: object) -> str:
-        """Train to the end of the run; returns its last state."""
+    def train(self, before_step=None, leave_every=1000, **parts: object) -> str:
+        """Train to the end of the run, leaving the loop and coming back so often; returns its last state."""
         timers = Timers(monotonic=lambda: self.now, sleep=self.sleep, cpu=lambda: self.cpu)
         journal = Journal(self.control, timers.monotonic)
         desk = Desk(self.spec, self.control, journal, timers)
         with closing(journal), opened(desk):
             try:
                 run = attach(model=self.model, optimizer=self, extra={"clock": self}, **parts)
-                for _ in run.batches():
-                    self.due_s["step"].append(self.progress().still_since_s)
-                    if before_step is not None:
-                        before_step(run.steps_done)
-                    with torch.no_grad():
-                        self.model.weight += 1
-                    self.trained.append(run.steps_done + 1)
-                    self.now += self.step_s
-                    self.cpu += self.step_s
-                    run.step(self.model.weight.sum())
+                while True:
+                    for _ in run.batches():
+                        self._step(run, before_step)
+                        if run.steps_done % leave_every == 0:
+                            break
+                    else:
+                        break
                 desk.session.finish()
             except RunEnded as end:
                 journal.enter(end.state)
         return self.progress().state
+
+    def _step(self, run, before_step) -> None:
+        self.due_s["step"].append(self.progress().still_since_s)
+        if before_step is not None:
+            before_step(run.steps_done)
+        with torch.no_grad():
+            self.model.weight += 1
+        self.trained.append(run.steps_done + 1)
+        self.now += self.step_s
+        self.cpu += self.step_s
+        run.step(self.model.weight.sum())
 
     # As an optimizer without state, whose capture is where a save spends its time.
     def state_dict(self) -> dict[str, int]:
@@ -300,6 +308,18 @@ def test_a_throttled_machine_sleeps_in_proportion_to_cpu_time_not_wall_time(tmp_
 
     assert world.train(contention) == "finished"
     assert world.slept == pytest.approx([0.3, 0.3, 0.3])
+
+
+@pytest.mark.parametrize("leave_every", [1, 7])
+def test_a_program_that_leaves_its_loop_and_comes_back_goes_on_where_it_was(world, leave_every):
+    assert world.train(leave_every=leave_every) == "finished"
+    assert world.trained == list(range(1, 31))
+    assert len(names(world)) > 4, "checkpoints are made all the same"
+
+
+def test_a_program_that_leaves_its_loop_after_each_step_is_stopped_like_any_other(world):
+    assert world.train(lambda step: world.control.request_stop() if step == 9 else None, leave_every=1) == "yielded"
+    assert world.progress().manifest_step == 10
 
 
 def test_a_finished_job_that_is_run_again_only_repeats_its_ending(world):
