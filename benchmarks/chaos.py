@@ -4,11 +4,12 @@
 
 Twenty jobs on the `local` provider, a few at a time, on a store in Postgres. Every few seconds one of these is killed
 (SIGKILL) or stopped for some seconds (SIGSTOP, SIGCONT): a machine, a run's actor, its trainer, Ray's head, the control
-plane, a connection to the database; a machine's agent and Ray's head also sleep past the lease. A dead control plane is
-started again, as a supervisor would. Beside these jobs others harm themselves: they exit, kill themselves, crash, hang,
-ignore SIGTERM, write garbage into their control directory. Then the jobs are let through, and what is left is compared:
-every loss and the weights with a run without interruption, bit for bit; the ledger with the cloud's bill; the processes
-of this machine with none; and each job that harmed itself must have failed or be paused, with the reason.
+plane, a connection to the database; a machine's agent and Ray's head also sleep past the lease, and for as long the
+provider answers neither `launch` nor `terminate`. A dead control plane is started again, as a supervisor would. Beside
+these jobs others harm themselves: they exit, kill themselves, crash, hang, ignore SIGTERM, write garbage into their
+control directory. Then the jobs are let through, and what is left is compared: every loss and the weights with a run
+without interruption, bit for bit; the ledger with the cloud's bill; the processes of this machine with none; and each
+job that harmed itself must have failed or be paused, with the reason.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import argparse
 import os
 import random
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -42,6 +44,7 @@ LATE_S = 300.0  # for the jobs to end, once nothing disturbs them any more
 HOW = ("killed", "stopped")
 PAST_THE_LEASE = "stopped past the lease"
 OVERSLEPT_S = (LEASE_S + 3.0, LEASE_S + 8.0)
+PROVIDER, UNANSWERED = "provider", "unanswered"
 BAD = ("exits", "is killed", "crashes", "hangs", "ignores being asked", "writes garbage")
 STALLS = {"STALLS_AFTER_S": "20", "STALLS_FAIL_AFTER_S": "45"}
 HEAD = "head"  # it takes all runs with it: once each way, then now and then
@@ -57,6 +60,7 @@ class Chaos:
         self._jobs = jobs
         self._random = random.Random(seed)
         self._stopped: list[tuple[threading.Timer, int]] = []  # what wakes it, which process
+        self._silences: list[tuple[threading.Timer, sqlite3.Connection]] = []  # what ends it, what is locked
         self._plane: subprocess.Popen[bytes] | None = None
         self._targets: dict[str, Callable[[], int]] = {
             "machine": lambda: self._of_a_run(home.agent),
@@ -73,25 +77,41 @@ class Chaos:
     def strike(self) -> None:
         """The next blow, if there is such a part now; else it comes later. Each kind has its turn."""
         name, how = self._due.pop(0)
-        try:
-            pid = self._targets[name]()
-        except (StopIteration, ValueError, AssertionError, OSError):
-            pid = 0  # it is just coming or going
-        if not pid:
+        if name == PROVIDER:
+            self._silence()
+        elif not self._strike(name, how):
             self._due.append((name, how))
             return
-        if how != "killed":
-            self._stop(pid, STOPPED_S if how == "stopped" else OVERSLEPT_S)
-        else:
-            self._kill(name, pid)
         self.blows[f"{name} {how}"] += 1
         if not self._due:
             again = self._random.random() < HEAD_AGAIN
             self._due = self._shuffled([each for each in self._targets if again or each != HEAD])
 
+    def _strike(self, name: str, how: str) -> bool:
+        """Whether there is such a process now."""
+        try:
+            pid = self._targets[name]()
+        except (StopIteration, ValueError, AssertionError, OSError):
+            pid = 0  # it is just coming or going
+        if pid and how != "killed":
+            self._stop(pid, STOPPED_S if how == "stopped" else OVERSLEPT_S)
+        elif pid:
+            self._kill(name, pid)
+        return bool(pid)
+
+    def _silence(self) -> None:
+        """For longer than a lease the provider accepts nothing: whoever asks waits, and gives up."""
+        books = sqlite3.connect(self._home.world.state_dir / "local" / "books.db", timeout=5, check_same_thread=False)
+        books.execute("BEGIN IMMEDIATE")  # `local` writes each launch and each end down before it acts
+        timer = threading.Timer(self._random.uniform(*OVERSLEPT_S), books.close)
+        timer.daemon = True
+        timer.start()
+        self._silences.append((timer, books))
+
     def _shuffled(self, names: list[str]) -> list[tuple[str, str]]:
         blows = [(name, how) for name in names for how in HOW]
         blows += [(name, PAST_THE_LEASE) for name in names if name in ("machine", HEAD)]
+        blows.append((PROVIDER, UNANSWERED))
         return self._random.sample(blows, len(blows))
 
     def tend(self) -> None:
@@ -105,6 +125,10 @@ class Chaos:
             timer.cancel()
             self._signal(pid, signal.SIGCONT)
         self._stopped.clear()
+        for timer, books in self._silences:
+            timer.cancel()
+            books.close()
+        self._silences.clear()
 
     def end(self) -> None:
         """The control plane is the installation's to end; this waits for it."""
