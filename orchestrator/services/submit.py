@@ -28,8 +28,8 @@ def submit(world: World, plan: PlanView, *, token: str | None = None) -> JobView
     Deadlines count from now. With a `token` of the submitter's choice the same submission, made again, is the job of
     the first time. Raises InfeasibleError when no offer could take it, TokenConflictError, UsageError.
     """
-    (new,) = plan.new_jobs
     require_startable(plan)
+    (new,) = plan.new_jobs
     make_checkpoint_folder(new)
     with world.store.write() as tx:
         job = None if token is None else _with_token(tx, new.spec, token)
