@@ -33,7 +33,6 @@ _REBUILT: dict[str, Callable[[list[Any]], Any]] = {
     "tuple": tuple,
     "set": set,
     "frozenset": frozenset,
-    "deque": deque,
 }
 
 
@@ -55,7 +54,8 @@ class Encoder:
         if kind is list:
             return self._list(value, path)
         if kind in _SEQUENCES:
-            return {"$": _SEQUENCES[kind], "v": self._list(value, path)}
+            node = {"$": _SEQUENCES[kind], "v": self._list(value, path)}
+            return {**node, "maxlen": value.maxlen} if isinstance(value, deque) else node
         if isinstance(value, dict):
             return self._dict(value, path)
         if isinstance(value, torch.Tensor):
@@ -135,6 +135,8 @@ def decode(node: Any, tensors: Sequence[torch.Tensor]) -> Any:
         return (bytes if tag == "bytes" else bytearray)(tensor_bytes(_at(tensors, value)))
     if tag in ("array", "scalar"):
         return _array(_at(tensors, value), node["dtype"], node["shape"], scalar=tag == "scalar")
+    if tag == "deque":
+        return deque((decode(item, tensors) for item in value), maxlen=node["maxlen"])
     if tag in _REBUILT:
         return _REBUILT[tag]([decode(item, tensors) for item in value])
     pairs = [(decode(key, tensors), decode(item, tensors)) for key, item in value]
@@ -205,6 +207,8 @@ def restore(part: Any, state: Any, path: str) -> None:
     """
     if hasattr(part, "load_state_dict"):
         part.load_state_dict(state)
+        if isinstance(part, torch.optim.Optimizer) and {"state", "param_groups"} <= state.keys():
+            _undo_casts(part, state)
         return
     if is_generator(part):
         set_generator_state(part, state, path)
@@ -223,6 +227,22 @@ def restore(part: Any, state: Any, path: str) -> None:
         else:
             raise StateError(f"the checkpoint has no {path}.{key}", hint="attach what the saving run attached")
     part.update({key: item for key, item in state.items() if key not in part})
+
+
+def _undo_casts(optimizer: torch.optim.Optimizer, state: Any) -> None:
+    """torch's load_state_dict casts what an optimizer keeps of a parameter to the type of that parameter: moments and
+    master weights in float32 of a bfloat16 parameter would come back rounded."""
+    numbers = [number for group in state["param_groups"] for number in group["params"]]
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    for number, parameter in zip(numbers, parameters, strict=False):
+        held = optimizer.state.get(parameter, {})
+        for name, value in state["state"].get(number, {}).items():
+            present = held.get(name)
+            cast = (
+                isinstance(present, torch.Tensor) and isinstance(value, torch.Tensor) and present.dtype != value.dtype
+            )
+            if cast:
+                held[name] = value.to(present.device, copy=True)
 
 
 def _refilled(item: Any, value: Any) -> bool:

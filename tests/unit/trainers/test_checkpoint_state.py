@@ -261,3 +261,28 @@ def test_when_all_are_damaged_training_does_not_silently_start_over(tmp_path):
         chunk.write_bytes(b"")
     with pytest.raises(DamagedCheckpoint, match="cut or altered"):
         load_newest(tmp_path, JOB, 1)
+
+
+def test_a_bounded_queue_stays_bounded() -> None:
+    for queue in (deque([1, 2], maxlen=3), deque([1])):
+        encoder = Encoder()
+        found = decode(json.loads(json.dumps(encoder.encode(queue, "queue"))), [])
+        assert (found, found.maxlen) == (queue, queue.maxlen)
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float64])
+def test_what_an_optimizer_keeps_in_another_type_than_its_parameter_is_not_rounded(kind: torch.dtype) -> None:
+    def made() -> tuple[torch.nn.Parameter, torch.optim.Optimizer]:
+        parameter = torch.nn.Parameter(torch.ones(3, dtype=kind))
+        return parameter, torch.optim.NAdam([parameter], lr=0.1)
+
+    parameter, optimizer = made()
+    for _ in range(3):
+        parameter.grad = torch.full_like(parameter, 0.3)
+        optimizer.step()
+    optimizer.state[parameter]["master"] = torch.full((3,), 1 / 3)
+    again, restored = made()
+    restore(restored, capture(optimizer), "optimizer")
+    for name, value in optimizer.state[parameter].items():
+        assert restored.state[again][name].dtype == value.dtype, name
+        assert torch.equal(restored.state[again][name], value), name
