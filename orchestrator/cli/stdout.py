@@ -22,10 +22,12 @@ class ReaderGoneError(Exception):
 
 
 class _Watched:
-    """A text stream whose failures are told apart from those of everything else."""
+    """A text stream whose failures are told apart from those of everything else. The first one is raised by all that
+    follows: a library that swallowed it (click does, as it looks at the stream) would else end in success."""
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
+        self._failure: OutputError | ReaderGoneError | None = None
 
     def write(self, text: str) -> int:
         with self._told():
@@ -49,15 +51,19 @@ class _Watched:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
+        if self._failure is not None:
+            raise self._failure
         try:
             yield
         except OSError as error:
             self._discard()
             if error.errno == errno.EPIPE:
-                raise ReaderGoneError from None
-            raise OutputError(
+                self._failure = ReaderGoneError()
+                raise self._failure from None
+            self._failure = OutputError(
                 f"standard output cannot be written: {error.strerror}", hint="free some space, or write it elsewhere"
-            ) from error
+            )
+            raise self._failure from error
 
     def _discard(self) -> None:
         """What is still in the buffer goes nowhere, or the interpreter would complain at its end."""

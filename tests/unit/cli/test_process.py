@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cli.app import app
+from orchestrator.cli.stdout import watched_stdout
+from orchestrator.errors import OutputError
 from tests.unit.cli.test_commands import READING
 
 MAIN = (sys.executable, "-c", "from orchestrator.cli import main; main()")
@@ -87,6 +89,23 @@ def _ended(environment: dict[str, str], output: int, *arguments: str) -> int:
             sys.stderr.flush()
             os._exit(code)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_a_failure_that_a_library_swallowed_as_it_looked_at_the_stream_is_an_error_at_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def write_and_swallow() -> None:
+        with watched_stdout():
+            sys.stdout.write("x")
+            with contextlib.suppress(OutputError):
+                sys.stdout.flush()
+            with contextlib.suppress(OutputError):
+                sys.stdout.write("the rest")
+
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        with pytest.raises(OutputError, match="No space left"):
+            write_and_swallow()
 
 
 @pytest.mark.parametrize("name", [*READING, "help", "help of a command", "version option"])
