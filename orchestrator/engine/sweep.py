@@ -1,9 +1,9 @@
 """Sweep: machines with this installation's tag that no run accounts for.
 
 One that a launch of this store's own history made, by its token, is adopted by the run that it was rented for, so that
-its cost is booked, and is ended like any other; at once, if that run cannot be read. Any other is told of and left
-alone: it was rented by another copy of the store, which may need it, or after the backup that was restored here. It
-ends by itself when nobody renews it.
+its cost is booked, and is ended like any other; at once, if that run cannot be read. So is one that was taken for gone.
+Any other is told of and left alone: it was rented by another copy of the store, which may need it, or after the backup
+that was restored here. It ends by itself when nobody renews it.
 Must not know: why a run ended.
 """
 
@@ -71,6 +71,8 @@ def _account_for(ctx: Context, provider: Provider, instance: Instance) -> bool:
 
 
 def _left_over(ctx: Context, provider: Provider, instance: Instance, run: Run | None) -> bool:
+    if run is not None and run.instance_id == instance.id and run.billed_to_ms is not None:
+        return _came_back(ctx, provider, instance, run)
     if run is not None and (run.instance_id == instance.id or run.end is None):
         return False  # its own, or its migration is about to ask again with the same token
     if run is not None and run.instance_id is None:
@@ -79,6 +81,20 @@ def _left_over(ctx: Context, provider: Provider, instance: Instance, run: Run | 
         with suppress(ProviderError):  # asked again by the next sweep
             provider.terminate(instance.id)
     return True
+
+
+def _came_back(ctx: Context, provider: Provider, instance: Instance, run: Run) -> bool:
+    """It was left out of so many answers that it was taken for gone and its books were closed, but it lives: they are
+    opened again, so that it is ended and booked like any other. A list may be behind, so a description decides."""
+    with suppress(ProviderError):  # asked again by the next sweep
+        if any(described.alive for described in provider.describe([instance.id])):
+            ctx.instances.pop(instance.id, None)
+            with ctx.write() as tx:
+                tx.update_run(run.id, billed_to_ms=None)
+                message = f"{instance.id} was taken for gone, but lives: it is being ended and booked"
+                ctx.event(tx, "instance.returned", message, tx.outline(run.job_id), run=run)
+            return True
+    return False
 
 
 def _unknown(ctx: Context, instance: Instance) -> bool:

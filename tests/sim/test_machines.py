@@ -92,6 +92,21 @@ def test_a_machine_that_some_answers_leave_out_is_not_gone(home: Installation) -
     check_truth(home)
 
 
+def test_a_machine_that_was_left_out_for_too_long_is_ended_and_booked_when_it_is_listed_again(
+    home: Installation,
+) -> None:
+    job = home.submit(steps=60)
+    run = home.until_step(job, 5)
+    for call in ("describe", "list_owned"):
+        home.faults.inject(call, *[Fault.PARTIAL] * 40)
+    home.until(lambda: home.read(lambda tx: tx.run(run.id)).billed_to_ms is not None)
+    assert home.machine(run).alive
+    home.until_state(job, "finished")
+    home.settle()
+    assert home.events(job, "instance.returned")
+    check_truth(home)
+
+
 def test_a_machine_that_stays_left_out_for_the_listing_lag_is_gone(install: Install) -> None:
     home, ctx, provider = looking_at_200_machines_in_20_regions(install, forget_s=0.0)
     home.clock.advance(10)
