@@ -1,9 +1,9 @@
 """Machines: what providers say of those that runs have, and the dead man's switch of those that runs want.
 
-Each region is described in one call, as often as its provider's limits bear, and more often while something is
-expected there. A machine is gone when its provider says so, or leaves it out of two looks that are its listing lag
-apart: one answer that does not mention it proves nothing. Every machine ends by itself unless it is renewed, and only
-what a living run wants is. Must not know: what follows from a machine's end.
+Each region is described in one call, as often as its provider's limits bear, and more often while something is expected
+there. A machine is gone when its provider says so, or leaves it out of two looks that are its listing lag apart and
+finds nothing under its token either: one answer that does not mention it proves nothing. Every machine ends by itself
+unless it is renewed, and only what a living run wants is. Must not know: what follows from a machine's end.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def describe(ctx: Context) -> None:
     for provider, region, runs in _regions(ctx, [run for run in ctx.work.runs if not ctx.gone(run)]):
         every_s = provider.describe_every_s * (EXPECTING if any(_expects(ctx, run) for run in runs) else 1)
         if ctx.due(f"describe:{provider.name}:{region}", every_s):
-            look = partial(_look, ctx, provider, [run.instance_id for run in runs if run.instance_id is not None])
+            look = partial(_look, ctx, provider, runs)
             contained(ctx, Compartment.DESCRIBE, look, None, about=f"{provider.name} {region}")
 
 
@@ -91,24 +91,47 @@ def _expects(ctx: Context, run: Run) -> bool:
     )
 
 
-def _look(ctx: Context, provider: Provider, ids: Sequence[str]) -> None:
+def _look(ctx: Context, provider: Provider, runs: Sequence[Run]) -> None:
     asked_ms = ctx.now_ms
     try:
-        described = {instance.id: instance for instance in provider.describe(ids)}
+        described = {each.id: each for each in provider.describe([run.instance_id for run in runs if run.instance_id])}
+        for run in runs:
+            assert run.instance_id is not None
+            instance = described.get(run.instance_id)
+            if instance is None and _long_absent(ctx, provider, run.instance_id, asked_ms):
+                instance = _looked_up(provider, run, _tokens(ctx, run))
+                if instance is None:
+                    ctx.instances[run.instance_id] = None
+            if instance is not None:
+                _believe(ctx, provider, instance, asked_ms)
     except ProviderError:
         return
-    for instance_id in ids:
-        if instance_id in described:
-            if (wrong := _impossible(described[instance_id], asked_ms)) is not None:
-                about = f"{provider.name} {instance_id}"
-                strike(ctx, Compartment.DESCRIBE, ValueError(wrong), None, about)
-                continue  # its last word stands
-            ctx.instances[instance_id] = described[instance_id]
-            ctx.pacing.pop(_absent(instance_id), None)
-            continue
-        absent_ms = asked_ms - ctx.pacing.setdefault(_absent(instance_id), asked_ms)
-        if absent_ms > 0 and absent_ms >= provider.listing_lag_s * 1000:
-            ctx.instances[instance_id] = None
+
+
+def _believe(ctx: Context, provider: Provider, instance: Instance, asked_ms: int) -> None:
+    if (wrong := _impossible(instance, asked_ms)) is not None:  # its last word stands
+        strike(ctx, Compartment.DESCRIBE, ValueError(wrong), None, f"{provider.name} {instance.id}")
+        return
+    ctx.instances[instance.id] = instance
+    ctx.pacing.pop(_absent(instance.id), None)
+
+
+def _long_absent(ctx: Context, provider: Provider, instance_id: str, asked_ms: int) -> bool:
+    absent_ms = asked_ms - ctx.pacing.setdefault(_absent(instance_id), asked_ms)
+    return absent_ms > 0 and absent_ms >= provider.listing_lag_s * 1000
+
+
+def _tokens(ctx: Context, run: Run) -> list[str]:
+    """The tokens of the launches that were made for a run."""
+    with ctx.world.store.read() as tx:
+        moves = tx.migrations(job_id=run.job_id, unreadable=lambda *_: None)
+    return [move.token for move in moves if move.target_run_id == run.id and move.attempt > 0]
+
+
+def _looked_up(provider: Provider, run: Run, tokens: Sequence[str]) -> Instance | None:
+    """What another question than that for its id says of a machine: it may live, or have ended and when."""
+    found = (each for token in tokens for each in provider.find(token, region_of(run.offer_id)))
+    return next((each for each in found if each.id == run.instance_id), None)
 
 
 def _impossible(instance: Instance, now_ms: int) -> str | None:

@@ -92,12 +92,23 @@ def test_a_machine_that_some_answers_leave_out_is_not_gone(home: Installation) -
     check_truth(home)
 
 
+def test_a_machine_that_is_left_out_of_every_description_is_still_found_by_its_token(home: Installation) -> None:
+    job = home.submit(steps=60)
+    run = home.until_step(job, 5)
+    home.faults.inject("describe", *[Fault.PARTIAL] * 40)
+    home.run_for(30)
+    assert home.read(lambda tx: tx.run(run.id)).end is None
+    home.settle()
+    assert len(home.runs(job)) == 1
+    check_truth(home)
+
+
 def test_a_machine_that_was_left_out_for_too_long_is_ended_and_booked_when_it_is_listed_again(
     home: Installation,
 ) -> None:
     job = home.submit(steps=60)
     run = home.until_step(job, 5)
-    for call in ("describe", "list_owned"):
+    for call in ("describe", "list_owned", "find"):
         home.faults.inject(call, *[Fault.PARTIAL] * 40)
     home.until(lambda: home.read(lambda tx: tx.run(run.id)).billed_to_ms is not None)
     assert home.machine(run).alive
