@@ -17,7 +17,7 @@ import runpy
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -83,11 +83,13 @@ def execute(
             journal.enter(end.state)
         except BaseException as error:  # also SystemExit and KeyboardInterrupt: a run always has a last word
             text = journal.mask(_told(error))
-            sys.stderr.write(text)
             if desk.leaving is not None:
                 journal.enter(desk.leaving)
             else:
                 journal.enter("failed", error=text[-_LONGEST_ERROR:])
+            # the program may have put anything in place of sys.stderr, and closed even this
+            with suppress(OSError), open(2, "w", closefd=False, errors="backslashreplace") as stderr:
+                stderr.write(text)
     return journal.progress.state
 
 

@@ -55,6 +55,7 @@ def test_a_checkpoint_folder_that_cannot_be_written_fails_the_run_before_the_fir
         ("zzz:main", "there is: "),
         ("odd:data", "has no function data"),
         ("odd:needs", "train.args do not fit odd:needs"),
+        ("odd:raises_without_a_stderr", "ValueError: said although there is nowhere to say it"),
         ("odd:interrupted", "KeyboardInterrupt"),
         ("broken:main", "No module named 'a_module_that_is_not_here'"),
     ],

@@ -19,6 +19,11 @@ def interrupted():
     raise KeyboardInterrupt
 
 
+def raises_without_a_stderr():
+    sys.stderr = None
+    raise ValueError("said although there is nowhere to say it")
+
+
 def leaves():
     sys.exit(0)
 
