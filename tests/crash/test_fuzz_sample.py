@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.engine import bring_up, compartment, machines, observe, reap
+from orchestrator.engine import bring_up, compartment, machines, observe, reap, sweep
 from orchestrator.engine.context import Context
 from orchestrator.model import Run
 from orchestrator.sim import EDGES, PAUSE_EDGES, SAVE_EDGES, Nap, PostgresSlate, Slate, findings, play
@@ -220,9 +220,14 @@ def test_a_forged_last_word_that_is_believed_is_found_out(home: Installation, mo
 def test_a_machine_that_one_answer_left_out_and_that_is_given_up_for_that_is_found_out(
     home: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def hasty(ctx: Context, provider: Any, ids: Sequence[str]) -> None:
+    """Two rules stand against it: absence is confirmed, and whatever is listed again is ended and booked."""
+
+    def hasty(ctx: Context, provider: Any, runs: Sequence[Run]) -> None:
+        ids = [run.instance_id for run in runs if run.instance_id is not None]
         described = {instance.id: instance for instance in provider.describe(ids)}
         ctx.instances |= {each: described.get(each) for each in ids}
+
+    monkeypatch.setattr(sweep, "_came_back", lambda *_: False)
 
     job = home.submit(steps=40)
     home.until_step(job, 3)
