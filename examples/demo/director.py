@@ -9,7 +9,7 @@ so the sale comes first, and the rest when it has been taken up, or when the job
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from orchestrator.engine.snapshot import current_run
@@ -58,7 +58,8 @@ class Director:
             and EARLY <= _done(job, current) <= LATE
         }
         if "sale" not in self.done:
-            self._sale(jobs, trains, moves)
+            taken = {run.offer_id for each in runs.values() for run in each if run.end is None}
+            self._sale(jobs, trains, moves, taken)
         if "sale" in self.done or any(_done(jobs[name], run) >= HALF for name, run in trains.items()):
             self._take("notice", ("convnet", "gpt", "lstm"), trains)
             self._take("crash", ("lstm", "gpt", "convnet"), trains)
@@ -78,8 +79,17 @@ class Director:
                 elif jobs[name].state in TERMINAL:
                     del self._victims[incident]  # it was through before its machine was gone: another one's turn
 
-    def _sale(self, jobs: Mapping[str, Job], trains: Mapping[str, Run], moves: Mapping[str, list[Migration]]) -> None:
-        """A fast machine in another zone than the job's, far below its price, until the job comes."""
+    def _sale(
+        self,
+        jobs: Mapping[str, Job],
+        trains: Mapping[str, Run],
+        moves: Mapping[str, list[Migration]],
+        taken: Collection[str],
+    ) -> None:
+        """A fast machine in another zone than the job's, far below its price, until the job comes.
+
+        There is one of it, so it is of an offer on which none of the jobs is.
+        """
         name = min(
             (name for name in ("gpt", "convnet") if name in trains),
             key=lambda name: _done(jobs[name], trains[name]),
@@ -96,7 +106,7 @@ class Director:
             (
                 offer
                 for offer in offers.values()
-                if offer.spot and offer.zone != here.zone and offer.gpu in fitting(jobs[name])
+                if offer.spot and offer.zone != here.zone and offer.id not in taken and offer.gpu in fitting(jobs[name])
             ),
             key=lambda offer: (GPUS[offer.gpu or ""].throttle, -prices[offer.id]),
         )
