@@ -15,13 +15,11 @@ from orchestrator.model import Job, Migration, Step
 from orchestrator.store import Tx
 from providers.base import LaunchSpec
 from providers.errors import (
-    AuthError,
     CapacityError,
     ConflictError,
     PriceError,
     ProviderError,
     QuotaError,
-    SetupError,
 )
 from providers.instance import InstanceState
 from providers.money import NANO_USD, format_usd
@@ -114,10 +112,9 @@ def _refused(ctx: Context, move: Move, error: ProviderError) -> bool:
     if no_room:
         with ctx.write() as tx:
             tx.add_availability(migration.offer_id, ctx.now_ms, "refused", move.target.id, str(error))
-    # One that does not know us, or the token of another request, may have made a machine at an earlier call.
-    clear = not error.retryable and not isinstance(error, AuthError | SetupError | ConflictError)
-    first = migration.attempt == 1 and not (error.retryable or isinstance(error, ConflictError))
-    return abort(ctx, move, str(error), at_once=no_room, refused=clear or first)
+    # An earlier call that got no answer may still make a machine, whatever this one was told.
+    refused = migration.attempt == 1 and not (error.retryable or isinstance(error, ConflictError))
+    return abort(ctx, move, str(error), at_once=no_room, refused=refused)
 
 
 def ready(ctx: Context, move: Move) -> bool:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from orchestrator.engine import bring_up
 from orchestrator.model import Step
 from providers.base import LaunchSpec
-from providers.fake import Fault
+from providers.fake import FakeProvider, Fault
 from providers.instance import InstanceState
 from tests.sim.harness import BRISK, Installation, check_truth
 
@@ -82,4 +88,24 @@ def test_a_token_that_the_provider_knows_for_another_request_may_have_made_a_mac
     home.settle()
     assert home.job(job).state == "finished"
     assert home.runs(job)[0].instance_id is not None
+    check_truth(home)
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_refusal_says_nothing_of_an_earlier_launch_that_was_not_answered(
+    install: Callable[..., Installation], dies: bool
+) -> None:
+    """A control plane slept before its call: another one asked as well and was refused, and then the first one woke."""
+    home = install(behaviour=replace(BRISK, listing_lag_s=30.0))
+    home.faults.inject("launch", Fault.NO_ANSWER, Fault.CAPACITY)
+    job = home.submit(steps=200)
+    home.until(lambda: len(home.migrations(job)) > 1)
+    given_up = home.migrations(job)[0]
+    spec = bring_up.launch_spec(home.plane._ctx, given_up, job)
+    (late,) = FakeProvider(home.clock, cloud=home.cloud).launch(spec)
+    home.run_for(10)
+    if dies:
+        home.cloud.crash(late)  # before any list shows it
+    home.settle()
+    assert home.read(lambda tx: tx.run(given_up.target_run_id)).instance_id == late
     check_truth(home)
