@@ -100,7 +100,7 @@ class Chaos:
         return bool(pid)
 
     def _silence(self) -> None:
-        """For longer than a lease the provider accepts nothing: whoever asks waits, and gives up."""
+        """The provider answers no launch and no terminate for longer than a lease: each call times out."""
         books = sqlite3.connect(self._home.world.state_dir / "local" / "books.db", timeout=5, check_same_thread=False)
         books.execute("BEGIN IMMEDIATE")  # `local` writes each launch and each end down before it acts
         timer = threading.Timer(self._random.uniform(*OVERSLEPT_S), books.close)

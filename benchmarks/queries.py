@@ -4,8 +4,8 @@
     python -m benchmarks.queries --quick    60 jobs that wait all at once
 
 A world in virtual time: one control plane, a market of 40 offers, at most ten machines. What every decision says of
-each waiting job is what used to be kept: a placement among 200 jobs took 1 MB. Prices and polls grow with the hours and
-not with the jobs: they are told apart. Files are measured as they lie on the disk, free pages included.
+each waiting job is what used to be kept: a placement among 200 jobs took 1 MB. Prices and polls grow with time, not
+with the number of jobs, so they are reported separately. Sizes are file sizes, free pages included.
 """
 
 from __future__ import annotations

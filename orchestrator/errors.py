@@ -1,7 +1,7 @@
 """Every error that Tradewind raises on purpose, with the remedy and the exit code of the command line.
 
 TradewindError            1
- +- UsageError            2   a command or argument that makes no sense here
+ +- UsageError            2   a command or argument that is not valid here
  |   +- TokenConflictError 2  the token of another submission
  +- SpecError             3   job file or configuration is wrong (all problems at once)
  +- NotFoundError         4   no such job, run, plan, migration or event

@@ -16,7 +16,7 @@ HEAD = """# Exit codes
 MEANINGS = {
     0: "done",
     1: "something unexpected: a bug; run it again with `tradewind --debug ...`",
-    2: "the command or an argument makes no sense here, or it would have to ask and stdin is no terminal",
+    2: "the command or an argument is not valid here, or the command needs an answer and stdin is not a terminal",
     3: "the job file, the configuration, a saved plan or a catalogue is wrong; every problem is named with its line",
     4: "no such job, run, plan, migration, offer or file",
     5: "a provider, its credentials, the store, the site, an optional package or a full standard output",

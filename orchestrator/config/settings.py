@@ -292,7 +292,7 @@ class Stalls:
 
     after_steps: float = _setting(
         50.0,
-        "A run is told of as standing still after so many times its usual step time without a step, and `after_s`.",
+        "A run counts as stalled when it makes no step for this many times its usual step time, and for `after_s`.",
         _number(above=0),
         "200",
     )

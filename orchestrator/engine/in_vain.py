@@ -59,7 +59,10 @@ def in_a_row(tx: Tx, job_id: str, kind: Kind) -> list[InVain]:
 
 
 def excluded(tx: Tx, job_id: str, now_ms: int) -> tuple[tuple[str, str], ...]:
-    """(offer id, why) of the offers that a job is not to use for now, by id. Resuming it begins anew."""
+    """(offer id, reason) of each offer that the job must not use at market instant `now_ms`, sorted by offer id.
+
+    An offer is left out for EXCLUDED_S after one of its machines failed this job. Resuming the job clears the list.
+    """
     kinds: tuple[Kind, ...] = ("placement.in_vain", "move.in_vain", "standby.in_vain")
     found: dict[str, str] = {}
     for each in _since(tx, job_id, kinds, ("job.resumed",), 4 * MOST_IN_A_ROW):
