@@ -7,8 +7,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,19 +17,20 @@ import pytest
 
 from orchestrator.engine.site import actor
 from orchestrator.engine.site.actor import RunActor
-from trainers.waiting import write_exit_status
+from trainers.waiting import Trainer, Word, write_exit_status
 
 PATIENCE_S = 60.0
 TRAINER = """
-import os, pathlib, socket, time
+import os, signal, socket
 listener = socket.socket(socket.AF_UNIX)
 listener.bind("trainer.sock")
 listener.listen(1)
 connection, _ = listener.accept()
 connection.sendall(b'{"state": "prepared", "error": null}\\n')
-pathlib.Path("order.read").write_bytes(connection.recv(1 << 16))
+connection.recv(1 << 16)
+connection.sendall(b'{"state": "training", "error": null}\\n')
 os.fork()  # a child that keeps the line open
-time.sleep(1000)
+signal.pause()
 """
 
 
@@ -42,21 +44,47 @@ def trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subproc
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def until(look: Callable[[], bool]) -> None:
-    give_up_s = time.monotonic() + PATIENCE_S
-    while not look():
-        assert time.monotonic() < give_up_s
-        time.sleep(0.01)
+class Driver:
+    """A RunActor, and what its thread has come to: `heard` counts the words that it has taken in."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        self.heard = threading.Semaphore(0)
+        self._over = threading.Event()
+        driver = self
+
+        class Line(Trainer):
+            def words(self) -> Generator[Word, None, None]:
+                for word in super().words():
+                    yield word
+                    driver.heard.release()  # the next one is asked for: this one has been taken in
+
+        class Listening(RunActor):
+            def _listen(self, instance_dir: Path) -> None:
+                super()._listen(instance_dir)
+                driver._over.set()
+
+        monkeypatch.setattr(actor, "Trainer", Line)
+        self.actor = Listening(str(folder / "run"))
+        assert self.heard.acquire(timeout=PATIENCE_S)
+
+    def report(self) -> dict[str, object]:
+        return self.actor.report()
+
+    def begin(self) -> None:
+        """Give the order, and wait until the trainer has read it and trains."""
+        self.actor.train({}, {})
+        assert self.heard.acquire(timeout=PATIENCE_S)
+        says(self.folder, state="training", step=3, still_since_s=time.monotonic() - 40.0)
+
+    def await_its_end(self) -> None:
+        assert self._over.wait(PATIENCE_S)
 
 
-def begun(folder: Path) -> RunActor:
-    """Its driver, and a trainer that has read its order and trains."""
-    driver = RunActor(str(folder / "run"))
-    until(lambda: driver.report()["state"] == "prepared")
-    driver.train({}, {})
-    until((folder / "order.read").exists)
-    says(folder, state="training", step=3, still_since_s=time.monotonic() - 40.0)
-    return driver
+@pytest.fixture
+def driver(tmp_path: Path, trainer: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) -> Driver:
+    """Of a trainer that is prepared."""
+    return Driver(tmp_path, monkeypatch)
 
 
 def says(folder: Path, **progress: object) -> None:
@@ -71,70 +99,71 @@ def kill(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
 
 
 def test_a_trainer_that_dies_has_failed_as_soon_as_the_agent_tells_how_it_ended(
-    tmp_path: Path, trainer: subprocess.Popen[bytes]
+    tmp_path: Path, trainer: subprocess.Popen[bytes], driver: Driver
 ) -> None:
-    driver = begun(tmp_path)
+    driver.begin()
     kill(trainer, signal.SIGSEGV)
     assert driver.report()["state"] == "training"  # nobody knows yet
     write_exit_status(tmp_path, trainer.returncode)
-    until(lambda: driver.report()["state"] != "training")
+    driver.await_its_end()
     report = driver.report()
     assert (report["state"], report["exit_status"], report["step"]) == ("failed", -11, 3)
     assert report["error"] == "the trainer was killed by signal 11 (segmentation fault)"
 
 
 def test_a_trainer_of_which_nobody_tells_how_it_ended_is_absent(
-    tmp_path: Path, trainer: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+    trainer: subprocess.Popen[bytes], driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(actor, "EXIT_STATUS_S", 0.0)
-    driver = begun(tmp_path)
+    driver.begin()
     kill(trainer, signal.SIGKILL)
-    until(lambda: driver.report()["state"] == "absent")
+    driver.await_its_end()
+    assert driver.report()["state"] == "absent"
     assert driver.report()["step"] == 3
 
 
 def test_a_trainer_that_dies_before_its_order_is_absent_for_no_code_of_a_job_ran_in_it(
-    tmp_path: Path, trainer: subprocess.Popen[bytes]
+    tmp_path: Path, trainer: subprocess.Popen[bytes], driver: Driver
 ) -> None:
-    driver = RunActor(str(tmp_path / "run"))
-    until(lambda: driver.report()["state"] == "prepared")
+    assert driver.report()["state"] == "prepared"
     write_exit_status(tmp_path, -9)
     kill(trainer, signal.SIGKILL)
-    until(lambda: driver.report()["state"] == "absent")
+    driver.await_its_end()
+    assert driver.report()["state"] == "absent"
 
 
 def test_a_trainer_that_has_had_its_last_word_may_die_as_it_likes(
-    tmp_path: Path, trainer: subprocess.Popen[bytes]
+    tmp_path: Path, trainer: subprocess.Popen[bytes], driver: Driver
 ) -> None:
-    driver = begun(tmp_path)
+    driver.begin()
     says(tmp_path, state="yielded", step=4)
     write_exit_status(tmp_path, 1)
     kill(trainer, signal.SIGKILL)
-    until(lambda: driver.report()["state"] == "yielded")
+    driver.await_its_end()
+    assert driver.report()["state"] == "yielded"
     assert driver.report()["error"] is None
 
 
 def test_how_long_a_step_has_been_due_is_measured_on_the_machine_of_the_trainer(
-    tmp_path: Path, trainer: subprocess.Popen[bytes]
+    tmp_path: Path, trainer: subprocess.Popen[bytes], driver: Driver
 ) -> None:
-    driver = begun(tmp_path)
+    driver.begin()
     still_s = driver.report()["still_s"]
     assert isinstance(still_s, float)
     assert still_s >= 40.0
     says(tmp_path, state="holding", step=4)
-    until(lambda: driver.report()["still_s"] == 0.0)
+    assert driver.report()["still_s"] == 0.0
     assert trainer.poll() is None
 
 
 def test_a_progress_file_of_garbage_is_a_malformed_report_and_its_trainers_end_is_still_told(
-    tmp_path: Path, trainer: subprocess.Popen[bytes]
+    tmp_path: Path, trainer: subprocess.Popen[bytes], driver: Driver
 ) -> None:
-    driver = begun(tmp_path)
+    driver.begin()
     says(tmp_path, state="training", step=10**30)
-    report = driver.report()
-    assert report["state"] == "malformed"
-    assert "progress.json: step is" in str(report["error"])
+    assert driver.report()["state"] == "malformed"
+    assert "progress.json: step is" in str(driver.report()["error"])
     kill(trainer, signal.SIGKILL)
     write_exit_status(tmp_path, trainer.returncode)
-    until(lambda: driver.report()["state"] == "failed")
-    assert driver.report()["exit_status"] == -9
+    driver.await_its_end()
+    assert (driver.report()["state"], driver.report()["exit_status"]) == ("failed", -9)

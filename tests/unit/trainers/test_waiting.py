@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,20 @@ from trainers.spec import TrainerSpec
 from trainers.waiting import Trainer, Word, exit_status, told_exit, write_exit_status
 
 PATIENCE_S = 120.0
+LISTENS = """
+import os, socket, sys
+from trainers import waiting
+listen = socket.socket.listen
+def and_say_so(self, backlog):
+    listen(self, backlog)
+    os.close(int(sys.argv[2]))
+socket.socket.listen = and_say_so
+sys.exit(waiting.main(sys.argv[1]))
+"""
 PROGRAM = """
-import ctypes, os, threading, time, pathlib
+import ctypes, os, signal, threading, pathlib
 def writes(name): pathlib.Path(name).write_text(os.environ["WORD"])
-def lingers(): time.sleep(1000)
+def lingers(): signal.pause()
 def keeps_the_gil(): ctypes.PyDLL(None).sleep(1000)
 def waits_for_a_lock():
     lock = threading.Lock()
@@ -41,19 +52,14 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def process(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen([sys.executable, "-m", "trainers.waiting", str(folder)]) as waiting:
+    """`python -m trainers.waiting`, which listens already."""
+    reader, writer = os.pipe()
+    command = [sys.executable, "-c", LISTENS, str(folder), str(writer)]
+    with open(reader) as ready, subprocess.Popen(command, pass_fds=[writer]) as waiting:
+        os.close(writer)
+        assert ready.read() == ""
         yield waiting
         waiting.kill()
-
-
-def connect(folder: Path) -> Trainer:
-    give_up_s = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            return Trainer(folder)
-        except OSError:
-            assert time.monotonic() < give_up_s
-            time.sleep(0.05)
 
 
 def spec(folder: Path, entry: str, **args: str) -> dict[str, object]:
@@ -77,7 +83,7 @@ def spec(folder: Path, entry: str, **args: str) -> dict[str, object]:
 def test_it_waits_prepared_and_executes_one_order_with_its_secrets(
     folder: Path, process: subprocess.Popen[bytes]
 ) -> None:
-    trainer = connect(folder)
+    trainer = Trainer(folder)
     words = trainer.words()
     assert next(words) == Word("prepared")
     trainer.order(spec(folder, "writes", name="word"), {"WORD": "hush"})
@@ -91,7 +97,7 @@ def test_it_waits_prepared_and_executes_one_order_with_its_secrets(
 
 
 def test_it_ends_when_its_driver_is_gone_whatever_it_does(folder: Path, process: subprocess.Popen[bytes]) -> None:
-    trainer = connect(folder)
+    trainer = Trainer(folder)
     words = trainer.words()
     assert next(words) == Word("prepared")
     trainer.order(spec(folder, "lingers"), {})
@@ -102,26 +108,33 @@ def test_it_ends_when_its_driver_is_gone_whatever_it_does(folder: Path, process:
 def test_a_trainer_that_stands_still_shows_the_stacks_of_its_threads_in_its_log(
     folder: Path, process: subprocess.Popen[bytes]
 ) -> None:
-    trainer = connect(folder)
+    trainer = Trainer(folder)
     words = trainer.words()
     assert next(words) == Word("prepared")
     trainer.order(spec(folder, "waits_for_a_lock"), {})
-    log = folder / "run" / "log"
-    await_text(log, "now\n")
-    trainer.show_stacks()
-    for function in ("waits_for_a_lock", "keeps_the_gil"):
-        await_text(log, f"in {function}\n")
+    with following(folder / "run" / "log") as await_text:
+        await_text("now\n")
+        trainer.show_stacks()
+        for function in ("keeps_the_gil", "waits_for_a_lock"):
+            await_text(f"in {function}\n")
     assert process.poll() is None
     process.kill()
     process.wait()
     trainer.show_stacks()  # of nobody: no error
 
 
-def await_text(path: Path, text: str) -> None:
-    give_up_s = time.monotonic() + PATIENCE_S
-    while not path.exists() or text not in path.read_text():
-        assert time.monotonic() < give_up_s
-        time.sleep(0.05)
+@contextmanager
+def following(path: Path) -> Iterator[Callable[[str], None]]:
+    """Reads on, in a file that is written meanwhile, until a line contains a text."""
+    with subprocess.Popen(["tail", "-n", "+1", "-F", path], stdout=subprocess.PIPE, text=True) as tail:
+        assert tail.stdout is not None
+        lines = tail.stdout
+
+        def await_text(text: str) -> None:
+            assert any(text in line for line in lines)
+
+        yield await_text
+        tail.kill()
 
 
 @pytest.mark.parametrize(
