@@ -10,6 +10,7 @@ Must not know: who pays, where entries are kept.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from orchestrator.model import Entry, EntryKind, Job, Run, derived_id
 from providers.money import cost_nano_usd
@@ -132,21 +133,13 @@ def _chain(entry: Entry, entries: Iterable[Entry]) -> list[Entry]:
 
 
 def _correcting(entry: Entry, amount_nano_usd: int, at_ms: int) -> Entry:
-    return Entry(
+    return replace(
+        entry,
         id=derived_id("ent", at_ms, f"{entry.id} {amount_nano_usd} {at_ms}".encode()),
-        run_id=entry.run_id,
-        job_id=entry.job_id,
-        period_start_ms=entry.period_start_ms,
-        period_end_ms=entry.period_end_ms,
         kind="correction",
         amount_nano_usd=amount_nano_usd,
-        basis=entry.basis,
-        offer_id=entry.offer_id,
         at_ms=at_ms,
         reverses=entry.id,
-        project=entry.project,
-        owner=entry.owner,
-        labels=entry.labels,
     )
 
 

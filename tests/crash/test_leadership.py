@@ -60,7 +60,7 @@ def test_whoever_takes_over_in_the_middle_of_a_move_completes_it(home: Installat
     home.until_step(job, 5)
     home.faults.inject("launch", Fault.NO_ANSWER)
     home.ask("migrate", job, offer_id=RESERVE.id)
-    home.until(lambda: len(found := home.migrations(job)) > 1 and found[-1].step is step)
+    home.until_second_move(job, step)
     depose(home)
     home.settle()
     assert home.job(job).state == "finished"
@@ -84,7 +84,7 @@ def until_cutover(home: Installation) -> Job:
     job = home.submit(steps=260)
     home.until_step(job, 10)
     home.ask("migrate", job, offer_id=RESERVE.id)
-    home.until(lambda: len(found := home.migrations(job)) > 1 and found[-1].step is Step.CUTOVER)
+    home.until_second_move(job, Step.CUTOVER)
     return job
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator import sim
-from orchestrator.model import Job, JobSpec, Run, TrainSpec
+from orchestrator.model import Job, JobSpec, Run, Step, TrainSpec
 from orchestrator.sim import Pace, Scythe, Slate, SqliteSlate, findings, lost_at_most
 from providers.fake import Behaviour
 from providers.hardware import GIB
@@ -76,6 +76,10 @@ class Installation(sim.Installation):
         found = self.current(job)
         assert found is not None
         return found
+
+    def until_second_move(self, job: Job, step: Step) -> None:
+        """Until the job's latest move, which is not the one to its first machine, is at `step`."""
+        self.until(lambda: len(found := self.migrations(job)) > 1 and found[-1].step is step)
 
     def settle(self, limit_s: float = 600.0, stride_s: float = STRIDE_S) -> None:
         """Until every job is in a terminal state or paused and every machine is gone and booked."""

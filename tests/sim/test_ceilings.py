@@ -65,7 +65,7 @@ def test_the_budget_holds_in_the_middle_of_a_move(home: Installation, step: Step
     job = home.submit(steps=600, budget_nano_usd=BUDGET)
     home.until(lambda: home.books()[1] > 0.5 * BUDGET, stride_s=3.0)
     home.ask("migrate", job, offer_id=RESERVE.id)
-    home.until(lambda: len(found := home.migrations(job)) > 1 and found[-1].step is step)
+    home.until_second_move(job, step)
     home.site.deafen(job.id)
     home.cloud.set_price(CHEAP.id, usd("2.00"))
     assert paid(home) <= BUDGET

@@ -43,6 +43,17 @@ class Copy:
         self.plane = ControlPlane(self.ctx)
 
 
+def adopted_copy(home: Installation, path: Path) -> Copy:
+    """A copy of the store of a living installation that was allowed to take over, and has."""
+    home.until_step(home.submit(steps=400), 3)
+    copy = Copy(home, path)
+    home.run_for(claims.CLAIM_EVERY_S + 5)
+    with copy.store.write() as tx:
+        tx.allow_adoption()
+    copy.plane.tick()
+    return copy
+
+
 @pytest.fixture
 def elsewhere(tmp_path: Path) -> Path:
     return tmp_path / "copy.db"
@@ -82,12 +93,7 @@ def test_of_a_store_and_its_fresh_copy_only_one_goes_on(home: Installation, else
 
 
 def test_a_copy_that_is_told_to_take_over_does_and_the_other_stops(home: Installation, elsewhere: Path) -> None:
-    home.until_step(home.submit(steps=400), 3)
-    copy = Copy(home, elsewhere)
-    home.run_for(claims.CLAIM_EVERY_S + 5)
-    with copy.store.write() as tx:
-        tx.allow_adoption()
-    copy.plane.tick()
+    copy = adopted_copy(home, elsewhere)
     with pytest.raises(SupersededError):
         home.run_for(claims.CLAIM_EVERY_S + 5)
     for _ in range(3):
@@ -99,12 +105,7 @@ def test_a_copy_that_is_told_to_take_over_does_and_the_other_stops(home: Install
 
 
 def test_a_permission_to_take_over_is_used_once(home: Installation, elsewhere: Path) -> None:
-    home.until_step(home.submit(steps=400), 3)
-    copy = Copy(home, elsewhere)
-    home.run_for(claims.CLAIM_EVERY_S + 5)
-    with copy.store.write() as tx:
-        tx.allow_adoption()
-    copy.plane.tick()
+    copy = adopted_copy(home, elsewhere)
     with home.store.write() as tx:
         tx.allow_adoption()
     home.run_for(claims.CLAIM_EVERY_S + 5)

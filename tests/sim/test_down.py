@@ -143,7 +143,7 @@ def test_a_down_in_the_middle_of_a_move_leaves_nothing_and_the_job_can_go_on(hom
     home.until_step(job, 5)
     home.faults.inject("launch", Fault.LOST_REPLY)
     home.ask("migrate", job, offer_id=RESERVE.id)
-    home.until(lambda: len(found := home.migrations(job)) > 1 and found[-1].step is step)
+    home.until_second_move(job, step)
     leadership = lead(home)
     down(home, leadership)
     assert home.job(job).state == "paused"

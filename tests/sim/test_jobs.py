@@ -20,7 +20,7 @@ def at_step(home: Installation, step: Step) -> Job:
     job = home.submit(steps=25)
     home.until_step(job, 5)
     home.ask("migrate", job, offer_id=RESERVE.id)
-    home.until(lambda: len(found := home.migrations(job)) > 1 and found[-1].step is step)
+    home.until_second_move(job, step)
     return job
 
 
