@@ -11,17 +11,19 @@ TrainerError
  +- EntryError              the job's module, function or arguments do not exist
  +- MalformedWord           what another process wrote is not what it must be
 
-Must not know: who started the trainer. They travel as text (a run's report), so str() has the remedy.
+Must not know: who started the trainer. They travel as text (a run's report), so str() has the remedy; whoever shows it
+apart takes `message` and `hint`.
 """
 
 from __future__ import annotations
 
 
 class TrainerError(Exception):
-    """Base: `hint` is the remedy in one sentence."""
+    """Base: `message` is what is wrong, `hint` the remedy in one sentence, and str() both."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(f"{message} ({hint})" if hint else message)
+        self.message = message
         self.hint = hint
 
 

@@ -15,7 +15,7 @@ from orchestrator.errors import TradewindError
 from trainers.checkpoint import store as checkpoint_store
 from trainers.checkpoint.fences import fence_of, generations
 from trainers.checkpoint.manifest import Manifest, ManifestName
-from trainers.errors import CheckpointError, DamagedCheckpoint, FencedError
+from trainers.errors import CheckpointError, DamagedCheckpoint, FencedError, TrainerError
 
 
 class CheckpointUnusable(TradewindError):
@@ -136,7 +136,7 @@ class FileCatalog:
 
 def _unusable(error: Exception) -> CheckpointUnusable:
     kind = CheckpointDamaged if isinstance(error, DamagedCheckpoint) else CheckpointUnusable
-    return kind(str(error), hint=getattr(error, "hint", ""))
+    return kind(error.message, hint=error.hint) if isinstance(error, TrainerError) else kind(str(error))
 
 
 def _is_void(root: Path, job_id: str, generation: int) -> bool:

@@ -173,7 +173,7 @@ def strike(ctx: Context, where: str, error: Exception, job_id: str | None, about
 def said(error: Exception) -> str:
     """An exception in one line with its remedy, also one whose text cannot be made."""
     if isinstance(error, TradewindError):
-        return f"{error} ({error.hint})" if error.hint and error.hint not in str(error) else str(error)
+        return f"{error} ({error.hint})" if error.hint else str(error)
     lines = traceback.format_exception_only(error)[-1].strip().splitlines()
     return (lines[0] if lines else type(error).__name__)[:LONGEST_WHY]
 

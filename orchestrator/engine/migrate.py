@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from orchestrator.engine import bring_up, handover
 from orchestrator.engine.checkpoints import CheckpointDamaged, CheckpointUnusable
+from orchestrator.engine.compartment import said
 from orchestrator.engine.context import Context
 from orchestrator.engine.move import MOVING, SPARED, Move, abort, load
 from orchestrator.model import Migration, Step
@@ -50,6 +51,6 @@ def advance(ctx: Context, migration: Migration) -> bool:
         if not before_cutover:  # the fence may exist, so there may be no way back: asked again
             if ctx.due(f"blocked/{migration.id}", BLOCKED_EVERY_S):
                 with ctx.write() as tx:
-                    ctx.event(tx, "migration.blocked", str(error), move.job, run=move.target, migration=migration)
+                    ctx.event(tx, "migration.blocked", said(error), move.job, run=move.target, migration=migration)
             return False
-        return abort(ctx, move, str(error), failed=True)
+        return abort(ctx, move, said(error), failed=True)

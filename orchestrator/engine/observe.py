@@ -14,7 +14,7 @@ from functools import partial
 from orchestrator.engine import machines
 from orchestrator.engine.blame import LOSSES_IN_VAIN, attached, contradiction, died_alone, lost_in_vain
 from orchestrator.engine.checkpoints import CheckpointUnusable
-from orchestrator.engine.compartment import Compartment, contained, contained_writes
+from orchestrator.engine.compartment import Compartment, contained, contained_writes, said
 from orchestrator.engine.context import Context
 from orchestrator.engine.move import MOVING, count_failure, under_way
 from orchestrator.engine.pausing import paused
@@ -260,7 +260,7 @@ def _says_finished(ctx: Context, job: Job, run: Run, report: RunReport) -> Seen:
     except CheckpointUnusable as error:
         if ctx.waited_s(f"finish/{run.id}") < FINISH_S:
             return Seen()
-        wrong = f"it says that it finished at step {report.step}, but {error}"
+        wrong = f"it says that it finished at step {report.step}, but {said(error)}"
     return _finished(ctx, job, run, report) if wrong is None else _failed(ctx, job, run, report, wrong)
 
 

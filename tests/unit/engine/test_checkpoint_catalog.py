@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from orchestrator.engine.checkpoints import CheckpointUnusable, FileCatalog
+from orchestrator.engine.compartment import said
 from trainers.checkpoint import store
 from trainers.checkpoint.manifest import Manifest, ManifestName, Piece, TensorEntry
 
@@ -86,3 +88,44 @@ def test_a_generation_that_is_too_old_is_no_void_one(tmp_path: Path) -> None:
     catalog.fence(tmp_path, "job", 3, None)
     with pytest.raises(CheckpointUnusable, match="too old"):
         catalog.fence(tmp_path, "job", 2, None)
+
+
+def lost_fence(root: Path) -> None:
+    (root / JOB / "fence" / "1").unlink()
+
+
+def altered_fence(root: Path) -> None:
+    (root / JOB / "fence" / "1").write_text("?")
+
+
+def folder_that_is_a_file(root: Path) -> None:
+    (root / JOB).rename(root / "away")
+    (root / JOB).write_text("")
+
+
+ACTS: list[Callable[[FileCatalog, Path], object]] = [
+    lambda catalog, root: catalog.newest(root, JOB, 2),
+    lambda catalog, root: catalog.fence(root, JOB, 2, None),
+    lambda catalog, root: catalog.void(root, JOB, 2),
+    lambda catalog, root: catalog.fenced(root, JOB),
+]
+
+
+def complaint(act: Callable[[FileCatalog, Path], object], root: Path) -> CheckpointUnusable | None:
+    try:
+        act(FileCatalog(), root)
+    except CheckpointUnusable as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize("harm", [lost_fence, altered_fence, folder_that_is_a_file])
+def test_what_is_wrong_and_the_remedy_are_each_told_once(root: Path, harm: Callable[[Path], None]) -> None:
+    put(root, 5)
+    harm(root)
+    told = [error for act in ACTS if (error := complaint(act, root)) is not None]
+    assert told, "none of these harms goes unnoticed"
+    for error in told:
+        assert error.hint
+        assert error.hint not in str(error)
+        assert said(error) == f"{error} ({error.hint})"

@@ -88,8 +88,9 @@ def test_a_flipped_generation_digit_restores_no_older_checkpoint_in_silence(root
             question(root, JOB)
     with pytest.raises(DamagedCheckpoint):
         store.counting(root, JOB, 2)
-    with pytest.raises(CheckpointUnusable, match=r"trainers\.checkpoint\.repair"):
+    with pytest.raises(CheckpointUnusable) as unusable:
         FileCatalog().fenced(root, JOB)
+    assert "trainers.checkpoint.repair" in unusable.value.hint
 
 
 @pytest.mark.parametrize("name", ["3", "10", "007", "2~", "\u0662", "9" * 30, "0", "two"])
