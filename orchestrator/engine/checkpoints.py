@@ -136,7 +136,9 @@ class FileCatalog:
 
 def _unusable(error: Exception) -> CheckpointUnusable:
     kind = CheckpointDamaged if isinstance(error, DamagedCheckpoint) else CheckpointUnusable
-    return kind(error.message, hint=error.hint) if isinstance(error, TrainerError) else kind(str(error))
+    if isinstance(error, TrainerError):
+        return kind(error.message, hint=error.hint)
+    return kind(str(error), hint="make the folder readable, or point checkpoint.to at one that is")
 
 
 def _is_void(root: Path, job_id: str, generation: int) -> bool:
