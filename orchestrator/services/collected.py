@@ -1,46 +1,32 @@
-"""Prices collected of clouds that are not enabled: newer than the catalogue's, so they stand in its place where there
-are any. Nothing can be rented there. Must not know: the catalogue, filters.
+"""Prices of clouds that are not enabled: what was collected, and for the rest the catalogue. Nothing can be rented
+there. Must not know: filters, jobs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.services.offer_views import OfferRow
+from orchestrator.prices.merge import Kind, Told, merged
+from providers.catalog import load
+from providers.offer import CapacityType
 
 if TYPE_CHECKING:  # a command that asks the catalogue alone loads no database
     from orchestrator.config import Config
     from orchestrator.engine.world import World
-    from orchestrator.store import Polled
     from providers.collect.facts import Signal
-    from providers.offer import Offer
-    from providers.price import PricePoint
 
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """Offers that are listed and priced, up to when each region was heard, and what was heard of its risks. `at_ms` is
-    real time."""
+    """What sources tell, the kinds of offers that they no longer name with the instant of that, and what was heard of
+    risks."""
 
-    at_ms: int = 0
-    offers: tuple[tuple[Offer, PricePoint], ...] = ()
-    polled: tuple[Polled, ...] = ()
+    told: tuple[Told, ...] = ()
+    gone: Mapping[Kind, int] = field(default_factory=dict)
     risks: tuple[Signal, ...] = ()
-
-    @property
-    def places(self) -> frozenset[tuple[str, str]]:
-        """(provider, region) of which prices were collected."""
-        return frozenset((offer.provider, offer.region) for offer, _ in self.offers)
-
-    def rows(self) -> Iterator[OfferRow]:
-        heard = {(each.provider, each.region, each.spot): each.until_ms for each in self.polled}
-        for offer, price in self.offers:
-            known_ms = max(heard.get((offer.provider, offer.region, offer.spot), 0), price.observed_at_ms)
-            age_s = max(self.at_ms - known_ms, 0) / 1000
-            yield OfferRow.of(offer, price, age_s=age_s, source=price.source, simulated=offer.simulated, enabled=False)
 
 
 NOTHING = Collected()
@@ -48,13 +34,37 @@ NOTHING = Collected()
 
 def collected(world: World) -> Collected:
     """What the store knows now of clouds that are not enabled; flagged rows are left out."""
+    from providers.collect.sources import history_of
+
     now = world.outside_clock.now_ms()
     with world.store.read() as tx:
         offers = {offer.id: offer for offer in tx.offers() if offer.provider not in world.providers}
-        if not offers:
-            return NOTHING
-        priced = tuple((offers[point.offer_id], point) for point in tx.prices_as_of(now) if point.offer_id in offers)
-        return Collected(now, priced, tuple(tx.polled()), tuple(tx.risks_as_of(now)))
+        points = [point for point in tx.prices_as_of(now) if point.offer_id in offers]
+        polled = {(each.provider, each.region, each.spot): each.until_ms for each in tx.polled()}
+        gone: dict[Kind, int] = {}
+        for each in tx.gone():
+            if history_of(each.source) != "only":
+                capacity = CapacityType.SPOT if each.spot else CapacityType.ON_DEMAND
+                gone[Kind(each.provider, each.region, each.instance_type, capacity)] = each.at_ms
+        risks = tuple(tx.risks_as_of(now))
+    told = []
+    for point in points:
+        offer = offers[point.offer_id]
+        until_ms = polled.get((offer.provider, offer.region, offer.spot), 0)
+        told.append(Told(offer, point, max(until_ms, point.observed_at_ms), point.source))
+    return Collected(tuple(told), gone, risks)
+
+
+def elsewhere(heard: Collected, without: Collection[str]) -> tuple[Told, ...]:
+    """What is known of all clouds but those of `without`: what was `heard`, merged with the catalogue. Raises
+    CatalogError."""
+    catalog = load()
+    listed = [
+        Told(offer, price, price.observed_at_ms, f"catalogue: {price.source}")
+        for offer, price in zip(catalog.offers(), catalog.prices(), strict=True)
+        if offer.provider not in without
+    ]
+    return merged(heard.told, listed, heard.gone)
 
 
 def may_have_collected(config: Config) -> bool:

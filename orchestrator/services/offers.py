@@ -1,19 +1,17 @@
 """Offers: what can be rented, and for how much; for a job, in dollars per step of its own.
 
-Three sources side by side: what the enabled providers said last, from the store; what was collected of other clouds;
-and where nothing was, the catalogue that came with this version, as old as it says. Must not know: how a filter is
-written on the command line.
+What the enabled providers said last, from the store; and of other clouds what was collected, merged with the catalogue
+that came with this version, as old as it says. Must not know: how a filter is written on the command line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from orchestrator.services.collected import NOTHING, Collected, collected, may_have_collected
+from orchestrator.services.collected import NOTHING, Collected, collected, elsewhere, may_have_collected
 from orchestrator.services.offer_filters import OfferQuery, select
 from orchestrator.services.offer_views import OfferGroup, OfferList, OfferRow
-from providers.catalog import load as load_catalog
 
 if TYPE_CHECKING:
     from orchestrator.config import Config
@@ -47,7 +45,7 @@ def offers(
     ]
     at_ms = now_ms
     heard = collected(world()) if own or may_have_collected(config) else NOTHING
-    rows = [*heard.rows(), *_catalogue(now_ms, config.providers.enabled, heard)]
+    rows = list(_elsewhere(now_ms, config.providers.enabled, heard))
     if own:
         opened = world()
         at_ms = opened.clock.now_ms()
@@ -100,15 +98,11 @@ def _groups(rows: Sequence[OfferRow], group_by: Grouping, limit: int | None) -> 
     return tuple(groups[:limit])
 
 
-def _catalogue(now_ms: int, enabled: Iterable[str], heard: Collected) -> Iterable[OfferRow]:
-    """What public lists said, of clouds that are not enabled, where nothing was collected."""
-    catalog = load_catalog()
-    skipped, collected = set(enabled), heard.places
-    for offer, price in zip(catalog.offers(), catalog.prices(), strict=True):
-        if offer.provider not in skipped and (offer.provider, offer.region) not in collected:
-            age_s = max(now_ms - price.effective_at_ms, 0) / 1000
-            source = f"catalogue: {price.source}"
-            yield OfferRow.of(offer, price, age_s=age_s, source=source, simulated=False, enabled=False)
+def _elsewhere(now_ms: int, enabled: Collection[str], heard: Collected) -> Iterator[OfferRow]:
+    """What is known of clouds that are not enabled."""
+    for each in elsewhere(heard, enabled):
+        age_s, simulated = max(now_ms - each.known_ms, 0) / 1000, each.offer.simulated
+        yield OfferRow.of(each.offer, each.price, age_s=age_s, source=each.source, simulated=simulated, enabled=False)
 
 
 def _enabled(world: World, now_ms: int) -> list[OfferRow]:

@@ -92,6 +92,17 @@ _POLLED = (
     .group_by(offer.c.provider, offer.c.region, offer.c.capacity_type)
     .order_by(offer.c.provider, offer.c.region, offer.c.capacity_type)
 )
+_GONE = (
+    select(
+        *(offer.c[name] for name in ("provider", "region", "instance_type", "capacity_type")),
+        offer.c.source,
+        func.max(poll_state.c.good_finished_ms),
+    )
+    .join(poll_state, offer.c.source == poll_state.c.source)
+    .where(~offer.c.listed, poll_state.c.good_finished_ms.is_not(None))
+    .where((poll_state.c.region == offer.c.region) | poll_state.c.region.in_(ALL_REGIONS))
+    .group_by(offer.c.provider, offer.c.region, offer.c.instance_type, offer.c.capacity_type, offer.c.source)
+)
 _NEWS = select(
     func.max(poll.c.seq),
     func.sum(case((poll.c.provider.in_(bindparam("names", expanding=True)), poll.c.changed), else_=0)),
@@ -111,6 +122,17 @@ _LAST: dict[str, Any] = {
 }
 _NOTE_SUCCESS = update(poll_state).where(_HERE).values(**_LAST, **_SUCCEEDED)
 _NOTE_FAILURE = update(poll_state).where(_HERE).values(**_LAST, failures=poll_state.c.failures + 1)
+
+
+class Gone(NamedTuple):
+    """Offers that their source named once and no longer did at `at_ms`, when it was asked last."""
+
+    provider: str
+    region: str
+    instance_type: str
+    spot: bool
+    source: str
+    at_ms: int
 
 
 class PollRows(Transaction):
@@ -184,6 +206,11 @@ class PollRows(Transaction):
         source. What was never polled well is missing."""
         rows = checked("poll_state", self._connection.execute(_POLLED), (str, str, str, int))
         return [Polled(row[0], row[1], row[2] == SPOT, row[3]) for row in rows]
+
+    def gone(self) -> list[Gone]:
+        """Kinds of offers with one that its source does not name any more, or never listed."""
+        rows = checked("offer", self._connection.execute(_GONE), (str, str, str, str, str, int))
+        return [Gone(row[0], row[1], row[2], row[3] == SPOT, row[4], row[5]) for row in rows]
 
     def changes_since(self, seq: int, providers: Collection[str]) -> tuple[int, int]:
         """The number of the newest poll, and how many prices of `providers` collectors found changed in polls after
