@@ -40,6 +40,7 @@ from trainers.unattached import watched
 from trainers.waiting import STACKS_SIGNAL
 
 TURN_POLL_S = 0.02
+_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _LONGEST_ERROR = 20_000  # characters of a traceback in progress.json; the log has all of it
 
 
@@ -178,7 +179,8 @@ def _prepare_torch(spec: TrainerSpec) -> None:
 def _call(spec: TrainerSpec) -> None:
     try:
         if spec.entry is not None:
-            _entry(spec.entry, spec.args)(**spec.args)
+            function = _entry(spec.entry)
+            function(**_arguments(spec, function))
         elif spec.script is not None:
             _run_script(spec.script, spec.args)
         else:
@@ -188,8 +190,8 @@ def _call(spec: TrainerSpec) -> None:
             raise
 
 
-def _entry(entry: str, args: Any) -> Callable[..., object]:
-    """The function `module:function`, checked to take `args`. Raises EntryError."""
+def _entry(entry: str) -> Callable[..., object]:
+    """The function `module:function`. Raises EntryError."""
     module_name, _, name = entry.partition(":")
     try:
         module = importlib.import_module(module_name)
@@ -208,13 +210,33 @@ def _entry(entry: str, args: Any) -> Callable[..., object]:
             f"train.entry: {module.__file__} has no function {name or '(empty)'}",
             hint=_suggestion(name, functions),
         )
-    try:
-        inspect.signature(function).bind(**args)
-    except TypeError as error:
-        raise EntryError(
-            f"train.args do not fit {entry}{inspect.signature(function)}: {error}", hint="correct train.args"
-        ) from None
     return function  # type: ignore[no-any-return]
+
+
+def _arguments(spec: TrainerSpec, function: Callable[..., object]) -> dict[str, object]:
+    """`args` of the job, and its `steps` and `epochs` where the function takes them by these names. Raises EntryError.
+
+    They win over `args`: a learning-rate schedule that is built for another length is wrong, and nobody would see it.
+    """
+    try:
+        signature = _signature(function)
+    except ValueError:  # of a function written in C; to call it will tell
+        return dict(spec.args)
+    taken = {name for name, parameter in signature.parameters.items() if parameter.kind in _BY_NAME}
+    lengths = {"steps": spec.steps, "epochs": spec.epochs}
+    args = dict(spec.args) | {name: value for name, value in lengths.items() if value is not None and name in taken}
+    try:
+        signature.bind(**args)
+    except TypeError as error:
+        raise EntryError(f"train.args do not fit {spec.entry}{signature}: {error}", hint="correct train.args") from None
+    return args
+
+
+def _signature(function: Callable[..., object]) -> inspect.Signature:
+    """What a function takes; of a decorator that passes everything on, what it decorates takes. Raises ValueError."""
+    outer = inspect.signature(function, follow_wrapped=False)
+    passes_on = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in outer.parameters.values())
+    return inspect.signature(function) if passes_on else outer
 
 
 def _run_script(script: str, args: Any) -> None:

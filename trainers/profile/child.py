@@ -2,7 +2,8 @@
 
     python -m trainers.profile.child SPEC.json COUNTS.json
 
-The program has a real session, in folders of its own that the caller throws away. Exit code: 0 counted, 1 the program
+The program has a real session, in folders of its own that the caller throws away, and is told the length of the whole
+job, which schedules are built from; it is ended as soon as a step was counted. Exit code: 0 counted, 1 the program
 failed (its error is in progress.json), 4 it ended without enough steps. Must not know: who asked.
 """
 
@@ -12,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainers.desk import Desk, present_desk
+from trainers.desk import Desk, RunEnded, present_desk
 from trainers.loop import Parts
 from trainers.profile.counts import COUNTED_STEPS, STEPS, TIMED_STEPS, TOO_FEW_STEPS, WARM_STEPS, StepCounts
 from trainers.runner import execute, take_over
@@ -47,6 +48,7 @@ class _Profile:
             session = _desk().session
             assert session is not None
             self.counts = _counts(self.counter, session.parts, (self._useful_s() - self._timed_from_s) / TIMED_STEPS)
+            raise RunEnded("yielded")
 
     def _useful_s(self) -> float:
         return _desk().journal.progress.useful_s
@@ -92,12 +94,10 @@ def main(arguments: list[str]) -> int:
     take_over(spec)
     profile = _Profile()
     state = execute(spec, on_step=profile.stepped)
-    if state == "failed":
-        return 1
-    if profile.counts is None:
-        return TOO_FEW_STEPS
-    profile.counts.save(Path(arguments[1]))
-    return 0
+    if profile.counts is not None:
+        profile.counts.save(Path(arguments[1]))
+        return 0
+    return 1 if state == "failed" else TOO_FEW_STEPS
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import reprlib
 from collections.abc import Callable, Iterator
 
 from orchestrator.services.jobfile.entrypoint import entry_problem, script_problem
@@ -53,12 +54,22 @@ def _check_train(train: dict[str, object], base_dir: str) -> Iterator[Finding]:
         yield Finding(("train", "epochs"), "given together with steps", "keep one of the two", "key")
     if entry is not None and script is None and not {"steps", "epochs"} & train.keys():
         yield Finding(("train",), "has neither steps nor epochs", 'say when it is done: "steps: 20000"', "key")
+    yield from _check_lengths(train)
     yield from _check_code(entry, script, train.get("workdir", "."), base_dir)
     env, secrets = train.get("env"), train.get("secrets")
     if isinstance(env, dict) and isinstance(secrets, list):
         for index, name in enumerate(secrets):
             if isinstance(name, str) and name in env:
                 yield Finding(("train", "secrets", index), "also set in env", "keep one of the two")
+
+
+def _check_lengths(train: dict[str, object]) -> Iterator[Finding]:
+    """The program gets `steps` and `epochs` as arguments of these names; a schedule for another length is a mistake."""
+    args = train.get("args")
+    for name in ("steps", "epochs"):
+        if isinstance(args, dict) and {name} <= args.keys() & train.keys() and args[name] != train[name]:
+            wrong = f"is {reprlib.repr(args[name])}, but train.{name} is {reprlib.repr(train[name])}"
+            yield Finding(("train", "args", name), wrong, f"leave it out: the program gets train.{name}")
 
 
 def _check_code(entry: object, script: object, workdir: object, base_dir: str) -> Iterator[Finding]:

@@ -92,7 +92,7 @@ class TrainSection(Section):
         default=(),
     )
     steps: Whole | None = _about(
-        "How many optimiser steps make the job complete.",
+        "How many optimiser steps make the job complete. Passed to a function that has a parameter `steps`.",
         "whole number",
         "20000",
         default=None,
@@ -100,7 +100,7 @@ class TrainSection(Section):
         le=10**15,
     )
     epochs: Whole | None = _about(
-        "Passes over the data instead of steps; the trainer finds out how many steps that is.",
+        "Passes over the data instead of steps; the trainer finds out how many steps that is. Passed on like `steps`.",
         "whole number",
         "3",
         default=None,

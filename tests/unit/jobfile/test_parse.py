@@ -82,6 +82,11 @@ def test_the_least_job_has_the_defaults_of_the_model(folder: Path) -> None:
     assert spec == JobSpec("x", TrainSpec(None, "train.py", {}, str(folder), {}, (), None, None))
 
 
+def test_a_length_may_be_given_twice_if_it_is_the_same(folder: Path) -> None:
+    text = "name: x\ntrain: {entry: 'train:main', steps: 5, args: {steps: 5, epochs: 2}}\n"
+    assert parse_job(text, folder / "job.yaml").train.args == {"steps": 5, "epochs": 2}
+
+
 def test_yaml_and_python_give_the_same_spec(folder: Path) -> None:
     mapping = {
         "name": "x",
@@ -145,6 +150,8 @@ name: again
         ("train: {entry: 'train:main', steps: true}", "train.steps", "must be a whole number"),
         ("train: {entry: 'train:main', steps: 5, args: [1]}", "train.args", "must be a mapping"),
         ("train: {entry: 'train:main', steps: 5, args: {a: {b: {c: 1}}}}", "train.args", "nested deeper"),
+        ("train: {entry: 'train:main', steps: 5, args: {steps: 6}}", "train.args.steps", "is 6, but train.steps is 5"),
+        ("train: {script: train.py, epochs: 5, args: {epochs: x}}", "train.args.epochs", "but train.epochs is 5"),
         ("train: {entry: 'train:main', steps: 5, args: {a: .inf}}", "train.args.a", "must be a finite number"),
         ("train: {entry: 'train:main', steps: 5, env: {A B: c}}", "train.env.A B", "must be a name such as"),
         ("train: {entry: 'train:main', steps: 5, env: {A: 1.10}}", "train.env.A", "must be text"),

@@ -22,7 +22,8 @@ import torch
 import trainers
 
 
-def main(width=64):
+def main(steps, width=64):
+    pathlib.Path(__file__).with_name("told").write_text(f"{steps} steps")
     model = torch.nn.Linear(width, width, bias=False)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     run = trainers.attach(model=model, optimizer=optimizer, steps=1_000_000)
@@ -58,8 +59,9 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_a_profile_counts_predicts_and_is_found_by_plans(world, spec, scratch):
+def test_a_profile_counts_predicts_and_is_found_by_plans(world, spec, scratch, tmp_path):
     view = profile(world, spec())
+    assert (tmp_path / "told").read_text() == "1000 steps"  # the job's, although it is ended long before
     assert view.flops == 2 * 2 * 8 * 64 * 64
     assert (view.parameters, view.resident_bytes) == (64 * 64, 2 * 4 * 64 * 64)
     assert view.gpu_memory_bytes > 10**9

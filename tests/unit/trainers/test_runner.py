@@ -7,7 +7,9 @@ import sys
 
 import pytest
 
+from tests.unit.trainers.test_trainers_surface import EXAMPLES
 from trainers.checkpoint import store
+from trainers.checkpoint.reader import load_newest
 from trainers.control import ControlDirectory
 
 
@@ -70,6 +72,38 @@ def test_an_entry_that_cannot_be_called_is_explained(job, entry, message):
 def test_a_folder_that_is_not_there_is_explained(job):
     outcome = job.run(spec={"workdir": str(job.folder / "gone")})
     assert "correct train.workdir" in outcome.progress.error
+
+
+@pytest.mark.parametrize(
+    ("entry", "length", "told"),
+    [
+        ("odd:scheduled", {"steps": 5}, [5, 7, [], 5]),
+        ("odd:scheduled", {"steps": None, "epochs": 2}, [800, 2, [], 6]),
+        ("odd:scheduled", {"steps": None}, [800, 7, [], 21]),
+        ("odd:decorated", {"steps": 5}, [5, 7, [], 5]),
+        ("odd:closed", {"steps": 5}, [800, 7, [], 5]),
+    ],
+)
+def test_the_length_of_the_job_reaches_a_program_that_asks_for_it(job, entry, length, told):
+    outcome = job.run(spec={"entry": entry, **length})
+    assert outcome.progress.error is None, outcome.progress.error
+    assert json.loads((job.folder / "outputs" / "lengths").read_text()) == told
+
+
+def test_the_jobs_length_wins_over_an_argument_of_that_name(job):
+    assert job.run(spec={"entry": "odd:scheduled", "steps": 5}, steps=350).status == "finished"
+    assert json.loads((job.folder / "outputs" / "lengths").read_text())[0] == 5
+
+
+@pytest.mark.parametrize("name", ["gpt", "convnet"])
+def test_an_example_builds_its_schedule_for_the_length_of_its_job(job, name):
+    job.steps = 2
+    small = {"gpt": {"width": 8, "context": 8}, "convnet": {"width": 2, "images": 64}}[name]
+    outcome = job.run(spec={"workdir": str(EXAMPLES), "entry": f"{name}:main"}, **small)
+    assert outcome.status == "finished", outcome.log
+    loaded = load_newest(job.root, job.job_id, 1, None)
+    assert loaded.items["scheduler"]["T_max"] == 2
+    assert loaded.items["scheduler"]["_last_lr"] == pytest.approx([0.0])
 
 
 def test_a_script_gets_its_arguments_environment_and_output_folder(job):

@@ -1,5 +1,7 @@
 """Programs that do something unusual."""
 
+import functools
+import json
 import os
 import signal
 import sys
@@ -13,6 +15,29 @@ data = [1, 2, 3]
 
 def needs(learning_rate):
     pass
+
+
+def scheduled(steps=800, *, epochs=7, **others):
+    """Keeps the length that it was told and what attach() then said."""
+    model = torch.nn.Linear(1, 1)
+    loader = torch.utils.data.DataLoader(torch.zeros(6, 1), batch_size=2)
+    run = trainers.attach(model=model, optimizer={}, loader=loader, steps=steps, epochs=epochs)
+    (run.output_dir / "lengths").write_text(json.dumps([steps, epochs, sorted(others), run.total_steps]))
+    run.stop()
+    for _ in run.batches():
+        pass
+
+
+def passes_on(function):
+    return functools.wraps(function)(lambda **keywords: function(**keywords))
+
+
+def takes_nothing(function):
+    return functools.wraps(function)(lambda: function())
+
+
+decorated = passes_on(scheduled)
+closed = takes_nothing(scheduled)
 
 
 def interrupted():
