@@ -27,10 +27,16 @@ from __future__ import annotations
 from typing import Literal
 
 Scope = Literal["request", "zone", "region", "cloud", "account"]
+MAX_RETRY_AFTER_S = 6 * 3600.0
+"""Nobody is kept away for longer by one answer: prices that are older than that are no prices of now."""
 
 
 class ProviderError(Exception):
-    """Base of all. `hint` is the remedy in one sentence."""
+    """Base of all. `hint` is the remedy in one sentence.
+
+    `retry_after_s` is how long the provider asked to wait: from 0 to MAX_RETRY_AFTER_S, whatever was asked. None: it did
+    not say, or what it said is no time.
+    """
 
     scope: Scope = "request"
     retryable = False
@@ -45,7 +51,8 @@ class ProviderError(Exception):
     ) -> None:
         super().__init__(message)
         self.hint = hint
-        self.retry_after_s = retry_after_s
+        said = retry_after_s is not None and retry_after_s >= 0  # not true of NaN, which would outlive every min()
+        self.retry_after_s = min(retry_after_s, MAX_RETRY_AFTER_S) if said and retry_after_s is not None else None
         if scope is not None:
             self.scope = scope
 

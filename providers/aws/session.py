@@ -15,6 +15,7 @@ from botocore import exceptions
 from botocore.config import Config
 from botocore.parsers import ResponseParserError
 
+from providers.collect.http import retry_after_s
 from providers.errors import (
     AuthError,
     ClockSkewError,
@@ -112,8 +113,7 @@ def _refused(error: exceptions.ClientError, in_region: str) -> ProviderError:
     said = f"{error.operation_name}: {code}: {message}"
     if code in THROTTLED or status == 429:
         headers = error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
-        after = headers.get("retry-after", "")
-        return ThrottledError(said, retry_after_s=float(after) if after.isdigit() else None)
+        return ThrottledError(said, retry_after_s=retry_after_s(headers))
     if code in SKEWED or (code == "AuthFailure" and "not yet" in message) or "Signature expired" in message:
         return ClockSkewError(said, hint="set this machine's clock (timedatectl set-ntp true): AWS allows 5 minutes")
     if code in EXPIRED:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from azure.core import exceptions
+from azure.core.pipeline.policies import RetryPolicy
 
 from providers.collect.http import Http, Patience, retry_after_s
 from providers.errors import (
@@ -30,6 +31,19 @@ from providers.errors import (
 MANAGEMENT = "https://management.azure.com"
 GRAPH_VERSION = "2021-03-01"
 SUBSCRIPTION = "AZURE_SUBSCRIPTION_ID"
+LONGEST_WAIT_S = 20.0
+
+
+class ShortWaits(RetryPolicy[Any, Any]):
+    """azure-core sleeps out whatever `Retry-After` asks for, were it for ever; a long wait is the schedule's affair."""
+
+    def get_retry_after(self, response: Any) -> float | None:
+        return retry_after_s(response.http_response.headers)
+
+    def is_retry(self, settings: dict[str, Any], response: Any) -> bool:
+        return bool(super().is_retry(settings, response)) and (
+            (self.get_retry_after(response) or 0.0) <= LONGEST_WAIT_S
+        )
 
 
 class Connections:
@@ -79,8 +93,7 @@ class Connections:
                     base_url=self._management,
                     credential_scopes=[f"{self._management}/.default"],
                     connection_verify=self._ca_file or True,
-                    retry_total=self._attempts - 1,
-                    retry_backoff_max=self._call_s,
+                    retry_policy=ShortWaits(retry_total=self._attempts - 1, retry_backoff_max=self._call_s),
                     connection_timeout=5,
                     read_timeout=self._call_s,
                     timeout=self._call_s * self._attempts,
@@ -126,8 +139,8 @@ def _refused(error: exceptions.HttpResponseError) -> ProviderError:
     said, status = str(error.message)[:400], int(error.status_code or 0)
     code = getattr(error.error, "code", "") or ""
     if status == 429:
-        header = error.response.headers.get("Retry-After") if error.response is not None else None
-        return ThrottledError(said, retry_after_s=retry_after_s(header, 0))
+        headers = {} if error.response is None else error.response.headers
+        return ThrottledError(said, retry_after_s=retry_after_s(headers))
     if code in ("ExpiredAuthenticationToken", "ExpiredToken"):
         return ExpiredCredentialsError(said, hint="run: az login")
     if code == "InvalidAuthenticationToken" and "not yet valid" in said:

@@ -13,6 +13,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from urllib.parse import urlencode, urlsplit
 
 from providers.clock import Clock, SystemClock
 from providers.errors import (
+    MAX_RETRY_AFTER_S,
     AuthError,
     CutOffError,
     FormatError,
@@ -44,6 +46,11 @@ class RefusedError(ProviderError):
 
 FAULTS = frozenset({500, 502, 503, 504})
 MAX_PAGE_BYTES = 256 << 20
+MAX_LINE_BYTES = 1 << 20
+SECRET_HEADERS = ("X-Goog-Api-Key",)
+"""Beside those that urllib3 knows: what a redirection to another host must not take along."""
+MAX_SAID_BYTES = 4096
+"""Of the text of a refusal: enough for an error's words, and all that is read of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +101,8 @@ class Http:
                 while block := response.read1(1 << 16, decode_content=True):  # stream() would lose its last block
                     *whole, rest = (rest + block).split(b"\n")
                     yield from whole
+                    if len(rest) > MAX_LINE_BYTES:
+                        raise FormatError(f"{_place(url)}: a line has more than {MAX_LINE_BYTES >> 20} MiB")
                 _require_whole(response, url)
                 if rest:
                     yield rest
@@ -143,7 +152,10 @@ class Http:
 
         patience = self.patience
         timeout = urllib3.Timeout(connect=patience.connect_s, read=patience.read_s)
-        hops = urllib3.Retry(connect=0, read=0, other=0, status=0, redirect=5, raise_on_status=False)
+        secret = {*urllib3.Retry.DEFAULT_REMOVE_HEADERS_ON_REDIRECT, *SECRET_HEADERS}
+        hops = urllib3.Retry(
+            connect=0, read=0, other=0, status=0, redirect=5, raise_on_status=False, remove_headers_on_redirect=secret
+        )
         error: ProviderError | None = None
         for attempt in range(patience.attempts):
             if error is not None:
@@ -162,13 +174,24 @@ class Http:
                 preload_content=False,
             )
             if response.status < 300:
+                _require_no_downgrade(url, response)
                 return response
-            error = _refusal(url, response, self._clock.now_ms())
-            response.drain_conn()
+            error = _refusal(url, response)
+            response.close()  # to read it to its end would be to trust that it has one
+            response.release_conn()
             if not error.retryable:
                 raise error
         assert error is not None
         raise error
+
+
+def _require_no_downgrade(url: str, response: urllib3.BaseHTTPResponse) -> None:
+    """What was asked for under TLS is not believed without it."""
+    hops = response.retries.history if response.retries is not None else ()
+    open_ = [hop.redirect_location for hop in hops if (hop.redirect_location or "").lower().startswith("http://")]
+    if url.lower().startswith("https://") and open_:
+        response.close()
+        raise FormatError(f"{_place(url)} leads to {_place(str(open_[0]))}, which is not encrypted: it is not followed")
 
 
 @cache
@@ -196,12 +219,13 @@ def _place(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-def _refusal(url: str, response: urllib3.BaseHTTPResponse, now_ms: int) -> ProviderError:
+def _refusal(url: str, response: urllib3.BaseHTTPResponse) -> ProviderError:
     status, place = response.status, _place(url)
-    text = (response.data if response.status not in FAULTS else b"")[:300].decode(errors="replace").strip()
+    read = b"" if status in FAULTS else response.read(MAX_SAID_BYTES, decode_content=True)
+    text = read[:300].decode(errors="replace").strip()
     said = f"{place} answered {status}: {text}" if text else f"{place} answered {status}"
     if status == 429 or (status == 503 and response.headers.get("Retry-After")):
-        return ThrottledError(said, retry_after_s=retry_after_s(response.headers.get("Retry-After"), now_ms))
+        return ThrottledError(said, retry_after_s=retry_after_s(response.headers))
     if status in FAULTS:
         return UnavailableError(said)
     if status in (401, 403):
@@ -211,17 +235,28 @@ def _refusal(url: str, response: urllib3.BaseHTTPResponse, now_ms: int) -> Provi
     return RefusedError(said, status)
 
 
-def retry_after_s(header: str | None, now_ms: int) -> float | None:
-    """The header's seconds, or the time until its date; None where it is absent or senseless."""
-    if not header:
-        return None
+def retry_after_s(headers: Mapping[str, str]) -> float | None:
+    """What `Retry-After` asks for, at most MAX_RETRY_AFTER_S; None where it is absent or senseless.
+
+    A date counts from the answer's own `Date`: both are of the server's clock, and this machine's may be wrong.
+    """
+    said = {name.lower(): value for name, value in headers.items()}
+    header = said.get("retry-after", "").strip()
     try:
-        return max(0.0, float(header))
+        wait_s = float(header)
     except ValueError:
-        pass
+        until, now = _instant_s(header), _instant_s(said.get("date", ""))
+        if until is None or now is None:
+            return None
+        wait_s = max(0.0, until - now)
+    return min(wait_s, MAX_RETRY_AFTER_S) if wait_s >= 0 else None
+
+
+def _instant_s(date: str) -> float | None:
     try:
-        return max(0.0, parsedate_to_datetime(header).timestamp() - now_ms / 1000)
-    except ValueError:
+        at = parsedate_to_datetime(date)
+        return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, TypeError, IndexError, OverflowError):
         return None
 
 

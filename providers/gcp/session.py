@@ -131,7 +131,7 @@ class Connections:
 
 def _asked_to_wait_s(error: Exception) -> float:
     response = getattr(error, "response", None)
-    return retry_after_s(getattr(response, "headers", {}).get("Retry-After"), 0) or 0.0
+    return retry_after_s(getattr(response, "headers", {})) or 0.0
 
 
 def _passes(error: Exception) -> bool:
@@ -198,8 +198,7 @@ def _refused(error: exceptions.GoogleAPICallError) -> ProviderError:
     said, code = str(error.message), int(error.code or 0)
     reasons = [str(row.get("reason", "")) for row in error.errors if isinstance(row, dict)]
     if code == 429 or any(reason in THROTTLE_REASONS for reason in reasons):
-        header = getattr(error.response, "headers", {}).get("Retry-After") if error.response is not None else None
-        return ThrottledError(said, retry_after_s=retry_after_s(header, 0))
+        return ThrottledError(said, retry_after_s=retry_after_s(getattr(error.response, "headers", {})))
     if code == 401:
         return ExpiredCredentialsError(said, hint="run: gcloud auth application-default login")
     if code == 403 and ("accessNotConfigured" in reasons or "has not been used in project" in said):

@@ -131,14 +131,20 @@ def _handler(server: LoopbackServer) -> type[BaseHTTPRequestHandler]:
                 self.close_connection = True
                 return
             answer, cut = found
-            self.send_response(answer.status)
+            self.send_response_only(answer.status)
+            self.send_header("Date", answer.headers.get("Date") or self.date_time_string())
             self.send_header("Content-Type", answer.content_type)
             self.send_header("Content-Length", str(len(answer.body)))
             for name, value in answer.headers.items():
-                self.send_header(name, value)
+                if name != "Date":
+                    self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(answer.body[: len(answer.body) // 2] if cut else answer.body)
             self.close_connection = cut or self.close_connection
+            try:
+                self.wfile.write(answer.body[: len(answer.body) // 2] if cut else answer.body)
+                self.wfile.flush()
+            except ConnectionError:  # the client has read enough
+                self.close_connection = True
 
         do_GET = do_POST = do_PUT = do_DELETE = _serve
 

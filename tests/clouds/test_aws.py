@@ -308,6 +308,17 @@ def test_a_wrong_key_is_no_region_that_is_off(server, spot):
         spot.regions()
 
 
+@pytest.mark.parametrize(
+    ("asked", "kept"), [("Mon, 21 Sep 2026 14:23:20 GMT", 600.0), ("600", 600.0), ("inf", 21600.0), ("\u00b2", None)]
+)
+def test_aws_may_write_the_wait_as_a_date_or_as_nonsense(server, spot, asked, kept):
+    server.serve(cloud())
+    headers = {"Retry-After": asked, "Date": "Mon, 21 Sep 2026 14:13:20 GMT"}
+    server.faults = [Fault(lambda request: True, None, error("RequestLimitExceeded", "slow", 503, headers))]
+    failed = spot.poll("us-east-1", NOW, None).error
+    assert (type(failed), failed.retry_after_s) == (ThrottledError, kept)
+
+
 def test_throttled_calls_are_repeated_by_botocores_adaptive_mode(server, environment, connections):
     server.serve(cloud(Change(P4D, 0, NOW - HOUR, "9.0")))
     server.faults = [Fault(lambda request: b"InstanceTypeOfferings" in request.body, 1, THROTTLED)]

@@ -149,6 +149,24 @@ def test_throttling_for_long_is_left_to_the_schedule(server):
     assert (failed.retry_after_s, len(server.requests)) == (600.0, 1)
 
 
+LONG = [("600", 600.0), ("Mon, 21 Sep 2026 14:23:20 GMT", 600.0), ("inf", 21600.0), ("soon", None)]
+SERVERS_TIME = "Mon, 21 Sep 2026 14:13:20 GMT"
+
+
+@pytest.mark.parametrize(("asked", "kept"), LONG)
+def test_a_wait_that_arm_asks_for_is_the_schedules_however_it_is_written(server, arm, asked, kept):
+    """azure-core by itself sleeps it out, and an infinite one ends the process."""
+    machines, _ = arm
+    connections = Connections("s", machines.url, arm[1]._ca_file, Token(), call_s=1.0, attempts=2)
+    cloud(server, row("eastus", H100, 98.32))
+    machines.serve(AzureCloud())
+    slow = error("TooManyRequests", "slow down", 429, {"Retry-After": asked, "Date": SERVERS_TIME})
+    machines.faults = [Fault(lambda request: True, None, slow)]
+    failed = poll(server, connections=connections).error
+    assert (type(failed), failed.retry_after_s) == (ThrottledError, kept)
+    assert len(machines.requests) == (2 if kept is None else 1)
+
+
 @pytest.mark.parametrize(
     ("fault", "kind"),
     [

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import gzip
 import json
+import math
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -15,15 +18,24 @@ from providers.aws.on_demand import OnDemandPrices
 from providers.azure.prices import RetailPrices
 from providers.collect.facts import Finding, Flag
 from providers.collect.http import Http, Patience, retry_after_s
-from providers.errors import CutOffError, FormatError, UnavailableError
+from providers.collect.schedule import Schedule
+from providers.collect.wire import Ended, decode, encode
+from providers.errors import (
+    MAX_RETRY_AFTER_S,
+    AuthError,
+    CutOffError,
+    FormatError,
+    ThrottledError,
+    UnavailableError,
+)
 from providers.feed.source import Feed
 from providers.gcp.prices import ListPrices
 from providers.gcp.session import Connections
 from providers.gcp.skus import parts_of, price_list
 from tests.clouds.aws import price_file
-from tests.clouds.azure import row
+from tests.clouds.azure import loopback_tls, row
 from tests.clouds.gcp import GcpCloud, GcpZone, a2_skus
-from tests.clouds.server import Fault, LoopbackServer, Response
+from tests.clouds.server import Fault, LoopbackServer, Response, serving
 
 NOW = 1_790_000_000_000
 FEW = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -109,10 +121,67 @@ def test_machine_types_that_are_none_are_named(server: LoopbackServer, body):
 
 @pytest.mark.parametrize(
     ("header", "seconds"),
-    [("7", 7.0), ("0", 0.0), ("-5", 0.0), (None, None), ("soon", None), ("Mon, 21 Sep 2026 14:14:20 GMT", 60.0)],
+    [
+        *[("7", 7.0), ("0", 0.0), (" 7.5 ", 7.5), ("Mon, 21 Sep 2026 14:14:20 GMT", 60.0)],
+        *[("Mon, 21 Sep 2026 14:14:20", 60.0), ("Mon, 21 Sep 2026 13:00:00 GMT", 0.0)],
+        *[("", None), ("soon", None), ("nan", None), ("-5", None), ("-inf", None), ("\u00b2", None)],
+        *[("99999999", 21600.0), ("inf", 21600.0), ("1e400", 21600.0), ("9" * 5000, 21600.0)],
+        ("Fri, 31 Dec 9999 23:59:59 GMT", 21600.0),
+        ("Fri, 31 Dec 9999 23:59:59 -2359", 21600.0),
+    ],
 )
-def test_retry_after_is_read_as_seconds_or_as_a_date(header, seconds):
-    assert retry_after_s(header, NOW) == seconds
+def test_retry_after_is_read_as_seconds_or_as_a_date_and_never_more_than_six_hours(header, seconds):
+    """A date counts from the answer's own: both are of the server's clock."""
+    assert retry_after_s({"retry-AFTER": header, "Date": "Mon, 21 Sep 2026 14:13:20 GMT"}) == seconds
+
+
+@given(st.text(max_size=60), st.text(max_size=60) | st.just("Mon, 21 Sep 2026 14:13:20 GMT"))
+def test_law_whatever_retry_after_says_is_a_time_or_nothing(header, date):
+    found = retry_after_s({"Retry-After": header, "Date": date})
+    assert found is None or 0 <= found <= MAX_RETRY_AFTER_S
+
+
+@pytest.mark.parametrize(
+    ("asked", "kept"), [(math.inf, 21600.0), (1e300, 21600.0), (math.nan, None), (-1.0, None), (2.5, 2.5), (None, None)]
+)
+def test_an_error_never_remembers_a_wait_that_a_schedule_could_not_live_with(asked, kept):
+    """Whoever made it: also what a child process wrote, in which JSON has Infinity."""
+    ended = decode(encode(Ended("aws-spot", "us-east-1", 1, 2, 0, 0, ThrottledError("slow", retry_after_s=asked))))
+    assert ended.error.retry_after_s == kept
+    schedule = Schedule(random.Random(1))
+    schedule.done("aws-spot", "us-east-1", 0, 720.0, ended.error)
+    assert (schedule.next_ms() or 0) <= 21_600_000
+
+
+def test_a_refusal_is_read_no_further_than_its_words(server: LoopbackServer):
+    said = gzip.compress(b"no " * (8 << 20))
+    server.serve(lambda request: Response(403, said, headers={"Content-Encoding": "gzip"}))
+    with pytest.raises(AuthError, match="no no no") as caught:
+        Http(Patience(attempts=1)).get_json(server.url)
+    assert len(str(caught.value)) < 400
+
+
+def test_a_line_without_an_end_is_an_error_and_not_all_of_memory(server: LoopbackServer):
+    server.serve(lambda request: Response(body=b"SKU\n" + b"x" * (4 << 20)))
+    lines = Http(Patience(attempts=1)).lines(server.url)
+    assert next(lines) == b"SKU"
+    with pytest.raises(FormatError, match="a line has more than 1 MiB"):
+        list(lines)
+
+
+def test_a_key_does_not_follow_a_redirection_to_another_place(server: LoopbackServer):
+    with serving(lambda request: Response(body=b"{}")) as elsewhere:
+        server.serve(lambda request: Response(302, headers={"Location": f"{elsewhere.url}/x"}))
+        Http(Patience(attempts=1)).get_json(server.url, headers={"X-Goog-Api-Key": "AIza", "Authorization": "Bearer t"})
+        assert not {"X-Goog-Api-Key", "Authorization"} & set(elsewhere.requests[0].headers)
+
+
+def test_what_was_asked_for_under_tls_is_not_believed_without_it(server: LoopbackServer, tmp_path):
+    context, authority = loopback_tls(tmp_path)
+    server.serve(lambda request: Response(body=b'{"price": 0.01}'))
+    with serving(lambda request: Response(302, headers={"Location": f"{server.url}/x"}), context) as secure:
+        with pytest.raises(FormatError, match="not encrypted"):
+            Http(Patience(attempts=1), ca_file=authority).get_json(secure.url)
 
 
 def test_a_server_that_refuses_connections_is_named():

@@ -330,6 +330,19 @@ def test_a_throttled_catalog_says_how_long_to_wait(server, poll):
     assert failed.retry_after_s == 120
 
 
+@pytest.mark.parametrize("path", ["skus", "machineTypes"])
+@pytest.mark.parametrize(
+    ("asked", "kept"), [("Mon, 21 Sep 2026 14:23:20 GMT", 600.0), ("inf", 21600.0), ("nan", None), ("-1", None)]
+)
+def test_google_may_write_the_wait_as_a_date_or_as_nonsense(server, poll, path, asked, kept):
+    server.serve(cloud(A2))
+    headers = {"Retry-After": asked, "Date": "Mon, 21 Sep 2026 14:13:20 GMT"}
+    slow = error(429, "slow down", "rateLimitExceeded", headers)
+    server.faults = [Fault(lambda request: path in request.path, None, slow)]
+    failed = poll().error
+    assert (type(failed), failed.retry_after_s) == (ThrottledError, kept)
+
+
 def test_the_catalog_is_read_once_for_all_regions_and_its_failure_is_shared(server, connections, poll):
     zones = {f"r-{n}-a": GcpZone([A2]) for n in range(3)}
     server.serve(GcpCloud(zones, a2_skus([f"r-{n}" for n in range(3)])))
