@@ -34,8 +34,8 @@ MAX_RETRY_AFTER_S = 6 * 3600.0
 class ProviderError(Exception):
     """Base of all. `hint` is the remedy in one sentence.
 
-    `retry_after_s` is how long the provider asked to wait: from 0 to MAX_RETRY_AFTER_S, whatever was asked. None: it did
-    not say, or what it said is no time.
+    `retry_after_s` is how long the provider asked to wait: from 0 to MAX_RETRY_AFTER_S, whatever was asked. None: it
+    did not say, or what it said is no time.
     """
 
     scope: Scope = "request"

@@ -34,7 +34,7 @@ SUBSCRIPTION = "AZURE_SUBSCRIPTION_ID"
 LONGEST_WAIT_S = 20.0
 
 
-class ShortWaits(RetryPolicy[Any, Any]):
+class ShortWaits(RetryPolicy[Any, Any]):  # type: ignore[misc]  # azure-core is not checked here
     """azure-core sleeps out whatever `Retry-After` asks for, were it for ever; a long wait is the schedule's affair."""
 
     def get_retry_after(self, response: Any) -> float | None:

@@ -122,6 +122,12 @@ def _handler(server: LoopbackServer) -> type[BaseHTTPRequestHandler]:
         disable_nagle_algorithm = True
         wbufsize = 1 << 16
 
+        def handle_one_request(self) -> None:
+            try:
+                super().handle_one_request()
+            except ConnectionError:  # the client has read enough
+                self.close_connection = True
+
         def _serve(self) -> None:
             parts = urlsplit(self.path)
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -140,11 +146,7 @@ def _handler(server: LoopbackServer) -> type[BaseHTTPRequestHandler]:
                     self.send_header(name, value)
             self.end_headers()
             self.close_connection = cut or self.close_connection
-            try:
-                self.wfile.write(answer.body[: len(answer.body) // 2] if cut else answer.body)
-                self.wfile.flush()
-            except ConnectionError:  # the client has read enough
-                self.close_connection = True
+            self.wfile.write(answer.body[: len(answer.body) // 2] if cut else answer.body)
 
         do_GET = do_POST = do_PUT = do_DELETE = _serve
 

@@ -308,9 +308,7 @@ def test_a_wrong_key_is_no_region_that_is_off(server, spot):
         spot.regions()
 
 
-@pytest.mark.parametrize(
-    ("asked", "kept"), [("Mon, 21 Sep 2026 14:23:20 GMT", 600.0), ("600", 600.0), ("inf", 21600.0), ("\u00b2", None)]
-)
+@pytest.mark.parametrize(("asked", "kept"), [("Mon, 21 Sep 2026 14:23:20 GMT", 600.0), ("\u00b2", None)])
 def test_aws_may_write_the_wait_as_a_date_or_as_nonsense(server, spot, asked, kept):
     server.serve(cloud())
     headers = {"Retry-After": asked, "Date": "Mon, 21 Sep 2026 14:13:20 GMT"}

@@ -180,8 +180,9 @@ def test_what_was_asked_for_under_tls_is_not_believed_without_it(server: Loopbac
     context, authority = loopback_tls(tmp_path)
     server.serve(lambda request: Response(body=b'{"price": 0.01}'))
     with serving(lambda request: Response(302, headers={"Location": f"{server.url}/x"}), context) as secure:
+        asking = Http(Patience(attempts=1), ca_file=authority)
         with pytest.raises(FormatError, match="not encrypted"):
-            Http(Patience(attempts=1), ca_file=authority).get_json(secure.url)
+            asking.get_json(secure.url)
 
 
 def test_a_server_that_refuses_connections_is_named():
