@@ -1,36 +1,70 @@
 """Mask: text and output without the values of secrets, in the forms in which programs write them.
 
-Plain, base64 (standard and URL-safe, at every alignment), percent-encoded, JSON- and Python-escaped, hexadecimal; and
-the lines of a value of several lines. `[secret NAME]` stands in their place. A value of fewer than MIN_CHARACTERS is
-not looked for: it would be found in innocent text, and tell by that what it is. What a program computes from a value
-(a digest, a part of it, a form not listed) cannot be known here. Must not know: who writes, where to.
+Of each value, and of each line of a value of several lines, these are looked for:
+
+- the value as it is, as JSON, Python (`repr`, `ascii`), HTML, XML, POSIX shells, YAML, SQL and CSV quote it;
+- JSON and Python once more around any of these: JSON in JSON, the repr of a JSON text;
+- percent-encoded, with the sets of safe characters that libraries use, in capitals or small letters;
+- base64, standard and URL-safe, with any number of bytes before and after it; hexadecimal without separators.
+
+`[secret NAME]` stands in their place. A value of fewer than MIN_CHARACTERS is not looked for: it would be found in
+innocent text, and tell by that what it is. Nothing else is found: a part of a value, a value with anything in between
+(line breaks of a wrapped text, colour codes, separators), other encodings, three of them in each other, what is computed
+from it. Must not know: who writes, where to.
 """
 
 from __future__ import annotations
 
 import base64
+import html
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from urllib.parse import quote, quote_plus
 
 MIN_CHARACTERS = 5
-_HEAD = 4  # bytes of a form by which its beginning is looked for
+MAX_CHARACTERS = 16 << 10
+"""Of a value, as whoever takes values over holds it to: what is looked for is some fifty times as large."""
+
+_HEAD = MIN_CHARACTERS  # bytes by which a form is looked for; none is shorter
+_SAFE_IN_PERCENT = ("", "/", "!'()*", "!#$%&'()*+,/:;=?@[]~")  # all, urllib, JavaScript, requests
+_AS_MARKUP = (  # quotation marks and apostrophes of: text, html.escape, markupsafe, attributes of XML
+    ('"', "'"),
+    ("&quot;", "&#x27;"),
+    ("&#34;", "&#39;"),
+    ("&quot;", "'"),
+    ("&quot;", "&#39;"),
+    ("&quot;", "&apos;"),
+)
 
 
 class Mask:
-    """Knows the values of `secrets` by name, of each one or several. `words` are further byte strings to be taken out,
-    each with nothing in its place."""
+    """Knows the values of `secrets` by name, of each one or several. `words` are further byte strings of at least
+    MIN_CHARACTERS to be taken out, each with nothing in its place. `forms_of` is `forms`, or remembers what it gave.
 
-    def __init__(self, secrets: Mapping[str, str | Iterable[str]], *, words: tuple[bytes, ...] = ()) -> None:
+    A text is gone through once, however many and long the values are.
+    """
+
+    def __init__(
+        self,
+        secrets: Mapping[str, str | Iterable[str]],
+        *,
+        words: tuple[bytes, ...] = (),
+        forms_of: Callable[[str], Iterable[bytes]] | None = None,
+    ) -> None:
         found: dict[bytes, str] = {}
         for name, given in secrets.items():
             for value in [given] if isinstance(given, str) else given:
-                found |= dict.fromkeys(forms(value), name)
+                found |= dict.fromkeys((forms_of or forms)(value), name)
         self._names: dict[bytes, str | None] = {**dict.fromkeys(words), **found}
-        self._forms = sorted(self._names, key=len, reverse=True)  # the longest first: one may begin another
-        self._pattern = re.compile(b"|".join(map(re.escape, self._forms)))
-        self.longest_bytes = max(map(len, self._forms), default=0)
+        self._with_head: dict[bytes, list[bytes]] = {}
+        for form in sorted(self._names, key=len, reverse=True):  # the longest first: one may begin another
+            self._with_head.setdefault(form[:_HEAD], []).append(form)
+        self._cut_heads = {head[:length] for head in self._with_head for length in range(1, _HEAD)}
+        columns = zip(*self._with_head, strict=True) if self._with_head else [()]
+        # a byte of each form at every place of its head: most of a text is passed over without asking for a form
+        self._maybe = re.compile(b"".join(map(_one_of, columns)), re.DOTALL)
+        self.longest_bytes = max(map(len, self._names), default=0)
 
     def text(self, text: str) -> str:
         """`text` without the values."""
@@ -45,35 +79,43 @@ class Mask:
 
     def data(self, data: bytes) -> bytes:
         """The same for bytes that are all there is."""
-        return self._pattern.sub(self.instead, data) if self._occurs(data) else data
+        kept, at = list[bytes](), 0
+        for begin, form in self.matches(data, 0):
+            kept += (data[at:begin], self.instead(form))
+            at = begin + len(form)
+        return b"".join((*kept, data[at:])) if kept else data
 
-    def _occurs(self, data: bytes) -> bool:
-        return any(form in data for form in self._forms)  # far quicker than the pattern, which then has to be tried
-
-    def instead(self, found: re.Match[bytes]) -> bytes:
+    def instead(self, form: bytes) -> bytes:
         """What stands in the place of one of `matches`."""
-        name = self._names[found[0]]
+        name = self._names[form]
         return b"" if name is None else f"[secret {name}]".encode()
 
-    def matches(self, data: bytes, start: int) -> Iterator[re.Match[bytes]]:
-        """Every occurrence from `start` on."""
-        return self._pattern.finditer(data, start) if self._occurs(data) else iter(())
+    def matches(self, data: bytes, start: int) -> Iterator[tuple[int, bytes]]:
+        """Every occurrence from `start` on: where it begins, and in which form."""
+        at = start
+        while (maybe := self._maybe.search(data, at)) is not None:
+            begin = maybe.start()
+            at = begin + 1
+            for form in self._with_head.get(maybe[0], ()):
+                if data.startswith(form, begin):
+                    yield begin, form
+                    at = begin + len(form)
+                    break
 
     def unfinished(self, data: bytes, start: int) -> int:
         """Where the first beginning of a form lies that reaches the end of `data`; its length when there is none."""
-        first = len(data)
-        for form in self._forms:
-            at = max(start, len(data) - len(form) + 1)
-            while 0 <= (at := data.find(form[:_HEAD], at, first + _HEAD)) < first:
-                if form.startswith(data[at:]):
-                    first = at
-                    break
-                at += 1
-            for at in range(max(start, len(data) - _HEAD + 1), first):
-                if form.startswith(data[at:]):
-                    first = at
-                    break
-        return first
+        at = max(start, len(data) - self.longest_bytes + 1)
+        while (maybe := self._maybe.search(data, at)) is not None:
+            begin = maybe.start()
+            at = begin + 1
+            if (possible := self._with_head.get(maybe[0])) is not None:
+                rest = data[begin:]
+                if any(len(form) > len(rest) and form.startswith(rest) for form in possible):
+                    return begin
+        for begin in range(max(start, len(data) - _HEAD + 1), len(data)):
+            if data[begin:] in self._cut_heads:
+                return begin
+        return len(data)
 
 
 class Stream:
@@ -100,13 +142,13 @@ class Stream:
         mask, at = self._mask, 0
         while True:
             held_from = len(data) if over else mask.unfinished(data, at)
-            for found in mask.matches(data, at):
-                if found.start() >= held_from:
+            for begin, form in mask.matches(data, at):
+                if begin >= held_from:
                     break
-                self._give(data[at : found.start()])
-                instead = mask.instead(found)
+                self._give(data[at:begin])
+                instead = mask.instead(form)
                 self._give(instead) if instead else self._met()
-                at = found.end()
+                at = begin + len(form)
                 if at > held_from:
                     break  # what seemed to begin a value was the end of another
             if at <= held_from:
@@ -119,29 +161,28 @@ class Stream:
             self._out(data)
 
 
-def forms(value: str) -> set[bytes]:
+def forms(value: str) -> frozenset[bytes]:
     """How the value may be written. Empty for one that is too short to be looked for."""
     parts = {value, *value.splitlines(), *map(str.strip, value.splitlines())} | {value.strip()}
-    return {form for part in parts if len(part.strip()) >= MIN_CHARACTERS for form in _forms(part)}
+    return frozenset(form for part in parts if len(part.strip()) >= MIN_CHARACTERS for form in _forms(part))
 
 
 def _forms(value: str) -> Iterator[bytes]:
-    yield value.encode("utf-8", "surrogatepass")
+    quoted = {value, *_as_literal(value), *_as_markup(value), *_as_word(value)}
+    for text in quoted.union(*map(_as_literal, quoted)):
+        yield text.encode("utf-8", "surrogatepass")
     try:
         raw = value.encode("utf-8", "surrogateescape")  # as the environment holds it, also where it is no text
     except UnicodeEncodeError:
         raw = value.encode("utf-8", "surrogatepass")
     yield raw
+    for text in _inside_quotes(repr(raw + b"'\"")[2:]):
+        yield text.encode()
     yield raw.hex().encode()
     yield raw.hex().upper().encode()
-    for text in (json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], ascii(value)[1:-1]):
-        yield text.encode("utf-8", "surrogatepass")
-        yield text.replace("/", "\\/").encode("utf-8", "surrogatepass")
-    yield repr(value)[1:-1].encode("utf-8", "surrogatepass")
-    yield repr(raw)[2:-1].encode()
-    for quoted in (quote(raw, safe=""), quote(raw), quote_plus(raw)):
-        yield quoted.encode()
-        yield re.sub("%[0-9A-F]{2}", lambda found: found[0].lower(), quoted).encode()
+    for percent in (*(quote(raw, safe=safe) for safe in _SAFE_IN_PERCENT), quote_plus(raw)):
+        yield percent.encode()
+        yield re.sub("%[0-9A-F]{2}", lambda found: found[0].lower(), percent).encode()
     for encode in (base64.b64encode, base64.urlsafe_b64encode):
         for before in range(3):
             whole = encode(b"\0" * before + raw)
@@ -149,3 +190,40 @@ def _forms(value: str) -> Iterator[bytes]:
             yield whole[begin:]
             yield whole.rstrip(b"=")[begin:]
             yield whole[begin : 8 * (before + len(raw)) // 6]  # without one that what follows decides, too
+
+
+def _as_literal(value: str) -> Iterator[str]:
+    """Inside a string of JSON, also as for web pages, or of Python."""
+    for text in (json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]):
+        yield text
+        yield text.replace("/", "\\/")
+        yield text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+    for shown in (repr, ascii):
+        yield from _inside_quotes(shown(value + "'\"")[1:])
+
+
+def _inside_quotes(shown: str) -> tuple[str, str]:
+    """Both ways in which Python shows apostrophes, of something with `'"` at its end, which is cut off: around all
+    there may be other quotes than around the value alone."""
+    escaped = shown[:-4]
+    return escaped, escaped.replace("\\'", "'")
+
+
+def _as_markup(value: str) -> Iterator[str]:
+    """In a page or a document of HTML or XML."""
+    text = html.escape(value, quote=False)
+    for quotation_mark, apostrophe in _AS_MARKUP:
+        yield text.replace('"', quotation_mark).replace("'", apostrophe)
+
+
+def _as_word(value: str) -> Iterator[str]:
+    """Between apostrophes or quotation marks of a shell (shlex.quote, `set -x`), of YAML, SQL or CSV."""
+    for apostrophe in ("'\"'\"'", "'\\''", "''"):
+        yield value.replace("'", apostrophe)
+    yield value.replace('"', '""')
+    yield re.sub(r'([\\"$`])', r"\\\1", value)
+
+
+def _one_of(column: Iterable[int]) -> bytes:
+    """A pattern for any of these bytes, for none if there are none."""
+    return b"[" + b"".join(b"\\x%02x" % byte for byte in sorted(set(column))) + b"]" if column else b"(?!)"

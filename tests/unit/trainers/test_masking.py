@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import base64
+import html
 import json
 import re
+import shlex
 import urllib.parse
 from collections.abc import Callable
 from itertools import pairwise
+from xml.sax import saxutils
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainers.masking import MIN_CHARACTERS, Mask, Stream, forms
+from trainers.masking import MAX_CHARACTERS, MIN_CHARACTERS, Mask, Stream, forms
 
 KEY = 'corr/ect+horse="battery" 4711\u00e9'
 PEM = "-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQ\nEFAASCBKcwggSjAgEAAoIBAQ\n-----END KEY-----\n"
+QUOTES = 'it\'s <b>"R&D"</b> `$HOME`'
 RAW = KEY.encode()
 
 WRITTEN: dict[str, Callable[[str], str]] = {
@@ -34,11 +38,37 @@ WRITTEN: dict[str, Callable[[str], str]] = {
     "form": lambda value: urllib.parse.urlencode({"token": value}),
     "small percent": lambda value: re.sub("%..", lambda found: found[0].lower(), urllib.parse.quote(value, safe="")),
     "hexadecimal": lambda value: value.encode().hex(),
+    "capital hexadecimal": lambda value: value.encode().hex().upper(),
+    "json in json": lambda value: json.dumps(json.dumps({"token": value})),
+    "json in json, as it is": lambda value: json.dumps(json.dumps([value], ensure_ascii=False), ensure_ascii=False),
+    "json in json, half as it is": lambda value: json.dumps(json.dumps([value], ensure_ascii=False)),
+    "repr of json": lambda value: repr(json.dumps([value])),
+    "repr of bytes of json": lambda value: repr(json.dumps([value]).encode()),
+    "json of repr": lambda value: json.dumps(repr({"token": value})),
+    "repr of repr": lambda value: repr(repr(value)),
+    "repr of more": lambda value: repr(f"it's {value}"),
+    "repr of other quotes": lambda value: repr(f'"it" {value}'),
+    "json of html": lambda value: json.dumps(html.escape(value)),
+    "json in a web page": lambda value: (
+        json.dumps(value).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    ),
+    "html": html.escape,
+    "html text": lambda value: html.escape(value, quote=False),
+    "markupsafe": lambda value: html.escape(value).replace("&quot;", "&#34;").replace("&#x27;", "&#39;"),
+    "xml": lambda value: saxutils.escape(value, {"'": "&apos;", '"': "&quot;"}),
+    "shlex": shlex.quote,
+    "shell": lambda value: "'" + value.replace("'", "'\\''") + "'",
+    "shell, in quotation marks": lambda value: '"' + re.sub(r'([\\"$`])', r"\\\1", value) + '"',
+    "yaml": lambda value: "'" + value.replace("'", "''") + "'",
+    "csv": lambda value: '"' + value.replace('"', '""') + '"',
+    "javascript": lambda value: urllib.parse.quote(value, safe="!'()*"),
+    "quote_plus": urllib.parse.quote_plus,
+    "requests": lambda value: urllib.parse.quote(value, safe="!#$%&'()*+,/:;=?@[]~"),
 }
 
 
 @pytest.mark.parametrize("form", WRITTEN)
-@pytest.mark.parametrize("value", [KEY, "hunter2", "p\u00e4ss w\u00f6rd", PEM.strip()])
+@pytest.mark.parametrize("value", [KEY, "hunter2", "p\u00e4ss w\u00f6rd", PEM.strip(), QUOTES, "C:\\new\\key"])
 def test_a_value_is_masked_in_every_form_in_which_programs_write_it(form: str, value: str) -> None:
     mask = Mask({"TOKEN": value})
     written = WRITTEN[form](value)
@@ -65,7 +95,7 @@ def test_the_lines_of_a_value_are_masked_each() -> None:
 
 def test_short_values_are_not_looked_for_and_say_nothing_of_themselves() -> None:
     short = "x" * (MIN_CHARACTERS - 1)
-    assert forms(short) == forms("      ") == set()
+    assert forms(short) == forms("      ") == frozenset()
     assert Mask({"A": short, "B": "", "C": " \n"}).text(f"{short} and innocent text") == f"{short} and innocent text"
 
 
@@ -82,6 +112,31 @@ def test_the_longest_of_several_values_wins() -> None:
     assert Mask({"A": "tokentoken", "B": "tokentokentoken"}).text("tokentokentoken tokentoken") == (
         "[secret B] [secret A]"
     )
+
+
+def one_by_one(values: dict[str, str], data: bytes) -> bytes:
+    """What a mask does, said as simply as can be: the first place, there the longest form, then what follows it."""
+    for at in range(len(data)):
+        found = [value for value in values.values() if data.startswith(value.encode(), at)]
+        if found:
+            value = max(found, key=len)
+            (name,) = (name for name in values if values[name] == value)
+            return data[:at] + f"[secret {name}]".encode() + one_by_one(values, data[at + len(value) :])
+    return data
+
+
+@given(
+    st.lists(st.sampled_from(["abcab", "ababc", "abcabcabd", "aaaaa", "aaaaaaab", "a", "b", "c", "\n"]), max_size=12)
+)
+def test_every_occurrence_is_found_as_if_each_form_were_looked_for_at_each_place(parts: list[str]) -> None:
+    values = {"A": "abcab", "B": "abcabcabd", "C": "aaaaa", "D": "aaaaaaab"}
+    data = "".join(parts).encode()
+    assert Mask(values).data(data) == one_by_one(values, data)
+
+
+def test_the_longest_value_that_is_taken_over_is_masked_as_well() -> None:
+    long = "".join(f"{number:05}\"'<&\\\u00e9" for number in range(MAX_CHARACTERS // 11))
+    assert Mask({"A": long}).text(f"<{json.dumps(json.dumps(long))}>") == '<"\\"[secret A]\\"">'
 
 
 # As it comes
