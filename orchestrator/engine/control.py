@@ -59,7 +59,7 @@ class ControlPlane:
         self._look()
         if ctx.due("forget", FORGET_EVERY_S):
             ctx.forget()
-            ctx.secrets.forget_ended(ctx.world)
+            ctx.secrets.forget(ctx.world)
         changed = self._part("reaping", lambda: reap(ctx)) if ctx.work.idle else self._work()
         if self._broken:
             broken, self._broken = self._broken, []

@@ -48,7 +48,10 @@ def kept_secrets(config: Config) -> SecretValues:
         cipher = Fernet(_key(key_file, Fernet.generate_key))
     except (OSError, ValueError) as error:
         raise StoreError(f"the key {key_file} cannot be used: {error}", hint="put the right file back") from error
-    return SecretValues(_read(path, key_file, cipher), keep=lambda given: _write(path, cipher, given))
+    return SecretValues(
+        kept=lambda: _read(path, key_file, cipher),
+        keep=lambda given: _write(path, cipher, given),
+    )
 
 
 def _key(key_file: Path, generate: Callable[[], bytes]) -> bytes:

@@ -21,10 +21,10 @@ from typing import Any
 
 from orchestrator.engine.secret_values import Given, SecretValues
 from orchestrator.errors import SiteError, TradewindError, UsageError
+from trainers.masking import MAX_CHARACTERS
 
 SOCKET = "secrets.sock"
 MAX_MESSAGE_BYTES = 4 << 20
-MAX_VALUE_CHARACTERS = 128 << 10  # as much as Linux takes for one variable of an environment
 PATIENCE_S = 5.0
 """How long one who gives secrets may take for the whole of it."""
 
@@ -113,12 +113,15 @@ class SecretLine:
 def hand_over(folder: Path, given: Given, *, patience_s: float = 0.0) -> bool:
     """Give values to the control plane that uses this state folder; False when none listens within `patience_s`.
 
-    Raises SiteError when it does not take them, UsageError for a value that no environment could hold.
+    Raises SiteError when it does not take them, UsageError for a value that is too long.
     """
     for values in given.values():
         for name, value in values.items():
-            if len(value) > MAX_VALUE_CHARACTERS:
-                raise UsageError(f"the secret {name} is too long", hint="hand it over in a file of your own")
+            if len(value) > MAX_CHARACTERS:
+                raise UsageError(
+                    f"the secret {name} has {len(value)} characters, and {MAX_CHARACTERS} are the most",
+                    hint="hand it over in a file of your own, and its path in a variable",
+                )
     message = json.dumps({"give": {job_id: dict(values) for job_id, values in given.items()}}).encode() + b"\n"
     if len(message) > MAX_MESSAGE_BYTES:
         raise UsageError(
@@ -154,7 +157,7 @@ def _given(message: Any) -> Given:
         for name, value in values.items():
             if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,254}", name) or not isinstance(value, str):
                 raise ValueError
-            if len(value) > MAX_VALUE_CHARACTERS or "\0" in value:
+            if len(value) > MAX_CHARACTERS or "\0" in value:
                 raise ValueError
     return dict(given)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -17,13 +18,15 @@ from cryptography.fernet import Fernet
 
 from orchestrator import Client
 from orchestrator.config import Config, load_config
-from orchestrator.engine.secret_values import MAX_TOTAL_CHARACTERS, MissingSecret, SecretValues
+from orchestrator.engine.secret_values import MAX_TOTAL_CHARACTERS, UNKNOWN_S, Given, MissingSecret, SecretValues
 from orchestrator.engine.world import World
 from orchestrator.errors import SiteError, StoreError, UsageError
 from orchestrator.model import Job, JobSpec, TrainSpec
 from orchestrator.services import secrets
 from orchestrator.services.secret_file import FILE, kept_secrets
 from orchestrator.services.secret_line import SOCKET, SecretLine, hand_over
+from providers.clock import VirtualClock
+from trainers.masking import MAX_CHARACTERS
 
 NAME = "TW_TEST_SECRET"
 VALUE = "correct horse battery staple"
@@ -71,10 +74,33 @@ def test_a_missing_secret_is_named_with_the_command_that_gives_it(values: Secret
     assert values.missing(job("job_1", "A")) is None
 
 
-def test_there_is_a_bound_on_what_it_holds(values: SecretValues) -> None:
+def test_there_is_a_bound_on_what_it_holds_and_a_value_of_many_jobs_counts_once(values: SecretValues) -> None:
+    many = {f"job_{n}": {NAME: f"{n:0{MAX_CHARACTERS}}"} for n in range(MAX_TOTAL_CHARACTERS // MAX_CHARACTERS)}
+    values.give(many)
     with pytest.raises(UsageError, match="too many secrets"):
-        values.give({"job_1": {NAME: "x" * (MAX_TOTAL_CHARACTERS + 1)}})
-    assert values.missing(job()) is not None
+        values.give({"job_x": {NAME: "x"}})
+    assert values.missing(job("job_x")) is not None
+    values.give({"job_y": many["job_1"]})
+    assert values.missing(job("job_y")) is None
+
+
+def test_whoever_reads_values_or_has_text_masked_waits_for_nobody_who_gives_some(world: World) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def keep(_given: Given) -> None:
+        begun.set()
+        assert go_on.wait(60)
+
+    values = SecretValues(kept=lambda: {"job_1": {NAME: VALUE}}, keep=keep)
+    giver = threading.Thread(target=values.give, args=({"job_2": {NAME: "another value"}},))
+    giver.start()
+    assert begun.wait(60)
+    assert values.of(job()) == {NAME: VALUE}
+    assert values.mask(VALUE) == f"[secret {NAME}]"
+    values.forget(world)
+    go_on.set()
+    giver.join()
+    assert values.of(job("job_2")) == {NAME: "another value"}
 
 
 def test_it_masks_the_values_of_all_jobs_that_it_knows(values: SecretValues) -> None:
@@ -89,9 +115,37 @@ def test_values_are_forgotten_when_their_job_has_ended(world: World, values: Sec
             tx.add_job(job(job_id))
         tx.set_job_state("job_1", "cancelled")
     values.give({job_id: {NAME: VALUE} for job_id in ("job_1", "job_2", "job_about_to_be_submitted")})
-    values.forget_ended(world)
+    values.forget(world)
     missing = [values.missing(job(each)) is not None for each in ("job_1", "job_2", "job_about_to_be_submitted")]
     assert missing == [True, False, False]
+
+
+def test_values_of_a_job_that_nobody_stored_are_let_go_after_the_stated_time(
+    world: World, clock: VirtualClock, values: SecretValues
+) -> None:
+    values.give({"job_1": {NAME: VALUE}, "job_2": {NAME: "another value"}})
+    values.forget(world)
+    clock.advance(UNKNOWN_S - 1)
+    with world.store.write() as tx:
+        tx.add_job(job("job_2"))
+    values.forget(world)
+    assert values.missing(job("job_1")) is None
+    clock.advance(1)
+    values.forget(world)
+    assert values.missing(job("job_1")) is not None
+    assert values.mask(VALUE) == VALUE  # nothing of it is held any more
+    assert values.missing(job("job_2")) is None
+
+
+def test_values_that_are_given_again_are_held_for_as_long_again(
+    world: World, clock: VirtualClock, values: SecretValues
+) -> None:
+    values.give({"job_1": {NAME: VALUE}})
+    values.forget(world)
+    clock.advance(UNKNOWN_S)
+    values.give({"job_1": {NAME: VALUE}})
+    values.forget(world)
+    assert values.missing(job("job_1")) is None
 
 
 # The socket
@@ -191,7 +245,21 @@ def test_an_answer_that_makes_no_sense_is_an_error_of_the_site(
 
 def test_more_than_a_message_may_hold_is_refused_by_the_giver(line: SecretLine, folder: Path) -> None:
     with pytest.raises(UsageError, match="4 MiB of secrets at once"):
-        hand_over(folder, {f"job_{number}": {NAME: "x" * 100_000} for number in range(50)})
+        hand_over(folder, {f"job_{number}": {NAME: "x" * MAX_CHARACTERS} for number in range(300)})
+
+
+def test_a_value_that_is_too_long_is_refused_at_both_ends(
+    line: SecretLine, folder: Path, values: SecretValues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UsageError, match=f"{NAME} has {MAX_CHARACTERS + 1} characters") as caught:
+        hand_over(folder, {"job_1": {NAME: "x" * (MAX_CHARACTERS + 1)}})
+    assert "in a file" in caught.value.hint
+    monkeypatch.chdir(folder)
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(SOCKET)
+        connection.sendall(json.dumps({"give": {"job_1": {NAME: "x" * (MAX_CHARACTERS + 1)}}}).encode() + b"\n")
+        assert b"no message of this version" in connection.recv(1000)
+    assert values.missing(job()) is not None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
