@@ -11,9 +11,10 @@ from typing import Any
 
 from trainers.cadence import Cadence
 from trainers.checkpoint import store
+from trainers.checkpoint.given import Given
 from trainers.checkpoint.manifest import ManifestName
 from trainers.checkpoint.reader import Loaded, load_newest, weights_hash
-from trainers.checkpoint.state import capture, is_part, require_data, restore
+from trainers.checkpoint.state import restore
 from trainers.checkpoint.writer import save
 from trainers.desk import Desk, RunEnded, present_desk
 from trainers.errors import FencedError, StateError, TrainerError
@@ -23,6 +24,7 @@ from trainers.spec import OUTPUT_VARIABLE, SPEC_VARIABLE
 from trainers.transient import Transient
 
 _POLL_S = 0.02
+_OWN_ITEMS = frozenset({"given", "rng", "transient"})  # of a checkpoint, besides the parts
 
 
 def attach(
@@ -39,7 +41,8 @@ def attach(
     """Hand the parts of a training loop to Tradewind; call it once, when all of them are built.
 
     `extra`: more that must survive, by name: objects with state_dict() and load_state_dict(), random number
-    generators, or plain data (read it from the dict in every step: a resume replaces lists, tensors and arrays).
+    generators, or plain data. A resume fills the lists, dicts, tensors and arrays that were given, so that they may be
+    known by other names; numbers and texts must be read from and written to the dict.
     Several models or optimizers go in a dict. Under Tradewind the job file's steps or epochs win over `steps` and
     `epochs`; outside ($TRADEWIND_SPEC is not set) the program needs one of them and runs as a plain loop. Raises
     TrainerError, LoaderError, StateError.
@@ -68,13 +71,8 @@ class Session(Run):
     def __init__(self, parts: Parts, *, steps: int | None, epochs: int | None, desk: Desk) -> None:
         self._spec = desk.spec
         super().__init__(parts, steps=steps, epochs=epochs, seed=desk.spec.seed, output_dir=Path(desk.spec.output_dir))
-        for name, part in self._captured_parts().items():
-            if not is_part(part):
-                raise StateError(
-                    f"attach() was given a {type(part).__name__} as {name}, which cannot be saved and restored",
-                    hint="give it state_dict() and load_state_dict(), or put it in a dict",
-                )
-        require_data(parts.extra, "extra")
+        self._given = Given(self._captured_parts())
+        self._given.require_data("extra")
         self._transient = Transient(self._captured_parts())
         self._control = desk.control
         self._journal = desk.journal
@@ -108,6 +106,7 @@ class Session(Run):
     # The hooks of Run
 
     def _begin(self) -> None:
+        self._given.require_kept("extra", besides=1)  # self.parts has it, too
         store.prepare(self._spec.checkpoint_root, self._spec.job_id)
         self._restore(self._spec.manifest)
         self._journal.enter("restored", total_steps=self.total_steps)
@@ -254,14 +253,13 @@ class Session(Run):
         if loaded is None:
             return
         parts = self._captured_parts()
-        if loaded.items.keys() != {*parts, "rng", "transient"}:
-            held = sorted(loaded.items.keys() - {"rng", "transient"})
+        if loaded.items.keys() != {*parts, *_OWN_ITEMS}:
+            held = sorted(loaded.items.keys() - _OWN_ITEMS)
             raise StateError(
                 f"checkpoint {loaded.name} holds {', '.join(held)}; the program attached {', '.join(sorted(parts))}",
                 hint="attach the same parts as the run that saved it",
             )
-        for name, part in parts.items():
-            restore(part, loaded.items[name], name)
+        self._given.restore(loaded.items, loaded.items["given"])
         self._transient.restore(loaded.items["transient"])
         if self.loader is not None:
             if "loader" not in loaded.position:
@@ -297,7 +295,8 @@ class Session(Run):
                     spec.job_id,
                     ManifestName(spec.generation, self.steps_done, spec.attempt),
                     items={
-                        **{part: capture(value) for part, value in self._captured_parts().items()},
+                        "given": self._given.same(),
+                        **self._given.capture(),
                         "rng": capture_rng(),
                         "transient": self._transient.capture(),
                     },

@@ -197,36 +197,23 @@ def capture(part: Any) -> Any:
         return part.state_dict()
     if is_generator(part):
         return generator_state(part)
-    return {key: capture(item) for key, item in part.items()} if isinstance(part, Mapping) else part
+    if not isinstance(part, Mapping):
+        return part
+    states = {key: capture(item) for key, item in part.items()}
+    return part if all(states[key] is item for key, item in part.items()) else states
 
 
 def restore(part: Any, state: Any, path: str) -> None:
-    """Put a captured `state` back into `part`, in place.
+    """Put a captured `state` back into `part`, for which is_part() holds.
 
-    Raises StateError when the checkpoint does not have what the program has, and what load_state_dict raises.
+    Raises StateError for the state of another kind of generator, and what load_state_dict raises.
     """
-    if hasattr(part, "load_state_dict"):
-        part.load_state_dict(state)
-        if isinstance(part, torch.optim.Optimizer) and {"state", "param_groups"} <= state.keys():
-            _undo_casts(part, state)
-        return
     if is_generator(part):
         set_generator_state(part, state, path)
         return
-    if not isinstance(part, dict):
-        raise StateError(
-            f"{path} is a {type(part).__name__}, which cannot be restored in place",
-            hint="use a dict, or an object with state_dict() and load_state_dict()",
-        )
-    for key, item in list(part.items()):
-        if not is_part(item):
-            if not _refilled(item, state.get(key)):
-                del part[key]
-        elif key in state:
-            restore(item, state[key], f"{path}.{key}")
-        else:
-            raise StateError(f"the checkpoint has no {path}.{key}", hint="attach what the saving run attached")
-    part.update({key: item for key, item in state.items() if key not in part})
+    part.load_state_dict(state)
+    if isinstance(part, torch.optim.Optimizer) and {"state", "param_groups"} <= state.keys():
+        _undo_casts(part, state)
 
 
 def _undo_casts(optimizer: torch.optim.Optimizer, state: Any) -> None:
@@ -245,30 +232,6 @@ def _undo_casts(optimizer: torch.optim.Optimizer, state: Any) -> None:
                 held[name] = value.to(present.device, copy=True)
 
 
-def _refilled(item: Any, value: Any) -> bool:
-    """Whether `item` is a parameter, or a list of such, and has got its `value`: an optimizer may hold it, so another
-    tensor in its place would be trained no more."""
-    if isinstance(item, list | tuple):
-        same = isinstance(value, list | tuple) and len(item) == len(value) > 0
-        return same and all(map(_refilled, item, value))
-    if not (isinstance(item, torch.Tensor) and item.requires_grad and isinstance(value, torch.Tensor)):
-        return False
-    if (item.shape, item.dtype) != (value.shape, value.dtype):
-        return False
-    with torch.no_grad():
-        item.copy_(value)
-    return True
-
-
 def is_part(value: object) -> bool:
-    """Can `value` be captured and restored as a part of a run?"""
-    return isinstance(value, dict) or hasattr(value, "load_state_dict") or is_generator(value)
-
-
-def require_data(part: Any, path: str) -> None:
-    """Raises StateError for what is neither a part nor data. Parts are not asked for their state."""
-    if isinstance(part, dict):
-        for key, item in part.items():
-            require_data(item, f"{path}.{key}")
-    elif not is_part(part):
-        Encoder().encode(part, path)
+    """Has `value` a state that can be captured and restored?"""
+    return hasattr(value, "load_state_dict") or is_generator(value)

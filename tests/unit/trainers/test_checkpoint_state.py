@@ -1,8 +1,6 @@
 """State to JSON and tensors and back, and whole checkpoints through the folder."""
 
-import copy
 import json
-import math
 import random
 import struct
 from collections import Counter, OrderedDict, deque
@@ -173,61 +171,10 @@ def test_random_numbers_go_on_where_they_were(tmp_path):
     assert draw() == wanted
 
 
-GENERATORS = {
-    "torch": (lambda: torch.Generator().manual_seed(1), lambda g: torch.rand(2, generator=g).tolist()),
-    "python": (lambda: random.Random(1), lambda g: [g.random(), g.gauss(0, 1)]),
-    "numpy": (lambda: numpy.random.default_rng(1), lambda g: g.normal(size=2).tolist()),
-    "old numpy": (lambda: numpy.random.RandomState(1), lambda g: g.normal(size=3).tolist()),
-}
-
-
-@pytest.mark.parametrize("kind", GENERATORS)
-def test_a_generator_in_extra_goes_on_where_it_was(tmp_path, kind):
-    make, draw = GENERATORS[kind]
-    saving, resuming = (
-        {"numbers": make(), "more": {"numbers": make()}},
-        {"numbers": make(), "more": {"numbers": make()}},
-    )
-    draw(saving["numbers"])
-    items = stored(tmp_path, {"extra": capture(saving)})
-    wanted = draw(saving["numbers"]), draw(saving["more"]["numbers"])
-    numbers = resuming["numbers"]
-    restore(resuming, items["extra"], "extra")
-    assert resuming["numbers"] is numbers
-    assert (draw(numbers), draw(resuming["more"]["numbers"])) == wanted
-
-
-@pytest.mark.parametrize("kind", GENERATORS)
-def test_the_state_of_another_kind_of_generator_is_refused(kind):
-    others = [make() for other, (make, _) in GENERATORS.items() if other != kind]
-    for other in others:
-        with pytest.raises(StateError, match=r"no state of a .* for extra\.numbers"):
-            restore({"numbers": GENERATORS[kind][0]()}, capture({"numbers": other}), "extra")
-
-
 def test_random_state_of_devices_that_are_not_here_is_refused():
     state = {**capture_rng(), "cuda": [torch.zeros(16, dtype=torch.uint8)] * (torch.cuda.device_count() + 1)}
     with pytest.raises(StateError, match="as many devices"):
         restore_rng(state)
-
-
-def test_extra_parts_are_restored_in_place():
-    average = torch.nn.Linear(2, 2)
-    extra = {"average": average, "best": 0.5, "history": {"losses": [1, 2], "old": 1}, "gone": 3}
-    saved = round_trip(copy.deepcopy(capture({**extra, "history": {"losses": [3]}, "best": math.inf})))
-    del saved["gone"]
-    history = extra["history"]
-    with torch.no_grad():
-        average.weight.zero_()
-    restore(extra, saved, "extra")
-    assert extra == {"average": average, "best": math.inf, "history": {"losses": [3]}}
-    assert extra["history"] is history
-    assert average.weight.abs().sum() > 0
-
-
-def test_a_part_that_the_checkpoint_lacks_is_named():
-    with pytest.raises(StateError, match=r"no extra\.average"):
-        restore({"average": torch.nn.Linear(1, 1)}, {}, "extra")
 
 
 def test_the_weights_hash_sees_every_bit_and_no_order():

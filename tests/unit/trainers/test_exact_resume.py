@@ -120,7 +120,8 @@ def test_a_program_that_keeps_its_gradients_only_later_is_resumed_exactly_or_ref
 
 
 @pytest.mark.parametrize(
-    "component", ["gradients", "buffers", "loose", "kept", "noise", "python_noise", "numpy_noise", "rng_noise"]
+    "component",
+    ["gradients", "buffers", "loose", "kept", "aliases", "best", "noise", "python_noise", "numpy_noise", "rng_noise"],
 )
 def test_one_stale_item_that_no_state_dict_holds_shows_in_the_losses(keeping, kept, component):
     keeping.run(clear="after", kill_after_step=19)
@@ -165,7 +166,7 @@ def swap_item(job, component, name, older_name):
         position["loader"] = {**position["loader"], "kept": moved["loader"]["kept"]}
     elif component in ("gradients", "buffers", "loose"):
         items["transient"] = {**items["transient"], component: moved["transient"][component]}
-    elif component.endswith("noise"):
+    elif component in items.get("extra", {}):
         items["extra"] = {**items["extra"], component: moved["extra"][component]}
     elif component in ("python", "numpy", "torch"):
         items["rng"] = {**items["rng"], component: moved["rng"][component]}

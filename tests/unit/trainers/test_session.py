@@ -372,6 +372,20 @@ def test_what_extra_cannot_hold_is_refused_at_attach(world):
     assert world.trained == []
 
 
+def test_numbers_that_the_program_could_not_read_back_are_refused_before_the_first_step(world):
+    timers = Timers(monotonic=lambda: world.now, sleep=world.sleep, cpu=lambda: world.cpu)
+    for keeps in (False, True):
+        journal = Journal(world.control, timers.monotonic)
+        with closing(journal), opened(Desk(world.spec, world.control, journal, timers)):
+            kept = {"best": 0.5}
+            run = attach(model=world.model, optimizer=world, extra=kept if keeps else {"best": 0.5})
+            if keeps:
+                assert next(run.batches()) == 0
+            else:
+                with pytest.raises(StateError, match="has not kept the dict"):
+                    next(run.batches())
+
+
 def attach_with(world, extra):
     timers = Timers(monotonic=lambda: world.now, sleep=world.sleep, cpu=lambda: world.cpu)
     journal = Journal(world.control, timers.monotonic)

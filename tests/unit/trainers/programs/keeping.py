@@ -3,6 +3,7 @@
 import os
 import random
 import signal
+from collections import deque
 from typing import Any
 
 import numpy
@@ -63,6 +64,8 @@ def main(kill_after_step=0, clear="after", forgetful=False, modes=False):
     dataset = Counting() if forgetful else Subset(Recorded(), range(42))
     extra: dict[str, Any] = {"noise": torch.Generator().manual_seed(3), "python_noise": random.Random(4)}
     extra |= {"shared": [shared]}
+    losses, average, drawn, recent = [], torch.zeros(6), numpy.zeros(3), deque(maxlen=3)
+    extra |= {"aliases": {"losses": losses, "average": average, "drawn": drawn, "recent": recent}, "best": 1e9}
     extra |= {"numpy_noise": numpy.random.RandomState(5), "rng_noise": numpy.random.default_rng(6)}
     loader = DataLoader(dataset, batch_size=4, shuffle=True)
     run = trainers.attach(model=model, optimizer=optimizer, loader=loader, extra=extra)
@@ -78,7 +81,13 @@ def main(kill_after_step=0, clear="after", forgetful=False, modes=False):
             model[2].eval()
         noise = torch.rand(1, generator=extra["noise"]) + extra["python_noise"].random()
         noise += float(extra["numpy_noise"].rand() + extra["rng_noise"].random())
-        loss = functional.mse_loss(model(x) * loose * extra["shared"][0], y) * (1 + 0.1 * noise.item())
+        x = x + average + float(drawn.sum()) + sum(recent) + len(losses) / 100  # known by their other names
+        loss = functional.mse_loss(model(x) * loose * shared, y) * (1 + 0.1 * noise.item() + min(extra["best"], 1))
+        losses.append(loss.item())
+        average.mul_(0.9).add_(x.mean(0), alpha=0.01)
+        drawn[step % 3] = loss.item() / 10
+        recent.append(loss.item() / 10)
+        extra["best"] = min(extra["best"], loss.item())
         loss.backward()
         if step % every == every - 1:
             nn.utils.clip_grad_norm_([*model.parameters(), loose, shared], 0.5)
