@@ -85,6 +85,7 @@ class Daemon:
                 leadership = self._world.store.campaign(holder)
                 if leadership is not None:
                     self._say("leading: this control plane acts on the store")
+                    self._read_secrets()
                     duties: AbstractContextManager[object] = (
                         nullcontext() if once else PriceDuties(self._world, leadership, self._log)
                     )
@@ -105,6 +106,13 @@ class Daemon:
                 self._say(f"the store does not answer: {error}")
             time.sleep(STANDBY_S)
         return 0
+
+    def _read_secrets(self) -> None:
+        """Those that were kept by whoever led before; without them jobs that need some wait for them."""
+        try:
+            self._secrets.read_kept()
+        except TradewindError as error:
+            self._say(f"secrets: {error} ({error.hint})")
 
     def _lead(self, leadership: Leadership, once: bool) -> int:
         ctx = Context(

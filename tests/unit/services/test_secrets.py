@@ -388,3 +388,15 @@ def test_a_key_that_others_can_read_or_that_lies_beside_the_file_is_refused(keep
     inside = replace(keeping, secrets=replace(keeping.secrets, key_file=keeping.state_dir / "key"))
     with pytest.raises(UsageError, match="beside what it locks"):
         kept_secrets(inside)
+
+
+def test_who_stood_by_has_the_secrets_that_were_given_meanwhile_and_loses_none_when_it_is_given_more(
+    keeping: Config,
+) -> None:
+    leading, standing_by = kept_secrets(keeping), kept_secrets(keeping)
+    leading.give({"job_1": {NAME: VALUE}})
+    standing_by.read_kept()
+    assert standing_by.of(job()) == {NAME: VALUE}
+    leading.give({"job_2": {NAME: "another value"}})
+    standing_by.give({"job_3": {NAME: "a third value"}})
+    assert kept_secrets(keeping).of(job("job_2")) == {NAME: "another value"}
