@@ -6,6 +6,7 @@ descriptors themselves are turned to the new one. Must not know: what is said.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sys
 import time
@@ -36,9 +37,10 @@ class ControlPlaneLog:
     def say(self, message: str) -> None:
         """One line with the time."""
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        with suppress(OSError):  # a disk that is full: machines are looked after without a log, too
-            if self._path is not None:
+        if self._path is not None:
+            with suppress(OSError):  # it could not be set aside: then it grows
                 self._keep_small(self._path)
+        with suppress(OSError):  # a disk that is full: machines are looked after without a log, too
             sys.stderr.write(f"{stamp} {message}\n")
             sys.stderr.flush()
 
@@ -46,11 +48,16 @@ class ControlPlaneLog:
         ours = os.fstat(_STDERR)
         if ours.st_size < self._limit_bytes:
             return
-        if path.exists() and os.path.samestat(ours, path.stat()):  # else another control plane has set it aside
-            for number in range(SET_ASIDE, 0, -1):
-                older = path if number == 1 else path.with_name(f"{path.name}.{number - 1}")
-                if older.exists():
-                    os.replace(older, path.with_name(f"{path.name}.{number}"))
-        with append_privately(path) as new:
-            os.dup2(new.fileno(), _STDOUT)
-            os.dup2(new.fileno(), _STDERR)
+        folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)  # one sets it aside; whoever else wants to looks later
+            if path.exists() and os.path.samestat(ours, path.stat()):  # else another control plane has set it aside
+                for number in range(SET_ASIDE, 0, -1):
+                    older = path if number == 1 else path.with_name(f"{path.name}.{number - 1}")
+                    if older.exists():
+                        os.replace(older, path.with_name(f"{path.name}.{number}"))
+            with append_privately(path) as new:
+                os.dup2(new.fileno(), _STDOUT)
+                os.dup2(new.fileno(), _STDERR)
+        finally:
+            os.close(folder)

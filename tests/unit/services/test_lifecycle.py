@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -29,6 +31,7 @@ from orchestrator.engine.world import World, open_world
 from orchestrator.errors import UsageError
 from orchestrator.services import lifecycle
 from orchestrator.services.control_plane import DOWN, control_plane
+from orchestrator.services.secret_file import FILE, kept_secrets
 from orchestrator.store import Leadership, Store, leader
 from providers.clock import SystemClock
 from providers.errors import ProviderError
@@ -281,6 +284,20 @@ def test_a_control_plane_in_the_background_leaves_where_another_one_lives_and_le
         assert leader.holder == "another one"
 
 
+def test_a_control_plane_that_takes_over_reads_the_kept_secrets_anew_and_leads_also_where_it_cannot(
+    config: Config, tmp_path: Path
+) -> None:
+    config = replace(config, secrets=replace(config.secrets, key_file=tmp_path / "key"))
+    with closing(open_world(config)) as world:
+        standing_by = kept_secrets(config)
+        kept_secrets(config).give({"job_1": {"TW_TOKEN": "of the job"}})
+        assert Daemon(world, site_runtime(world), standing_by).run(once=True) == 0
+        assert standing_by.mask("of the job") == "[secret TW_TOKEN]"
+        (config.state_dir / FILE).write_text("damaged")
+        assert Daemon(world, site_runtime(world), standing_by).run(once=True) == 0
+        assert standing_by.mask("of the job") == "[secret TW_TOKEN]"
+
+
 LOGS = """
 import os, sys
 from pathlib import Path
@@ -312,3 +329,54 @@ def test_the_log_of_a_control_plane_stays_small_and_last_words_still_land_in_it(
     assert "said to stdout\n" in newest
     lines = [line.split()[2] for each in reversed(files) for line in each.read_text().splitlines() if " line " in line]
     assert lines == [str(number) for number in range(int(lines[0]), 200)]
+
+
+ROTATOR = """
+import os, signal, sys
+from pathlib import Path
+from orchestrator.config.private import append_privately
+from orchestrator.services.control_plane_log import ControlPlaneLog
+
+path, name, begin, end, sleeps = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5:]
+with append_privately(path) as file:
+    os.dup2(file.fileno(), 1)
+    os.dup2(file.fileno(), 2)
+same = os.path.samestat
+
+def asleep(*stats):
+    found = same(*stats)
+    if sleeps:
+        sleeps.clear()
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return found
+
+os.path.samestat = asleep
+log = ControlPlaneLog(path, limit_bytes=2000)
+for number in range(begin, end):
+    log.say(f"line {name}{number} " + "x" * 60)
+"""
+
+
+def test_of_two_that_set_the_log_aside_at_once_one_waits_and_no_line_is_lost(tmp_path: Path) -> None:
+    path = tmp_path / "control-plane.log"
+
+    def rotator(*arguments: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen([sys.executable, "-c", ROTATOR, str(path), *arguments])
+
+    first = rotator("a", "0", "25", "sleeps")
+    _, status = os.waitpid(first.pid, os.WUNTRACED)  # it has found that the file is large, and sleeps
+    assert os.WIFSTOPPED(status)
+    assert rotator("b", "0", "25").wait() == 0
+    first.send_signal(signal.SIGCONT)
+    assert first.wait() == 0
+    text = "".join(each.read_text() for each in tmp_path.iterdir())
+    said = {line.split()[2] for line in text.splitlines()}
+    assert said == {f"{name}{number}" for name in "ab" for number in range(25)}
+
+
+def test_a_line_is_written_even_where_the_log_cannot_be_set_aside(tmp_path: Path) -> None:
+    path = tmp_path / "gone" / "control-plane.log"
+    path.parent.mkdir()
+    script = LOGS.replace("log = ", "os.rename(path.parent, path.parent.with_name('moved')); log = ")
+    subprocess.run([sys.executable, "-c", script, str(path)], check=True)
+    assert "line 199 " in (tmp_path / "moved" / "control-plane.log").read_text()
