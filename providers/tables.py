@@ -6,9 +6,10 @@ what columns mean, who reads them.
 
 from __future__ import annotations
 
+import csv
 import gzip
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, BinaryIO, TextIO
@@ -90,6 +91,29 @@ def bounded_lines(text: TextIO) -> Iterator[str]:
         if characters > MAX_TABLE_CHARACTERS:
             raise TableTooLargeError(f"it holds more than {MAX_TABLE_CHARACTERS >> 20} MiB of text: divide it")
         yield line
+
+
+class _CutShort:
+    """Stands in the place of fields that a row does not have."""
+
+
+def named_rows(reader: csv.DictReader[Any]) -> Iterator[tuple[int, Mapping[Any, Any]]]:
+    """(number of its line in the file, its fields by name) for each row of CSV, also those that are not whole (see
+    require_whole). Raises csv.Error, and what the lines raise."""
+    reader.restval = _CutShort
+    for row in reader:
+        yield reader.line_num, row
+
+
+def require_whole(row: Mapping[Any, Any]) -> None:
+    """Raises ValueError for one of `named_rows` that has fewer or more fields than the first line has names: one that
+    was cut short, or whose fields are not where they seem to be."""
+    if _CutShort in row.values():
+        present = sum(value is not _CutShort for value in row.values())
+        raise ValueError(f"has {present} fields, and the first line names {len(row)}: it was cut short")
+    if None in row:  # csv.DictReader.restkey
+        present = len(row) - 1 + len(row[None])
+        raise ValueError(f"has {present} fields, and the first line names {len(row) - 1}: a comma needs quotes")
 
 
 def bounded_rows(rows: Iterator[Any]) -> Iterator[Any]:

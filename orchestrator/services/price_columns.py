@@ -19,7 +19,7 @@ from providers.hardware import GIB, canonical_gpu
 from providers.money import NANO_USD
 from providers.offer import CapacityType, Offer
 from providers.price import PricePoint
-from providers.tables import checked_instant, checked_name, checked_text, shown
+from providers.tables import checked_instant, checked_name, checked_text, require_whole, shown
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -103,6 +103,7 @@ class Layout:
 
         Raises BadField.
         """
+        _checked("", require_whole, row)
         if self._text(row, "product") not in LINUX:
             return
         for column in self.prices:

@@ -22,6 +22,7 @@ from providers.tables import (
     TableTooLargeError,
     bounded_lines,
     bounded_rows,
+    named_rows,
     parquet_rows,
     require_bounded_parquet,
     text_of,
@@ -52,7 +53,8 @@ def columns_of(path: Path) -> tuple[str, ...]:
 
 
 def rows_of(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, Row]]:
-    """(line of a CSV file or row of a Parquet file, from 1; its values), of Parquet only of these columns.
+    """(line of a CSV file or row of a Parquet file, from 1; its values), of Parquet only of these columns. Of CSV also
+    rows that are not whole (providers.tables.require_whole).
 
     A file that is larger than prices are is refused, before it takes the memory. Raises UsageError, MissingExtraError.
     """
@@ -61,9 +63,7 @@ def rows_of(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, Row]]:
             yield from enumerate(parquet_rows(_parquet().ParquetFile(path), columns), 1)
             return
         with _text(path) as stream:
-            reader = csv.DictReader(bounded_lines(stream), strict=True)
-            for row in bounded_rows(reader):
-                yield reader.line_num, row
+            yield from bounded_rows(named_rows(csv.DictReader(bounded_lines(stream), strict=True)))
 
 
 def archived_rows(path: Path) -> Iterator[tuple[int, Row]]:

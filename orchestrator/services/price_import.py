@@ -125,6 +125,7 @@ def _read(path: Path, provider: str, at_ms: int | None, alone: bool) -> _Read:
             )
         read.skipped = "no prices of machines"
         return read
+    line = 0
     try:
         for line, row in rows_of(path, found.used):
             read.rows += 1
@@ -138,7 +139,7 @@ def _read(path: Path, provider: str, at_ms: int | None, alone: bool) -> _Read:
         if not read.prices:
             raise
         read.bad_rows += 1
-        read.bad.append(Problem(str(path), read.rows, 1, "", str(error), error.hint))
+        read.bad.append(Problem(str(path), line, 1, "", f"after this line: {error}", error.hint))
     return read
 
 

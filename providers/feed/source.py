@@ -29,7 +29,9 @@ from providers.tables import (
     checked_instant,
     checked_name,
     checked_text,
+    named_rows,
     parquet_rows,
+    require_whole,
     text_of,
 )
 from providers.tables import shown as quoted
@@ -78,9 +80,11 @@ class Feed:
         for line, row in self._rows(shown):
             finding.rows += 1
             try:
+                _checked("", require_whole, row)
                 offer, point, unknown = self._price(row, now_ms, shown)
             except _BadField as bad:
-                finding.flag(bad.flag, f"{shown}:{line}", f"{shown}, row {line}, field {bad.field}: {bad}")
+                field = f", field {bad.field}" if bad.field else ""
+                finding.flag(bad.flag, f"{shown}:{line}", f"{shown}, row {line}{field}: {bad}")
                 continue
             if unknown:
                 finding.flag(Flag.UNKNOWN_GPU, offer.id, f"{shown}, row {line}: GPU {unknown!r}", offer, point)
@@ -195,8 +199,7 @@ def _rows(raw: BinaryIO, shown: str) -> Iterator[tuple[int, Row]]:
         with text_of(raw, packed=shown.endswith(".gz")) as text:
             reader = csv.DictReader(bounded_lines(text))
             _require(reader.fieldnames or (), shown)
-            for row in bounded_rows(reader):
-                yield reader.line_num, row
+            yield from bounded_rows(named_rows(reader))
     except TableTooLargeError as error:
         raise FormatError(f"{shown} is too large: {error}") from error
     except EOFError as error:

@@ -65,7 +65,6 @@ def test_optional_columns_may_be_absent(file):
         (GOOD.replace("2026-09-01T00:00:00Z", "yesterday"), "effective_at", "malformed"),
         (GOOD.replace("2026-09-01", "2031-09-01"), "effective_at", "malformed"),
         (GOOD.replace("USD", "EUR"), "currency", "currency"),
-        ("verda,FIN-01", "capacity_type", "malformed"),
     ],
 )
 def test_a_bad_row_names_file_line_and_field_and_costs_only_itself(file, bad, field, flag):
@@ -74,6 +73,16 @@ def test_a_bad_row_names_file_line_and_field_and_costs_only_itself(file, bad, fi
     assert len(result.points) == 1
     assert flags(result) == [(flag, f"{path}:2")]
     assert f"{path}, row 2, field {field}: " in result.flagged[0].detail
+
+
+@pytest.mark.parametrize("bad", [GOOD.rpartition(",")[0], GOOD + ",more"])
+def test_a_row_that_is_cut_short_or_too_long_is_flagged_and_no_default_stands_in_for_what_it_lacks(file, bad):
+    path = file(GOOD, bad)
+    result = poll(path)
+    assert len(result.points) == 1
+    (flagged,) = result.flagged
+    assert f"{path}, row 3: has " in flagged.detail
+    assert "the first line names" in flagged.detail
 
 
 def test_of_two_prices_for_one_offer_and_instant_the_higher_counts(file):

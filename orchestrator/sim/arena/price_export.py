@@ -21,6 +21,7 @@ import numpy as np
 
 from orchestrator.errors import MissingExtraError, did_you_mean
 from orchestrator.sim.arena.traces import Trace, checked, refused
+from providers.tables import named_rows, require_whole
 
 COLUMNS = (
     *("provider", "region", "zone", "instance_type", "gpu", "gpu_count", "capacity_type"),
@@ -158,10 +159,18 @@ def _rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
             missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
             if missing:
                 raise refused(path, 1, missing[0], "is no column of this file", "`tradewind prices export` writes it")
-            for line in reader:
-                yield reader.line_num, line
+            for row, line in named_rows(reader):
+                _require_whole(path, row, line)
+                yield row, line
     except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
         raise refused(path, 0, "trace", f"is no readable table: {error}") from error
+
+
+def _require_whole(path: Path, row: int, line: Mapping[str, Any]) -> None:
+    try:
+        require_whole(line)
+    except ValueError as error:
+        raise refused(path, row, "trace", str(error), "correct it, or export it again") from None
 
 
 def _open(path: Path) -> Any:

@@ -379,6 +379,14 @@ def test_a_wrong_export_is_refused_with_its_row(tmp_path, more, named):
     assert re.search(named, str(error.value)), error.value
 
 
+def test_an_export_with_a_row_that_was_cut_short_is_refused_with_its_row(tmp_path):
+    path = write_export(tmp_path / "prices.csv", list(exported(*SOUND)))
+    whole = path.read_text()
+    path.write_text(whole.rstrip().rpartition(",")[0] + "\n")
+    with pytest.raises(SpecError, match=r"prices\.csv:5:1: .*it was cut short"):
+        load(path)
+
+
 def test_prices_of_two_providers_are_not_one_series(tmp_path):
     aws = list(exported(*SOUND))
     other = [("gcp", "us-central1", "us-central1-a", *line[3:]) for line in exported(*SOUND[:2], SOUND[3])]

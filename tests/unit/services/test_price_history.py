@@ -122,6 +122,28 @@ def test_what_a_cut_off_file_held_before_its_end_is_kept_and_the_end_is_told(sto
     assert "ends in the middle (fetch it again)" in found.problems[-1]
 
 
+def test_rows_that_are_cut_short_or_have_too_many_fields_are_counted_and_told_with_their_lines(
+    store: Store, tmp_path: Path
+) -> None:
+    path = write(
+        tmp_path / "a.csv",
+        "aws,r,z,p3,V100,1,spot,1.5,2026-01-01",
+        "aws,r,z,p3,V100,1,spot",
+        "aws,r,z,p3,V100,1,spot,1.5",
+        "aws,r,z,p3,V100,1,spot,1,500,2026-01-01",
+        "",
+        "aws,r,z,p3,V100,1,spot,2,2026-01-02",
+        "aws,r",
+    )
+    found = import_prices(store, [path])
+    assert changes(store, "aws/r/z/p3/spot") == [usd("1.5"), usd(2)]
+    assert found.bad_rows == 4
+    told = [problem.removeprefix(f"{path}:") for problem in found.problems]
+    assert [each.partition(":")[0] for each in told] == ["3", "4", "5", "8"]
+    assert "has 7 fields, and the first line names 9: it was cut short" in told[0]
+    assert "has 10 fields, and the first line names 9: a comma needs quotes" in told[2]
+
+
 def test_a_folder_is_read_as_one_history_and_what_is_none_is_named(store: Store, tmp_path: Path) -> None:
     folder = tmp_path / "tables"
     folder.mkdir()
