@@ -30,31 +30,23 @@ from orchestrator.cli import (
 from orchestrator.cli.output import tell
 from orchestrator.cli.session import Globals
 from orchestrator.cli.stdout import ReaderGoneError, watched_stdout
-from orchestrator.errors import SpecError, TradewindError
+from orchestrator.cli.stored import DEBUG_VARIABLE, nothing_is_stored, only_a_warning, something_is_stored
+from orchestrator.errors import PartialFailure, SpecError, TradewindError
 
 CTRL_C = 130
 READER_GONE = 141
-DEBUG_VARIABLE = "TRADEWIND_DEBUG"
 
 
 class TradewindGroup(TyperGroup):
     """Turns every error into one message on stderr, a hint and an exit code."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
+        nothing_is_stored()
         try:
             with watched_stdout():
                 return super().main(*args, **kwargs)
-        except ReaderGoneError:  # it has what it wanted: nothing to say
-            sys.exit(READER_GONE)
-        except TradewindError as error:
-            _complain(error)
-            sys.exit(error.exit_code)
         except Exception as error:
-            if os.environ.get(DEBUG_VARIABLE):
-                traceback.print_exc()
-            tell(f"unexpected error: {type(error).__name__}: {error}")
-            tell("hint: run it again with `tradewind --debug ...` and report the traceback that it prints")
-            sys.exit(1)
+            sys.exit(_exit_code(error))
 
     def invoke(self, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -64,13 +56,31 @@ class TradewindGroup(TyperGroup):
             sys.exit(CTRL_C)
 
 
-def _complain(error: TradewindError) -> None:
+def _exit_code(error: Exception) -> int:
+    """Of a command that ends with `error`, which is told."""
+    if isinstance(error, PartialFailure):  # how went what was asked for: also after the job was stored
+        return _complain(error)
+    if isinstance(error, ReaderGoneError):  # it has what it wanted: nothing to say
+        return 0 if something_is_stored() else READER_GONE
+    if only_a_warning(error):
+        return 0
+    if isinstance(error, TradewindError):
+        return _complain(error)
     if os.environ.get(DEBUG_VARIABLE):
-        traceback.print_exc()
+        traceback.print_exception(error)
+    tell(f"unexpected error: {type(error).__name__}: {error}")
+    tell("hint: run it again with `tradewind --debug ...` and report the traceback that it prints")
+    return 1
+
+
+def _complain(error: TradewindError) -> int:
+    if os.environ.get(DEBUG_VARIABLE):
+        traceback.print_exception(error)
     prefix = "" if isinstance(error, SpecError) else "error: "
     tell(f"{prefix}{error}")
     if error.hint:
         tell(f"hint: {error.hint}")
+    return error.exit_code
 
 
 app = typer.Typer(

@@ -7,7 +7,7 @@ import typer
 
 from orchestrator.cli.output import Format, Output
 from orchestrator.cli.session import PLANNING, OutputOption, session
-from orchestrator.errors import TradewindError
+from orchestrator.cli.stored import is_stored, only_a_warning
 
 CHANGES = 10  # `plan --check`: exit code when applying it would start or move something
 
@@ -38,14 +38,14 @@ def submit(
 ) -> None:
     """Hand a job over: shows where it would run and what it would cost, asks, then submits it.
 
-    Starts the control plane in the background when none runs. Once the job is stored the exit code is 0, also when that
-    fails, with a warning.
+    Starts the control plane in the background when none runs. Once the job is stored the exit code is 0; what fails
+    after that is a warning. Only with --wait the job's own end counts.
     """
     with session(ctx, output) as (client, out):
         spec = client.load(file)
-        job = client.submitted(spec, token) if token is not None and not dry_run else None
-        if job is not None:
-            out.note(f"{job.name} was submitted before with this token, as {job.id}")
+        before = client.submitted(spec, token) if token is not None and not dry_run else None
+        if before is not None:
+            job = before
         else:
             plan = client.plan(spec)
             if dry_run:
@@ -59,7 +59,11 @@ def submit(
                 out.note("nothing was submitted")
                 raise typer.Exit(0)
             job = client.submit(plan, token=token)
+        is_stored(f"{job.name} is submitted as {job.id}")
+        if before is None:
             out.note(f"submitted {job.name} as {job.id}")
+        else:
+            out.note(f"{job.name} was submitted before with this token, as {job.id}")
         try:
             if not client.control_plane().running:
                 out.note("no control plane runs here: starting one in the background (stop it: tradewind down)")
@@ -71,9 +75,8 @@ def submit(
         except KeyboardInterrupt:
             out.note(f"\n{job.name} is submitted and goes on: tradewind status {job.name}")
             raise
-        except (TradewindError, OSError) as error:
-            hint = getattr(error, "hint", "") or "look at it: tradewind doctor; go on: tradewind up"
-            out.note(f"warning: {job.name} is submitted as {job.id}, but: {error}\nhint: {hint}")
+        except Exception as error:
+            only_a_warning(error)
             out.show(job)
             return
         out.show(job)
@@ -122,7 +125,8 @@ def apply(
 ) -> None:
     """Act on a saved plan exactly as it was reviewed.
 
-    Refuses, with exit code 7, when the market or the jobs moved since, and says what did.
+    Refuses, with exit code 7, when the market or the jobs moved since, and says what did. Once the plan is accepted the
+    exit code is 0; what fails after that is a warning.
     """
     with session(ctx, output) as (client, out):
         view = client.load_plan(file)
@@ -132,6 +136,7 @@ def apply(
             out.note("nothing was changed")
             raise typer.Exit(0)
         accepted = client.apply(view)
+        is_stored(f"the plan {view.id} is accepted")
         out.show(accepted)
         if not accepted.control_plane:
             out.note("no control plane runs here: starting one in the background (stop it: tradewind down)")

@@ -81,6 +81,7 @@ def apply(world: World, reviewed: PlanView) -> Accepted:
     check(world, reviewed)
     for job in reviewed.new_jobs:
         make_checkpoint_folder(job)
+    led = control_plane(world).running  # asked first: nothing that can fail comes after the plan is accepted
     with world.store.write() as tx:
         add_jobs(world, tx, reviewed.new_jobs, reviewed.plan)
         tx.add_command("apply", None, {"plan_id": reviewed.id}, actor())
@@ -89,7 +90,7 @@ def apply(world: World, reviewed: PlanView) -> Accepted:
         command="apply",
         job_ids=tuple(decision.job_id for decision in reviewed.decisions),
         message=f"plan {reviewed.id}: {count} to start or move, {len(reviewed.decisions) - count} unchanged",
-        control_plane=control_plane(world).running,
+        control_plane=led,
     )
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sqlite3
+import subprocess
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -145,6 +146,24 @@ def test_a_stored_job_exits_0_with_a_warning_when_no_control_plane_can_be_starte
     Path("job.yaml").write_text(Path("job.yaml").read_text().replace("500", "501"))
     other = tradewind("submit", "job.yaml", "--yes", "--token", "once")
     assert (other.exit_code, "another submission" in other.stderr) == (2, True)
+
+
+def test_a_stored_job_and_an_accepted_plan_exit_0_with_a_warning_whatever_breaks_after_that(
+    tradewind: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def break_down(*_arguments: Any, **_more: Any) -> None:
+        raise LookupError("what nobody expects")
+
+    assert tradewind("plan", "job.yaml", "-o", "plan.json").exit_code == 0
+    monkeypatch.setattr(subprocess, "Popen", break_down)  # no control plane can be started
+    result = tradewind("submit", "job.yaml", "--yes", "--output", "json")
+    assert result.exit_code == 0, result.stderr
+    job = json.loads(result.stdout)["id"]
+    assert f"warning: fresh is submitted as {job}, but: LookupError: what nobody expects\nhint: " in result.stderr
+    applied = tradewind("apply", "plan.json", "--yes")
+    assert applied.exit_code == 0, applied.stderr
+    assert "is accepted, but: LookupError: what nobody expects\nhint: " in applied.stderr
+    assert tradewind("up").exit_code == 1  # of another command it is an error
 
 
 def test_submit_asks_and_without_a_terminal_leaves_nothing_behind(tradewind: Run) -> None:

@@ -133,6 +133,24 @@ def test_every_command_ends_quietly_without_a_reader_and_with_an_error_on_a_full
         os.close(full)
 
 
+def test_a_stored_job_exits_0_also_without_a_reader_and_on_a_full_disk(
+    environment: dict[str, str], state: Path
+) -> None:
+    (state / "up.lock").mkdir()  # no control plane can be started
+    reading, writing = os.pipe()
+    os.close(reading)
+    full = os.open("/dev/full", os.O_WRONLY)
+    try:
+        assert _ended(environment, writing, "submit", "job.yaml", "--yes") == 0
+        assert _ended(environment, full, "submit", "job.yaml", "--yes") == 0
+        said = Path("stderr").read_text()
+    finally:
+        os.close(writing)
+        os.close(full)
+    assert said.count("warning: fresh is submitted as job_") == 2
+    assert "but: standard output cannot be written: No space left on device" in said
+
+
 @pytest.mark.parametrize(
     ("redirected", "code", "said"),
     [
