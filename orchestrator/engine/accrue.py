@@ -14,6 +14,7 @@ from orchestrator.engine.checkpoints import CheckpointUnusable, FileCatalog
 from orchestrator.engine.collect import collect
 from orchestrator.engine.compartment import Compartment, contained_writes
 from orchestrator.engine.context import Context
+from orchestrator.engine.snapshot import left_out
 from orchestrator.engine.world import World
 from orchestrator.model import TERMINAL, Migration, Run, Step
 from orchestrator.store import Leadership, Tx
@@ -60,20 +61,21 @@ def settle(
 def settle_all(world: World, leadership: Leadership) -> None:
     """After a control plane was ended for good and all instances with it: end what the store still thinks alive.
 
-    Raises NotLeaderError as soon as a control plane has taken over.
+    What cannot be read is left to the next control plane. Raises NotLeaderError as soon as one has taken over.
     """
     now = world.clock.now_ms()
     with world.store.read() as tx:
-        cut_over = [migration.id for migration in tx.migrations(open=True) if _handed_over(world, tx, migration)]
+        moves = tx.migrations(open=True, unreadable=left_out)
+        cut_over = [migration.id for migration in moves if _handed_over(world, tx, migration)]
     with world.store.write(leadership) as tx:
-        open_ones = tx.migrations(open=True)
+        open_ones = tx.migrations(open=True, unreadable=left_out)
         tried = {migration.target_run_id for migration in open_ones if migration.attempt > 0}
         for migration in open_ones:
             if migration.id in cut_over:
                 tx.advance(migration.id, migration.step, Step.DONE)
             else:
                 tx.advance(migration.id, migration.step, Step.ABORTED, error="the control plane was ended")
-        for run in tx.runs(live=True):
+        for run in tx.runs(live=True, unreadable=left_out):
             if run.instance_id is None and (run.end is not None or run.id in tried):
                 tx.update_run(run.id, end=run.end or "aborted")  # a machine may come yet: the next control plane asks
             elif run.end is None:
@@ -86,7 +88,7 @@ def settle_all(world: World, leadership: Leadership) -> None:
             elif job.state not in TERMINAL:
                 tx.set_job_state(job.id, "paused")
     with world.store.read() as tx:
-        unsettled = [run for run in tx.runs() if run.billed_to_ms is None and run.instance_id is not None]
+        unsettled = [run for run in tx.unsettled_runs(unreadable=left_out) if run.instance_id is not None]
     collect(world, leadership)
     for run in unsettled:
         assert run.instance_id is not None

@@ -47,6 +47,7 @@ class Compartment(StrEnum):
     DECIDE = "decide"  # what the policy is told of a job
     PLACE = "place"  # a job's placement
     ADVANCE = "advance"  # a migration's next step
+    MEND = "mend"  # rows of a quarantined job that cannot be read
     CONFINE = "confine"  # a quarantined job's way to rest
     VOID = "void"  # a handover that a quarantined job leaves half done
     END_RUNS = "end runs"  # of a quarantined job that did not come to rest
@@ -64,6 +65,7 @@ STAY_OPEN = frozenset(
     {
         Compartment.COMMAND,
         Compartment.ANSWER,
+        Compartment.MEND,
         Compartment.CONFINE,
         Compartment.VOID,
         Compartment.END_RUNS,

@@ -14,7 +14,7 @@ from orchestrator.engine.checkpoints import CheckpointCatalog
 from orchestrator.engine.runtime import RunReport, Runtime
 from orchestrator.engine.secret_values import SecretValues
 from orchestrator.engine.world import World
-from orchestrator.errors import RowError
+from orchestrator.errors import NotFoundError, RowError, UnreadableRowError
 from orchestrator.model import Event, Job, JobState, Migration, Run, new_id
 from orchestrator.model.ids import RandomBits
 from orchestrator.store import Command, Leadership, Quarantined, Tx
@@ -31,7 +31,7 @@ class Work:
 
     `jobs` are those in no terminal state and not paused, with those of `runs`; `runs` those that have not ended or are
     not booked yet. `quarantined` jobs may be among all of them: engine.compartment keeps steps from them. `unreadable`
-    tells of jobs of which something cannot be read, and is left out.
+    tells of jobs of which something cannot be read, and is left out, or whose machine is at no provider that is known.
     """
 
     jobs: Mapping[str, Job] = field(default_factory=dict)
@@ -84,17 +84,24 @@ class Context:
         """Read anew what there is to do."""
         with self.world.store.read() as tx:
             unreadable: dict[str, RowError] = {}
-            runs = tuple(tx.unsettled_runs(unreadable=unreadable.setdefault))
+            runs = []
             jobs = {job.id: job for job in tx.jobs(states=ACTIVE, unreadable=unreadable.setdefault)}
-            for run in runs:
-                if run.job_id not in jobs and run.job_id not in unreadable:
-                    try:
+            for run in tx.unsettled_runs(unreadable=unreadable.setdefault):
+                try:
+                    if run.job_id not in jobs and run.job_id not in unreadable:
                         jobs[run.job_id] = tx.job(run.job_id)
-                    except RowError as error:
-                        unreadable[run.job_id] = error
+                except RowError as error:
+                    unreadable[run.job_id] = error
+                except NotFoundError:
+                    unreadable[run.job_id] = UnreadableRowError("run", run.id, f"job_id: there is no job {run.job_id}")
+                    continue
+                if run.offer_id.partition("/")[0] not in self.world.providers:
+                    unreadable.setdefault(run.job_id, _out_of_reach(run))
+                runs.append(run)
             migrations = tuple(tx.migrations(open=True, unreadable=unreadable.setdefault))
             quarantined = {each.job_id: each for each in tx.quarantined()}
-            self.work = Work(jobs, runs, migrations, tuple(tx.open_commands()), quarantined, unreadable)
+            unreadable = {_owner(tx, job_id, error): error for job_id, error in unreadable.items()}
+            self.work = Work(jobs, tuple(runs), migrations, tuple(tx.open_commands()), quarantined, unreadable)
 
     def forget(self) -> None:
         """Drop the pacing of jobs, runs, migrations and machines that need nothing any more."""
@@ -187,3 +194,17 @@ class Context:
                 labels=job.spec.labels,
             )
         )
+
+
+def _out_of_reach(run: Run) -> RowError:
+    return RowError(
+        f"{run.id} is at {run.offer_id}, and no such provider is enabled: its machine can neither be seen nor ended",
+        hint="enable the provider again (providers.enabled), or end the machine there by hand",
+    )
+
+
+def _owner(tx: Tx, job_id: str, error: RowError) -> str:
+    """The job whose row it is, also where the row names another."""
+    if isinstance(error, UnreadableRowError) and error.table == "run":
+        return tx.owner_of_run(str(error.key)) or job_id
+    return job_id

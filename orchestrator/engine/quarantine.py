@@ -1,5 +1,6 @@
 """Quarantine: a job whose step broke is brought to rest, so that its machines cost nothing, and stays there.
 
+Rows of its runs that cannot be read are mended by what other rows tell (orchestrator.store.mending); each is an event.
 Its trainers are asked for a checkpoint and to end. When they have, or STOP_WITHIN_S after it was quarantined, or when
 its budget is used up or even asking breaks, its runs are ended in the store by statements that read nothing of it
 (`Tx.end_runs`), and engine.reap ends their machines. `resume` lifts the quarantine, `cancel` ends the job. Must not
@@ -21,15 +22,21 @@ from orchestrator.store import Quarantined, Tx
 
 STOP_WITHIN_S = 120.0  # wall, from the fault on: a trainer that has not ended by then ends at its last checkpoint
 ASK_EVERY_S = 2.0
+MEND_EVERY_S = 60.0
 
 
 def confine(ctx: Context) -> bool:
     """Bring every quarantined job nearer to rest. Returns whether anything changed."""
     changed = False
     for found in list(ctx.work.quarantined.values()):
-        if found.state not in ACTIVE:
-            continue
         job_id = found.job_id
+        pressing = found.state in ACTIVE and job_id in ctx.work.unreadable
+        look = pressing or ctx.due(f"mend/{job_id}", MEND_EVERY_S)
+        if look and contained(ctx, Compartment.MEND, partial(_mend, ctx, found), False, job_id=job_id):
+            changed = True
+            continue  # what this tick knows of its runs is out of date
+        if found.state not in ACTIVE and not any(_lives(run, job_id) for run in ctx.work.runs):
+            continue
         if not contained(ctx, Compartment.CONFINE, partial(_waits, ctx, found), False, job_id=job_id):
             contained(ctx, Compartment.VOID, partial(_void, ctx, found), None, job_id=job_id)
             changed |= contained(ctx, Compartment.END_RUNS, partial(_end_runs, ctx, found), False, job_id=job_id)
@@ -44,9 +51,19 @@ def lift(tx: Tx, job_id: str) -> str | None:
     return why
 
 
+def _mend(ctx: Context, found: Quarantined) -> bool:
+    """Make rows of its runs whole that cannot be read: only what can be read is asked for a checkpoint, and booked."""
+    with ctx.write() as tx:
+        mended = tx.mend_runs(found.job_id, ctx.world.providers)
+        for each in mended:
+            message = f"{each.run.id} could not be read and was mended: {'; '.join(each.cells)}"
+            ctx.event(tx, "run.mended", message, tx.outline(found.job_id), run=each.run)
+    return bool(mended)
+
+
 def _waits(ctx: Context, found: Quarantined) -> bool:
     """Ask for a checkpoint. Whether one may still come."""
-    runs = [run for run in ctx.work.runs if run.job_id == found.job_id and run.end is None]
+    runs = [run for run in ctx.work.runs if _lives(run, found.job_id)]
     busy = [run for run in runs if _works(ctx, run)]
     since_s = (ctx.now_ms - found.at_ms) / 1000 / ctx.world.clock.factor
     if found.state == "cancelling" or not busy or since_s > STOP_WITHIN_S or _used_up(ctx, found.job_id):
@@ -58,6 +75,10 @@ def _waits(ctx: Context, found: Quarantined) -> bool:
             except SiteError:
                 ctx.pacing.pop(f"quarantine-stop/{run.id}")  # asked again by the next tick
     return True
+
+
+def _lives(run: Run, job_id: str) -> bool:
+    return run.job_id == job_id and run.end is None
 
 
 def _used_up(ctx: Context, job_id: str) -> bool:
@@ -92,6 +113,8 @@ def _end_runs(ctx: Context, found: Quarantined) -> bool:
     cancelled = found.state == "cancelling"
     with ctx.write() as tx:
         tx.end_runs(found.job_id, "cancelled" if cancelled else "paused", ctx.now_ms, f"quarantined: {found.why}")
+        if found.state not in ACTIVE:
+            return True  # it was at rest, and a run of it that was mended was not
         tx.set_job_state(found.job_id, "cancelled" if cancelled else "paused")
         if cancelled:
             tx.set_job_facts(found.job_id, finished_at_ms=ctx.now_ms, quarantine=None, quarantined_at_ms=None)

@@ -1,7 +1,7 @@
 """Shut down: every machine of this installation is ended and booked, by whoever leads the store for the time of it.
 
-What cannot be done now (a provider that does not answer, a machine that takes its time to stop) stays in the store as
-work for the next control plane. Must not know: processes, the site, how leadership was won.
+What cannot be done now (a provider that does not answer, a machine that takes its time to stop, a row that cannot be
+read) stays in the store as work for the next control plane. Must not know: processes, the site, how leadership was won.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from contextlib import suppress
 
 from orchestrator.engine import claims
 from orchestrator.engine.accrue import settle_all
+from orchestrator.engine.snapshot import left_out
 from orchestrator.engine.world import World
 from orchestrator.errors import RowError
 from orchestrator.store import Leadership
@@ -43,7 +44,7 @@ def _end_machines(world: World, leadership: Leadership, provider: Provider, prog
         owned = {each.id: run_id for each in listed if (run_id := tx.run_of_token(each.token)) is not None}
         known = {
             run.instance_id
-            for run in tx.unsettled_runs()
+            for run in tx.unsettled_runs(unreadable=left_out)
             if run.instance_id is not None and run.offer_id.partition("/")[0] == provider.name
         }
     failed: ProviderError | None = None

@@ -73,14 +73,18 @@ def _account_for(ctx: Context, provider: Provider, instance: Instance) -> bool:
 def _left_over(ctx: Context, provider: Provider, instance: Instance, run: Run | None) -> bool:
     if run is not None and run.instance_id == instance.id and run.billed_to_ms is not None:
         return _came_back(ctx, provider, instance, run)
-    if run is not None and (run.instance_id == instance.id or run.end is None):
-        return False  # its own, or its migration is about to ask again with the same token
+    if run is not None and (run.end is None or (run.instance_id == instance.id and _is_at(provider, run))):
+        return False  # its migration is about to ask again with the same token, or engine.reap ends it there
     if run is not None and run.instance_id is None:
         adopt(ctx, run, instance.id)
     else:
         with suppress(ProviderError):  # asked again by the next sweep
             provider.terminate(instance.id)
     return True
+
+
+def _is_at(provider: Provider, run: Run) -> bool:
+    return run.offer_id.partition("/")[0] == provider.name
 
 
 def _came_back(ctx: Context, provider: Provider, instance: Instance, run: Run) -> bool:

@@ -22,6 +22,7 @@ from providers.clock import SystemClock
 from providers.money import format_usd
 
 RESTORE = "tradewind store restore BACKUP"
+MEND = f"tradewind up (it mends a run's row by what other rows tell, see tradewind events); else: {RESTORE}"
 CORRECT = "tradewind ledger correct --reason 'store check' (what it would book: add --dry-run)"
 REPORT = "please report this; until then: tradewind store restore BACKUP"
 MOST = 3  # examples of what is wrong in one line
@@ -71,7 +72,7 @@ def _database(found: Examination) -> Iterator[Check]:
 
 def _content(tx: Tx, leader: LeaderInfo | None) -> Iterator[Check]:
     unreadable = _unreadable(tx)
-    yield _judged("rows", "all can be read", unreadable, RESTORE)
+    yield _judged("rows", "all can be read", unreadable, MEND)
     if unreadable:
         return
     runs = tx.runs()

@@ -167,8 +167,30 @@ class RunRows(Transaction):
         return False
 
 
+def names_a_place(offer_id: str) -> bool:
+    """Whether it can be an offer's id: machines are looked for by it, all of a region in one call."""
+    parts = offer_id.split("/")
+    return len(parts) == OFFER_ID_PARTS and all(parts)
+
+
+def can_be_a_generation(generation: int) -> bool:
+    """Whether it is small enough for one: fences are named by it."""
+    return abs(generation) <= LARGEST_GENERATION
+
+
+def sound(found: Run) -> Run:
+    """As it is, if its cells do not contradict each other. Raises UnreadableRowError.
+
+    Only a run that has an end is `ended`, and only such a run is billed to an instant: what is over is one fact.
+    """
+    if found.end is None and (found.state == "ended" or found.billed_to_ms is not None):
+        name, value = ("state", found.state) if found.billed_to_ms is None else ("billed_to_ms", found.billed_to_ms)
+        raise UnreadableRowError("run", found.id, f"{name}: it is {value}, but the run has no end")
+    return _placed("run", found)
+
+
 def _run(row: Row[Any]) -> Run:
-    return _placed("run", record(Run, "run", row))
+    return sound(record(Run, "run", row))
 
 
 def _migration(row: Row[Any]) -> Migration:
@@ -176,11 +198,9 @@ def _migration(row: Row[Any]) -> Migration:
 
 
 def _placed(table: str, found: _Placed) -> _Placed:
-    """As it is, if its offer's id names a place and its generation can be one: machines are looked for by the one, all
-    of a region in one call, and fences are named by the other. Raises UnreadableRowError."""
-    parts = found.offer_id.split("/")
-    if len(parts) != OFFER_ID_PARTS or not all(parts):
+    """As it is, if its offer's id names a place and its generation can be one. Raises UnreadableRowError."""
+    if not names_a_place(found.offer_id):
         raise UnreadableRowError(table, found.id, f"offer_id: {reprlib.repr(found.offer_id)} is no offer's id")
-    if abs(found.generation) > LARGEST_GENERATION:
+    if not can_be_a_generation(found.generation):
         raise UnreadableRowError(table, found.id, f"generation: {found.generation} is none")
     return found

@@ -8,6 +8,7 @@ from orchestrator.store.events import EventRows
 from orchestrator.store.jobs import JobRows
 from orchestrator.store.ledger import LedgerRows
 from orchestrator.store.market import MarketRows
+from orchestrator.store.mending import MendingRows
 from orchestrator.store.plans import PlanRows
 from orchestrator.store.profiles import ProfileRows
 from orchestrator.store.quarantine import QuarantineRows
@@ -16,6 +17,7 @@ from orchestrator.store.runs import RunRows
 
 class Tx(
     JobRows,
+    MendingRows,
     RunRows,
     MarketRows,
     PlanRows,

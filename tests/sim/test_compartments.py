@@ -54,7 +54,7 @@ OF_A_PROVIDER = [
     Compartment.SWEEP,
 ]
 AFTER_A_FAULT = [Compartment.CONFINE, Compartment.VOID, Compartment.END_RUNS]
-OF_A_ROW = [Compartment.LOOK]
+OF_A_ROW = [Compartment.LOOK, Compartment.MEND]  # MEND: tests/sim/test_damaged_runs.py
 OF_MONEY = [Compartment.ACCRUE]
 OF_ORDERS = [Compartment.ANSWER]
 

@@ -110,6 +110,11 @@ FIRST_ENTRY = "seq = (SELECT min(seq) FROM ledger_entry)"
             "only, and ended at",
         ),
         (
+            "rows",
+            ["UPDATE run SET billed_to_ms = 1 WHERE state <> 'ended'"],
+            "billed_to_ms: it is 1, but the run has no end",
+        ),
+        (
             "work",
             ["UPDATE run SET instance_id = NULL WHERE state <> 'ended'", "UPDATE migration SET step = 'done'"],
             "without a machine and without a move",
