@@ -16,7 +16,7 @@ from typing import Any
 
 from providers.aws.hardware import InstanceType, gpu_of_family
 from providers.aws.prices import RegionalPrices
-from providers.aws.regions import gpu_types, rows_of, zones_by_type
+from providers.aws.regions import gpu_types, pages_of, rows_of, zones_by_type
 from providers.aws.session import in_our_words
 from providers.collect.facts import Finding, Flag, PollResult, gather, hourly_price
 from providers.collect.http import Http, Patience
@@ -105,7 +105,9 @@ class OnDemandPrices(RegionalPrices):
         zones = zones_by_type(ec2, finding)
         pricing = self._connections.client("pricing", API_REGION)
         wanted = {**PLAIN, "regionCode": finding.region}
-        pages = pricing.get_paginator("get_products").paginate(
+        pages = pages_of(
+            pricing,
+            "get_products",
             ServiceCode="AmazonEC2",
             Filters=[{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in wanted.items()],
         )
@@ -222,14 +224,15 @@ def _add(finding: Finding, kind: InstanceType, zones: Sequence[str], row: Row, n
     subject = f"aws/{finding.region}/{kind.name}"
     if row["unit"] != "Hrs" or row["price"].strip("0.") == "":
         return  # a price of zero stands for what is billed elsewhere
-    if row["currency"] != "USD":
-        finding.flag(Flag.CURRENCY, subject, f"priced in {row['currency']}: {row['price']} per hour")
-        return
     try:
-        price = hourly_price(row["price"])
-        effective_ms = min(now_ms, _date_ms(row["effectiveDate"]))
+        price, effective_ms = hourly_price(row["price"]), _date_ms(row["effectiveDate"])
     except ValueError as error:
         finding.flag(Flag.MALFORMED, subject, str(error))
+        return
+    if effective_ms > now_ms:
+        return  # announced, not in force
+    if row["currency"] != "USD":
+        finding.flag(Flag.CURRENCY, subject, f"priced in {row['currency']}: {row['price']} per hour")
         return
     for zone in zones or [""]:
         offer = Offer(

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from providers.aws.hardware import families
+from providers.aws.regions import pages_of
 from providers.aws.session import Connections, in_our_words
 from providers.collect.facts import Finding, Flag, PollResult, Signal, gather
 from providers.collect.http import Http, Patience
@@ -75,9 +76,8 @@ class Interruptions:
         """Scores from 1 to 10 by zone ID; AWS returns the best ten only, so absence is no bad news."""
         ec2 = self._connections.client("ec2", self._connections.home_region)
         where = {"RegionNames": self._score_regions} if self._score_regions else {}
-        for page in ec2.get_paginator("get_spot_placement_scores").paginate(
-            InstanceTypes=group, TargetCapacity=1, SingleAvailabilityZone=True, **where
-        ):
+        asked = {"InstanceTypes": group, "TargetCapacity": 1, "SingleAvailabilityZone": True, **where}
+        for page in pages_of(ec2, "get_spot_placement_scores", **asked):
             finding.page(len(page["SpotPlacementScores"]))
             for row in page["SpotPlacementScores"]:
                 score, zone = float(row["Score"]), row.get("AvailabilityZoneId", "")

@@ -13,7 +13,7 @@ from typing import Any
 
 from providers.aws.hardware import InstanceType
 from providers.aws.prices import RegionalPrices
-from providers.aws.regions import gpu_types, rows_of, zones_by_type
+from providers.aws.regions import gpu_types, pages_of, rows_of, zones_by_type
 from providers.aws.session import in_our_words
 from providers.collect.facts import Finding, Flag, PollResult, gather, hourly_price
 from providers.errors import ProviderError
@@ -69,7 +69,9 @@ class SpotPrices(RegionalPrices):
 
 def _read_series(ec2: Any, finding: Finding, names: list[str], start_ms: int, series: Series) -> None:
     """Add all pages to `series`."""
-    pages = ec2.get_paginator("describe_spot_price_history").paginate(
+    pages = pages_of(
+        ec2,
+        "describe_spot_price_history",
         InstanceTypes=names,
         ProductDescriptions=[LINUX],
         StartTime=datetime.fromtimestamp(start_ms / 1000, UTC),

@@ -11,10 +11,15 @@ from providers.collect.facts import Finding, PollResult, gather
 
 SOURCE = "Azure Resource Graph"
 GLOBAL = "global"
+ORDER = "| order by sku asc, location asc"
 
 
 class GraphSource(ABC):
-    """One poll is one question, `query`, whose rows come page by page."""
+    """One poll is one question, `query`, whose rows come page by page.
+
+    It must give its rows an order that no two of them share (`ORDER`): pages of an unordered answer overlap and leave
+    rows out (learn.microsoft.com, "Guidance for throttled requests", pagination).
+    """
 
     provider = "azure"
     kind: ClassVar[str]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from providers.azure.graph import SOURCE, GraphSource
+from providers.azure.graph import ORDER, SOURCE, GraphSource
 from providers.azure.hardware import sizes
 from providers.collect.facts import Finding, Flag, hourly_price
 from providers.offer import CapacityType, Offer
@@ -24,7 +24,8 @@ class SpotHistory(GraphSource):
     query = (
         "SpotResources | where type =~ 'microsoft.compute/skuspotpricehistory/ostype/location' "
         "| where properties.osType =~ 'linux' "
-        "| project sku = tostring(sku.name), location = location, prices = properties.spotPrices"
+        "| project sku = tostring(sku.name), location = location, prices = properties.spotPrices "
+        f"{ORDER}"
     )
 
     def add(self, finding: Finding, row: Mapping[str, Any], now_ms: int, since_ms: int) -> None:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
 
 from providers.azure.hardware import REGIONS, sizes
 from providers.collect.facts import Finding, Flag, PollResult, gather, hourly_price
 from providers.collect.http import Http, Patience, RefusedError
+from providers.collect.pages import Pages
 from providers.errors import FormatError, ProviderError
 from providers.money import NANO_USD
 from providers.offer import CapacityType, Offer
@@ -30,6 +32,15 @@ GPU_SIZES = "Standard_N"
 NOT_PLAIN = re.compile(r"low priority|windows|\bwin\b|cloud ?services|dedicated|expired", re.I)
 MOST_PAGES = 200
 """Of 1000 rows: far above what a region has; more means that the filter was not applied."""
+
+
+class _Meter(NamedTuple):
+    """What a row says. Of several for the same machine the greatest counts: one that is billed before one that isn't
+    ("non-primary meters are not used for charges"), then the latest to begin, then the dearest."""
+
+    billed: bool
+    effective_at_ms: int
+    nano_usd_per_hour: int
 
 
 class RetailPrices:
@@ -80,16 +91,16 @@ class RetailPrices:
 
     def _read(self, finding: Finding, now_ms: int) -> None:
         refused = self._refused(finding)
-        newest: dict[tuple[str, CapacityType], tuple[int, int]] = {}
+        newest: dict[tuple[str, CapacityType], _Meter] = {}
         try:
             for row in self._rows(finding):
                 found = self._plain(row, finding, now_ms)
                 if found is not None:
-                    key, effective_ms, price = found
-                    newest[key] = max(newest.get(key, (0, 0)), (effective_ms, price))
+                    key, meter = found
+                    newest[key] = max(newest.get(key, meter), meter)
         finally:  # pages that came before an error are as true as any
-            for (name, capacity_type), (effective_ms, price) in sorted(newest.items()):
-                _add(finding, name, capacity_type, PricePoint("", price, effective_ms, now_ms, SOURCE), refused)
+            for (name, capacity_type), meter in sorted(newest.items()):
+                _add(finding, name, capacity_type, meter, now_ms, refused)
 
     def _rows(self, finding: Finding) -> Iterator[Mapping[str, Any]]:
         """All rows of a region. A page past the end is answered by 400, which then is the end."""
@@ -101,6 +112,7 @@ class RetailPrices:
                 f"contains(armSkuName, '{GPU_SIZES}')",
             )
         )
+        links = Pages("the retail prices", MOST_PAGES)
         url: str | None = self._url
         query: dict[str, str] | None = {"api-version": VERSION, "currencyCode": self._currency, "$filter": only}
         while url:
@@ -119,17 +131,24 @@ class RetailPrices:
                 finding.flag(Flag.MALFORMED, f"azure/{finding.region}", f"no row: {str(damaged[0])[:200]}")
             rows = [row for row in items if isinstance(row, dict)]
             elsewhere = [row for row in rows if str(row.get("armRegionName", "")).lower() != finding.region]
-            if elsewhere or finding.pages > MOST_PAGES:
-                raise FormatError("the retail prices ignored the filter: rows of other regions, or pages without end")
+            if elsewhere:
+                raise FormatError("the retail prices ignored the filter: there are rows of other regions")
             yield from rows
             url, query = body.get("NextPageLink"), None
-            if url and not str(url).startswith(("http://", "https://")):
-                raise FormatError(f"the retail prices' link to the next page is {str(url)[:100]!r}")
+            if url:
+                url = links.follow(self._next(url))
+
+    def _next(self, link: object) -> str:
+        """A link to the next page, at the same host. Raises FormatError for one to another place."""
+        here, there = urlsplit(self._url), urlsplit(str(link))
+        if (there.scheme, there.hostname) != (here.scheme, here.hostname):
+            raise FormatError(f"the retail prices' link to the next page is {str(link)[:100]!r}")
+        return str(link)
 
     def _plain(
         self, row: Mapping[str, Any], finding: Finding, now_ms: int
-    ) -> tuple[tuple[str, CapacityType], int, int] | None:
-        """((size, capacity type), effective_at_ms, price) of a row that is a plain Linux machine; None for others."""
+    ) -> tuple[tuple[str, CapacityType], _Meter] | None:
+        """(size, capacity type) and price of a row that is a plain Linux machine and in force now; None for others."""
         words = f"{row.get('productName', '')} {row.get('skuName', '')} {row.get('meterName', '')}"
         name = str(row.get("armSkuName", ""))
         if NOT_PLAIN.search(words) or row.get("type") != "Consumption" or not row.get("retailPrice"):
@@ -143,15 +162,19 @@ class RetailPrices:
             return None
         try:
             price = hourly_price(row["retailPrice"]) * hourly_price(rate) // NANO_USD
-            at = datetime.fromisoformat(str(row["effectiveStartDate"]).replace("Z", "+00:00"))
-            effective_ms = round(at.timestamp() * 1000)
-        except (KeyError, ValueError) as error:
+            effective_ms = _ms(row["effectiveStartDate"])
+            end = row.get("effectiveEndDate")
+            ended = end is not None and _ms(end) <= now_ms
+            billed = row.get("isPrimaryMeterRegion", True)
+            if not isinstance(billed, bool):
+                raise ValueError(f"isPrimaryMeterRegion is {str(billed)[:50]!r}")
+        except (KeyError, ValueError, OverflowError) as error:
             finding.flag(Flag.MALFORMED, subject, f"{type(error).__name__} {error} in {str(dict(row))[:200]}")
             return None
-        if effective_ms > now_ms:
-            return None  # announced, not in force
+        if effective_ms > now_ms or ended:
+            return None  # announced, or over
         spot = any(str(row.get(field, "")).lower().endswith(" spot") for field in ("skuName", "meterName"))
-        return (name, CapacityType.SPOT if spot else CapacityType.ON_DEMAND), effective_ms, price
+        return (name, CapacityType.SPOT if spot else CapacityType.ON_DEMAND), _Meter(billed, effective_ms, price)
 
     def _refused(self, finding: Finding) -> dict[tuple[str, CapacityType], str] | None:
         """(size in lower case, capacity type) -> why the subscription can't start it. None: nobody can say."""
@@ -183,11 +206,16 @@ def _word(value: Any) -> str:
     return str(getattr(value, "value", value))
 
 
+def _ms(date: object) -> int:
+    return round(datetime.fromisoformat(str(date).replace("Z", "+00:00")).timestamp() * 1000)
+
+
 def _add(
     finding: Finding,
     name: str,
     capacity_type: CapacityType,
-    price: PricePoint,
+    meter: _Meter,
+    now_ms: int,
     refused: Mapping[tuple[str, CapacityType], str] | None,
 ) -> None:
     size = sizes().get(name.lower())
@@ -198,9 +226,11 @@ def _add(
     offer = Offer(
         "azure", finding.region, "", size.name, size.gpu, size.gpu_count, size.vcpu, size.memory_bytes, capacity_type
     )
-    point = PricePoint(offer.id, price.nano_usd_per_hour, price.effective_at_ms, price.observed_at_ms, price.source)
+    point = PricePoint(offer.id, meter.nano_usd_per_hour, meter.effective_at_ms, now_ms, SOURCE)
     reason = (refused or {}).get((name.lower(), capacity_type))
-    if reason is not None:
+    if not meter.billed:
+        finding.flag(Flag.AMBIGUOUS, offer.id, "none of its meters is one that Azure bills by here", offer, point)
+    elif reason is not None:
         finding.flag(Flag.NO_HARDWARE, offer.id, reason, offer, point)
     else:
         finding.price(offer, point)

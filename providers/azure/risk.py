@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from providers.azure.graph import SOURCE, GraphSource
+from providers.azure.graph import ORDER, SOURCE, GraphSource
 from providers.azure.hardware import sizes
 from providers.collect.facts import Finding, Flag, Signal
 
@@ -22,7 +22,8 @@ class Evictions(GraphSource):
     kind = "azure-risk"
     query = (
         "SpotResources | where type =~ 'microsoft.compute/skuspotevictionrate/location' "
-        "| project sku = tostring(sku.name), location = location, rate = tostring(properties.evictionRate)"
+        "| project sku = tostring(sku.name), location = location, rate = tostring(properties.evictionRate) "
+        f"{ORDER}"
     )
 
     def add(self, finding: Finding, row: Mapping[str, Any], now_ms: int, since_ms: int) -> None:

@@ -15,11 +15,13 @@ from azure.core import exceptions
 from azure.core.pipeline.policies import RetryPolicy
 
 from providers.collect.http import Http, Patience, retry_after_s
+from providers.collect.pages import Pages
 from providers.errors import (
     AuthError,
     ClockSkewError,
     CutOffError,
     ExpiredCredentialsError,
+    FormatError,
     NoCredentialsError,
     PermissionDeniedError,
     ProviderError,
@@ -98,23 +100,32 @@ class Connections:
                     read_timeout=self._call_s,
                     timeout=self._call_s * self._attempts,
                 )
-        yield from self._compute.resource_skus.list(filter=f"location eq '{region}'")
+        links = Pages(f"ARM's resource SKUs of {region}")
+        pages = self._compute.resource_skus.list(filter=f"location eq '{region}'").by_page()
+        for page in pages:
+            yield from page
+            if pages.continuation_token:
+                links.follow(pages.continuation_token)
 
     def graph(self, query: str) -> Iterator[list[dict[str, Any]]]:
         """Pages of a Resource Graph query. Raises ProviderError and azure.core's exceptions."""
         token = self.credential.get_token(f"{self._management}/.default").token
         url = f"{self._management}/providers/Microsoft.ResourceGraph/resources?api-version={GRAPH_VERSION}"
         options: dict[str, Any] = {"resultFormat": "objectArray"}
+        links = Pages("Resource Graph's answer")
         while True:
             body = {"subscriptions": [self.subscription], "query": query, "options": options}
             try:
                 answer = self._http.post_json(url, body, {"Authorization": f"Bearer {token}"})
             except AuthError as error:
                 raise denied(str(error), "Microsoft.ResourceGraph/resources/read") from error
-            yield answer.get("data", [])
+            rows = answer.get("data") if isinstance(answer, dict) else None
+            if not isinstance(rows, list):
+                raise FormatError("Resource Graph's answer has no list 'data'")
+            yield [row for row in rows if isinstance(row, dict)]
             if not answer.get("$skipToken"):
                 return
-            options = {**options, "$skipToken": answer["$skipToken"]}
+            options = {**options, "$skipToken": links.follow(str(answer["$skipToken"]))}
 
 
 def in_our_words(error: Exception) -> ProviderError | None:

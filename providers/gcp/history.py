@@ -86,7 +86,7 @@ class CapacityHistory:
             if money.currency_code != "USD":
                 finding.flag(Flag.CURRENCY, offer.id, f"its history is in {money.currency_code}", offer)
                 return
-            if nano <= 0 or nano == before:
+            if nano <= 0 or nano == before or _start_ms(record) > now_ms:
                 continue
             before = nano
             point = PricePoint(offer.id, nano, _start_ms(record), now_ms, SOURCE)

@@ -49,8 +49,9 @@ class ListHistory(CatalogSource):
             if finding.region in part.regions
         )
         before: dict[str, int] = {}
-        for at_ms in sorted({effective_ms for part in parts for effective_ms, _ in part.versions}):
-            prices = price_list(parts, at_ms=at_ms)
+        changes = {effective_ms for part in parts for effective_ms, _ in part.versions if effective_ms <= now_ms}
+        for at_ms in sorted(changes):
+            prices = price_list(parts, at_ms)
             for machine, offer in offers:
                 try:
                     nano = prices.price(machine, finding.region, offer.capacity_type is CapacityType.SPOT)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-
 from providers.collect.http import Http, Patience
 from providers.collect.permissions import Access, examine
-from providers.errors import AuthError, PermissionDeniedError
-from providers.gcp.prices import API_KEY, BILLING, COMPUTE_ENGINE
+from providers.gcp.billing import API_KEY, BILLING, BillingCatalog
 from providers.gcp.session import Connections, in_our_words
 
 PERMISSIONS = (
@@ -42,16 +39,10 @@ def access(connections: Connections | None = None, billing: str = BILLING) -> li
         return "compute.acceleratorTypes.list"
 
     def catalog() -> str:
-        key = os.environ.get(API_KEY)
-        headers = {"X-Goog-Api-Key": key} if key else made.bearer()
-        try:
-            Http(Patience(attempts=1)).get_json(
-                f"{billing}/v1/services/{COMPUTE_ENGINE}/skus", {"pageSize": "1"}, headers
-            )
-        except AuthError as error:
-            remedy = f"gcloud services enable cloudbilling.googleapis.com; or set {API_KEY} to an API key"
-            raise PermissionDeniedError(str(error), action="cloudbilling.googleapis.com", hint=remedy) from error
-        return "cloudbilling.skus.list"
+        found = BillingCatalog(Http(Patience(attempts=1)), made, billing)
+        next(found.pages({"pageSize": "1"}))
+        refused = f", with the credentials: {API_KEY} is refused" if found.key_refused is not None else ""
+        return f"cloudbilling.skus.list{refused}"
 
     attempts = [
         ("identity", identity),

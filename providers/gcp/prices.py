@@ -6,7 +6,6 @@ type that the Compute API lists in a zone. Must not know how SKUs are read.
 
 from __future__ import annotations
 
-import os
 import re
 import threading
 from abc import ABC, abstractmethod
@@ -15,7 +14,8 @@ from typing import Any, ClassVar
 
 from providers.collect.facts import Finding, Flag, PollResult, gather
 from providers.collect.http import Http, Patience
-from providers.errors import AuthError, FormatError, PermissionDeniedError, ProviderError
+from providers.errors import ProviderError
+from providers.gcp.billing import BILLING, BillingCatalog
 from providers.gcp.session import Connections, in_our_words, listed_regions
 from providers.gcp.skus import GPUS, Machine, PriceList, parts_of, price_list
 from providers.hardware import canonical_gpu
@@ -24,11 +24,6 @@ from providers.offer import CapacityType, Offer
 from providers.price import PricePoint
 
 SOURCE = "GCP Cloud Billing Catalog"
-BILLING = "https://cloudbilling.googleapis.com"
-COMPUTE_ENGINE = "6F81-5844-456A"
-PAGE_ROWS = 5000
-API_KEY = "GOOGLE_API_KEY"
-"""Environment variable: the catalog is public, a key is enough. Without it, the credentials' token is used."""
 SSD_GIB = 375
 WANTED = 'name eq "(a2|a3|a4|g2|g4|n1-standard)-.*"'
 SPOT_ONLY = re.compile(r"a3-highgpu-[124]g|a3-ultragpu-|a4-")
@@ -58,9 +53,8 @@ class CatalogSource(ABC):
     ) -> None:
         self.name = name or self.kind
         self._only = tuple(regions)
-        self._billing = billing.rstrip("/")
         self._connections = connections or Connections(project, compute, call_s, patience_s=call_s * attempts)
-        self._http = Http(Patience(read_s=call_s, attempts=attempts))
+        self._billing = BillingCatalog(Http(Patience(read_s=call_s, attempts=attempts)), self._connections, billing)
         self._reading = threading.Lock()
 
     def regions(self) -> Sequence[str]:
@@ -74,27 +68,11 @@ class CatalogSource(ABC):
         """What is to be known of a region."""
 
     def _skus(self, finding: Finding, period: Mapping[str, str] | None = None) -> Iterator[dict[str, Any]]:
-        """The SKUs of Compute Engine, page by page. `period` (startTime, endTime) asks for the versions of that time.
-
-        Source: cloud.google.com/billing/docs/reference/rest/v1/services.skus/list. Raises ProviderError.
-        """
-        url = f"{self._billing}/v1/services/{COMPUTE_ENGINE}/skus"
-        key = os.environ.get(API_KEY)
-        query = {"pageSize": str(PAGE_ROWS), "currencyCode": "USD", **(period or {})}
-        token = ""
-        while True:
-            headers = {"X-Goog-Api-Key": key} if key else self._connections.bearer()
-            try:
-                body = self._http.get_json(url, {**query, "pageToken": token} if token else query, headers)
-            except AuthError as error:
-                raise _no_catalog(error) from error
-            if not isinstance(body, dict) or not isinstance(body.get("skus", []), list):
-                raise FormatError("the Billing Catalog's answer has no list of SKUs")
-            finding.page(len(body.get("skus", [])))
-            yield from body.get("skus", [])
-            token = body.get("nextPageToken", "")
-            if not token:
-                return
+        """The SKUs of Compute Engine. `period` (startTime, endTime) asks for the versions of that time. Raises
+        ProviderError."""
+        for rows in self._billing.pages({"currencyCode": "USD", **(period or {})}):
+            finding.page(len(rows))
+            yield from rows
 
 
 class ListPrices(CatalogSource):
@@ -104,7 +82,7 @@ class ListPrices(CatalogSource):
     _prices: PriceList | ProviderError | None = None
 
     def _read(self, finding: Finding, now_ms: int, since_ms: int | None) -> None:
-        prices = self._all_prices(finding)
+        prices = self._all_prices(finding, now_ms)
         seen: set[str] = set()
         failed: ProviderError | None = None
         for zone in self._connections.zones_by_region().get(finding.region, []):
@@ -122,22 +100,17 @@ class ListPrices(CatalogSource):
             raise failed
         _flag_phantoms(finding, seen, prices)
 
-    def _all_prices(self, finding: Finding) -> PriceList:
+    def _all_prices(self, finding: Finding, now_ms: int) -> PriceList:
         """The catalog is one for all regions: it is read by the first poll that needs it, and its failure is shared."""
         with self._reading:
             if self._prices is None:
                 try:
-                    self._prices = price_list(parts_of(self._skus(finding), finding), finding)
+                    self._prices = price_list(parts_of(self._skus(finding), finding), now_ms, finding)
                 except ProviderError as error:
                     self._prices = error
             if isinstance(self._prices, ProviderError):
                 raise self._prices
             return self._prices
-
-
-def _no_catalog(error: AuthError) -> ProviderError:
-    remedy = f"gcloud services enable cloudbilling.googleapis.com; or set {API_KEY} to an API key"
-    return PermissionDeniedError(str(error), action="cloudbilling.googleapis.com", hint=remedy)
 
 
 def machines_in(connections: Connections, zone: str, finding: Finding) -> list[Machine]:

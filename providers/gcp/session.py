@@ -16,6 +16,7 @@ from google.api_core.retry import Retry
 from google.auth import exceptions as auth_exceptions
 
 from providers.collect.http import retry_after_s
+from providers.collect.pages import Pages
 from providers.errors import (
     AuthError,
     ClockSkewError,
@@ -121,11 +122,14 @@ class Connections:
         pager = self.client(client).list(
             request={**fields, "project": self.project}, timeout=self.call_s, retry=self.retry
         )
+        links = Pages(f"GCP's answer to {client}")
         for page in pager.pages:
             items = list(page.items)
             if finding_page is not None:
                 finding_page(len(items))
             found += items
+            if page.next_page_token:
+                links.follow(page.next_page_token)
         return found
 
 

@@ -9,16 +9,15 @@ on-demand. Must not know: connections, zones.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from fractions import Fraction
 from typing import Any
 
 from providers.collect.facts import MAX_PRICE_USD, Finding, Flag
 from providers.money import format_usd
 
-HOURS_PER_MONTH = 730
-"""GCP's own month: SSD is priced by it."""
 NANO = 1_000_000_000
 
 NOT_PLAIN = re.compile(
@@ -48,6 +47,14 @@ GPUS = {
     "nvidia-rtx-pro-6000": ("RTX-PRO-6000", {"rtx 6000 96gb"}),
 }
 """Accelerator type -> (the name we know it by, what SKUs call it, in lower case)."""
+UNIT = re.compile(r"(?P<count>[1-9]\d{0,6})? ?(?:(?P<size>[KMGT]i?By)\.)?(?P<time>s|min|h|d|mo)", re.ASCII)
+TIMES = {"s": Fraction(1, 3600), "min": Fraction(1, 60), "h": Fraction(1), "d": Fraction(24), "mo": Fraction(730)}
+"""Hours. A month is GCP's own: SSD is priced by it."""
+SIZES = {
+    **{f"{letter}iBy": Fraction(1024) ** (power - 3) for power, letter in enumerate("KMGT", 1)},
+    **{f"{letter}By": Fraction(1000**power, 1 << 30) for power, letter in enumerate("KMGT", 1)},
+}
+"""GiB."""
 FAMILIES = {"a3-megagpu": "a3plus", "a3-ultragpu": "a3ultra"}
 """Machine family -> what its core and RAM SKUs call it, where that isn't the first word of its name."""
 WHOLE_SLICE = {"a4"}
@@ -122,7 +129,7 @@ def parts_of(skus: Iterable[Mapping[str, Any]], finding: Finding) -> Iterator[Pa
     for sku in skus:
         try:
             part = _part_of(sku, finding)
-        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
             text = f"{type(error).__name__} {error} in {str(sku)[:200]}"
             finding.flag(Flag.MALFORMED, f"gcp/{finding.region}/catalog", text)
             continue
@@ -130,12 +137,12 @@ def parts_of(skus: Iterable[Mapping[str, Any]], finding: Finding) -> Iterator[Pa
             yield part
 
 
-def price_list(parts: Iterable[Part], finding: Finding | None = None, at_ms: int | None = None) -> PriceList:
-    """What was in force at `at_ms` (None: the newest). Where two SKUs price the same, `finding` is told."""
+def price_list(parts: Iterable[Part], at_ms: int, finding: Finding | None = None) -> PriceList:
+    """What was in force at `at_ms`: versions may be dated ahead. Where two SKUs price the same, `finding` is told."""
     prices = PriceList()
     for part in parts:
         rates = getattr(prices, part.table)
-        known = [nano for effective_ms, nano in part.versions if at_ms is None or effective_ms <= at_ms]
+        known = [nano for effective_ms, nano in part.versions if effective_ms <= at_ms]
         if not known or not known[-1]:
             continue  # not sold yet, or not any more
         for region in part.regions:
@@ -157,22 +164,49 @@ def _part_of(sku: Mapping[str, Any], finding: Finding) -> Part | None:
     if found is None:
         return None
     versions = []
+    table, name = found
     for row in sku["pricingInfo"]:
         expression = row["pricingExpression"]
-        price = expression["tieredRates"][-1]["unitPrice"]  # a first tier may be a free allowance
+        price = _tier(expression["tieredRates"])
         if price.get("currencyCode", "USD") != "USD":
             text = f"{description} is priced in {price['currencyCode']}"
             finding.flag(Flag.CURRENCY, f"gcp/{sku.get('skuId', '')}", text)
             return None
-        nano = int(price.get("units") or 0) * NANO + int(price.get("nanos") or 0)
+        nano = round(_nano(price) / _hours(expression["usageUnit"], table))
         if not 0 <= nano <= MAX_PRICE_USD * NANO:
-            raise ValueError(f"{nano / NANO:g} USD is no price")
-        if expression.get("usageUnit", "h").endswith("mo"):
-            nano = round(nano / HOURS_PER_MONTH)
+            raise ValueError(f"{nano / NANO:g} USD per hour is no price")
         versions.append((_ms(row.get("effectiveTime")), nano))
     spot = category["usageType"] == "Preemptible" or bool(SPOT.search(description))
-    table, name = found
     return Part(table, name, spot, tuple(map(str, sku["serviceRegions"])), description, tuple(sorted(versions)))
+
+
+def _tier(rates: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The price of the first unit that costs anything. A first tier may be a free allowance, which a machine uses up;
+    later ones are discounts for volumes that nobody has promised to buy. The list need not be in order."""
+    tiers = [(float(rate.get("startUsageAmount", 0)), index) for index, rate in enumerate(rates)]
+    if not tiers or not all(0 <= start < float("inf") for start, _ in tiers):
+        raise ValueError(f"tiers that begin at {[start for start, _ in tiers]}")
+    in_order: list[Mapping[str, Any]] = [rates[index]["unitPrice"] for _, index in sorted(tiers)]
+    return next((price for price in in_order if _nano(price)), in_order[0])
+
+
+def _nano(price: Mapping[str, Any]) -> int:
+    nano = int(price.get("units") or 0) * NANO + int(price.get("nanos") or 0)
+    if nano < 0:
+        raise ValueError(f"{nano / NANO:g} USD is no price")
+    return nano
+
+
+def _hours(unit: str, table: str) -> Fraction:
+    """Hours (of a GiB, where it is memory or a disk) in a usage unit: "h", "100h", "s", "GiBy.h", "GiBy.mo".
+
+    Raises ValueError for a unit of another kind: a price by it is not one by the hour.
+    """
+    found = UNIT.fullmatch(unit)
+    if found is None or bool(found["size"]) is not (table in ("ram", "ssd")):
+        raise ValueError(f"{unit[:50]!r} is not the unit of a {table} price")
+    size = SIZES[found["size"]] if found["size"] else Fraction(1)
+    return int(found["count"] or 1) * size * TIMES[found["time"]]
 
 
 def _ms(time: str | None) -> int:

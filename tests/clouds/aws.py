@@ -178,8 +178,12 @@ class AwsCloud:
     def _product(self, name: str, usd: str) -> str:
         attributes = {"instanceType": name, "vcpu": "96", "memory": "1,152 GiB", "gpu": "8"}
         dimension = {"unit": "Hrs", "pricePerUnit": {self.currency: usd}}
-        term = {"effectiveDate": "2025-06-01T00:00:00Z", "priceDimensions": {"X.Y.Z": dimension}}
-        return json.dumps({"product": {"attributes": attributes}, "terms": {"OnDemand": {"X.Y": term}}})
+        ahead = {**dimension, "pricePerUnit": {self.currency: "0.5"}}
+        terms = {
+            "X.Z": {"effectiveDate": "2036-01-01T00:00:00Z", "priceDimensions": {"X.Z.Z": ahead}},
+            "X.Y": {"effectiveDate": "2025-06-01T00:00:00Z", "priceDimensions": {"X.Y.Z": dimension}},
+        }
+        return json.dumps({"product": {"attributes": attributes}, "terms": {"OnDemand": terms}})
 
     def _file(self, region: str) -> Response:
         here = self.regions.get(region)
@@ -216,6 +220,7 @@ def price_file(on_demand_usd: dict[str, str], currency: str = "USD") -> str:
             {"Pre Installed S/W": "SQL Ent", "PricePerUnit": "77"},
             {"MarketOption": "CapacityBlock", "PricePerUnit": "0.04"},
             {"PricePerUnit": "0.0000000000"},
+            {"EffectiveDate": "2036-01-01", "PricePerUnit": "0.5"},
         ]
         lines += [_csv([{**plain, **other}.get(column, "") for column in HEADER]) for other in [*others, {}]]
     return "\n".join(lines) + "\n"

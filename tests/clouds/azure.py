@@ -69,6 +69,7 @@ class AzureCloud:
     evictions: list[dict[str, Any]] = field(default_factory=list)
     spot_history: list[dict[str, Any]] = field(default_factory=list)
     page_rows: int = 2
+    in_a_circle: bool = False
     ignores_filter: bool = False
     next_link_past_the_end: bool = False
     denied: set[str] = field(default_factory=set)
@@ -85,7 +86,8 @@ class AzureCloud:
         if request.path.lower().endswith("/providers/microsoft.compute/skus"):
             region = request.query.get("$filter", "").split("'")[1]
             found = [sku for sku in self.skus if region.upper() in sku["locations"]]
-            return Response(body=json.dumps({"value": found}).encode())
+            link = {"nextLink": f"{self.base}{request.path}?{urlencode(request.query)}"} if self.in_a_circle else {}
+            return Response(body=json.dumps({"value": found, **link}).encode())
         if request.path.lower().endswith("microsoft.resourcegraph/resources"):
             return self._graph(json.loads(request.body))
         return self.forward(request) if self.forward else error("NotFound", f"{request.path} is not served", 404)
@@ -102,17 +104,23 @@ class AzureCloud:
         if first and first >= len(rows):
             return error("BadRequest", "Invalid skip", 400)
         link = None
-        if first + self.page_rows < len(rows) or (self.next_link_past_the_end and rows):
+        if self.in_a_circle and first + self.page_rows >= len(rows):
+            link = f"{self.base}{request.path}?{urlencode({**request.query, '$skip': 0})}"
+        elif first + self.page_rows < len(rows) or (self.next_link_past_the_end and rows):
             link = f"{self.base}{request.path}?{urlencode({**request.query, '$skip': first + self.page_rows})}"
         body = {"BillingCurrency": "USD", "Items": rows[first : first + self.page_rows], "NextPageLink": link}
         return Response(body=json.dumps(body).encode())
 
     def _graph(self, body: dict[str, Any]) -> Response:
+        if "| order by sku asc, location asc" not in body["query"]:
+            return error("BadRequest", "the pages of a query without an order overlap", 400)
         first = int(body.get("options", {}).get("$skipToken") or 0)
         rows = self.spot_history if "skuspotpricehistory" in body["query"] else self.evictions
         answer: dict[str, Any] = {"data": rows[first : first + self.page_rows]}
         if first + self.page_rows < len(rows):
             answer["$skipToken"] = str(first + self.page_rows)
+        elif self.in_a_circle:
+            answer["$skipToken"] = "0"
         return Response(body=json.dumps(answer).encode())
 
 

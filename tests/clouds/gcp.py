@@ -51,12 +51,14 @@ def sku(
     regions: list[str],
     usage: str = "OnDemand",
     family: str = "Compute",
-    unit: str = "h",
+    unit: object = None,
     currency: str = "USD",
     tiers: list[float] | None = None,
-    since: str = "2026-11-20T00:00:00Z",
+    since: str = "2026-09-01T00:00:00Z",
 ) -> dict[str, Any]:
-    """An SKU as the catalog sends it. `tiers` come before the price that counts, which is in force since `since`."""
+    """An SKU as the catalog sends it, by the hour (of a GiB, if it is memory). `tiers` come before the price that
+    counts, which is in force since `since`."""
+    usual = "GiBy.h" if " Ram " in description else "h"
     rates = [
         {
             "startUsageAmount": index,
@@ -82,7 +84,7 @@ def sku(
         "pricingInfo": [
             {
                 "effectiveTime": since,
-                "pricingExpression": {"usageUnit": unit, "tieredRates": rates},
+                "pricingExpression": {"usageUnit": usual if unit is None else unit, "tieredRates": rates},
             }
         ],
     }
@@ -90,7 +92,8 @@ def sku(
 
 @dataclass
 class GcpCloud:
-    """`zones` are by name; a region is what comes before the last dash. `denied` are paths' last words."""
+    """`zones` are by name; a region is what comes before the last dash. `denied` are paths' last words. With an
+    `api_key`, the catalog is for those that send it, or the token `bearer`."""
 
     zones: dict[str, GcpZone]
     skus: list[dict[str, Any]] = field(default_factory=list)
@@ -98,6 +101,7 @@ class GcpCloud:
     denied: set[str] = field(default_factory=set)
     history: dict[str, dict[str, Any]] = field(default_factory=dict)
     api_key: str = ""
+    bearer: str = ""
     forward: Cloud | None = None
 
     def __call__(self, request: Request) -> Response:
@@ -143,7 +147,8 @@ class GcpCloud:
         return Response(body=json.dumps(body).encode())
 
     def _skus(self, request: Request) -> Response:
-        if self.api_key and request.headers.get("X-Goog-Api-Key") != self.api_key:
+        known = self.bearer and f"Bearer {self.bearer}" in request.headers.values()
+        if self.api_key and not known and request.headers.get("X-Goog-Api-Key") != self.api_key:
             return error(403, "Method doesn't allow unregistered callers", "forbidden")
         if int(request.query.get("pageSize") or 0) > 5000:
             return error(400, "Page size must not exceed 5000", "badRequest")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -117,6 +118,22 @@ def test_a_token_that_repeats_forever_is_an_error_and_not_a_loop(server, spot):
     first_page = server.cloud
     server.serve(lambda request: first_page(_without_token(request)))
     assert isinstance(spot.poll("us-east-1", NOW, None).error, FormatError)
+
+
+def test_a_wide_circle_of_tokens_is_an_error_though_botocore_does_not_see_it(server, spot):
+    changes = [Change(P4D, 1, NOW - n * HOUR, str(n)) for n in range(1, 10)]
+    server.serve(cloud(*changes, page_rows=3))
+    whole = server.cloud
+
+    def circle(request: Request) -> Response:
+        answer = whole(request)
+        return replace(answer, body=answer.body.replace(b"<nextToken></nextToken>", b"<nextToken>3</nextToken>"))
+
+    server.serve(circle)
+    result = spot.poll("us-east-1", NOW, None)
+    assert isinstance(result.error, FormatError)
+    assert len(server.asked("Action=DescribeSpotPriceHistory")) <= 4
+    assert len(result.points) == 9, "what came before is kept"
 
 
 def _without_token(request: Request) -> Request:
@@ -336,6 +353,15 @@ def listed(**usd: str) -> AwsCloud:
 
 def prices(result: PollResult) -> dict[str, float]:
     return {point.offer_id: point.nano_usd_per_hour / 1e9 for point in result.points}
+
+
+@pytest.mark.parametrize("account", [True, False], ids=["API", "file"])
+def test_a_term_that_is_dated_ahead_is_not_the_price_yet(server, connections, account):
+    """The loopback AWS announces half a dollar for every type, from 2036 on."""
+    server.serve(listed(p4d_24xlarge="21.957"))
+    source = OnDemandPrices(account=account, connections=connections, files=server.url, attempts=1)
+    found = {(point.effective_at_ms, point.nano_usd_per_hour) for point in source.poll("us-east-1", NOW, None).points}
+    assert found == {(1_748_736_000_000, 21_957_000_000)}
 
 
 def test_on_demand_prices_come_from_the_api_as_strings_of_json_on_several_pages(server, on_demand):

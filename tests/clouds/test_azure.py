@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -28,7 +29,7 @@ from providers.errors import (
 )
 from tests.clouds.azure import THROTTLED, AzureCloud, Token, error, loopback_tls, resource_sku, row
 from tests.clouds.conftest import flags
-from tests.clouds.server import Fault, LoopbackServer, serving
+from tests.clouds.server import Fault, LoopbackServer, Response, serving
 
 NOW = 1_790_000_000_000
 H100 = "Standard_ND96isr_H100_v5"
@@ -95,6 +96,51 @@ def test_next_page_links_are_followed_to_the_end(server):
     result = poll(server)
     assert (result.pages, result.rows) == (4, 7)
     assert prices(result) == {f"{H100}/on_demand": 96.0}, "the newest row counts"
+
+
+def test_pages_that_lead_in_a_circle_are_an_error_and_not_a_loop(server, arm):
+    rows = [row("eastus", H100, 90 + n) for n in range(5)]
+    cloud(server, *rows, in_a_circle=True)
+    assert isinstance(poll(server).error, FormatError)
+    assert len(server.requests) <= 6
+    machines, connections = arm
+    cloud(server, *rows)
+    rates = [{"sku": H100.lower(), "location": "eastus", "rate": "0-5"}] * 5
+    machines.serve(AzureCloud([], [resource_sku(H100, "eastus")], rates, in_a_circle=True, base=machines.url))
+    assert isinstance(poll(server, connections=connections).error, FormatError)
+    assert isinstance(Evictions(connections=connections).poll("global", NOW, None).error, FormatError)
+    assert len(machines.requests) <= 10
+
+
+def test_a_link_to_another_host_is_not_followed(server):
+    body = json.dumps({"Items": [row("eastus", H100, 98.32)], "NextPageLink": "http://elsewhere.example/x"}).encode()
+    server.serve(lambda request: Response(body=body))
+    result = poll(server)
+    assert isinstance(result.error, FormatError)
+    assert prices(result) == {f"{H100}/on_demand": 98.32}
+
+
+def test_a_row_that_has_ended_is_not_the_price_however_late_it_began(server):
+    over = row("eastus", H100, 12.0, effective="2026-08-01T00:00:00Z", effectiveEndDate="2026-09-01T00:00:00Z")
+    lasting = row("eastus", H100, 98.32, effective="2025-06-01T00:00:00Z", effectiveEndDate="2030-01-01T00:00:00Z")
+    cloud(server, over, lasting, row("eastus", A100, 3.0, effectiveEndDate="2026-09-01T00:00:00Z"))
+    assert prices(poll(server)) == {f"{H100}/on_demand": 98.32}
+
+
+def test_the_meter_that_is_billed_counts_and_not_the_newest(server):
+    """learn.microsoft.com: "non-primary meters are not used for charges"."""
+    other = row("eastus", H100, 12.0, effective="2026-08-01T00:00:00Z", isPrimaryMeterRegion=False)
+    alone = row("eastus", A100, 1.0, isPrimaryMeterRegion=False)
+    cloud(server, row("eastus", H100, 98.32, isPrimaryMeterRegion=True), other, alone)
+    result = poll(server)
+    assert prices(result) == {f"{H100}/on_demand": 98.32}
+    assert flags(result) == [("ambiguous", f"azure/eastus//{A100}/on_demand")]
+
+
+@pytest.mark.parametrize("field", [{"isPrimaryMeterRegion": "false"}, {"effectiveEndDate": "soon"}])
+def test_a_row_whose_force_cannot_be_told_is_malformed(server, field):
+    cloud(server, row("eastus", H100, 12.0, **field))
+    assert flags(poll(server)) == [("malformed", f"azure/eastus/{H100}")]
 
 
 def test_a_page_past_the_end_is_answered_by_400_and_ends_the_list(server):

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import pytest
+from google.oauth2.credentials import Credentials
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +16,7 @@ from providers.errors import (
     ClockSkewError,
     CutOffError,
     ExpiredCredentialsError,
+    FormatError,
     NoCredentialsError,
     PermissionDeniedError,
     ThrottledError,
@@ -28,7 +30,7 @@ from providers.gcp.prices import ListPrices
 from providers.gcp.session import Connections
 from tests.clouds.conftest import flags
 from tests.clouds.gcp import GOOGLES, THROTTLED, GcpCloud, GcpMachine, GcpZone, a2_skus, error, sku
-from tests.clouds.server import Fault, LoopbackServer, Response
+from tests.clouds.server import Fault, LoopbackServer, Request, Response
 
 NOW = 1_790_000_000_000
 HERE = "us-central1"
@@ -68,7 +70,9 @@ def parts(word: str, core: float, ram: float, regions: list[str]) -> list[dict]:
         sku(f"{word} Instance Core running in Americas", core, regions),
         sku(f"{word} Instance Ram running in Americas", ram, regions, unit="GiBy.h"),
         sku(f"Spot Preemptible {word} Instance Core running in Americas", core / 2, regions, "Preemptible"),
-        sku(f"Spot Preemptible {word} Instance Ram running in Americas", ram / 2, regions, "Preemptible"),
+        sku(
+            f"Spot Preemptible {word} Instance Ram running in Americas", ram / 2, regions, "Preemptible", unit="GiBy.h"
+        ),
     ]
 
 
@@ -134,7 +138,7 @@ def test_spot_local_ssd_is_told_by_its_description_because_it_is_filed_as_on_dem
         sku("Nvidia Tesla A100 80GB GPU running in Americas", 3.9, [HERE]),
         sku("Nvidia Tesla A100 80GB GPU attached to Spot Preemptible VMs running in X", 1.5, [HERE], "Preemptible"),
         sku("SSD backed Local Storage", 0.73, [HERE], family="Storage", unit="GiBy.mo"),
-        sku("SSD backed Local Storage attached to Spot Preemptible VMs", 0.146, [HERE], "OnDemand", "Storage", "mo"),
+        sku("SSD backed Local Storage attached to Preemptible VMs", 0.146, [HERE], "OnDemand", "Storage", "GiBy.mo"),
     ]  # fmt: skip
     server.serve(cloud(ultra, skus=skus))
     found = prices(poll())
@@ -222,10 +226,76 @@ def test_commitments_are_no_on_demand_prices(server, poll):
     assert prices(poll())["a2-highgpu-1g/on_demand"] == pytest.approx(A2_PRICES["on_demand"])
 
 
-def test_the_last_tier_is_the_price_because_the_first_may_be_free(server, poll):
+def test_a_first_tier_that_is_free_is_not_the_price(server, poll):
     skus = [*a2_skus([HERE])[:2], sku("Nvidia Tesla A100 GPU running in Americas", 2.9, [HERE], tiers=[0.0])]
     server.serve(cloud(A2, skus=skus))
     assert prices(poll())["a2-highgpu-1g/on_demand"] == pytest.approx(A2_PRICES["on_demand"])
+
+
+GPU_SKU = "Nvidia Tesla A100 GPU running in Americas"
+
+
+def test_a_discount_for_volume_is_promised_to_nobody_and_tiers_need_no_order(server, poll):
+    """A list that begins above 0 is free below: google.cloud.billing.v1.PricingExpression."""
+    gpu = sku(GPU_SKU, 0.5, [HERE], tiers=[0.0, 2.9])
+    rates = gpu["pricingInfo"][0]["pricingExpression"]["tieredRates"]
+    rates.reverse()
+    assert [rate["startUsageAmount"] for rate in rates] == [2, 1, 0]
+    server.serve(cloud(A2, skus=[*a2_skus([HERE])[:2], gpu]))
+    assert prices(poll())["a2-highgpu-1g/on_demand"] == pytest.approx(A2_PRICES["on_demand"])
+    del rates[2]
+    assert prices(poll())["a2-highgpu-1g/on_demand"] == pytest.approx(A2_PRICES["on_demand"])
+
+
+@pytest.mark.parametrize(
+    ("unit", "factor"),
+    [("h", 1.0), ("100h", 100.0), ("s", 1 / 3600), ("60s", 1 / 60), ("min", 1 / 60), ("d", 24.0), ("mo", 730.0)],
+)
+def test_what_is_priced_by_another_unit_of_time_is_an_hours_price(server, poll, unit, factor):
+    server.serve(cloud(A2, skus=[*a2_skus([HERE])[:2], sku(GPU_SKU, 2.9 * factor, [HERE], unit=unit)]))
+    assert prices(poll())["a2-highgpu-1g/on_demand"] == pytest.approx(A2_PRICES["on_demand"], abs=1e-5)
+
+
+@pytest.mark.parametrize(("unit", "factor"), [("GiBy.s", 1 / 3600), ("MiBy.h", 1 / 1024), ("GBy.h", 1e9 / 2**30)])
+def test_memory_is_priced_by_size_and_time(server, poll, unit, factor):
+    memory = sku("A2 Instance Ram running in Americas", 0.004 * factor, [HERE], unit=unit)
+    skus = [memory if "A2 Instance Ram" in each["description"] else each for each in a2_skus([HERE])]
+    server.serve(cloud(A2, skus=[each for each in skus if "Spot" not in each["description"]]))
+    assert prices(poll())["a2-highgpu-1g/on_demand"] == pytest.approx(A2_PRICES["on_demand"], abs=1e-4)
+
+
+@pytest.mark.parametrize("unit", ["GiBy.h", "count", "0h", "h.h", "1e9h", "-1h", "", 7])
+def test_a_unit_that_is_none_of_a_gpus_is_flagged_and_prices_nothing(server, poll, unit):
+    server.serve(cloud(A2, skus=[*a2_skus([HERE])[:2], sku(GPU_SKU, 2.9, [HERE], unit=unit)]))
+    result = poll()
+    assert "a2-highgpu-1g/on_demand" not in prices(result)
+    assert {flag for flag, _ in flags(result)} == {"malformed", "renamed_sku"}
+
+
+def test_a_version_that_is_dated_ahead_is_not_the_price_yet(server, poll, list_history):
+    changes = [("2026-09-01T00:00:00Z", 2.9), ("2026-10-01T00:00:00Z", 9.9)]
+    server.serve(cloud(A2, skus=repriced(*changes)))
+    assert prices(poll())["a2-highgpu-1g/on_demand"] == pytest.approx(A2_PRICES["on_demand"])
+    told = {point.effective_at_ms for point in list_history("2026-09-21T00:00:00Z").points}
+    assert max(told) == millis("2026-09-01T00:00:00Z")
+
+
+def test_pages_that_lead_in_a_circle_are_an_error_and_not_a_loop(server, connections, poll):
+    """A wide circle, too: a, b, a, b ..."""
+    google = cloud(A2, page_rows=1, cards={"nvidia-tesla-t4": 4})
+
+    def circle(request: Request) -> Response:
+        answer = google(request)
+        body = json.loads(answer.body)
+        body["nextPageToken"] = {"": "1", "1": "0"}.get(request.query.get("pageToken", ""), "1")
+        return Response(body=json.dumps(body).encode())
+
+    for part in ("skus", "acceleratorTypes", "regions"):
+        server.serve(lambda request, part=part: circle(request) if part in request.path else google(request))
+        connections._zones = None
+        failed = poll().error
+        assert isinstance(failed, FormatError), part
+        assert len(server.asked(part)) <= 4
 
 
 def test_nanos_are_billionths_of_the_unit(server, poll):
@@ -364,6 +434,45 @@ def test_an_api_key_goes_in_a_header_and_never_into_an_error(server, poll, envir
         server.faults = [Fault(lambda request: "skus" in request.path, None, error(500, "x", "e"))]
         assert "AIza" not in str(poll().error)
     assert isinstance(poll().error, UnavailableError)
+
+
+REFUSALS = [
+    error(400, "API key not valid. Please pass a valid API key.", "badRequest"),
+    error(400, "API key expired. Please renew the API key.", "badRequest"),
+    error(403, "Requests to this API method are blocked.", "forbidden"),
+    error(401, "Request had invalid authentication credentials.", "authError"),
+]
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=["no key", "expired", "blocked", "unknown"])
+def test_a_key_that_is_refused_gives_way_to_the_credentials_once_and_for_all(server, environment, refusal):
+    server.serve(cloud(A2, api_key="AIza-right", bearer="ya29"))
+    server.faults = [Fault(lambda request: "X-Goog-Api-Key" in request.headers, None, refusal)]
+    mine = Connections("p", server.url, call_s=1.0, patience_s=0.0, credentials=Credentials("ya29"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GOOGLE_API_KEY", "AIza-old\n")
+        result = ListPrices(billing=server.url, attempts=1, connections=mine).poll(HERE, NOW, None)
+        told = access(mine, server.url)[-1]
+    assert (result.error, len(result.points)) == (None, 2)
+    keys = [request.headers.get("X-Goog-Api-Key") for request in server.asked("skus")]
+    assert keys[0] == "AIza-old"
+    assert keys.count("AIza-old") == 2, "once by the source, once by the question what may be read"
+    assert (told.works, told.detail) == (
+        True,
+        "cloudbilling.skus.list, with the credentials: GOOGLE_API_KEY is refused",
+    )
+
+
+def test_a_key_and_credentials_that_are_both_refused_are_both_named(server, poll, environment):
+    server.serve(cloud(A2, api_key="AIza-right"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GOOGLE_API_KEY", "AIza-old")
+        failed = poll().error
+        assert isinstance(failed, PermissionDeniedError)
+        assert "GOOGLE_API_KEY is refused, too" in str(failed)
+        assert "AIza" not in str(failed)
+        server.faults = [Fault(lambda request: "skus" in request.path, None, error(400, "Invalid page size", "x"))]
+        assert "Invalid page size" in str(poll().error), "a bad request is no bad key"
 
 
 def service_account(token_uri: str):
