@@ -259,6 +259,7 @@ class Session(Run):
                 f"checkpoint {loaded.name} holds {', '.join(held)}; the program attached {', '.join(sorted(parts))}",
                 hint="attach the same parts as the run that saved it",
             )
+        self._transient.restore_groups(loaded.items["transient"])
         self._given.restore(loaded.items, loaded.items["given"])
         self._transient.restore(loaded.items["transient"])
         if self.loader is not None:

@@ -2,13 +2,14 @@
 
 Gradients. A step may end in the middle of an accumulation, so that the next one adds to what is in `.grad`. Those that
 an optimizer has used since they last changed (*spent*) are left out, if the program has been seen to drop such ones
-(`zero_grad()` sets them to None) before it adds to them: most programs do, and a checkpoint of theirs would be larger
-by the size of the model for nothing. That stays checked: when spent gradients that a checkpoint left out are added to
-after all, the checkpoint is written again with them; after a resume they are stood in for by NaN, and touching those
-ends the run with the reason, before anything is committed.
+(`zero_grad()` sets them to None) before it adds to them, in several steps, and never to do otherwise: most programs do,
+and a checkpoint of theirs would be larger by the size of the model for nothing. That stays checked: when spent
+gradients that a checkpoint left out are added to after all, the checkpoint is written again with them; after a resume
+they are stood in for by NaN, and touching those ends the run with the reason, before anything is committed.
 
 Buffers that are not persistent are saved when they differ from what they were at `attach`, where a new run begins, too.
-Parameters of an optimizer that are in no attached module are saved here, for its state_dict has no values.
+Parameters of an optimizer that are in no attached module are saved here, for its state_dict has no values; and which
+parameters are in which group of it (trainers.groups).
 Modes are which parameters want gradients (a program may thaw layers on its way) and which modules are in `train()`.
 
 Must not know: files, when to save.
@@ -24,11 +25,13 @@ import xxhash
 
 from trainers.checkpoint.state import tensor_bytes
 from trainers.errors import StateError
+from trainers.groups import Groups
 
 # Kept on the gradients themselves, as attributes, so that they go when the gradients go.
 _SPENT = "_tradewind_spent"  # the version of the gradient that an optimizer has used
 _LEFT = "_tradewind_left"  # it was spent when the previous step ended
 _STAND_IN = "_tradewind_stand_in"  # the version of a stand-in for what the checkpoint left out
+_CONVINCED = 8  # steps in which a program dropped all spent gradients
 
 
 class Transient:
@@ -40,32 +43,45 @@ class Transient:
         for optimizer in self._optimizers.values():
             optimizer.register_step_post_hook(self._stepped)
         self._at_attach = {key: _fingerprint(module, name) for key, module, name in self._buffers()}
-        self._drops: bool | None = None  # does the program drop spent gradients before it adds to them?
+        self._groups = Groups(self._optimizers, dict(self._of_modules()))
+        self._built = self._structure()
+        self._dropped: int | None = 0  # steps in which it dropped spent gradients; None: it has added to some
         self._watching = False  # some gradients are marked as left
+        self._used_again = False  # an optimizer has used some of these
         self._stand_ins = False
         self._misused = False
 
     def step_ended(self) -> bool:
         """Look at the gradients at the end of a step; False when the newest checkpoint lacks some that are in use.
 
-        Raises StateError when stand-ins were used.
+        Raises StateError when stand-ins were used, and for a new parameter that could not be restored.
         """
-        if not self._watching and not self._stand_ins and self._drops is not None:
+        if self._groups.changed():
+            self._groups.names(dict(self._parameters()))
+        if not self._watching and not self._stand_ins and self._is_known:
             return True
         gradients = list(self._gradients())
         if self._stand_ins:
             self._require_untouched(gradients)
         complete = True
         if self._watching:
-            kept = any(hasattr(gradient, _LEFT) for _, gradient in gradients if not hasattr(gradient, _STAND_IN))
-            complete = not (kept and self._drops)
-            self._drops, self._watching = not kept, False
-        elif self._drops is None:
+            in_use = [gradient for _, gradient in gradients if not hasattr(gradient, _STAND_IN)]
+            kept = self._used_again or any(hasattr(gradient, _LEFT) for gradient in in_use)
+            complete = not (kept and self._leaves_out)
+            self._dropped = None if kept or self._dropped is None else self._dropped + 1
+            self._watching = self._used_again = False
+        if not self._is_known:
             self._mark_left(gradient for _, gradient in gradients)
         return complete
 
     def capture(self) -> dict[str, Any]:
-        """What of it must be saved now."""
+        """What of it must be saved now. Raises StateError when the model is another one than a resume would find."""
+        if changed := self._structure() ^ self._built:
+            how = "went" if min(changed) in self._built else "came"
+            raise StateError(
+                f"{min(changed)} {how} after attach(): a resume would find another model than the one that is saved",
+                hint="build the whole model before attach()",
+            )
         gradients = list(self._gradients())
         spent = {name: gradient for name, gradient in gradients if self._may_be_left_out(gradient)}
         self._mark_left(spent.values())
@@ -73,10 +89,16 @@ class Transient:
             "gradients": {name: gradient for name, gradient in gradients if name not in spent},
             "spent": list(spent),
             "buffers": {key: owner._buffers.get(name) for key, owner, name in self._changed_buffers()},
-            "loose": dict(self._loose()),
+            "dropped": self._dropped,
+            "loose": self._groups.loose,
+            "groups": self._groups.names(dict(self._parameters())),
             "frozen": [name for name, parameter in self._parameters() if not parameter.requires_grad],
             "evaluating": [path for path, module in self._submodules() if not module.training],
         }
+
+    def restore_groups(self, state: Mapping[str, Any]) -> None:
+        """Give the optimizers the groups of the checkpoint, before their states are loaded. Raises StateError."""
+        self._groups.restore(state["groups"], dict(self._parameters()))
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Put it back. Raises StateError when the program has other parameters or modules than the saving run."""
@@ -90,8 +112,9 @@ class Transient:
                 saved = state["gradients"][name]
                 if saved.shape != parameter.shape:
                     raise StateError(f"the gradient of {name} has another shape in the checkpoint", hint=_SAME)
-                parameter.grad = saved.to(parameter.device)
-        loose = dict(self._loose())
+                # in the order in memory that a gradient has: the sums over it are made in that order
+                parameter.grad = torch.empty_like(parameter, dtype=saved.dtype, requires_grad=False).copy_(saved)
+        loose = self._groups.loose
         if loose.keys() != state["loose"].keys():
             raise StateError("the optimizer has other parameters of its own than in the checkpoint", hint=_SAME)
         for name, value in state["loose"].items():
@@ -104,8 +127,8 @@ class Transient:
             setattr(stand_in, _STAND_IN, stand_in._version)
             parameters[name].grad = stand_in
         self._stand_ins = bool(state["spent"])
-        self._drops = True if state["spent"] else None
-        self._watching = self._misused = False
+        self._dropped = state["dropped"]
+        self._watching = self._used_again = self._misused = False
         for key, value in state["buffers"].items():
             self._restore_buffer(key, value)
         frozen, evaluating = set(state["frozen"]), set(state["evaluating"])
@@ -122,13 +145,23 @@ class Transient:
                 gradient = parameter.grad
                 if gradient is not None:
                     setattr(gradient, _SPENT, gradient._version)
+                    self._used_again |= hasattr(gradient, _LEFT)
                     self._misused |= self._stand_ins and hasattr(gradient, _STAND_IN)
+
+    @property
+    def _leaves_out(self) -> bool:
+        return self._dropped is not None and self._dropped >= _CONVINCED
+
+    @property
+    def _is_known(self) -> bool:
+        """Whether it is settled what the program does with spent gradients."""
+        return self._dropped is None or self._leaves_out
 
     def _may_be_left_out(self, gradient: torch.Tensor) -> bool:
         if hasattr(gradient, _STAND_IN):
             return True
         spent = getattr(gradient, _SPENT, None) == gradient._version
-        return spent and (self._drops is True or gradient.layout is not torch.strided)
+        return spent and (self._leaves_out or gradient.layout is not torch.strided)
 
     def _mark_left(self, gradients: Iterable[torch.Tensor]) -> None:
         for gradient in gradients:
@@ -153,25 +186,27 @@ class Transient:
             if parameter.grad is not None:
                 yield name, parameter.grad
 
+    # Parameters
+
     def _parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
+        yield from self._of_modules()
+        yield from self._groups.loose.items()
+
+    def _of_modules(self) -> Iterator[tuple[str, torch.Tensor]]:
         seen: set[int] = set()
         for path, module in self._modules.items():
             for name, parameter in module.named_parameters():
                 if id(parameter) not in seen:
                     seen.add(id(parameter))
                     yield f"{path}.{name}", parameter
-        yield from self._loose(seen)
 
-    def _loose(self, seen: set[int] | None = None) -> Iterator[tuple[str, torch.Tensor]]:
-        """The parameters of optimizers that are in no attached module: no state_dict has their values."""
-        if seen is None:
-            seen = {id(parameter) for module in self._modules.values() for parameter in module.parameters()}
-        for path, optimizer in self._optimizers.items():
-            for place, group in enumerate(optimizer.param_groups):
-                for number, parameter in enumerate(group["params"]):
-                    if id(parameter) not in seen:
-                        seen.add(id(parameter))
-                        yield f"{path}.{place}.{number}", parameter
+    def _structure(self) -> set[str]:
+        """The names that a state_dict of the modules has values for."""
+        found = {f"{path}.{name}" for path, module in self._modules.items() for name, _ in module.named_parameters()}
+        for path, owner in self._submodules():
+            held = (name for name, buffer in owner._buffers.items() if buffer is not None)
+            found |= {f"{path}.{name}" for name in held if name not in owner._non_persistent_buffers_set}
+        return found
 
     # Buffers
 

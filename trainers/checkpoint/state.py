@@ -211,9 +211,11 @@ def restore(part: Any, state: Any, path: str) -> None:
     if is_generator(part):
         set_generator_state(part, state, path)
         return
+    groups = part.param_groups if isinstance(part, torch.optim.Optimizer) else []
     part.load_state_dict(state)
     if isinstance(part, torch.optim.Optimizer) and {"state", "param_groups"} <= state.keys():
         _undo_casts(part, state)
+        _keep_groups(part, groups)
 
 
 def _undo_casts(optimizer: torch.optim.Optimizer, state: Any) -> None:
@@ -230,6 +232,14 @@ def _undo_casts(optimizer: torch.optim.Optimizer, state: Any) -> None:
             )
             if cast:
                 held[name] = value.to(present.device, copy=True)
+
+
+def _keep_groups(optimizer: torch.optim.Optimizer, groups: list[dict[str, Any]]) -> None:
+    """torch's load_state_dict makes new dicts of the groups; the program may hold the old ones, to set rates there."""
+    for group, loaded in zip(groups, optimizer.param_groups, strict=True):
+        group.clear()
+        group.update(loaded)
+    optimizer.param_groups = groups
 
 
 def is_part(value: object) -> bool:

@@ -127,7 +127,7 @@ def keeping(job: Job) -> Job:
 def kept(tmp_path_factory: pytest.TempPathFactory, nursery: subprocess.Popen[str]) -> dict[str, Outcome]:
     """The references of that program, by the way in which they clear gradients or freeze layers."""
     outcomes = {}
-    for way in ("after", "before", "in place", "never", "later", "modes"):
+    for way in ("after", "before", "in place", "never", "later", "second", "modes"):
         job = Job(tmp_path_factory.mktemp("kept"), nursery, entry="keeping:main")
         outcomes[way] = job.run(**({"modes": True} if way == "modes" else {"clear": way}))
         assert outcomes[way].status == "finished", outcomes[way].log

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -9,9 +10,10 @@ import pytest
 import torch
 from torch import nn
 
+from trainers.checkpoint.given import Given
 from trainers.checkpoint.state import Encoder
 from trainers.errors import StateError
-from trainers.transient import Transient
+from trainers.transient import _CONVINCED, Transient
 
 
 class Loop:
@@ -32,35 +34,76 @@ class Loop:
 
     def step(self, *, clear: bool = True, used: str = "ab", between: Callable[[], object] = lambda: None) -> bool:
         if clear:
-            for optimizer in self.optimizers.values():
-                optimizer.zero_grad()
+            self.zero_grad()
         self.backward()
         between()
         for name in used:
             self.optimizers[name].step()
         return self.transient.step_ended()
 
+    def convince(self, used: str = "ab") -> None:
+        """That it drops spent gradients."""
+        for _ in range(1 + _CONVINCED):
+            self.step(used=used)
+
+    def zero_grad(self) -> None:
+        for optimizer in self.optimizers.values():
+            optimizer.zero_grad()
+
     def parameters(self) -> list[torch.Tensor]:
         return [*self.models["a"].parameters(), *self.models["b"].parameters(), self.loose]
 
 
-NOTHING: dict[str, Any] = {"gradients": {}, "spent": [], "buffers": {}, "loose": {}, "frozen": [], "evaluating": []}
+NOTHING: dict[str, Any] = {"gradients": {}, "spent": [], "dropped": 0, "buffers": {}, "loose": {}, "groups": {}}
+NOTHING |= {"frozen": [], "evaluating": []}
 LOOSE = {"optimizer.a.0.2": torch.ones(1)}
 NAMES = ["model.a.weight", "model.a.bias", "model.b.weight", "model.b.bias", "optimizer.a.0.2"]
+GROUPS = {"optimizer.a": [[NAMES[0], NAMES[1], NAMES[4]]], "optimizer.b": [[NAMES[2], NAMES[3]]]}
 
 
 def test_until_the_program_has_dropped_used_gradients_they_are_saved() -> None:
     loop = Loop()
-    loop.step()
-    assert list(loop.transient.capture()["gradients"]) == NAMES
+    for _ in range(_CONVINCED):
+        loop.step()
+        assert list(loop.transient.capture()["gradients"]) == NAMES
     loop.step()
     assert loop.transient.capture()["spent"] == NAMES
 
 
+@pytest.mark.parametrize("every", [2, 3, 5])
+@pytest.mark.parametrize("where", ["before", "after"])
+@pytest.mark.parametrize("killed_after", [1, 2, 3, 10, 11, 17, 18, 19, 20])
+def test_a_program_that_clears_every_few_steps_is_resumed_with_the_gradients_that_it_adds_to(
+    every: int, where: str, killed_after: int
+) -> None:
+    """run.step() and optimizer.step() in every step, zero_grad() in every few: the steps between add to used ones."""
+
+    def step(loop: Loop, number: int) -> dict[str, Any]:
+        """One step as a program makes it: what follows the optimizer's step belongs to it, too."""
+        if where == "before" and number % every == 0:
+            loop.zero_grad()
+        loop.backward()
+        for optimizer in loop.optimizers.values():
+            optimizer.step()
+        if where == "after" and number % every == every - 1:
+            loop.zero_grad()
+        loop.transient.step_ended()
+        return {"transient": loop.transient.capture(), "weights": [p.detach().clone() for p in loop.parameters()]}
+
+    loop, again = Loop(), Loop()
+    for number in range(killed_after):
+        saved = copy.deepcopy(step(loop, number))
+    for parameter, value in zip(again.parameters(), saved["weights"], strict=True):
+        parameter.data.copy_(value)
+    again.transient.restore(saved["transient"])
+    for number in range(killed_after, 24):
+        wanted, found = step(loop, number)["weights"], step(again, number)["weights"]
+        assert all(map(torch.equal, wanted, found))
+
+
 def test_gradients_that_were_not_used_since_they_changed_are_always_saved() -> None:
     loop = Loop()
-    loop.step()
-    loop.step()
+    loop.convince()
     loop.step(used="b")
     captured = loop.transient.capture()
     assert list(captured["gradients"]) == ["model.a.weight", "model.a.bias", "optimizer.a.0.2"]
@@ -69,8 +112,7 @@ def test_gradients_that_were_not_used_since_they_changed_are_always_saved() -> N
 
 def test_gradients_that_were_left_out_and_are_used_after_all_call_for_another_checkpoint() -> None:
     loop = Loop()
-    loop.step()
-    loop.step()
+    loop.convince()
     assert loop.transient.capture()["spent"] == NAMES
     assert not loop.step(clear=False)
     assert list(loop.transient.capture()["gradients"]) == NAMES
@@ -80,14 +122,13 @@ def test_gradients_that_were_left_out_and_are_used_after_all_call_for_another_ch
 
 def test_without_gradients_nothing_is_saved() -> None:
     loop = Loop()
-    assert loop.transient.capture() == {**NOTHING, "loose": LOOSE}
+    assert loop.transient.capture() == {**NOTHING, "loose": LOOSE, "groups": GROUPS}
 
 
 def resumed(*, spent: bool) -> Loop:
     """A new loop, with the state of one that has done three steps."""
     loop = Loop()
-    for _ in range(3):
-        loop.step(used="ab" if spent else "")
+    loop.convince(used="ab" if spent else "")
     state = loop.transient.capture()
     after = Loop()
     after.transient.restore(state)
@@ -258,3 +299,115 @@ def test_a_parameter_that_is_in_an_optimizer_alone_is_saved_and_restored_in_plac
 def test_other_parameters_of_the_optimizer_than_in_the_checkpoint_are_refused(loose: dict[str, Any]) -> None:
     with pytest.raises(StateError, match="optimizer"):
         Loop().transient.restore({**NOTHING, "loose": loose})
+
+
+# Groups
+
+
+class Thawing:
+    """A model of three layers, of which the optimizer has the last one; others are added on the way."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        self.model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 1))
+        self.optimizer = torch.optim.Adam(self.model[2].parameters(), lr=0.1)
+        self.group = self.optimizer.param_groups[0]
+        parts = {"model": self.model, "optimizer": self.optimizer}
+        self.given, self.transient = Given(parts), Transient(parts)
+
+    def thaw(self, layer: int) -> None:
+        self.optimizer.add_param_group({"params": self.model[layer].parameters(), "lr": 0.01})
+
+    def step(self) -> None:
+        self.optimizer.zero_grad()
+        self.model(torch.ones(1, 2)).sum().backward()
+        self.optimizer.step()
+        self.transient.step_ended()
+
+    def save(self) -> Any:
+        return copy.deepcopy([self.given.same(), self.given.capture(), self.transient.capture()])
+
+    def resume(self, saved: Any) -> None:
+        same, items, transient = saved
+        self.transient.restore_groups(transient)
+        self.given.restore(items, same)
+        self.transient.restore(transient)
+
+
+def test_groups_that_were_added_on_the_way_are_there_after_a_resume() -> None:
+    loop, again = Thawing(), Thawing()
+    loop.step()
+    loop.thaw(1)
+    loop.step()
+    loop.thaw(0)
+    loop.step()
+    loop.group["lr"] = 0.05
+    again.resume(loop.save())
+    assert again.optimizer.param_groups[0] is again.group, "what the program holds stays the group"
+    assert [group["lr"] for group in again.optimizer.param_groups] == [0.05, 0.01, 0.01]
+    for _ in range(3):
+        loop.step()
+        again.step()
+    for mine, theirs in zip(again.model.parameters(), loop.model.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+
+
+def test_a_resumed_run_that_began_with_more_groups_gets_those_of_the_checkpoint() -> None:
+    loop, again = Thawing(), Thawing()
+    loop.step()
+    again.thaw(1)
+    again.resume(loop.save())
+    assert len(again.optimizer.param_groups) == 1
+    loop.step()
+    again.step()
+    assert torch.equal(again.model[2].weight, loop.model[2].weight)
+
+
+def test_a_parameter_that_came_later_and_is_in_no_module_is_refused_at_the_end_of_its_step() -> None:
+    loop = Thawing()
+    loop.step()
+    loop.optimizer.add_param_group({"params": [nn.Parameter(torch.ones(1))]})
+    with pytest.raises(StateError, match=r"parameter 0 of group 1 of optimizer came after attach\(\)"):
+        loop.step()
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda model: model.append(nn.Linear(1, 1)), r"model\.3\.bias came after attach"),
+        (lambda model: model.register_buffer("seen", torch.zeros(1)), r"model\.seen came after attach"),
+        (lambda model: model.pop(0), r"model\.2\.bias went after attach"),
+    ],
+)
+def test_a_model_that_is_another_one_than_at_attach_is_refused_by_the_next_save(
+    change: Callable[[nn.Sequential], object], why: str
+) -> None:
+    loop = Thawing()
+    loop.transient.capture()
+    change(loop.model)
+    with pytest.raises(StateError, match=why):
+        loop.transient.capture()
+
+
+def test_a_gradient_comes_back_in_the_order_in_memory_that_it_had() -> None:
+    def build() -> tuple[nn.Conv2d, Transient]:
+        model = nn.Conv2d(3, 4, 2).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return model, Transient({"model": model})
+
+    model, transient = build()
+    model(torch.rand(2, 3, 5, 5).to(memory_format=torch.channels_last)).sum().backward()
+    again, other = build()
+    state = transient.capture()
+    state["gradients"] = {name: value.contiguous() for name, value in state["gradients"].items()}  # as it is stored
+    other.restore(state)
+    assert model.weight.grad is not None
+    assert again.weight.grad is not None
+    assert again.weight.grad.stride() == model.weight.grad.stride()
+    assert torch.equal(again.weight.grad, model.weight.grad)
+
+
+def test_the_groups_of_another_program_are_refused() -> None:
+    with pytest.raises(StateError, match=r"has the parameter model\.9\.weight"):
+        Thawing().transient.restore_groups({"groups": {"optimizer": [["model.9.weight"]]}})
+    with pytest.raises(StateError, match="has the optimizers adam; the program attached optimizer"):
+        Thawing().transient.restore_groups({"groups": {"adam": []}})

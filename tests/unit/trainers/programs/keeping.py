@@ -71,7 +71,7 @@ def main(kill_after_step=0, clear="after", forgetful=False, modes=False):
     run = trainers.attach(model=model, optimizer=optimizer, loader=loader, extra=extra)
     for x, y in run.batches():
         step = run.steps_done
-        every = 1 if clear == "later" else 4
+        every = 1 if clear in ("later", "second") else 4
         if (clear == "before" and step % every == 0) or (clear == "later" and step < 20):
             optimizer.zero_grad()
         if clear == "in place" and step % every == 0:
@@ -92,7 +92,7 @@ def main(kill_after_step=0, clear="after", forgetful=False, modes=False):
         if step % every == every - 1:
             nn.utils.clip_grad_norm_([*model.parameters(), loose, shared], 0.5)
             optimizer.step()
-            if clear == "after":
+            if clear == "after" or (clear == "second" and step % 2):
                 optimizer.zero_grad()
         run.step(loss)
         if run.steps_done == kill_after_step:

@@ -1,0 +1,98 @@
+"""Groups: which parameters each optimizer has, in which of its groups.
+
+An optimizer's state_dict() has numbers in place of parameters, so it can be loaded only into an optimizer that has as
+many in each group. A program may add groups on its way (`add_param_group`, when it thaws layers): a checkpoint names
+the parameters of each group, and a resume puts the same ones there before the state is loaded. Parameters of an
+optimizer that are in no attached module are *loose*: known from attach() on, by where the optimizer had them then.
+
+Must not know: gradients, files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from trainers.errors import StateError
+
+Names = dict[str, list[list[str]]]
+"""Of each optimizer, by its path: the names of the parameters of each group."""
+
+
+class Groups:
+    """The optimizers of one run, by path."""
+
+    def __init__(self, optimizers: Mapping[str, torch.optim.Optimizer], of_modules: Mapping[str, torch.Tensor]) -> None:
+        """`of_modules`: the parameters of the attached modules, by name."""
+        self._optimizers = dict(optimizers)
+        known = {id(parameter) for parameter in of_modules.values()}
+        self.loose: dict[str, torch.Tensor] = {}
+        for path, optimizer in self._optimizers.items():
+            for place, group in enumerate(optimizer.param_groups):
+                for number, parameter in enumerate(group["params"]):
+                    if id(parameter) not in known:
+                        known.add(id(parameter))
+                        self.loose[f"{path}.{place}.{number}"] = parameter
+        self._sizes = self._present_sizes()
+
+    def changed(self) -> bool:
+        """Whether a group came, went, or has become larger or smaller since this was asked last."""
+        before, self._sizes = self._sizes, self._present_sizes()
+        return before != self._sizes
+
+    def names(self, parameters: Mapping[str, torch.Tensor]) -> Names:
+        """The groups as they are. `parameters`: all that have a name. Raises StateError for one that has none."""
+        by_identity = {id(parameter): name for name, parameter in parameters.items()}
+        found: Names = {}
+        for path, optimizer in self._optimizers.items():
+            found[path] = [
+                [by_identity.get(id(parameter), "") for parameter in group["params"]]
+                for group in optimizer.param_groups
+            ]
+            for place, group in enumerate(found[path]):
+                if "" in group:
+                    raise StateError(
+                        f"parameter {group.index('')} of group {place} of {path} came after attach() and is in no "
+                        "attached module: nothing could restore it",
+                        hint="give it to a module that is attached, or to the optimizer before attach()",
+                    )
+        return found
+
+    def restore(self, names: Names, parameters: Mapping[str, torch.Tensor]) -> None:
+        """Give each optimizer the groups of the checkpoint; the options of new ones come with its state.
+
+        Raises StateError when the program lacks an optimizer or a parameter.
+        """
+        if names.keys() != self._optimizers.keys():
+            raise StateError(
+                f"the checkpoint has the optimizers {', '.join(names) or 'none'}; the program attached "
+                f"{', '.join(self._optimizers) or 'none'}",
+                hint="attach what the saving run attached",
+            )
+        for path, groups in names.items():
+            if missing := {name for group in groups for name in group} - parameters.keys():
+                raise StateError(
+                    f"{path} has the parameter {min(missing)} in the checkpoint, which is no parameter here",
+                    hint="build the model as in the run that saved it",
+                )
+            _regroup(self._optimizers[path], [[parameters[name] for name in group] for group in groups])
+        self._sizes = self._present_sizes()
+
+    def _present_sizes(self) -> list[int]:
+        return [len(group["params"]) for each in self._optimizers.values() for group in each.param_groups]
+
+
+def _regroup(optimizer: torch.optim.Optimizer, groups: list[list[torch.Tensor]]) -> None:
+    present: list[Any] = optimizer.param_groups
+    if [list(map(id, group["params"])) for group in present] == [list(map(id, group)) for group in groups]:
+        return
+    del present[len(groups) :]
+    for group in present:
+        group["params"].clear()
+    for place, parameters in enumerate(groups):
+        if place < len(present):
+            present[place]["params"].extend(parameters)
+        else:
+            optimizer.add_param_group({"params": parameters})
