@@ -17,11 +17,12 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
+from math import lcm
 from multiprocessing import get_context
 from multiprocessing.queues import Queue
 from pathlib import Path
@@ -45,7 +46,7 @@ from orchestrator.sim import (
 )
 
 STORES = ("sqlite", "postgres")
-DEATHS, PAUSES, EACH, MIGRATIONS = 3000, 3000, 30, 3000  # per store
+DEATHS, PAUSES, EACH, MIGRATIONS = 3000, 3000, 30, 5000  # per store
 KINDS = {"deaths": EDGES, "pauses": PAUSE_EDGES, "trainers' pauses": SAVE_EDGES}
 QUICK_SEEDS = 4
 MOST_SEEDS = 3000  # after so many, an edge that is still rare is told as missed
@@ -88,15 +89,9 @@ class Tally:
     def enough(self) -> bool:
         return self.deaths >= DEATHS and self.pauses >= PAUSES and self.migrations >= MIGRATIONS
 
-    @property
-    def rare(self) -> list[tuple[str, int]]:
-        """The edges at which too few died or slept: the kind, and the edge's number."""
-        return [
-            (kind, number)
-            for kind, edges in KINDS.items()
-            for number, edge in enumerate(edges)
-            if self.struck[kind][edge] < EACH
-        ]
+    def rare(self, kind: str) -> list[int]:
+        """The numbers of the edges at which too few died or slept."""
+        return [number for number, edge in enumerate(KINDS[kind]) if self.struck[kind][edge] < EACH]
 
 
 @contextmanager
@@ -185,7 +180,7 @@ def campaign(stores: Sequence[str], processes: int, *, quick: bool) -> tuple[dic
             played += len(done)
             if not progress.console.is_terminal and played % 50 < len(done):
                 migrations = sum(tally.migrations for tally in tallies.values())
-                rare = {store: len(tally.rare) for store, tally in tallies.items()}
+                rare = {store: [len(tally.rare(kind)) for kind in KINDS] for store, tally in tallies.items()}
                 so_far = f"{played} histories, {deaths} deaths, {pauses} pauses, {migrations} migrations, rare {rare}"
                 print(f"{so_far}, {len(found)} findings, {different} differ", file=sys.stderr, flush=True)
     return tallies, found, different
@@ -202,13 +197,24 @@ def _seeds(tallies: dict[str, Tally], *, quick: bool) -> Iterator[int]:
         return
     played: set[int] = set()
     for number in range(MOST_SEEDS):
-        rare = sorted({edge for tally in tallies.values() for edge in tally.rare})
-        if not rare and all(tally.enough for tally in tallies.values()):
+        rare = {kind: sorted({edge for tally in tallies.values() for edge in tally.rare(kind)}) for kind in KINDS}
+        if not any(rare.values()) and all(tally.enough for tally in tallies.values()):
             return
-        kind, edge = rare[number % len(rare)] if rare else ("deaths", number % len(EDGES))
-        seed = next(each for each in count(edge, len(KINDS[kind])) if each not in played)
+        seed = _leaning_to({kind: edges[number % len(edges)] for kind, edges in rare.items() if edges}, played)
         played.add(seed)
         yield seed
+
+
+def _leaning_to(wanted: Mapping[str, int], played: set[int]) -> int:
+    """The first seed not yet played that leans to as many of these edges as one seed can, the first ones first."""
+    moduli = {kind: len(KINDS[kind]) for kind in wanted}
+    seed, stride = 0, 1
+    for kind, edge in wanted.items():
+        reachable = range(seed, seed + stride * moduli[kind], stride)
+        meets = next((each for each in reachable if each % moduli[kind] == edge), None)
+        if meets is not None:  # else what was met already excludes it
+            seed, stride = meets, lcm(stride, moduli[kind])
+    return next(each for each in count(seed, stride) if each not in played)
 
 
 def replay(seed: int, store: str) -> int:
@@ -232,7 +238,6 @@ def claims_of(tallies: dict[str, Tally], found: Sequence[str], different: int, *
     claims = []
     for store, tally in tallies.items():
         short = None if quick else 0
-        rare = tally.rare
         claims += [
             Claim(f"{store}: histories", tally.histories, "histories"),
             Claim(f"{store}: deaths of the control plane", tally.deaths, "deaths"),
@@ -245,7 +250,7 @@ def claims_of(tallies: dict[str, Tally], found: Sequence[str], different: int, *
             claims += [
                 Claim(f"{store}: {kind}", tally.struck[kind].total(), kind),
                 Claim(f"{store}: {kind} at the rarest of {len(edges)} edges", rarest, kind),
-                Claim(f"{store}: edges with fewer than {EACH} {kind}", sum(r == kind for r, _ in rare), "edges", short),
+                Claim(f"{store}: edges with fewer than {EACH} {kind}", len(tally.rare(kind)), "edges", short),
             ]
         claims += [
             Claim(f"{store}: migrations", tally.migrations, "migrations"),
