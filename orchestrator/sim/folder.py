@@ -83,9 +83,9 @@ class Folder:
             raise damages[0]
         return None if found is None else str(found.name)
 
-    def void(self, job_id: str, generation: int) -> bool:
+    def void(self, job_id: str, generation: int, *, look: Look | None = None) -> bool:
         """Keep a generation from taking the job over; False if it has."""
-        with unwatched():
+        with unwatched() if look is None else watching(look):
             return store.void_fence(self.root, job_id, generation)
 
     # -- what an onlooker knows ---------------------------------------------------------------------------------------

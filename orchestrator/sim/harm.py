@@ -1,9 +1,10 @@
 """Harm: what one job, node, file or cloud does in a history, and what nobody else may suffer from.
 
-Nodes say what makes no sense, trainers die by themselves, vanish, stand still and forge their last word, an exception
-that nobody expects is thrown into a step of the engine, fences are altered, providers are silent for long or leave
-machines out. `culprits` are the jobs to which something of it was done: whatever becomes of them, they end in a stated
-state; every other job goes on. Must not know: how anything is survived.
+Nodes say what makes no sense, trainers die by themselves, vanish, stand still, forge their last word and listen to no
+order, an exception that nobody expects is thrown into a step of the engine, fences, progress files and rows of the
+store are altered, providers are silent for long or leave machines out. `culprits` are the jobs to which something of it
+was done: whatever becomes of them, they end in a stated state; every other job goes on. Must not know: how anything is
+survived.
 """
 
 from __future__ import annotations
@@ -40,13 +41,14 @@ WORDS: tuple[dict[str, object], ...] = (
     {"weights_hash": "\x1b[31m" * 1000, "state": "finished"},
     {"state": "finished", "weights_hash": "00" * 16, "step": 1},
 )
-OF_JOBS = tuple(
-    each
-    for each in Compartment
-    if each not in (Compartment.LOOK, Compartment.COLLECT, Compartment.DESCRIBE, Compartment.RENEW, Compartment.SWEEP)
-)
 OF_PROVIDERS = (Compartment.COLLECT, Compartment.DESCRIBE, Compartment.RENEW, Compartment.SWEEP)
-HARMS = ("garbage", "fault", "provider fault", "fence", "silence", "omission", "misdeed", "down")
+OF_JOBS = tuple(
+    each for each in Compartment if each not in (Compartment.LOOK, *OF_PROVIDERS)
+)  # LOOK breaks by `damage`
+HARMS = (
+    "garbage", "progress file", "fault", "provider fault", "row", "fence", "silence", "omission", "misdeed", "deaf",
+    "down", "no secret",
+)  # fmt: skip
 
 
 def died(report: RunReport, _since_s: float) -> RunReport:
@@ -66,6 +68,11 @@ def forged(report: RunReport, _since_s: float) -> RunReport:
 
 
 MISDEEDS = (died, vanished, stood_still, forged)
+_ALTERED: tuple[Callable[[bytes], bytes], ...] = (
+    lambda data: data[: len(data) // 2],
+    lambda _: b"",
+    lambda data: data * 4000,
+)
 
 
 class Harm:
@@ -77,12 +84,16 @@ class Harm:
         self._home = home
         self._random = rng
         self._at = at
+        self._spoilt: set[str] = set()  # jobs whose newest fence is altered now
         self.culprits: set[str] = set()
         self.counted: Counter[str] = Counter()
 
     def strike(self, job: Job | None, other: Job | None) -> str:
         """Any of it, to `job` if it is of a job. Returns which."""
-        (what,) = self._random.choices(("garble", "break", "spoil", "silence", "omit", "down"), (5, 6, 3, 3, 2, 1))
+        (what,) = self._random.choices(
+            ("garble", "spoil progress", "break", "damage", "spoil", "silence", "omit", "down"),
+            (4, 2, 6, 1, 3, 3, 2, 1),
+        )
         if what == "silence":
             self.silence()
         elif what == "omit":
@@ -91,14 +102,22 @@ class Harm:
             self.down()
         elif job is not None and what == "garble":
             self.garble(job)
+        elif job is not None and what == "progress":
+            self.spoil_progress(job)
         elif job is not None and what == "break":
             self.break_a_step(job)
+        elif job is not None and what == "damage":
+            self._at(0.0, lambda: self.damage(job))  # when nobody sleeps
         elif job is not None and other is not None:
             self.spoil(job, other)
         return what
 
     def misbehave(self, job: Job) -> None:
-        """Its code does something worse than to raise, some time."""
+        """Its code does something worse than to raise, some time; or it heeds no order from the beginning."""
+        if self._random.random() < 0.2:
+            self._blame(job, "deaf")
+            self._home.site.deafen(job.id)
+            return
         self._blame(job, "misdeed")
         self._home.site.raise_at(job.id, *sorted(self._random.sample(range(5, 90), self._random.choice((1, 1, 4)))))
         self._home.site.misbehave(job.id, self._random.choice(MISDEEDS))
@@ -108,6 +127,25 @@ class Harm:
         self._blame(job, "garbage")
         self._home.site.garble(job.id, **self._random.choice(WORDS))
         self._at(self._random.choice((2.0, 10.0, 120.0)), lambda: self._home.site.garble(job.id))
+
+    def spoil_progress(self, job: Job) -> None:
+        """Its progress file is flipped, cut, emptied, overgrown, or is another thing; for a while, or for good."""
+        self._blame(job, "progress file")
+        bit = self._random.randrange(200 * 8)
+        how: Callable[[bytes], bytes] = self._random.choice(
+            (lambda data: _flip(data, bit), *_ALTERED, lambda _: b"\0" * 400, lambda _: b"[" * 100_000, lambda _: b"[]")
+        )
+        self._home.site.spoil_progress(job.id, how)
+        self._at(self._random.choice((2.0, 10.0, 120.0)), lambda: self._home.site.spoil_progress(job.id, None))
+
+    def damage(self, job: Job) -> None:
+        """Its row cannot be read, for some passes of the control plane; then a person puts it right."""
+        self._blame(job, "row")
+        mend = self._home.spoil_row(job)
+        for _ in range(self._random.choice((1, 3, 10))):
+            self._home.scythe.sleep_at = self._home.scythe.sleep_when = None  # who sleeps is woken by who can read
+            self._home.tick(self._random.choice((0.3, 1.0, 5.0)))
+        mend()
 
     def break_a_step(self, job: Job) -> None:
         """An exception in a compartment of the job, or in one of the provider."""
@@ -123,14 +161,23 @@ class Harm:
     def spoil(self, job: Job, other: Job) -> None:
         """Its newest fence is flipped, cut, emptied, or is another job's; some time later a person puts it right."""
         checkpoints = self._home.checkpoints
-        if not checkpoints.fences_made(job.id) or not checkpoints.fences_made(other.id):
+        self._home.site.look()  # what trainers saved before, they saved with a sound fence
+        sound = checkpoints.fences_made(job.id) and checkpoints.fences_made(other.id)
+        if not sound or {job.id, other.id} & self._spoilt:
             return
+        self._spoilt.add(job.id)
         self._blame(job, "fence")
         theirs = checkpoints.newest_fence(other.id)
         how: Callable[[bytes], bytes] = self._random.choice(
-            (_flip, lambda data: data[: len(data) // 2], lambda _: b"", lambda _: theirs, lambda data: data * 4000)
+            (lambda data: _flip(data, 20 * 8), *_ALTERED, lambda _: theirs)
         )
-        self._at(self._random.choice((3.0, 15.0, 60.0)), checkpoints.spoil_fence(job.id, how))
+        mend = checkpoints.spoil_fence(job.id, how)
+
+        def repair() -> None:
+            mend()
+            self._spoilt.discard(job.id)
+
+        self._at(self._random.choice((3.0, 15.0, 60.0)), repair)
 
     def silence(self) -> None:
         """No answer to a call for long: a region is down."""
@@ -157,6 +204,7 @@ class Harm:
         self.counted[kind] += 1
 
 
-def _flip(data: bytes) -> bytes:
+def _flip(data: bytes, bit: int) -> bytes:
     """One bit of it."""
-    return bytes([*data[:20], data[20] ^ 1, *data[21:]])
+    at = bit // 8 % len(data)
+    return bytes([*data[:at], data[at] ^ (1 << bit % 8), *data[at + 1 :]])

@@ -26,31 +26,24 @@ from orchestrator.sim.mortality import EDGES, PAUSE_EDGES, WRITES, Killed
 from orchestrator.sim.nap import Nap
 from orchestrator.sim.sabotage import Sabotage
 from orchestrator.sim.slate import Slate
-from orchestrator.sim.trainer import SAVE_EDGES, Pace, Trainer
+from orchestrator.sim.trainer import HOLD_S, OF_A_VOID, SAVE_EDGES, Pace, Trainer
 from orchestrator.sim.truth import findings
+from orchestrator.sim.weather import CATALOG, behaviour_of, faults_of
 from orchestrator.store import Tx
-from providers.fake import Behaviour, Fault, Faults
-from providers.hardware import GIB
+from providers.fake import Fault, Faults
 from providers.instance import Instance, InstanceState
 from providers.money import usd
-from providers.offer import CapacityType, Offer
+from providers.offer import CapacityType
 
-CATALOG = tuple(
-    (Offer("fake", region, f"{region}-1", "v100.1", "V100", 1, 8, 64 * GIB, kind, simulated=True), usd(price))
-    for region, kind, price in (
-        ("alpha", CapacityType.SPOT, "1.00"),
-        ("beta", CapacityType.SPOT, "1.30"),
-        ("alpha", CapacityType.ON_DEMAND, "3.00"),
-        ("beta", CapacityType.ON_DEMAND, "3.10"),
-    )
-)
 CHAOS_S = 120.0
 SETTLE_S = 3000.0
 PATIENCE_S = 12.0  # a death that finds no edge of the kind that the seed leans to by then is drawn anew,
 SHORT_PATIENCE_S = 4.0  # one of any other kind sooner
-DEATHS, PAUSES, NAPS = 20, 14, 14  # at most: of the control plane's deaths and pauses, of the trainers' pauses
+DEATHS, PAUSES, NAPS = 20, 20, 14  # at most: of the control plane's deaths and pauses, of the trainers' pauses
 STALLS = {"stalls.after_s": 15.0, "stalls.fail_after_s": 60.0}
 NAP_S = (0.5, 3.0, 10.0, 40.0)
+SECRET = "TOKEN"
+HOLDS = "after hold"  # whoever sleeps here leaves a trainer that holds to itself
 CALLS = ("launch", "terminate", "describe", "list_owned", "offers", "price_history")
 
 
@@ -92,6 +85,11 @@ class Leaning:
     def of(cls, seed: int) -> Leaning:
         return cls(*(edges[seed % len(edges)] for edges in (EDGES, PAUSE_EDGES, SAVE_EDGES)))
 
+    @property
+    def to_a_void(self) -> bool:
+        """Whether its trainers sleep when they keep a job, which they do when whoever made them hold sleeps."""
+        return self.nap.endswith(OF_A_VOID)
+
 
 @dataclass
 class _Arms:
@@ -108,31 +106,15 @@ class History:
         self.seed = seed
         self._random = rng = random.Random(f"history {seed}")
         self._leaning = Leaning.of(seed)
-        faults = {
-            Fault.CAPACITY: rng.choice((0.0, 0.05, 0.15)),
-            Fault.THROTTLED: rng.choice((0.0, 0.03)),
-            Fault.NO_ANSWER: rng.choice((0.0, 0.03, 0.1)),
-            Fault.LOST_REPLY: rng.choice((0.0, 0.05, 0.15)),
-            Fault.LATE: rng.choice((0.0, 0.05, 0.1)),
-        }
-        behaviour = Behaviour(
-            boot_s=rng.choice((0.5, 1.0, 3.0)),
-            listing_lag_s=rng.choice((0.0, 3.0, 10.0)),
-            stop_s=rng.choice((0.0, 1.0, 12.0)),
-            late_s=rng.choice((1.0, 4.0, 15.0)),
-            drift_s=rng.choice((None, 20.0)),
-            preemptions_per_hour=rng.choice((0.0, 0.0, 40.0)),
-            notice_s=rng.choice((None, 12.0)),
-            max_instances=rng.choice((None, None, 6)),
-        )
+        frequency = faults_of(rng)
         self.home = Installation(
             folder,
             slate,
             catalog=CATALOG,
             seed=seed,
-            behaviour=behaviour,
+            behaviour=behaviour_of(rng),
             pace=Pace(step_s=1.0, prepare_s=0.5, restore_s=0.5, checkpoint_every_s=5.0),
-            faults=Faults(seed, faults),
+            faults=Faults(seed, frequency),
             overrides={"policy.min_dwell_s": 5.0, "policy.decide_every_s": 60.0, "lease_s": 20.0} | STALLS,
         )
         self._deaths, self._pauses, self._naps = _Arms(DEATHS), _Arms(PAUSES), _Arms(NAPS)
@@ -185,6 +167,7 @@ class History:
         for each in due:
             self._later.remove(each)
             each[1]()
+        self._give_secrets()
         struck = scythe.deaths.total(), scythe.pauses.total(), self.home.site.naps.pauses.total()
         self._arm()
         if self.home.asleep is not None:
@@ -216,12 +199,17 @@ class History:
         if self._due(self._pauses, armed=scythe.tires):
             scythe.sleep_at = scythe.sleep_when = None
             at, edge = self._blow(self._pauses, self._leaning.pause, PAUSE_EDGES)
+            if self._leaning.to_a_void and self._random.random() < 0.8:
+                at, edge, self._pauses.until_s = None, HOLDS, self._now_s + 2 * PATIENCE_S
+                self._migrate()
             scythe.sleep_at = None if at is None else scythe.count + at
             scythe.sleep_when = None if edge is None else edge.__eq__
             if edge is not None and edge.endswith("campaign"):
                 self.home.restart()
         if self._due(self._naps, armed=naps.when is not None):
             at, edge = self._blow(self._naps, self._leaning.nap, SAVE_EDGES)
+            if self._leaning.to_a_void:
+                at, edge = None, self._leaning.nap
             naps.when = (lambda _: True) if edge is None else edge.__eq__
 
     def _due(self, arms: _Arms, *, armed: bool) -> bool:
@@ -243,13 +231,14 @@ class History:
         rng, home = self._random, self.home
         home.asleep = None
         name = home.scythe.slept
-        if (name.startswith("before") and name.split(" ", 1)[1] in WRITES) or rng.random() < 0.7:
+        keeps = name == HOLDS and self._leaning.to_a_void
+        if (name.startswith("before") and name.split(" ", 1)[1] in WRITES) or (rng.random() < 0.7 and not keeps):
             home.clock.advance(rng.choice((0.0, 0.0, 2.0, 20.0)))
             home.take_over()
             self._at(rng.choice((0.0, 1.0, 5.0, 20.0, 60.0)), lambda: self._wake(nap))
             return
         for _ in range(rng.randint(1, 3)):
-            home.clock.advance(rng.choice(NAP_S))
+            home.clock.advance(HOLD_S + 1 if keeps else rng.choice(NAP_S))
             self._something()
         self._go_on(nap)
 
@@ -314,13 +303,14 @@ class History:
     def _submit(self) -> None:
         """What a user wants trained; perhaps its code raises."""
         rng, home = self._random, self.home
+        secrets = (SECRET,) if rng.random() < 0.12 else ()
         train = TrainSpec(
             entry="train:main",
             script=None,
             args={},
             workdir="/",
             env={},
-            secrets=(),
+            secrets=secrets,
             steps=rng.choice((30, 60, 100)),
             epochs=None,
         )
@@ -335,6 +325,8 @@ class History:
             standby=rng.choice(("none", "none", "none", "warm")),
         )
         job = home.new_job(spec)
+        if secrets and rng.random() < 0.7:
+            home.give_secrets(job)  # else later: until then it waits
         self._by_a_user(lambda tx: tx.add_job(job), lambda tx: any(each.id == job.id for each in tx.jobs()))
         self._jobs.append(job)
         draw = rng.random()
@@ -343,6 +335,13 @@ class History:
             home.site.raise_at(job.id, *sorted(rng.sample(range(5, 90), rng.choice((1, 1, 3)))))
         elif draw < 0.24:
             self.harm.misbehave(job)
+
+    def _give_secrets(self) -> None:
+        """A user sees that a job waits for what the control plane has forgotten, or never had."""
+        for job in self._jobs:
+            if self.home.secrets.missing(job) is not None and self._random.random() < 0.1:
+                self.harm.counted["no secret"] += 1
+                self.home.give_secrets(job)
 
     def _ask(self, kind: str, job: Job, **args: str) -> None:
         asked = self.home.read(lambda tx: len(tx.open_commands()))

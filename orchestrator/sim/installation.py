@@ -13,6 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
+from sqlalchemy import select, update
+
 from orchestrator.config import load_config
 from orchestrator.engine.checkpoints import FileCatalog
 from orchestrator.engine.context import Context
@@ -28,7 +30,7 @@ from orchestrator.sim.sabotage import Sabotage, Saboteur
 from orchestrator.sim.site import SimSite
 from orchestrator.sim.slate import Slate
 from orchestrator.sim.trainer import Pace
-from orchestrator.store import Leadership, Store, Tx
+from orchestrator.store import Leadership, Store, Tx, schema
 from orchestrator.store.leader import TAKEOVER_S
 from providers.clock import VirtualClock
 from providers.fake import Behaviour, FakeCloud, Faults
@@ -174,6 +176,19 @@ class Installation:
         FileCatalog().fence(self.checkpoints.root, job.id, generation, manifest)
         self.checkpoints.fence_made(job.id, generation)
 
+    def spoil_row(self, job: Job) -> Callable[[], None]:
+        """Make what was asked of a job unreadable in the store, as a bad sector does; returns what puts it right."""
+        of_the_job = schema.job.c.id == job.id
+        with Store.read(self.store) as tx:
+            was = tx._connection.execute(select(schema.job.c.spec).where(of_the_job)).scalar_one()
+
+        def put(spec: str) -> None:
+            with Store.write(self.store) as tx:
+                tx._connection.execute(update(schema.job).where(of_the_job).values(spec=spec))
+
+        put("{")
+        return lambda: put(was)
+
     # -- users --------------------------------------------------------------------------------------------------------
     def new_job(self, spec: JobSpec) -> Job:
         """A job that is not submitted yet."""
@@ -186,6 +201,10 @@ class Installation:
         with Store.write(self.store) as tx:
             tx.add_job(job)
         return job
+
+    def give_secrets(self, job: Job) -> None:
+        """To the present control plane, and only to that."""
+        self.secrets.give({job.id: dict.fromkeys(job.spec.train.secrets, "a value of many characters")})
 
     def ask(self, kind: str, job: Job, **args: str) -> str:
         """A user's command; returns its id."""

@@ -8,7 +8,7 @@ store, prices.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from hashlib import blake2b
 
 from orchestrator.engine.reports import report_of
@@ -18,6 +18,8 @@ from orchestrator.sim.trainer import Naps, Pace, Surroundings, Trainer
 from providers.clock import Clock
 from providers.fake import FakeCloud
 from providers.instance import Instance, InstanceState
+from trainers.control import ControlDirectory, Progress
+from trainers.errors import MalformedWord
 
 
 def hash_of(job_id: str, step: int) -> str:
@@ -56,6 +58,7 @@ class SimSite:
         self._misdeeds: dict[str, Callable[[RunReport, float], RunReport]] = {}
         self.asked_for_stacks: list[str] = []
         self._garbled: dict[str, Mapping[str, object]] = {}
+        self._spoilt: dict[str, Callable[[bytes], bytes]] = {}
         self._restores_s: dict[str, float] = {}
 
     # -- what happens -------------------------------------------------------------------------------------------------
@@ -87,6 +90,13 @@ class SimSite:
     def garble(self, job_id: str, **said: object) -> None:
         """From now on this job's trainers say this of themselves instead of what is true; without words, the truth."""
         self._garbled[job_id] = said
+
+    def spoil_progress(self, job_id: str, alter: Callable[[bytes], bytes] | None) -> None:
+        """From now on the progress file of this job's trainers is altered so before anybody reads it; None: no more."""
+        if alter is None:
+            self._spoilt.pop(job_id, None)
+        else:
+            self._spoilt[job_id] = alter
 
     def restore_takes(self, job_id: str, wall_s: float) -> None:
         """From now on, on every machine."""
@@ -192,8 +202,26 @@ class SimSite:
         trainer = self._trainers.get(run_id)
         if trainer is None or trainer.spec is None or report.state in ("absent", "silent"):
             return report
-        garbled = self._garbled.get(trainer.spec.job_id)
+        garbled, alter = self._garbled.get(trainer.spec.job_id), self._spoilt.get(trainer.spec.job_id)
+        if alter is not None:
+            return report_of(run_id, self._read_back(report, alter))
         return report_of(run_id, {**asdict(report), **garbled}) if garbled else report
+
+    def _read_back(self, report: RunReport, alter: Callable[[bytes], bytes]) -> Mapping[str, object]:
+        """What the node says of a run whose progress file is altered."""
+        control = ControlDirectory(self._folder.root.parent / "control")
+        said = asdict(report)
+        control.write_progress(
+            Progress(**{each.name: said[each.name] for each in fields(Progress) if each.name in said})
+        )
+        file = control.path / "progress.json"
+        file.write_bytes(alter(file.read_bytes()))
+        try:
+            progress = control.progress()
+        except MalformedWord as error:
+            return {"state": "malformed", "error": str(error)}
+        assert progress is not None
+        return {name: value for name, value in asdict(progress).items() if name != "still_since_s"}
 
     def _listens(self, run_id: str) -> Trainer | None:
         """A trainer that may be told something, brought up to now."""

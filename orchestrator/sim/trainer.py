@@ -1,7 +1,8 @@
 """Trainer: one run that trains in virtual time, on one machine, and saves into the real checkpoint store.
 
-It is simulated only when somebody looks: from where it was looked at last to now. In a save it can be made to fall
-asleep before any operation on a file; the world goes on, and it wakes in the middle of what it did.
+It is simulated only when somebody looks: from where it was looked at last to now. In a save, and when it keeps a job
+that nobody took over, it can be made to fall asleep before any operation on a file; the world goes on, and it wakes in
+the middle of what it did.
 Must not know: the engine, other trainers.
 """
 
@@ -11,7 +12,8 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import partial
+from typing import Any, TypeVar
 
 from orchestrator.engine.runtime import RunSpec, TrainerState
 from orchestrator.sim.file_edges import Look
@@ -22,6 +24,7 @@ from providers.instance import Instance
 from trainers.checkpoint.manifest import ManifestName
 from trainers.errors import CheckpointError, DamagedCheckpoint, FencedError
 
+T = TypeVar("T")
 BUG = "ValueError: a bug at step"
 HOLD_S = 30.0
 YIELD_MARGIN_S = 2.0  # before the deadline of a notice
@@ -30,7 +33,13 @@ SAVE_OPERATIONS = (
     "link manifest", "tidy manifest", "sync manifest", "list chunk", "list manifest", "read manifest",
     "remove manifest", "remove chunk",
 )  # fmt: skip
-SAVE_EDGES = (*(f"before {operation}" for operation in SAVE_OPERATIONS), "after save")
+VOID_OPERATIONS = ("write fence", "link fence", "tidy fence", "sync fence")
+OF_A_VOID = " of a void"
+SAVE_EDGES = (
+    *(f"before {operation}" for operation in SAVE_OPERATIONS),
+    "after save",
+    *(f"before {operation}{OF_A_VOID}" for operation in VOID_OPERATIONS),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +58,8 @@ class LeaseOver(Exception):
 
 @dataclass
 class Naps:
-    """When a trainer falls asleep: at the next edge of a save for which `when` says so. `pauses` counts the edges at
-    which one did; `asleep` is told of each one that did."""
+    """When a trainer falls asleep: at the next edge of a save, or of a void, for which `when` says so. `pauses` counts
+    the edges at which one did; `asleep` is told of each one that did."""
 
     when: Callable[[str], bool] | None = None
     asleep: Callable[[Trainer], None] = lambda _: None
@@ -116,8 +125,8 @@ class Trainer:
     _successor: int = 0  # for which it was asked to hold last
     _successors: set[int] = field(default_factory=set)  # for which it held since it trained
     _lease_over: bool = False
-    _nap: Nap[str] | None = None
-    _save: _Save | None = None
+    _nap: Nap[Any] | None = None
+    _then: Callable[[Callable[[], Any]], None] | None = None  # what follows from what it is at
 
     @property
     def asleep(self) -> bool:
@@ -237,14 +246,21 @@ class Trainer:
 
     def _keep_the_job(self, spec: RunSpec, at_s: float) -> None:
         """Nobody took it over in time: from now on nobody can, so that it may train on."""
-        folder = self.around.folder
+        folder, successors = self.around.folder, sorted(self._successors)
+
+        def void(look: Look | None) -> bool:
+            return all(folder.void(spec.job_id, successor, look=look) for successor in successors)
+
+        self._do(void, partial(self._kept, at_s), OF_A_VOID)
+
+    def _kept(self, at_s: float, value: Callable[[], bool]) -> None:
         try:
-            kept = all(folder.void(spec.job_id, successor) for successor in sorted(self._successors))
+            kept = value()
         except CheckpointError as error:
             self.state, self.error = "failed", repr(error)
             return
         if kept:
-            self.state, self.at_s, self.hold_until_s = "training", at_s, None
+            self.state, self.at_s, self.hold_until_s = "training", max(at_s, self.at_s), None
             self._successors.clear()
         else:
             self.state = "fenced"
@@ -279,28 +295,33 @@ class Trainer:
         elif self.stop or until == leave_s:
             self._begin_save(int(self.step), until, "yielded")
 
-    # -- saving -------------------------------------------------------------------------------------------------------
-    def _begin_save(self, step: int, at_s: float, then: TrainerState | None) -> None:
-        """Secure `step`, unless it is; perhaps it falls asleep at that."""
-        self._save = _Save(step, at_s, then)
-        if self.saved_step == step and self.manifest is not None:
-            self._enter(self._save)
-            return
+    # -- what it may fall asleep in -----------------------------------------------------------------------------------
+    def _do(self, what: Callable[[Look | None], T], then: Callable[[Callable[[], T]], None], of: str = "") -> None:
+        """Do it, perhaps falling asleep at one of its operations on files, and then what follows from it."""
+        self._then = then
         if self.around.naps.when is None:
-            self._saved(self._save, lambda: self._carry_out(step))
+            then(partial(what, None))
             return
-        self._nap = Nap(lambda: self._carry_out(step, look=self._edge))
+        self._nap = Nap(partial(what, lambda operation, _path: self._fall_asleep(f"before {operation}{of}")))
         self._go_on()
 
     def _go_on(self) -> None:
-        """Until it sleeps, again, or the save is made."""
+        """Until it sleeps, again, or has done what it was at."""
         assert self._nap is not None
-        assert self._save is not None
+        assert self._then is not None
         if self._nap.go():
             value, self._nap = self._nap.value, None
-            self._saved(self._save, value)
+            self._then(value)
 
-    def _carry_out(self, step: int, look: Look | None = None) -> str:
+    def _begin_save(self, step: int, at_s: float, then: TrainerState | None) -> None:
+        """Secure `step`, unless it is."""
+        save = _Save(step, at_s, then)
+        if self.saved_step == step and self.manifest is not None:
+            self._enter(save)
+        else:
+            self._do(partial(self._carry_out, step), partial(self._saved, save))
+
+    def _carry_out(self, step: int, look: Look | None) -> str:
         assert self.spec is not None
         keep = self.spec.trainer["keep"]
         assert isinstance(keep, int)
@@ -335,9 +356,6 @@ class Trainer:
     def _require_lease(self) -> None:
         if self._lease_over:
             raise LeaseOver
-
-    def _edge(self, operation: str, _path: Path) -> None:
-        self._fall_asleep(f"before {operation}")
 
     def _fall_asleep(self, name: str) -> None:
         nap = Nap.here()

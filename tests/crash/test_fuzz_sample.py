@@ -5,6 +5,8 @@ The whole of it is benchmarks/crash_fuzz.py; a failing seed is replayed with the
 
 from __future__ import annotations
 
+import json
+import re
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,10 +16,11 @@ from typing import Any
 
 import pytest
 
-from orchestrator.engine import bring_up, compartment, machines, observe, reap, sweep
+from orchestrator.engine import accrue, bring_up, compartment, machines, observe, reap, sweep
 from orchestrator.engine.context import Context
+from orchestrator.engine.runtime import RunReport
 from orchestrator.model import Run
-from orchestrator.sim import EDGES, PAUSE_EDGES, SAVE_EDGES, Nap, PostgresSlate, Slate, findings, play
+from orchestrator.sim import EDGES, PAUSE_EDGES, SAVE_EDGES, Nap, PostgresSlate, Slate, findings, play, site
 from orchestrator.sim.folder import Folder
 from orchestrator.sim.harm import forged
 from orchestrator.sim.mortality import WatchedCatalog
@@ -27,6 +30,7 @@ from providers.fake import Fault
 from tests.postgres import Server
 from tests.sim.harness import BRISK, RESERVE, Installation
 from trainers.checkpoint import files, store
+from trainers.checkpoint.fences import Fence
 from trainers.checkpoint.manifest import ManifestName
 
 SEEDS = (10,)  # of many; each leans to other edges
@@ -121,7 +125,7 @@ def test_a_control_plane_that_fences_after_it_was_deposed_is_found_out(
 ) -> None:
     """Without void fences: it wakes long after its move was given up."""
     for where in (WatchedCatalog, Folder):
-        monkeypatch.setattr(where, "void", lambda *_: True)
+        monkeypatch.setattr(where, "void", lambda *_, **_look: True)
     job = home.submit(steps=260)
     home.until_step(job, 10)
     home.ask("migrate", job, offer_id=RESERVE.id)
@@ -236,3 +240,60 @@ def test_a_machine_that_one_answer_left_out_and_that_is_given_up_for_that_is_fou
         home.run_for(10)
     home.run_for(120)
     assert any(line.startswith("leaked") for line in findings(home))
+
+
+def test_a_down_that_books_until_it_asked_and_not_until_the_machine_ended_is_found_out(
+    home: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = accrue.settle
+
+    def hasty(world: Any, leadership: Any, run: Run, begun_ms: int | None, _ended_ms: int | None) -> bool:
+        return honest(world, leadership, run, begun_ms, world.clock.now_ms() - 1000)
+
+    job = home.submit(steps=40)
+    home.until_step(job, 3)
+    home.clock.advance(0.25)
+    with planted(monkeypatch, accrue, "settle", hasty):
+        home.go_down()
+        home.clock.advance(30)
+        home.go_down()
+    home.start()
+    home.run_for(30)
+    assert any(line.startswith("money") for line in findings(home, paused=True))
+
+
+def test_an_altered_fence_that_is_believed_is_found_out(home: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It names no checkpoint any more: whoever takes over starts from scratch."""
+
+    def believing(_cls: type[Fence], raw: bytes, _job: str, generation: int, _folder: Path) -> Fence:
+        said = json.loads(raw)
+        return Fence(generation, said["manifest"], "void" in said)
+
+    job = home.submit(steps=60)
+    home.until_step(job, 31)
+    honest = WatchedCatalog.fence
+
+    def altered(catalog: WatchedCatalog, root: Path, job_id: str, generation: int, manifest: str | None) -> bool:
+        done = honest(catalog, root, job_id, generation, manifest)
+        home.checkpoints.spoil_fence(job_id, lambda data: re.sub(rb'"[0-9]+-[0-9]+-[0-9]+"', b"null", data))
+        return done
+
+    monkeypatch.setattr(WatchedCatalog, "fence", altered)
+    with planted(monkeypatch, Fence, "from_bytes", classmethod(believing)):
+        home.ask("migrate", job, offer_id=RESERVE.id)
+        home.until(lambda: len(home.site.book()) == 2)
+        home.run_for(20)
+        assert any(line.startswith("lost work") for line in findings(home, paused=True, culprits={job.id}))
+
+
+def test_garbage_that_is_believed_is_found_out(home: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every word of a node, without a look at whether it can be."""
+    job = home.submit("gabbler", steps=60)
+    home.until_step(job, 3)
+    home.site.garble(job.id, state="finished", step=60, weights_hash="\x1b[31m")
+    monkeypatch.setattr(observe, "contradiction", lambda *_: None)
+    with planted(monkeypatch, site, "report_of", lambda run_id, said: RunReport(**(said | {"run_id": run_id}))):
+        home.until(lambda: home.job(job).state in ("finished", "failed", "paused"))
+    home.site.garble(job.id)
+    home.settle()
+    assert any(line.startswith("lost:") for line in findings(home, paused=True, culprits={job.id}))

@@ -1,0 +1,48 @@
+"""Weather: the cloud of a history. What it sells, how it behaves, and how often its calls fail; some of it by chance.
+
+Must not know: what happens on it.
+"""
+
+from __future__ import annotations
+
+import random
+
+from providers.fake import Behaviour, Fault
+from providers.hardware import GIB
+from providers.money import usd
+from providers.offer import CapacityType, Offer
+
+CATALOG = tuple(
+    (Offer("fake", region, f"{region}-1", "v100.1", "V100", 1, 8, 64 * GIB, kind, simulated=True), usd(price))
+    for region, kind, price in (
+        ("alpha", CapacityType.SPOT, "1.00"),
+        ("beta", CapacityType.SPOT, "1.30"),
+        ("alpha", CapacityType.ON_DEMAND, "3.00"),
+        ("beta", CapacityType.ON_DEMAND, "3.10"),
+    )
+)
+
+
+def faults_of(rng: random.Random) -> dict[Fault, float]:
+    """The chance of each fault, per call."""
+    return {
+        Fault.CAPACITY: rng.choice((0.0, 0.05, 0.15)),
+        Fault.THROTTLED: rng.choice((0.0, 0.03)),
+        Fault.NO_ANSWER: rng.choice((0.0, 0.03, 0.1)),
+        Fault.LOST_REPLY: rng.choice((0.0, 0.05, 0.15)),
+        Fault.LATE: rng.choice((0.0, 0.05, 0.1)),
+    }
+
+
+def behaviour_of(rng: random.Random) -> Behaviour:
+    """Of its machines and its prices."""
+    return Behaviour(
+        boot_s=rng.choice((0.5, 1.0, 3.0)),
+        listing_lag_s=rng.choice((0.0, 3.0, 10.0)),
+        stop_s=rng.choice((0.0, 1.0, 12.0)),
+        late_s=rng.choice((1.0, 4.0, 15.0)),
+        drift_s=rng.choice((None, 20.0)),
+        preemptions_per_hour=rng.choice((0.0, 0.0, 40.0)),
+        notice_s=rng.choice((None, 12.0)),
+        max_instances=rng.choice((None, None, 6)),
+    )
