@@ -135,6 +135,7 @@ class UnreadableRowError(RowError, StoreDamagedError):
         )
         self.table = table
         self.key = key
+        self.reason = reason
 
 
 class NotLeaderError(StoreError):

@@ -38,7 +38,8 @@ def exit_codes_page() -> str:
 
 def _errors(code: int) -> str:
     kinds: list[type[errors.TradewindError]] = [errors.TradewindError, *_below(errors.TradewindError)]
-    return ", ".join(f"`{kind.__name__}`" for kind in kinds if kind.exit_code == code)
+    names = dict.fromkeys(kind.__name__ for kind in kinds if kind.exit_code == code)  # one may have two parents
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def _below(kind: type[errors.TradewindError]) -> list[type[errors.TradewindError]]:

@@ -48,7 +48,7 @@ def load(world: World, path: Path) -> PlanView:
     except ValueError as error:
         raise SpecError([Problem(str(path), 0, 0, "", str(error), "make it again: tradewind plan -o")]) from error
     with world.store.read() as tx:
-        jobs = {job.id: job for job in (*tx.jobs(), *new)}
+        jobs = {job.id: job for job in (*tx.outlines(), *new)}
         view = plan_view(world, tx, plan, jobs, new, world.clock.now_ms())
     decisions = tuple(
         replace(each, front=compared[each.job_id].front, picks=compared[each.job_id].picks)
@@ -98,7 +98,7 @@ def _gone(world: World, reviewed: PlanView) -> list[str]:
     """Jobs that ended or were submitted since."""
     new = {job.id for job in reviewed.new_jobs}
     with world.store.read() as tx:
-        states = {job.id: job.state for job in tx.jobs()}
+        states = {job.id: job.state for job in tx.outlines()}
     moved = []
     for decision in reviewed.decisions:
         state = states.get(decision.job_id)

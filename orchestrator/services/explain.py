@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from orchestrator.engine.snapshot import left_out
 from orchestrator.engine.world import World
 from orchestrator.model import TERMINAL, Event, Job, Migration, Plan, Run
 from orchestrator.services.jobs import job_view
@@ -80,7 +81,7 @@ def _plan(tx: Tx, plan: Plan) -> Explanation:
 
 
 def _migration(world: World, tx: Tx, migration: Migration) -> Explanation:
-    job = tx.job(migration.job_id)
+    job = tx.outline(migration.job_id)
     source = tx.run(migration.source_run_id) if migration.source_run_id is not None else None
     events = [e for e in tx.events(job_id=job.id) if e.migration_id == migration.id]
     origin = f" from {source.offer_id}" if source is not None else ""
@@ -105,10 +106,11 @@ def _migration(world: World, tx: Tx, migration: Migration) -> Explanation:
 
 
 def _run(world: World, tx: Tx, run: Run) -> Explanation:
-    for migration in reversed(tx.migrations(job_id=run.job_id)):  # of a spare, the one that took it
+    moves = tx.migrations(job_id=run.job_id, unreadable=left_out)
+    for migration in reversed(moves):  # of a spare, the one that took it
         if migration.target_run_id == run.id:
             return _migration(world, tx, migration)
-    return _job(world, tx, tx.job(run.job_id))
+    return _job(world, tx, tx.outline(run.job_id))
 
 
 def _explanation(

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from orchestrator.engine.move import waits
-from orchestrator.engine.snapshot import current_run
+from orchestrator.engine.snapshot import current_run, left_out
 from orchestrator.engine.standstill import NOT_FINITE, STALLED
 from orchestrator.engine.world import World
-from orchestrator.errors import RowError
 from orchestrator.model import TERMINAL, Job, Migration, Run, Step
 from orchestrator.services.control_plane import control_plane
 from orchestrator.services.views import JobList, JobView, StatusView
@@ -41,11 +40,11 @@ def status(world: World, ref: str, *, events: int = 8) -> StatusView:
     with world.store.read() as tx:
         found = tx.find_job(ref)
         newest = tx.events(job_id=found.id, limit=events, newest_first=True)
-        open_ones = tx.migrations(job_id=found.id, open=True, unreadable=_left_out)
+        open_ones = tx.migrations(job_id=found.id, open=True, unreadable=left_out)
         return StatusView(
             at_ms=world.clock.now_ms(),
             job=job_view(world, tx, found),
-            runs=tuple(tx.runs(job_id=found.id, unreadable=_left_out)),
+            runs=tuple(tx.runs(job_id=found.id, unreadable=left_out)),
             migration=next((each for each in open_ones if not waits(each)), None),
             events=tuple(reversed(newest)),
             control_plane=control_plane(world),
@@ -54,7 +53,7 @@ def status(world: World, ref: str, *, events: int = 8) -> StatusView:
 
 def job_view(world: World, tx: Tx, job: Job) -> JobView:
     """The figures of one job."""
-    runs = tx.runs(job_id=job.id, unreadable=_left_out)
+    runs = tx.runs(job_id=job.id, unreadable=left_out)
     facts = tx.job_facts(job.id)
     alive = current_run(runs)
     stepped = [run for run in runs if run.last_step > run.start_step]
@@ -77,7 +76,7 @@ def job_view(world: World, tx: Tx, job: Job) -> JobView:
         nano_usd_per_hour=_price_now(world, tx, alive),
         paid_nano_usd=tx.total_nano_usd(job_id=job.id),
         runs=len(trained(runs)),
-        moves=len(moves(tx.migrations(job_id=job.id, unreadable=_left_out))),
+        moves=len(moves(tx.migrations(job_id=job.id, unreadable=left_out))),
         steps_repeated=sum(run.repeated_steps for run in runs),
         simulated=any(simulated(world, run.offer_id) for run in runs) or (not runs and world.simulated),
         note="; ".join([*marks, _note(tx, job, facts.quarantine)]),
@@ -110,10 +109,6 @@ def _note(tx: Tx, job: Job, quarantine: str | None) -> str:
         return told[0].message if by_event else "paused at its last checkpoint: everything here was ended at once"
     newest = tx.events(job_id=job.id, limit=1, newest_first=True)
     return newest[0].message if newest else ""
-
-
-def _left_out(_job_id: str, _error: RowError) -> None:
-    """What cannot be read is not shown; the job's quarantine says so."""
 
 
 def trained(runs: list[Run]) -> list[Run]:

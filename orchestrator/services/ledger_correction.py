@@ -37,7 +37,7 @@ def correct(world: World, reason: str, ref: str | None = None, *, dry_run: bool 
     found = []
     now_ms = world.clock.now_ms()
     with opened as tx:
-        jobs = tx.jobs() if ref is None else [tx.find_job(ref)]
+        jobs = tx.outlines() if ref is None else [tx.find_job(ref)]
         for job in jobs:
             for run in tx.runs(job_id=job.id):
                 booked = tx.entries(run_id=run.id)

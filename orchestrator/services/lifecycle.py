@@ -104,7 +104,8 @@ def _turn_to_start(path: Path, progress: Callable[[str], None]) -> Iterator[None
 def _start(world: World, progress: Callable[[str], None]) -> LeaderInfo:
     environment = environment_to_keep(world)
     runtime = site_runtime(world, environment)
-    progress("starting Ray's head on this host")
+    if not _head_lives(world.config):
+        progress("starting Ray's head on this host")
     runtime.ensure_head()
     runtime.close()
     progress("starting the control plane")
@@ -127,6 +128,11 @@ def _start(world: World, progress: Callable[[str], None]) -> LeaderInfo:
             break
         time.sleep(0.05)
     raise SiteError("the control plane did not start", hint=f"the reason is in {log_path}")
+
+
+def _head_lives(config: Config) -> bool:
+    head = site_files(config).read_head()
+    return head is not None and alive(head)
 
 
 def environment_to_keep(world: World, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -166,8 +172,7 @@ def down(config: Config, *, progress: Callable[[str], None], force: bool = False
             if running is None and refused is not None:
                 break
         if not keep_jobs:
-            head = site_files(config).read_head()
-            if head is not None and alive(head):
+            if _head_lives(config):
                 progress("ending Ray's head")
             site_runtime(world).stop_head()
         if refused:
@@ -201,7 +206,7 @@ def _pause_all(world: World, progress: Callable[[str], None]) -> None:
     deadline = time.monotonic() + PAUSE_TIMEOUT_S
     while time.monotonic() < deadline:
         with world.store.read() as tx:
-            if all(tx.job(job.id).state in TERMINAL | {"paused"} for job in jobs):
+            if all(tx.outline(job.id).state in TERMINAL | {"paused"} for job in jobs):
                 return
         time.sleep(0.1)
     progress("not all jobs could be paused in time: they keep their last checkpoint")

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.engine.snapshot import left_out
 from orchestrator.engine.world import World
 from orchestrator.model import TERMINAL, Run
 from orchestrator.services.views import LogLine, short_zone
@@ -26,8 +27,8 @@ def logs(world: World, ref: str, *, follow: bool = False) -> Iterator[LogLine]:
     tails: dict[str, _Tail] = {}
     while True:
         with world.store.read() as tx:
-            ended = tx.job(job_id).state in TERMINAL  # asked before reading: nothing is written after it
-            runs = tx.runs(job_id=job_id)
+            ended = tx.outline(job_id).state in TERMINAL  # asked before reading: nothing is written after it
+            runs = tx.runs(job_id=job_id, unreadable=left_out)
         for run in runs:
             tails.setdefault(run.id, _Tail(run, len(tails) + 1, world.run_dir(run.id) / "log"))
         found = False

@@ -27,7 +27,7 @@ def report(world: World, ref: str | None = None) -> ReportView:
         chosen = tx.outlines() if ref is None else [tx.find_job(ref)]
         entries = tx.entries() if ref is None else tx.entries(job_id=chosen[0].id)
         job_id = None if ref is None else chosen[0].id
-        migrations = tx.migrations(job_id=job_id)
+        migrations = tx.migrations(job_id=job_id, unreadable=snapshot.left_out)
         events = tx.events(job_id=job_id, limit=EVENTS, newest_first=True)
         rows = tuple(_row(world, tx, job, entries, migrations, now) for job in chosen)
     known = [row for row in rows if row.baseline_nano_usd is not None]
@@ -50,7 +50,7 @@ def _row(
 ) -> JobReport:
     view = job_view(world, tx, job)
     own = [entry for entry in entries if entry.job_id == job.id]
-    runs = tx.runs(job_id=job.id)
+    runs = tx.runs(job_id=job.id, unreadable=snapshot.left_out)
     end_ms = view.finished_at_ms if view.finished_at_ms is not None else now_ms
     baseline_id, baseline = _baseline(tx, job, view, now_ms)
     paid = total_nano_usd(own)
@@ -106,7 +106,7 @@ def _baseline(tx: Tx, job: Job, view: JobView, now_ms: int) -> tuple[str | None,
         job.submitted_at_ms,
         steps=view.step,
         steps_per_s=speed,
-        startup_s=_startup_s(tx.runs(job_id=job.id)),
+        startup_s=_startup_s(tx.runs(job_id=job.id, unreadable=snapshot.left_out)),
     )
     return offer.id, stayed.cost_nano_usd
 

@@ -54,7 +54,7 @@ def wait(
 
 def _ended(world: World, job_id: str) -> bool:
     with world.store.read() as tx:
-        state = tx.job(job_id).state
+        state = tx.outline(job_id).state
         resuming = any(each.kind == "resume" and each.job_id == job_id for each in tx.open_commands())
     return state in TERMINAL or (state == "paused" and not resuming)
 
@@ -62,4 +62,6 @@ def _ended(world: World, job_id: str) -> bool:
 def _settled(world: World, job_id: str) -> bool:
     """Whether every machine of the job is gone and booked."""
     with world.store.read() as tx:
-        return all(run.job_id != job_id for run in tx.unsettled_runs())
+        unread: set[str] = set()
+        unsettled = tx.unsettled_runs(unreadable=lambda of_job, _: unread.add(of_job))
+        return job_id not in unread and all(run.job_id != job_id for run in unsettled)

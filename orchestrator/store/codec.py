@@ -16,7 +16,7 @@ from enum import Enum
 from functools import cache
 from typing import Any, Generic, TypeVar
 
-from orchestrator.errors import StoreVersionError, UnreadableRowError
+from orchestrator.errors import UnreadableRowError
 
 T = TypeVar("T")
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
@@ -53,17 +53,15 @@ class Codec(Generic[T]):
         return json.dumps({"schema": f"{self.name}/{self.version}", **document}, separators=(",", ":"))
 
     def loads(self, text: str) -> T:
-        """Raises StoreVersionError for a newer document, UnreadableRowError for one that does not fit."""
+        """Raises UnreadableRowError for a document that does not fit, or says that it is of a newer version."""
         try:
             document = _require(dict, json.loads(text))
             name, _, version = str(document.pop("schema", "")).partition("/")
             if name != self.name or not version.isdecimal():
                 raise CodecError(f"is no {self.name}")
             if int(version) > self.version:
-                raise StoreVersionError(
-                    f"a {self.name} in the store was written by a newer version (schema {version})",
-                    hint="upgrade Tradewind: pip install --upgrade tradewind",
-                )
+                # whether the store is of a newer version, its revision says: this is one row, which may be damaged
+                raise CodecError(f"says that a newer version wrote it (schema {version})")
             return decode(self.type, document)
         except (ValueError, TypeError, RecursionError) as error:  # TypeError: it is no text
             raise UnreadableRowError("a", self.name, str(error)) from error

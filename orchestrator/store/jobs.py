@@ -194,7 +194,7 @@ def _spec(text: str) -> JobSpec:
 
 
 def _job(row: Row[Any]) -> Job:
-    """Raises UnreadableRowError; StoreVersionError for a spec of a newer version."""
+    """Raises UnreadableRowError."""
     stored = record(_Stored, "job", row)
     return _with(stored, _spec_of(stored))
 
@@ -230,8 +230,8 @@ def _stand_in(row: Row[Any]) -> _Stored:
 def _spec_of(stored: _Stored) -> JobSpec:
     try:
         return _spec(stored.spec)
-    except RowError as error:
-        raise UnreadableRowError("job", stored.id, str(error)) from error
+    except UnreadableRowError as error:
+        raise UnreadableRowError("job", stored.id, f"spec: {error.reason}") from error
 
 
 def _with(stored: _Stored, spec: JobSpec) -> Job:

@@ -256,6 +256,7 @@ def test_a_row_that_cannot_be_read_harms_its_own_job_alone(home: Installation, c
 
 _DAMAGE = [
     *(("job", column, value) for column in ("name", "owner", "project", "spec") for value in (b"\xff",)),
+    ("job", "spec", '{"schema":"job-spec/9"}'),
     *(("job", "state", value) for value in ("sideways", "")),
     ("job", "submitted_at_ms", "text"),
     ("run", "offer_id", "text"),

@@ -18,12 +18,24 @@ from orchestrator.errors import (
     UsageError,
 )
 from orchestrator.model import Event, Step
-from orchestrator.services import commands, control_plane, events, explain, fetch, jobs, logs, offers, wait
+from orchestrator.services import (
+    commands,
+    control_plane,
+    events,
+    explain,
+    fetch,
+    jobs,
+    ledger_correction,
+    logs,
+    offers,
+    wait,
+)
 from orchestrator.services.doctor import examine, here
 from orchestrator.services.doctor import state as doctor_state
 from orchestrator.services.documents import to_json
 from orchestrator.services.offer_filters import OfferQuery
 from orchestrator.services.offer_views import OfferRow
+from orchestrator.services.report import report
 from providers.clock import VirtualClock
 from providers.fake import FakeProvider
 from tests.unit.services.recorded_history import ON_DEMAND, OTHER_SPOT, SPOT, Past, submit_job
@@ -73,6 +85,27 @@ def test_logs_are_stitched_across_runs_with_number_and_zone(world: World, past: 
         (2, "fake/alpha-1", "unfinished"),
         (3, "fake/beta-1", "unfinished"),
     ]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "job SET spec = '{' WHERE id",
+        "run SET last_step = 'x' WHERE job_id",
+        "migration SET step = 'x' WHERE job_id",
+    ],
+)
+def test_what_cannot_be_read_of_a_job_hides_neither_its_log_nor_what_others_cost_and_do(
+    world: World, past: Past, damage: str
+) -> None:
+    with world.store.write() as tx:
+        tx._connection.exec_driver_sql(f"UPDATE {damage} = '{past.conv}'")
+    _state(world, past.lstm, "failed")
+    assert bool(list(logs.logs(world, "conv"))) == ("run" not in damage)
+    assert {row.job.name for row in report(world).jobs} == {"gpt", "conv", "lstm"}
+    assert wait.wait(world, "lstm").state == "failed"
+    assert explain.explain(world, "conv").history
+    assert ledger_correction.correct(world, "", "gpt", dry_run=True).dry_run
 
 
 def test_of_a_long_line_only_its_begin_is_kept_and_the_rest_is_counted(world: World, past: Past) -> None:

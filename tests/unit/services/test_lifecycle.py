@@ -175,6 +175,25 @@ def test_a_down_that_leads_is_no_control_plane(config: Config) -> None:
             assert not control_plane(world).running
 
 
+def test_a_job_that_cannot_be_read_keeps_no_down_from_ending_everything(
+    config: Config, stranger: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lifecycle, "PAUSE_TIMEOUT_S", 0.5)
+    with Client(config) as client:
+        client.submit(EXAMPLE)
+    lead(config, "here")[0].close()
+    with closing(sqlite3.connect(config.state_dir / "tradewind.db")) as connection:
+        connection.execute("UPDATE job SET spec = replace(spec, 'job-spec/1', 'job-spec/9')")
+        connection.execute("UPDATE leader SET pid = ?, pid_start = ?", (stranger.pid, process_start(stranger.pid)))
+        connection.commit()
+    waiting = threading.Thread(target=stranger.wait)
+    waiting.start()
+    lifecycle.down(config, progress=lambda _: None)
+    waiting.join()
+    with closing(open_world(config)) as world, world.store.read() as tx:
+        assert [job.state for job in tx.outlines()] == ["paused"]
+
+
 def test_a_down_that_is_deposed_ends_whoever_took_over_and_begins_again(
     config: Config, stranger: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:

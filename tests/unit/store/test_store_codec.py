@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.errors import StoreError, StoreVersionError
+from orchestrator.errors import StoreError, UnreadableRowError
 from orchestrator.model import (
     Alternative,
     CheckpointSpec,
@@ -221,7 +221,7 @@ def test_a_document_says_what_it_is() -> None:
     assert json.loads(text)["schema"] == "whole/3"
     with pytest.raises(StoreError, match="is no part"):
         Codec(Part, "part", 3).loads(text)
-    with pytest.raises(StoreVersionError, match="newer version"):
+    with pytest.raises(UnreadableRowError, match="newer version"):
         Codec(Whole, "whole", 2).loads(text)
     assert Codec(Whole, "whole", 4).loads(text) == Whole("x")
 

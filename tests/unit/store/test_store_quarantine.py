@@ -90,6 +90,16 @@ def test_what_cannot_be_read_is_told_by_its_job_and_the_rest_is_read(tx: Tx, run
     assert tx.outline("job_A").state == "cancelled"
 
 
+def test_a_job_file_that_claims_to_be_of_a_newer_version_is_damage_of_its_job_alone(tx: Tx) -> None:
+    spoil(tx, "UPDATE job SET spec = replace(spec, 'job-spec/1', 'job-spec/9') WHERE id = 'job_A'")
+    told: dict[str, RowError] = {}
+    assert [each.id for each in tx.jobs(unreadable=told.setdefault)] == ["job_B"]
+    assert str(told["job_A"]) == (
+        "the store is damaged: job job_A cannot be read: spec: document: says that a newer version wrote it (schema 9)"
+    )
+    assert [each.name for each in tx.outlines()] == ["gpt", "bert"]
+
+
 def test_an_order_that_cannot_be_read_says_so(tx: Tx) -> None:
     tx.add_command("pause", "job_A", {}, "user:me")
     spoil(tx, "UPDATE command SET args = '['")
