@@ -32,7 +32,10 @@ def queue(
 ) -> None:
     """List jobs: state, progress, where they run, what they have cost so far."""
     with session(ctx, output) as (client, out):
-        out.show(client.jobs(ended=all_jobs, project=project))
+        jobs = client.jobs(ended=all_jobs, project=project)
+        out.show(jobs)
+        if not jobs.jobs and not all_jobs and output is Format.TABLE:
+            out.note("those that have ended: tradewind queue --all")
 
 
 def status(ctx: typer.Context, job: OptionalJobArgument = None, output: OutputOption = Format.TABLE) -> None:

@@ -81,15 +81,11 @@ class Output:
             yield lambda _text, _done, _total: None
             return
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
         from orchestrator.cli.render.text import clean
 
-        columns = (
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            TextColumn("{task.completed}/{task.total}"),
-        )
+        columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
         with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task("", total=None)
             yield lambda text, done, total: bar.update(task, description=clean(text), completed=done, total=total)

@@ -15,11 +15,12 @@ from orchestrator.services.views import Accepted
 
 
 def require_secrets(spec: JobSpec, environment: Mapping[str, str] = os.environ) -> None:
-    """Raises UsageError when the environment lacks a secret of the job."""
-    missing = [name for name in spec.train.secrets if name not in environment]
+    """Raises UsageError when the environment lacks a secret of the job, or has an empty one, which is what many CI
+    systems make of a secret that they do not have."""
+    missing = [name for name in spec.train.secrets if not environment.get(name)]
     if missing:
         raise UsageError(
-            f"{spec.name} wants secrets that are not in the environment: {', '.join(missing)}",
+            f"{spec.name} wants secrets that are not in the environment, or empty there: {', '.join(missing)}",
             hint=f"export {missing[0]}=... and try again",
         )
 
@@ -27,7 +28,7 @@ def require_secrets(spec: JobSpec, environment: Mapping[str, str] = os.environ) 
 def from_environment(jobs: Iterable[Job], environment: Mapping[str, str] = os.environ) -> Given:
     """What this environment has of the secrets that the jobs name; jobs that name none are left out."""
     return {
-        job.id: {name: environment[name] for name in job.spec.train.secrets if name in environment}
+        job.id: {name: environment[name] for name in job.spec.train.secrets if environment.get(name)}
         for job in jobs
         if job.spec.train.secrets
     }

@@ -6,6 +6,7 @@ from orchestrator.cli.render.text import (
     Paint,
     blocks,
     clean,
+    clipped,
     instant,
     moment,
     money,
@@ -35,7 +36,7 @@ def queue(view: JobList, paint: Paint) -> str:
             rate(job.nano_usd_per_hour),
             money(job.paid_nano_usd, 4),
             str(job.moves),
-            job.note[:NOTE_WIDTH],
+            clipped(job.quarantine or job.note, NOTE_WIDTH),
             job.id,
         )
         for job in view.jobs

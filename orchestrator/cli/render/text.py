@@ -51,6 +51,11 @@ def clean(text: str) -> str:
     return "".join(" " if category(c) in _STEERING else c for c in text)
 
 
+def clipped(text: str, width: int) -> str:
+    """Its beginning where it is longer than `width`, with dots that say so."""
+    return text if len(text) <= width else f"{text[: width - 3]}..."
+
+
 def visible(text: str) -> str:
     """Control characters as escapes (`\\x1b`, `\\u202e`), on one line: what a terminal would obey is seen instead."""
     return text if text.isprintable() else "".join(map(_seen, text))
@@ -81,6 +86,8 @@ def table(
     """Aligned columns under a dim head; `right` are columns of numbers, `state` is coloured by its word."""
     cells = [[clean(cell) for cell in row] for row in rows]
     widths = [max(_width(row[i]) for row in [list(head), *cells]) for i in range(len(head))]
+    if len(head) - 1 not in right:
+        widths[-1] = 0  # nothing follows that would have to be aligned
     lines = []
     if any(head):
         lines.append(paint("  ".join(_pad(h, widths[i], i in right) for i, h in enumerate(head)).rstrip(), "dim"))

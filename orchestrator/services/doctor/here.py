@@ -25,6 +25,8 @@ EXTRA_MODULES = {
     "ray": "ray",
     "train": "torch",
     "postgres": "psycopg",
+    "analysis": "pyarrow",
+    "secrets": "cryptography",
 }
 
 

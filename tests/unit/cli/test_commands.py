@@ -173,6 +173,22 @@ def test_submit_asks_and_without_a_terminal_leaves_nothing_behind(tradewind: Run
     assert "fresh" not in tradewind("queue", "--all").stdout
 
 
+def test_a_queue_in_which_all_jobs_have_ended_says_how_to_see_them(tradewind: Run, state: Path, past: Past) -> None:
+    with closing(sqlite3.connect(state / "tradewind.db")) as connection, connection:
+        connection.execute("UPDATE job SET state = 'cancelled' WHERE state != 'finished'")
+    queue = tradewind("queue")
+    assert (queue.stdout, queue.stderr) == ("no jobs\n", "those that have ended: tradewind queue --all\n")
+    assert tradewind("queue", "--output", "json").stderr == ""
+    assert "gpt" in tradewind("queue", "--all").stdout
+
+
+def test_what_does_not_fit_into_the_queue_is_seen_to_be_cut(tradewind: Run, state: Path, past: Past) -> None:
+    with closing(sqlite3.connect(state / "tradewind.db")) as connection, connection:
+        connection.execute("UPDATE job SET quarantine = ?, quarantined_at_ms = 1 WHERE id = ?", ("x" * 80, past.conv))
+    (line,) = (each for each in tradewind("queue").stdout.splitlines() if each.startswith("conv"))
+    assert f" {'x' * 57}..." in line
+
+
 def test_a_saved_plan_is_applied(tradewind: Run, state: Path, tmp_path: Path) -> None:
     _a_control_plane_runs(state)
     assert tradewind("plan", "job.yaml", "-o", "plan.json").exit_code == 0

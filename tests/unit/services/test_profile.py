@@ -94,7 +94,7 @@ def test_a_program_that_fails_says_why_and_leaves_nothing(world, spec, scratch):
 
 
 def test_without_torch_or_a_secret_it_says_what_is_missing(world, spec, monkeypatch):
-    with pytest.raises(UsageError, match="not in the environment: TOKEN_OF_NOBODY"):
+    with pytest.raises(UsageError, match="not in the environment, or empty there: TOKEN_OF_NOBODY"):
         profile(world, spec(secrets=("TOKEN_OF_NOBODY",)))
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
     with pytest.raises(MissingExtraError) as caught:

@@ -323,6 +323,9 @@ def test_a_job_that_was_submitted_before_the_control_plane_ran_is_given_its_secr
             monkeypatch.setenv(NAME, "another")
             assert client.give_secrets("secretive").job_ids == (submitted.id,)
             assert values.of(job(submitted.id)) == {NAME: "another"}
+            monkeypatch.setenv(NAME, "")  # as many CI systems do for a secret that they do not have
+            with pytest.raises(UsageError, match=f"empty there: {NAME}"):
+                client.give_secrets("secretive")
             monkeypatch.delenv(NAME)
             with pytest.raises(UsageError, match=NAME):
                 client.give_secrets("secretive")
