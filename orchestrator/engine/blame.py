@@ -79,15 +79,16 @@ def lost_in_vain(ctx: Context, job: Job, run: Run) -> bool:
     """Whether this loss is at least the third in a row from which the job gets no further.
 
     Runs of which each begins at the same step and is lost before it commits a later one: whatever their cause, to go on
-    like this spends money without end. A preemption is its provider's doing and is not counted. Raises
-    CheckpointUnusable.
+    like this spends money without end. A preemption is its provider's doing and is not counted; resuming the job begins
+    anew. Raises CheckpointUnusable.
     """
     with ctx.world.store.read() as tx:
+        resumed = tx.events(job_id=job.id, kinds=("job.resumed",), limit=1, newest_first=True)
         trained = [each for each in tx.runs(job_id=job.id) if each.training_from_ms is not None]
     lost = 1
     for before in sorted(trained, key=lambda each: each.generation, reverse=True):
         if before.generation < run.generation:
-            if before.start_step < run.start_step:
+            if before.start_step < run.start_step or (resumed and before.created_at_ms < resumed[0].at_ms):
                 break
             lost += before.end == "lost"
     if lost < LOSSES_IN_VAIN:

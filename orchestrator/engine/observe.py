@@ -15,9 +15,9 @@ from orchestrator.engine import machines
 from orchestrator.engine.blame import LOSSES_IN_VAIN, attached, contradiction, died_alone, lost_in_vain
 from orchestrator.engine.checkpoints import CheckpointUnusable
 from orchestrator.engine.compartment import Compartment, contained, contained_writes, said
-from orchestrator.engine.context import Context
+from orchestrator.engine.context import ACTOR, Context
 from orchestrator.engine.move import MOVING, count_failure, under_way
-from orchestrator.engine.pausing import paused
+from orchestrator.engine.pausing import pause, paused
 from orchestrator.engine.reports import MALFORMED_S, judged
 from orchestrator.engine.runtime import RunReport
 from orchestrator.engine.standstill import watch
@@ -347,11 +347,20 @@ def _end(
             tx.set_job_state(job.id, "queued")
         ctx.event(tx, f"run.{end}", message, job, run=run)
         if in_vain:
-            why = f"lost {LOSSES_IN_VAIN} times or more in a row without getting past step {run.start_step}: {message}"
-            count_failure(ctx, tx, job, run, why)
+            _count_in_vain(ctx, tx, job, run, message)
         if job.state == "pausing":
             paused(ctx, tx, job, run, "at its last checkpoint")
     return Seen(changed=True, need_place=True)
+
+
+def _count_in_vain(ctx: Context, tx: Tx, job: Job, run: Run, message: str) -> None:
+    """It counts like a failure, but nobody knows that it is the job's: one that has no retry left pauses."""
+    why = f"lost {LOSSES_IN_VAIN} times or more in a row without getting past step {run.start_step}: {message}"
+    if tx.job_facts(job.id).failures < job.spec.retries:
+        count_failure(ctx, tx, job, run, why)
+    else:
+        remedy = f"see `tradewind logs {job.name}`, or let it run elsewhere (where, capacity)"
+        pause(ctx, tx, job, None, f"{why}. {remedy}; then: tradewind resume {job.name}", actor=ACTOR)
 
 
 def _in_vain(ctx: Context, job: Job, run: Run) -> bool:

@@ -16,7 +16,6 @@ from orchestrator.sim.site import Trained
 from orchestrator.sim.trainer import BUG
 from providers.fake import Bill
 
-IN_VAIN = "in a row without getting past"  # a rule of its own: whatever the cause of so many losses
 MOST_BILLED = 2  # machines of one job at the same time: the two of a move; and its spare, if it wants one
 
 
@@ -112,8 +111,7 @@ def _harmed(home: Installation, jobs: list[Job], culprits: Collection[str]) -> I
             continue
         if job.id in quarantined:
             yield f"harmed: {job.id} was quarantined, although nothing of it broke"
-        error = home.read(lambda tx, job=job: tx.job_facts(job.id)).error or ""  # type: ignore[misc]
-        if job.state == "failed" and IN_VAIN not in error:
+        if job.state == "failed":
             yield f"harmed: {job.id} failed for no fault of its own"
 
 

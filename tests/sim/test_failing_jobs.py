@@ -12,6 +12,7 @@ from orchestrator.engine.runtime import RunReport
 from orchestrator.model import Job, Step
 from orchestrator.services import jobs
 from orchestrator.services.views import JobView
+from orchestrator.sim import findings
 from orchestrator.sim.site import hash_of
 from providers.fake import Fault
 from tests.sim.harness import Installation, check_truth
@@ -101,15 +102,35 @@ def test_without_its_providers_word_within_a_lease_a_trainer_that_died_is_lost(i
     check_truth(home)
 
 
-def test_losses_in_a_row_at_the_same_step_count_as_failures_whatever_their_cause(home: Installation) -> None:
+def test_losses_in_a_row_at_the_same_step_use_up_the_retries_and_then_pause_the_job(home: Installation) -> None:
     job = home.submit(steps=30, retries=1)
     home.site.raise_at(job.id, *[4] * 24)
     home.site.misbehave(job.id, vanished)
     home.settle()
-    assert home.job(job).state == "failed"
+    assert home.job(job).state == "paused"
     assert [run.end for run in home.runs(job)] == ["lost"] * (LOSSES_IN_VAIN + 1)
     assert signs(home) == ["lost"] * (LOSSES_IN_VAIN - 1)
-    assert "in a row without getting past step 0" in home.events(job, "job.failed")[0].message
+    assert "in a row without getting past step 0" in home.events(job, "job.paused")[0].message
+    home.ask("resume", job)
+    home.until(lambda: len(home.events(job, "job.paused")) == 2)
+    home.settle()
+    assert len(home.runs(job)) == 2 * LOSSES_IN_VAIN + 1  # counted anew
+    assert not findings(home, paused=True)
+
+
+def test_a_job_whose_machine_broke_at_its_first_save_each_time_is_paused_and_finishes_once_it_is_resumed(
+    home: Installation,
+) -> None:
+    job = home.submit(steps=30, retries=0)
+    for number in range(1, LOSSES_IN_VAIN + 1):
+        home.until(lambda number=number: len(home.runs(job)) == number and home.current(job) is not None)  # type: ignore[misc]
+        home.cloud.crash(home.machine(home.runs(job)[-1]).id)
+    home.settle()
+    assert home.job(job).state == "paused"
+    home.ask("resume", job)
+    home.until_state(job, "finished")
+    home.settle()
+    assert failures(home, job) == 0
     check_truth(home)
 
 
