@@ -301,12 +301,13 @@ def _wait(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan) -> N
 
 
 def _say_why(ctx: Context, tx: Tx, job: Job, reason: str, plan: Plan | None = None) -> None:
-    """The job stays as it is. Its nearest miss (after the semicolon) changes by the minute: that is no new reason."""
+    """The job stays as it is. Said once, and again when something else has happened to it since: the newest event of a
+    job that waits is why. Its nearest miss (after the semicolon) changes by the minute: that is no new reason."""
     if job.state == "queued":
         again_s = WAIT_EVERY_WALL_S * ctx.world.clock.factor
         tx.set_job_facts(job.id, next_decision_ms=ctx.now_ms + int(again_s * 1000))
-    last = tx.events(job_id=job.id, kinds=("job.waits",), limit=1, newest_first=True)
-    if not last or last[0].message.partition(";")[0] != reason.partition(";")[0]:
+    last = tx.events(job_id=job.id, limit=1, newest_first=True)
+    if not last or last[0].kind != "job.waits" or last[0].message.partition(";")[0] != reason.partition(";")[0]:
         if plan is not None:
             tx.add_plan(plan)
         ctx.event(tx, "job.waits", reason, job, plan_id=plan.id if plan is not None else None)

@@ -71,10 +71,10 @@ class SecretValues:
         names = job.spec.train.secrets
         missing = [name for name in names if name not in given]
         if missing:
-            plural = "s" if len(missing) > 1 else ""
-            raise MissingSecret(
-                f"waits for its secret{plural} {', '.join(missing)}, which this control plane does not have: "
-                f"with {'them' if plural else 'it'} in your environment, run `tradewind secrets give {job.name}`"
+            plural, them = ("s", "them") if len(missing) > 1 else ("", "it")
+            raise MissingSecret(  # the remedy first: `queue` shows the beginning
+                f"waits for `tradewind secrets give {job.name}`, run with its secret{plural} {', '.join(missing)} in "
+                f"the environment: this control plane does not have {them}"
             )
         return {name: given[name] for name in names}
 

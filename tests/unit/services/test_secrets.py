@@ -69,7 +69,7 @@ def test_two_submitters_of_one_name_each_get_their_own_value(values: SecretValue
 
 def test_a_missing_secret_is_named_with_the_command_that_gives_it(values: SecretValues) -> None:
     values.give({"job_1": {"A": "1"}})
-    with pytest.raises(MissingSecret, match=r"its secrets B, C, .*`tradewind secrets give secretive`"):
+    with pytest.raises(MissingSecret, match=r"^waits for `tradewind secrets give secretive`, .* its secrets B, C "):
         values.of(job("job_1", "A", "B", "C"))
     assert values.missing(job("job_1", "A")) is None
 
