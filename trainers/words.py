@@ -10,7 +10,6 @@ import json
 import math
 import os
 import re
-import reprlib
 import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -23,6 +22,7 @@ MOST_BYTES = 1 << 20  # of one document
 LARGEST_COUNT = 2**53  # every JSON reader and every database holds it exactly
 LONGEST_S = 1e12  # more than 30,000 years
 LONGEST_TEXT = 20_000
+LONGEST_SHOWN = 60  # characters of what makes no sense
 _PLAIN = re.compile(r"[!-~]{1,200}")
 
 Check = Callable[[object], Any]
@@ -104,10 +104,12 @@ def yes_no(value: object) -> bool:
 
 
 def text(value: object) -> str:
-    """The end of a longer one: of a traceback the last line tells most."""
+    """The last whole lines of a longer one: of a traceback the last line tells most, and none is cut (see `_shown`)."""
     if type(value) is not str:
         raise ValueError("text")
-    return value[-LONGEST_TEXT:]
+    if len(value) <= LONGEST_TEXT:
+        return value
+    return value[-LONGEST_TEXT:].partition("\n")[2] or f"(a line of more than {LONGEST_TEXT} characters)"
 
 
 def plain(value: object) -> str:
@@ -139,7 +141,13 @@ def maybe(check: Check) -> Check:
 
 
 def _shown(value: object) -> str:
-    try:
-        return reprlib.repr(value)
-    except ValueError:  # an int with more digits than Python prints
-        return f"an {type(value).__name__} too large to print"
+    """In whole or not at all: it may be somebody's secret, and of a part of one no mask knows what it is."""
+    if isinstance(value, str):
+        return repr(value) if len(value) <= LONGEST_SHOWN else f"a text of {len(value)} characters"
+    if isinstance(value, int) and abs(value) >= 10**LONGEST_SHOWN:
+        return f"a number of more than {LONGEST_SHOWN} digits"
+    if isinstance(value, list | Mapping):
+        return f"a {'list' if isinstance(value, list) else 'mapping'} of {len(value)}"
+    return (
+        repr(value) if value is None or isinstance(value, bool | int | float) else f"of the type {type(value).__name__}"
+    )

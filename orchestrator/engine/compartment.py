@@ -24,7 +24,7 @@ T = TypeVar("T")
 Item = TypeVar("Item")
 
 TOLD_AGAIN_S = 3600.0  # wall: a step that goes on breaking is an event so often
-LONGEST_WHY = 500
+LONGEST_WHY = 1_000
 LONGEST_TRACEBACK = 20_000
 
 
@@ -152,7 +152,7 @@ def strike(ctx: Context, where: str, error: Exception, job_id: str | None, about
     news = ctx.due(key, TOLD_AGAIN_S)
     if not news and (job_id is None or known):
         return
-    why = ctx.secrets.mask(f"{where}{f' of {about}' if about else ''}: {said(error)}")
+    why = ctx.secrets.mask(f"{where}{f' of {about}' if about else ''}: {said(error)}")[:LONGEST_WHY]  # masked, then cut
     told = ctx.secrets.mask("".join(traceback.format_exception(error)))[-LONGEST_TRACEBACK:]
     if job_id is None:
         data = {"compartment": str(where), "about": about, "traceback": told}
@@ -177,7 +177,7 @@ def said(error: Exception) -> str:
     if isinstance(error, TradewindError):
         return f"{error} ({error.hint})" if error.hint else str(error)
     lines = traceback.format_exception_only(error)[-1].strip().splitlines()
-    return (lines[0] if lines else type(error).__name__)[:LONGEST_WHY]
+    return lines[0] if lines else type(error).__name__
 
 
 def not_its_own(error: Exception) -> bool:
