@@ -89,7 +89,7 @@ def fence(root: str | Path, job: str, upto: int | None = None) -> Fence | None:
 def fence_of(root: str | Path, job: str, generation: int) -> Fence | None:
     """The fence of one generation, void or not; None when there is none. Raises DamagedCheckpoint."""
     folder = fence_folder(root, job)
-    raw = read(folder / str(generation), MOST_BYTES)
+    raw = read(folder / str(generation), MOST_BYTES, hint=repair_hint(folder.parent))
     return None if raw is None else Fence.from_bytes(raw, job, generation, folder)
 
 

@@ -131,10 +131,11 @@ def prove_writable(folder: Path) -> None:
 # Reading
 
 
-def read(path: Path, most_bytes: int) -> bytes | None:
+def read(path: Path, most_bytes: int, *, hint: str = "move it away") -> bytes | None:
     """The content of a file; None when there is none.
 
-    Raises DamagedCheckpoint for more than `most_bytes`, and for what is no plain file (a pipe would be waited for).
+    Raises DamagedCheckpoint, whose remedy is `hint`, for more than `most_bytes`, and for what is no plain file (a pipe
+    would be waited for).
     """
     _announce("read", path)
     try:
@@ -144,9 +145,9 @@ def read(path: Path, most_bytes: int) -> bytes | None:
     try:
         found = os.fstat(handle)
         if not stat.S_ISREG(found.st_mode):
-            raise DamagedCheckpoint(f"{path} is not a plain file", hint="move it away")
+            raise DamagedCheckpoint(f"{path} is not a plain file", hint=hint)
         if found.st_size > most_bytes:
-            raise DamagedCheckpoint(f"{path} has {found.st_size} bytes, far too many for what it is", hint="delete it")
+            raise DamagedCheckpoint(f"{path} has {found.st_size} bytes, far too many for what it is", hint=hint)
         with open(handle, "rb", closefd=False) as file:
             return file.read(most_bytes)
     finally:

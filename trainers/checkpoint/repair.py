@@ -70,11 +70,11 @@ def _names_put_back(root: str | Path, job: str) -> list[str]:
     """Give each whole fence that has another's name its own again."""
     folder, done = fence_folder(root, job), []
     for name in sorted(files.listing(folder)):
-        raw = None if name.startswith(".") else files.read(folder / name, fences.MOST_BYTES)
+        raw = None if name.startswith(".") else _left(folder / name)
         said = None if raw is None else _whole(raw, job, folder)
         if said is not None and name != str(said.generation):
             path = folder / str(said.generation)
-            if not path.exists() or path.read_bytes() == raw:
+            if not path.exists() or _left(path) == raw:
                 _put(root, job, said)
                 files.delete(folder / name)
                 done.append(f"{name} is called {said.generation} again")
@@ -82,6 +82,14 @@ def _names_put_back(root: str | Path, job: str) -> list[str]:
         if raw is not None and not re.fullmatch(NUMBER, name):
             raise DamagedCheckpoint(f"{folder / name} is no fence of this job", hint="move it out of this folder")
     return done
+
+
+def _left(path: Path) -> bytes:
+    """What is left of a fence: the first bytes of its file, and nothing of what is no plain file."""
+    if not path.is_file():
+        return b""
+    with path.open("rb") as file:
+        return file.read(fences.MOST_BYTES)
 
 
 def _whole(raw: bytes, job: str, folder: Path) -> Fence | None:
@@ -93,7 +101,7 @@ def _whole(raw: bytes, job: str, folder: Path) -> Fence | None:
 
 def _recovered(root: str | Path, job: str, generation: int) -> Fence | None:
     """The one fence of this generation whose hash is in the damaged file, or else its words and most of its hash."""
-    raw = files.read(fence_folder(root, job) / str(generation), fences.MOST_BYTES) or b""
+    raw = _left(fence_folder(root, job) / str(generation))
     named = {match.decode() for match in _NAMES.findall(raw)}
     named |= {str(name) for name in store.manifests(root, job) if name.generation < generation}
     possible = [Fence(generation, None), Fence(generation, None, void=True)]

@@ -168,6 +168,24 @@ def test_any_one_altered_byte_is_repaired(root: Path, void: bool) -> None:
         assert path.read_bytes() == raw
 
 
+def test_an_overgrown_fence_is_repaired_from_its_beginning(root: Path) -> None:
+    """The remedy is never to delete it: then an older generation would own the job again."""
+    path = root / JOB / "fence" / "2"
+    path.write_bytes(path.read_bytes() + bytes(100_000))
+    assert repaired(root)[0] == 0
+    assert store.fence(root, JOB) == Fence(2, "1-57-1")
+
+
+def test_a_pipe_in_the_place_of_a_fence_is_replaced_by_what_a_person_says(root: Path) -> None:
+    path = root / JOB / "fence" / "2"
+    path.unlink()
+    os.mkfifo(path)
+    code, told = repaired(root)
+    assert (code, "--starts-from" in told) == (1, True)
+    assert repaired(root, "--starts-from", "1-57-1")[0] == 0
+    assert store.fence(root, JOB) == Fence(2, "1-57-1")
+
+
 @pytest.mark.parametrize("name", ["3", "2~", "007"])
 def test_a_renamed_fence_gets_its_name_back(root: Path, name: str) -> None:
     folder = root / JOB / "fence"
