@@ -27,6 +27,16 @@ def path_of(config: Config) -> Path:
     return config.state_dir / "control-plane.log"
 
 
+def last_words(path: Path, begin_bytes: int) -> str:
+    """The last line of a log past its first `begin_bytes`, without the time; empty where there is none."""
+    with suppress(OSError), path.open("rb") as log:
+        log.seek(begin_bytes)
+        lines = log.read().decode(errors="replace").splitlines()
+        if lines:
+            return lines[-1].partition(" error: ")[2] or lines[-1]
+    return ""
+
+
 class ControlPlaneLog:
     """Writes lines to stderr; where that is the file `path`, it never grows much beyond `limit_bytes`."""
 

@@ -109,15 +109,22 @@ def _start(world: World, progress: Callable[[str], None]) -> LeaderInfo:
     runtime.ensure_head()
     runtime.close()
     progress("starting the control plane")
+    return start_in_background(world, environment)
+
+
+def start_in_background(world: World, environment: Mapping[str, str]) -> LeaderInfo:
+    """Start the control plane as a process of its own and wait until it leads. Raises SiteError with its last words
+    when it does not."""
     log_path = control_plane_log.path_of(world.config)
     with append_privately(log_path) as log:
+        begin_bytes = log.tell()
         process = subprocess.Popen(
             [sys.executable, "-m", "orchestrator.daemon", BACKGROUND],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             start_new_session=True,
-            env=environment | _environment(world.config),
+            env={**environment, **_environment(world.config)},
         )
     deadline = time.monotonic() + UP_TIMEOUT_S
     while time.monotonic() < deadline:
@@ -127,7 +134,10 @@ def _start(world: World, progress: Callable[[str], None]) -> LeaderInfo:
         if process.poll() is not None:
             break
         time.sleep(0.05)
-    raise SiteError("the control plane did not start", hint=f"the reason is in {log_path}")
+    why = control_plane_log.last_words(log_path, begin_bytes)
+    raise SiteError(
+        f"the control plane did not start{f': {why}' if why else ''}", hint=f"all that it said is in {log_path}"
+    )
 
 
 def _head_lives(config: Config) -> bool:

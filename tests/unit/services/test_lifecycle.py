@@ -28,7 +28,7 @@ from orchestrator.engine.secret_values import SecretValues
 from orchestrator.engine.shut_down import shut_down
 from orchestrator.engine.site.runtime import site_runtime
 from orchestrator.engine.world import World, open_world
-from orchestrator.errors import UsageError
+from orchestrator.errors import SiteError, UsageError
 from orchestrator.services import lifecycle
 from orchestrator.services.control_plane import DOWN, control_plane
 from orchestrator.services.secret_file import FILE, kept_secrets
@@ -291,6 +291,15 @@ def test_processes_that_outlive_a_submitter_have_no_secret_of_a_job_in_their_env
         with world.store.write() as tx:
             tx.set_job_state(job.id, "cancelled")
         assert lifecycle.environment_to_keep(world, given) == given
+
+
+def test_a_control_plane_that_does_not_start_says_why(tmp_path: Path) -> None:
+    settings = {"state_dir": str(tmp_path), "secrets.key_file": str(tmp_path / "secrets.key")}
+    inside = load_config(settings, environ={}, cwd=tmp_path)
+    with closing(open_world(inside)) as world, pytest.raises(SiteError, match="beside what it locks") as caught:
+        lifecycle.start_in_background(world, os.environ)
+    assert "did not start: secrets.key_file" in str(caught.value)
+    assert "control-plane.log" in caught.value.hint
 
 
 def test_a_control_plane_in_the_background_leaves_where_another_one_lives_and_leads(config: Config) -> None:
