@@ -22,7 +22,7 @@ from providers.clock import SystemClock
 
 if TYPE_CHECKING:  # each method loads what it needs: a command that asks the catalogue alone loads no database
     from orchestrator.model import JobSpec
-    from orchestrator.services.catalog_views import CatalogVerdict, CatalogView
+    from orchestrator.services.catalog_views import CatalogUpdate, CatalogVerdict, CatalogView
     from orchestrator.services.offer_filters import OfferQuery
     from orchestrator.services.offer_views import OfferList
     from orchestrator.services.offers import Grouping
@@ -411,6 +411,13 @@ class Client(StoreClient):
         from orchestrator.services import catalog
 
         return catalog.show(SystemClock().now_ms(), None if path is None else Path(path))
+
+    def update_catalog(self, at: str, *, sha256: str | None = None, force: bool = False) -> CatalogUpdate:
+        """Install the catalogue that is published at a URL or path, for all of this user's commands. Raises UsageError
+        for one that is refused, SpecError for a damaged one, NotFoundError, ProviderFailure, StoreError."""
+        from orchestrator.services import catalog_update
+
+        return catalog_update.update(SystemClock().now_ms(), at, sha256=sha256, force=force)
 
     def verify_catalog(self, path: str | Path | None = None) -> CatalogVerdict:
         """Look for what is wrong with the offline catalogue, or with a file of your own. Raises NotFoundError."""

@@ -7,10 +7,10 @@ stores, jobs, prices.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import lru_cache
 
 from orchestrator.market import TYPICAL, HazardPrior, Tariff
-from providers.catalog import Interruption, load
+from providers.catalog import Catalog, Interruption, load
 from providers.collect.facts import Signal
 from providers.offer import Offer
 
@@ -36,7 +36,8 @@ def hazard_priors(
     if all(offer.simulated for offer in offers):
         return {}
     newer = {(each.provider, each.region, each.instance_type): _prior(each) for each in collected if _counts(each)}
-    return {**_priors(), **newer} if newer else _priors()
+    listed = _priors(load())
+    return {**listed, **newer} if newer else listed
 
 
 def _counts(signal: Signal) -> bool:
@@ -49,9 +50,9 @@ def _prior(signal: Signal) -> HazardPrior:
     return HazardPrior(1 / seen.hazard_per_hour(COLLECTED[signal.kind]), seen.source)
 
 
-@cache
-def _priors() -> Mapping[tuple[str, str, str], HazardPrior]:
+@lru_cache(maxsize=1)
+def _priors(catalog: Catalog) -> Mapping[tuple[str, str, str], HazardPrior]:
     return {
         key: HazardPrior(1 / seen.hazard_per_hour(EXPOSURE_H), seen.source)
-        for key, seen in load().interruptions.items()
+        for key, seen in catalog.interruptions.items()
     }

@@ -19,6 +19,8 @@ from providers.catalog import Catalog, CatalogError, Finding, Flag, PriceRow, ag
 from providers.catalog import verify as examine
 from providers.catalog import verify_own as examine_own
 from providers.catalog.files import day_ms
+from providers.catalog.installed import in_force
+from providers.catalog.manifest import verify_files
 from providers.offer import Offer
 from providers.price import PricePoint
 
@@ -30,6 +32,9 @@ def show(now_ms: int, path: Path | None = None) -> CatalogView:
     kinds = Counter((row.provider, row.flag) for row in flagged)
     return CatalogView(
         at_ms=now_ms,
+        version=catalog.version,
+        date=catalog.date,
+        installed=in_force().installed,
         clouds=_clouds(catalog, now_ms),
         flagged=tuple(FlaggedRow(*key, Flag(key[1]).reason, count) for key, count in sorted(kinds.items())),
         sources=_sources(catalog, flagged, now_ms),
@@ -37,11 +42,17 @@ def show(now_ms: int, path: Path | None = None) -> CatalogView:
 
 
 def verify(now_ms: int, path: Path | None = None) -> CatalogVerdict:
-    """Everything wrong with the catalogue, or with a user's own file. Raises NotFoundError."""
+    """Everything wrong with the catalogue in force, beginning with what is not as its manifest says, or with a user's
+    own file. Raises NotFoundError."""
     if path is not None and not path.is_file():
         raise NotFoundError(f"{path} is no file", hint="name a CSV file; docs/catalog.md says what is in it")
-    verdict = examine(now_ms) if path is None else examine_own(path, load(), now_ms)
-    findings = tuple(CatalogFinding(f.file, f.line, f.field, f.message, f.remedy) for f in verdict.findings)
+    if path is None:
+        folder = in_force().folder
+        verdict, altered = examine(now_ms, folder), verify_files(folder)
+    else:
+        verdict, altered = examine_own(path, load(), now_ms), ()
+    found = (*altered, *verdict.findings)
+    findings = tuple(CatalogFinding(f.file, f.line, f.field, f.message, f.remedy) for f in found)
     return CatalogVerdict("" if path is None else str(path), verdict.checked, findings)
 
 

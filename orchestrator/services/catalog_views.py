@@ -48,12 +48,32 @@ class FlaggedRow:
 
 @dataclass(frozen=True, slots=True)
 class CatalogView:
+    """`version` is that of the whole, its `date` the day on which it was compiled; `installed`: it did not come with
+    Tradewind, but by `catalog update`."""
+
     kind: ClassVar[str] = "catalog"
 
     at_ms: int
+    version: str
+    date: str
+    installed: bool
     clouds: tuple[CloudRow, ...]
     flagged: tuple[FlaggedRow, ...]
     sources: tuple[SourceRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogUpdate:
+    """What came of an update: the catalogue in force now, with the number of its offers, and the one before."""
+
+    kind: ClassVar[str] = "catalog-update"
+
+    source: str
+    version: str
+    offers: int
+    version_before: str
+    offers_before: int
+    changed: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,7 @@ def elsewhere(heard: Collected, without: Collection[str]) -> tuple[Told, ...]:
     CatalogError."""
     catalog = load()
     listed = [
-        Told(offer, price, price.observed_at_ms, f"catalogue: {price.source}")
+        Told(offer, price, price.observed_at_ms, f"catalogue of {catalog.date}: {price.source}")
         for offer, price in zip(catalog.offers(), catalog.prices(), strict=True)
         if offer.provider not in without
     ]

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from types import MappingProxyType
 
 from providers.catalog.files import DATA, CatalogError, Finding, day_ms
 from providers.catalog.flags import Flag
 from providers.catalog.hazard import Interruption
+from providers.catalog.installed import in_force
+from providers.catalog.manifest import Manifest, read_manifest
 from providers.catalog.rows import (
     InstanceType,
     PriceRow,
@@ -57,8 +59,15 @@ class Catalog:
         types: Types,
         sources: Mapping[str, Source],
         folder: Path = DATA,
+        manifest: Manifest | None = None,
     ) -> None:
-        """`rows` are the offers, in order. Use `load` or `extended`. Raises CatalogError for an offer priced twice."""
+        """`rows` are the offers, in order. Use `load` or `extended`. Raises CatalogError for an offer priced twice.
+
+        `version` and `date` are those of the manifest, "" without one.
+        """
+        self.version = "" if manifest is None else manifest.version
+        self.date = "" if manifest is None else manifest.date
+        self._manifest = manifest
         self.rows = tuple(rows)
         self.types = types
         self._sources = sources
@@ -161,7 +170,7 @@ class Catalog:
         _refuse(findings)
         replaced = {offer_key(row) for row in own}
         kept = [row for row in self.rows if offer_key(row) not in replaced]
-        return Catalog([*kept, *own], {**self.types, **brought}, self._sources, self._folder)
+        return Catalog([*kept, *own], {**self.types, **brought}, self._sources, self._folder, self._manifest)
 
     def _says(self, source: str, day: str) -> str:
         known = self._sources.get(source)
@@ -171,26 +180,35 @@ class Catalog:
 def read(folder: Path) -> Catalog:
     """The catalogue in a folder. Raises CatalogError, naming every bad line."""
     findings: list[Finding] = []
+    manifest = read_manifest(folder, findings.append)
     sources = read_sources(findings.append, folder / "sources.csv")
     types = read_types(findings.append, sorted(folder.glob("instance_types*.csv")))
     rows = []
     for path in sorted(folder.glob("prices_*.csv")):
         rows += read_prices(path, types, sources, findings.append)
     _refuse(findings)
-    return Catalog(rows, types, sources, folder)
+    return Catalog(rows, types, sources, folder, manifest)
 
 
-@cache
 def load() -> Catalog:
-    """The catalogue that came with this version; read once."""
-    return read(DATA)
+    """The catalogue in force (providers.catalog.installed), read once as long as it is. Raises CatalogError."""
+    return _read_once(in_force().folder)
 
 
-@cache
+@lru_cache(maxsize=2)
+def _read_once(folder: Path) -> Catalog:
+    return read(folder)
+
+
 def instance_types(provider: str) -> tuple[InstanceType, ...]:
     """The GPU machines of a provider, without reading any price. Raises CatalogError."""
+    return _types_once(in_force().folder, provider)
+
+
+@lru_cache(maxsize=16)
+def _types_once(folder: Path, provider: str) -> tuple[InstanceType, ...]:
     findings: list[Finding] = []
-    types = read_types(findings.append, sorted(DATA.glob("instance_types*.csv")))
+    types = read_types(findings.append, sorted(folder.glob("instance_types*.csv")))
     if findings:
         raise CatalogError(findings)
     return tuple(kind for (name, _), kind in types.items() if name == provider)

@@ -86,8 +86,9 @@ class Http:
         sent = {"Content-Type": "application/json", **(headers or {})}
         return _json(self._body("POST", url, sent, json.dumps(body).encode()), url)
 
-    def get_bytes(self, url: str, headers: Mapping[str, str] | None = None) -> bytes:
-        return self._body("GET", url, headers, None)
+    def get_bytes(self, url: str, headers: Mapping[str, str] | None = None, most_bytes: int = MAX_PAGE_BYTES) -> bytes:
+        """The body, unpacked. Raises ProviderError, FormatError when it has more than `most_bytes`."""
+        return self._body("GET", url, headers, None, most_bytes)
 
     def lines(self, url: str, headers: Mapping[str, str] | None = None) -> Iterator[bytes]:
         """The body line by line as it arrives, never whole in memory; if it is cut off, whole lines come first.
@@ -109,24 +110,33 @@ class Http:
             finally:
                 response.release_conn()
 
-    def _body(self, method: str, url: str, headers: Mapping[str, str] | None, body: bytes | None) -> bytes:
+    def _body(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str] | None,
+        body: bytes | None,
+        most_bytes: int = MAX_PAGE_BYTES,
+    ) -> bytes:
         """Read the whole answer; one that is cut off is asked for once more."""
         for last in (False, True):
             try:
                 with _translated(url):
                     response = self._send(method, url, headers, body)
                     try:
-                        data = response.read(MAX_PAGE_BYTES + 1, decode_content=True)
-                        if len(data) <= MAX_PAGE_BYTES:
+                        data = response.read(most_bytes + 1, decode_content=True)
+                        if len(data) <= most_bytes:
                             _require_whole(response, url)
+                        else:
+                            response.close()
                     finally:
                         response.release_conn()
             except CutOffError:
                 if last:
                     raise
                 continue
-            if len(data) > MAX_PAGE_BYTES:
-                raise FormatError(f"{_place(url)}: the answer has more than {MAX_PAGE_BYTES >> 20} MiB")
+            if len(data) > most_bytes:
+                raise FormatError(f"{_place(url)}: the answer has more than {most_bytes:,} bytes")
             return bytes(data)
         raise AssertionError("one of two attempts returns or raises")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.cli.render.text import Paint, blocks, clean, table
-from orchestrator.services.catalog_views import CatalogVerdict, CatalogView
+from orchestrator.services.catalog_views import CatalogUpdate, CatalogVerdict, CatalogView
 
 
 def catalog(view: CatalogView, paint: Paint) -> str:
@@ -34,13 +34,22 @@ def catalog(view: CatalogView, paint: Paint) -> str:
         for part in (
             blocks(
                 table(head, clouds, paint, right=(1, 2, 3, 4, 5, 6)),
-                f"{total} offers; a list price is as old as it says and may have changed since",
+                f"{total} offers of the catalogue {clean(view.version)}, which "
+                f"{'was installed' if view.installed else 'came with Tradewind'}; a list price is as old as it says "
+                "and may have changed since",
             ),
             table(source_head, sources, paint, right=(1, 2, 5)),
             table(("kept, not offered", "prices", "because"), flagged, paint, right=(1,)) if flagged else "",
         )
         if part
     )
+
+
+def update(view: CatalogUpdate, paint: Paint) -> str:
+    if not view.changed:
+        return paint.state(f"the catalogue {clean(view.version)} is in force already", "ok")
+    before = f"before: {clean(view.version_before)} with {view.offers_before}"
+    return paint.state(f"the catalogue {clean(view.version)} with {view.offers} offers is in force ({before})", "ok")
 
 
 def verdict(view: CatalogVerdict, paint: Paint) -> str:

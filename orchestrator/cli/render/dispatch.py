@@ -14,6 +14,7 @@ from orchestrator.services.views import LogLine
 
 RENDERERS = {
     "Accepted": "system:accepted",
+    "CatalogUpdate": "catalog:update",
     "CatalogVerdict": "catalog:verdict",
     "CatalogView": "catalog:catalog",
     "CollectedRegion": "prices:polled",

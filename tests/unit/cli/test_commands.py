@@ -20,6 +20,7 @@ from typer.testing import CliRunner, Result
 from orchestrator import errors
 from orchestrator.cli.app import TradewindGroup, app
 from orchestrator.services.version import installed_version
+from providers.catalog.files import DATA
 from providers.clock import VirtualClock
 from providers.local import LocalProvider
 from tests.unit.services.recorded_history import OTHER_SPOT, Past
@@ -50,6 +51,7 @@ READING: dict[str, tuple[str, ...]] = {
     "config-show": ("config", "show"),
     "catalog-show": ("catalog", "show"),
     "catalog-verify": ("catalog", "verify"),
+    "catalog-update": ("catalog", "update", "--from", str(DATA)),
     "ledger-correct": ("ledger", "correct", "--dry-run"),
     "store-check": ("store", "check"),
     "store-backup": ("store", "backup", "copy.db"),
@@ -370,7 +372,7 @@ def test_every_command_has_help_an_example_and_a_panel() -> None:
     leaves = {name: each for name, each in root.commands.items() if not hasattr(each, "commands")}
     for group in ("daemon", "config", "catalog", "prices", "store"):
         leaves |= {f"{group} {name}": each for name, each in root.commands[group].commands.items()}
-    assert len(leaves) == 39
+    assert len(leaves) == 40
     for name, command in leaves.items():
         assert command.help, name
         assert command.epilog.startswith("Example: tradewind "), name

@@ -50,7 +50,7 @@ def test_offers_of_a_real_gpu_are_answered_without_any_store(local: Config) -> N
     ]
     assert [(row.nano_usd_per_hour, row.id) for row in found.offers] == sorted(brute)
     assert {row.enabled for row in found.offers} == {False}
-    assert all(row.source.startswith("catalogue: ") and row.age_s > DAY_S for row in found.offers)
+    assert all(row.source.startswith(f"catalogue of {load().date}: ") and row.age_s > DAY_S for row in found.offers)
     assert "aws" in found.not_enabled
     assert not found.simulated
 

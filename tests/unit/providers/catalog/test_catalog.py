@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from providers.catalog import CatalogError, Flag, age_days, load, verify
-from providers.catalog.files import day_ms
+from providers.catalog.files import DATA, day_ms
 from providers.catalog.flags import NEAR_ON_DEMAND
+from providers.catalog.manifest import verify_files
 from providers.hardware import GPUS
 from providers.money import usd
 from providers.offer import CapacityType
@@ -154,6 +155,13 @@ def test_the_shipped_catalogue_is_sound() -> None:
     assert verdict.checked == len(CATALOG.rows) + len(CATALOG.flagged())
 
 
+def test_the_shipped_catalogue_is_what_its_manifest_says() -> None:
+    """After a change there: python -m scripts.seal_catalog DATE."""
+    assert verify_files(DATA) == ()
+    assert CATALOG.version.startswith(CATALOG.date)
+    assert {price.effective_at_ms <= (day_ms(CATALOG.date) or 0) for price in CATALOG.prices()} == {True}
+
+
 def test_own_rows_win_over_equal_ones(tmp_path: Path) -> None:
     path = tmp_path / "own.csv"
     path.write_text(
@@ -182,8 +190,8 @@ def test_own_rows_that_price_an_offer_twice_are_refused(tmp_path: Path) -> None:
 def test_importing_it_reads_no_file_and_loads_nothing_heavy() -> None:
     program = (
         "import sys, providers.catalog\n"
-        "from providers.catalog import load\n"
-        "assert load.cache_info().currsize == 0\n"
+        "from providers.catalog import catalog, load\n"
+        "assert catalog._read_once.cache_info().currsize == 0\n"
         "load().interruptions, load().egress()\n"
         "assert not {'numpy', 'pydantic', 'sqlalchemy', 'pyarrow'} & set(sys.modules)\n"
     )

@@ -1,0 +1,79 @@
+"""Making a catalogue the one that counts for this user.
+
+Every installed catalogue is a folder of its own; `current.json` names the one that counts and is replaced in one step,
+so that a reader sees the old catalogue or the new one. Must not know: the network, what the files mean.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from providers.catalog.files import DATA
+from providers.catalog.installed import CURRENT, home
+from providers.catalog.manifest import NAME, Manifest
+
+
+@contextmanager
+def turn_to_install() -> Iterator[Path]:
+    """The home of catalogues, made if it is missing, for one process at a time. Raises OSError."""
+    place = home()
+    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with (place / "update.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield place
+
+
+def staged(place: Path, manifest_data: bytes, manifest: Manifest, files: Mapping[str, bytes]) -> Path:
+    """A new folder with these files, safe on disk. Nobody looks at it before `switch`. Raises OSError."""
+    folder = Path(tempfile.mkdtemp(prefix=f"{manifest.version}-", dir=place), DATA.name)
+    folder.mkdir()
+    for name, data in {NAME: manifest_data, **files}.items():
+        _write(folder / name, data)
+    _sync(folder)
+    return folder
+
+
+def switch(folder: Path, manifest: Manifest, instead_of: str) -> None:
+    """From now on the catalogue in `folder` counts; `instead_of` is the day of the one that came with this version.
+
+    The one before is kept, earlier ones and what an update left unfinished are removed. Raises OSError.
+    """
+    place, own = folder.parent.parent, folder.parent
+    before = _named(place / CURRENT)
+    text = json.dumps({"folder": own.name, "date": manifest.date, "instead_of": instead_of})
+    _write(place / f"{CURRENT}.new", text.encode())
+    os.replace(place / f"{CURRENT}.new", place / CURRENT)
+    _sync(place)
+    for other in place.iterdir():
+        if other.is_dir() and other.name not in (own.name, before):
+            shutil.rmtree(other)
+
+
+def _named(pointer: Path) -> str:
+    """The folder that a pointer names; '' where it names none."""
+    try:
+        return str(json.loads(pointer.read_text(encoding="utf-8"))["folder"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
+def _write(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync(folder: Path) -> None:
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
