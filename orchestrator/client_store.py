@@ -14,6 +14,7 @@ from orchestrator.config import Config
 if TYPE_CHECKING:
     from orchestrator.engine.world import World
     from orchestrator.services.store_views import LedgerCorrection, StoreBackup, StoreDiagnosis, StoreRestored
+    from orchestrator.services.views import Accepted
 
 
 class StoreClient:
@@ -69,3 +70,16 @@ class StoreClient:
 
         self.close()
         return store_copies.restore(self.config, Path(path))
+
+    def adopt_store(self) -> Accepted:
+        """Let this copy of a store take the place of the one that it was copied from."""
+        from orchestrator.services import store_copies
+
+        return store_copies.adopt(self._opened)
+
+    def reap(self, instance_id: str) -> Accepted:
+        """End a machine of this installation that its store did not rent. Raises UsageError for one that it did,
+        NotFoundError, ProviderFailure."""
+        from orchestrator.services import strays
+
+        return strays.reap(self._opened, instance_id)

@@ -60,13 +60,11 @@ def adopt(
     Of all copies of a store only one acts on the installation's machines. After this it is this one; the control plane
     of any other stops by itself.
     """
-    from orchestrator.services import store_copies
-
     with session(ctx, output) as (client, out):
         if not yes and not out.confirm("Let this store take over all machines of its installation?"):
             out.note("nothing was changed")
             raise typer.Exit(0)
-        out.show(store_copies.adopt(client.config))
+        out.show(client.adopt_store())
 
 
 def check(ctx: typer.Context, output: OutputOption = Format.TABLE) -> None:

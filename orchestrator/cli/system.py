@@ -82,13 +82,11 @@ def reap(
 
     Another copy of the store may have rented it and need it.
     """
-    from orchestrator.services import strays
-
     with session(ctx, output) as (client, out):
         if not yes and not out.confirm(f"End the machine {instance}?"):
             out.note("nothing was ended")
             raise typer.Exit(0)
-        out.show(strays.reap(client.config, instance))
+        out.show(client.reap(instance))
 
 
 def version(output: OutputOption = Format.TABLE) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from pathlib import Path
 
 from orchestrator.config import Config
-from orchestrator.engine.world import open_world
+from orchestrator.engine.world import World
 from orchestrator.services.store_views import StoreBackup, StoreRestored
 from orchestrator.services.views import Accepted
 from orchestrator.store import backups
@@ -30,12 +29,9 @@ def restore(config: Config, path: Path) -> StoreRestored:
     return StoreRestored(str(path.absolute()), done.backup.install_id, done.backup.revision, done.kept)
 
 
-def adopt(config: Config) -> Accepted:
+def adopt(world: World) -> Accepted:
     """Let this copy of a store take the place of the one that it was copied from. Raises StoreError."""
-    with closing(open_world(config)) as world:
-        with world.store.write() as tx:
-            tx.allow_adoption()
-        message = (
-            f"the next control plane here takes over the machines of {world.store.install_id}; any other one stops"
-        )
-        return Accepted("adopt", (), message, control_plane=True)
+    with world.store.write() as tx:
+        tx.allow_adoption()
+    message = f"the next control plane here takes over the machines of {world.store.install_id}; any other one stops"
+    return Accepted("adopt", (), message, control_plane=True)

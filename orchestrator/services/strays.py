@@ -5,10 +5,7 @@ Must not know: how a machine gets there.
 
 from __future__ import annotations
 
-from contextlib import closing
-
-from orchestrator.config import Config
-from orchestrator.engine.world import World, open_world
+from orchestrator.engine.world import World
 from orchestrator.errors import NotFoundError, ProviderFailure, UsageError
 from orchestrator.services.views import Accepted
 from providers.base import Provider
@@ -23,13 +20,8 @@ def unknown(world: World) -> list[Instance]:
         return [instance for instance in listed if tx.run_of_token(instance.token) is None]
 
 
-def reap(config: Config, instance_id: str) -> Accepted:
+def reap(world: World, instance_id: str) -> Accepted:
     """End one of them. Raises UsageError for one that the store knows, NotFoundError, ProviderFailure."""
-    with closing(open_world(config)) as world:
-        return _reap(world, instance_id)
-
-
-def _reap(world: World, instance_id: str) -> Accepted:
     for provider in world.providers.values():
         for instance in _listed(world, provider):
             if instance.id == instance_id:

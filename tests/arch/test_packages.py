@@ -107,3 +107,14 @@ def test_no_tracked_file_names_a_registry_or_a_place_of_one_machine() -> None:
 
 def test_no_file_is_too_big_for_a_source_tree() -> None:
     assert [named(path) for path in tracked_files() if path.stat().st_size > 1_000_000] == []
+
+
+def test_commands_act_through_the_sdk_which_so_can_do_whatever_they_can() -> None:
+    """A command that hands its configuration on to something else than the SDK does what the SDK cannot."""
+    past_it = {
+        named(path)
+        for path in (ROOT / "orchestrator" / "cli").glob("*.py")
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(call, ast.Call) and "client.config" in map(ast.unparse, call.args)
+    }
+    assert past_it == {"orchestrator/cli/system.py"}  # `daemon run`: it becomes the control plane

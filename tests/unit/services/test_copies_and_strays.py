@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator import Client
 from orchestrator.config import Config, load_config
 from orchestrator.engine import claims
 from orchestrator.engine.world import World, open_world
 from orchestrator.errors import NotFoundError, SupersededError
-from orchestrator.services import lifecycle, store_copies, strays
+from orchestrator.services import lifecycle, store_copies
 from orchestrator.services.doctor import examine
 from orchestrator.services.views import Check
 from orchestrator.store import Leadership, leader
@@ -114,7 +115,8 @@ def test_doctor_tells_a_copy_and_the_store_apart(config: Config, copied: Config)
 
 
 def test_an_adopted_copy_acts_and_the_other_store_does_not(config: Config, copied: Config) -> None:
-    store_copies.adopt(copied)
+    with Client(copied) as client:
+        client.adopt_store()
     act(copied)
     assert check(copied, "installation").state == "ok"
     with pytest.raises(SupersededError):
@@ -129,11 +131,12 @@ def test_down_leaves_a_machine_alone_that_its_store_did_not_rent(config: Config)
     assert found.state == "warn"
     assert instance_id in found.found
     assert found.fix.endswith(f"tradewind reap {instance_id}")
-    strays.reap(config, instance_id)
-    assert living(config) == []
-    assert check(config, "machines").state == "ok"
-    with pytest.raises(NotFoundError, match=instance_id):
-        strays.reap(config, instance_id)
+    with Client(config) as client:
+        client.reap(instance_id)
+        assert living(config) == []
+        assert check(config, "machines").state == "ok"
+        with pytest.raises(NotFoundError, match=instance_id):
+            client.reap(instance_id)
 
 
 def test_a_store_that_was_restored_in_place_acts_again(config: Config, tmp_path: Path) -> None:
