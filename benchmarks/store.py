@@ -104,7 +104,7 @@ def measure(name: str, store: Store, market: World, repetitions: int) -> tuple[l
 
     def latest() -> None:
         with store.read() as tx:
-            assert len(tx.prices_as_of(NOW)) == OFFERS
+            assert len(tx.eligible_as_of(NOW)) == OFFERS
 
     def at_start() -> None:
         with store.read() as tx:

@@ -19,7 +19,7 @@ from providers.hardware import GPUS
 from providers.local import LocalProvider
 
 NOTICE_S = 1800.0  # market seconds: 3 wall seconds at the demo's pace
-SALE_SHARE = (0.25, 0.10)  # of the price in force; deeper if nobody comes
+SALE_SHARE = (0.25, 0.15)  # of the price in force; deeper if nobody comes
 SALE_PATIENCE_S = 8.0
 EARLY = 0.1  # of its steps, after which a job may be hit
 HALF = 0.45  # when the losses begin even if nobody has come for the sale

@@ -92,7 +92,7 @@ def check_rails(ctx: Context, tx: Tx, offer_id: str, *, besides: str | None = No
             f"{count} instances are up and rails.max_instances is {rails.max_instances}",
             hint="raise rails.max_instances in tradewind.toml, or wait",
         )
-    prices = {point.offer_id: point.nano_usd_per_hour for point in tx.prices_as_of(ctx.now_ms)}
+    prices = {point.offer_id: point.nano_usd_per_hour for point in tx.payable_as_of(ctx.now_ms)}
     rate = sum(prices.get(run.offer_id, 0) for run in up) + prices.get(offer_id, 0)
     if rate > rails.max_usd_per_hour * NANO_USD:
         raise RailError(

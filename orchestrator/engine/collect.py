@@ -6,20 +6,21 @@ A provider that fails leaves a poll record with its error, so that "no change" a
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from orchestrator.engine.price_sink import StoreSink
 from orchestrator.engine.world import World
-from orchestrator.store import Leadership, Store
+from orchestrator.prices.sink import StoreSink, stored
+from orchestrator.store import Leadership, Store, Tx
 from providers.base import Provider, ProvidesPriceHistory
 from providers.clock import Clock
-from providers.collect.facts import Flag
+from providers.collect.judge import Judge
 from providers.collect.runner import Collector, Known, Poll, SourceSpec
 from providers.errors import ProviderError
+from providers.offer import Offer
 from providers.price import PricePoint
 
 MOST_FLAGS = 10_000
-"""Open flags looked through for outliers, the newest first: far more than a market has."""
+"""Prices that wait for a second report, the newest first: far more than a market has."""
 
 
 def collect(world: World, leadership: Leadership | None = None) -> int:
@@ -46,12 +47,11 @@ def collector(
     def recall() -> Known:
         with store.read() as tx:
             offers = {offer.id: offer for offer in tx.offers()}
-            doubted = [each for each in tx.flags(limit=MOST_FLAGS) if each.flag == Flag.OUTLIER.value]
             states = {(state.source, state.region): state for state in tx.poll_states()}
             return Known(
                 [(offers[point.offer_id], point) for point in tx.newest_prices()],
                 {place: state.newest_ms for place, state in states.items() if state.newest_ms is not None},
-                {each.subject: each.nano_usd_per_hour for each in doubted if each.nano_usd_per_hour is not None},
+                _doubted(tx),
                 frozenset(place for place, state in states.items() if state.failures),
             )
 
@@ -69,13 +69,52 @@ def collect_from(world: World, leadership: Leadership | None, provider: Provider
             tx.record_poll(provider.name, started, world.clock.now_ms(), 0, 0, str(error))
         return 0
     with world.store.read() as tx:
-        known = {offer.id for offer in tx.offers() if offer.provider == provider.name}
+        listed = tx.offers([provider.name])
+        known = {point.offer_id: point for point in tx.newest_prices([provider.name])}
+        doubted = _doubted(tx)
     with world.store.write(leadership) as tx:
-        if known != {offer.id for offer in offers}:
+        if {offer.id for offer in listed} != {offer.id for offer in offers}:
             tx.put_offers(provider.name, offers)
-        changed = tx.add_prices(prices)
+        changed = 0
+        if any(_is_news(known.get(point.offer_id), point) for point in prices):
+            changed = _judge(tx, provider.name, world.clock.now_ms(), offers, prices, known, doubted)
         tx.record_poll(provider.name, started, world.clock.now_ms(), len(offers), changed, None)
     return changed
+
+
+def _judge(
+    tx: Tx,
+    name: str,
+    now_ms: int,
+    offers: Sequence[Offer],
+    prices: Sequence[PricePoint],
+    known: Mapping[str, PricePoint],
+    doubted: Mapping[str, PricePoint],
+) -> int:
+    """Store which of a provider's prices are payable, and which are not to be chosen. Returns how many changed."""
+    judge = Judge([(offer, known[offer.id]) for offer in offers if offer.id in known], doubted)
+    judged = judge.judge(offers, prices)
+    changed = tx.add_prices(judged.payable)
+    tx.put_flags(name, "", now_ms, [stored(each) for each in judged.flagged], sound={each.offer_id for each in prices})
+    return changed
+
+
+def _is_news(known: PricePoint | None, point: PricePoint) -> bool:
+    return known is None or (known.effective_at_ms, known.nano_usd_per_hour) != (
+        point.effective_at_ms,
+        point.nano_usd_per_hour,
+    )
+
+
+def _doubted(tx: Tx) -> dict[str, PricePoint]:
+    """The prices that wait for a second report, by offer."""
+    return {
+        each.subject: PricePoint(
+            each.subject, each.nano_usd_per_hour, each.effective_at_ms, each.opened_ms, each.source
+        )
+        for each in tx.unconfirmed(limit=MOST_FLAGS)
+        if each.nano_usd_per_hour is not None and each.effective_at_ms is not None
+    }
 
 
 def _prices(world: World, provider: Provider) -> list[PricePoint]:

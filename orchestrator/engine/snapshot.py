@@ -24,6 +24,7 @@ STARTUPS = 100  # the newest starts of a provider tell how long the next one tak
 STARTUP_PRIOR_WALL_S = {"local": 4.0}
 CHECKPOINT_PRIOR_WALL_S = 0.3  # one save of a small model; the trainer's own tuning keeps the share of time bounded
 STARTUP_PRIOR_S = 180.0  # a cloud's machine until it trains: market.md, SkyPilot's d = 3 min
+NO_LONGER_SOLD = "its provider no longer names it"
 
 _WANT_A_PLACE: tuple[JobState, ...] = ("queued", "starting", "running", "migrating")
 
@@ -68,7 +69,8 @@ def inputs(
         current = current_run(runs)
         if current is not None:
             running[job.id] = _running(tx, job, current, now_ms, job.id in doomed)
-    return Inputs(market(tx, now_ms, config), perf(tx, now_ms, [job.id for job in jobs]), tuple(demands), running)
+    used = [each.offer_id for each in running.values()]
+    return Inputs(market(tx, now_ms, config, used), perf(tx, now_ms, [job.id for job in jobs]), tuple(demands), running)
 
 
 def left_out(_job_id: str, _error: RowError) -> None:
@@ -81,14 +83,19 @@ def current_run(runs: Sequence[Run]) -> Run | None:
     return max(alive, key=lambda run: run.generation, default=None)
 
 
-def market(tx: Tx, now_ms: int, config: Config) -> Market:
-    """What is known of the market at `now_ms`."""
+def market(tx: Tx, now_ms: int, config: Config, used: Collection[str] = ()) -> Market:
+    """What is known of the market at `now_ms`. `used` are ids of offers where jobs run: they are in it, to be compared
+    with, also when nobody sells them any more."""
     since = now_ms - AVAILABILITY_WINDOW_MS
     offers = tx.offers(config.providers.enabled)  # what others ask is for people: nothing can be launched there
+    listed = {offer.id for offer in offers}
+    withdrawn = [offer for name in sorted({*used} - listed) for offer in tx.find_offers(offer_id=name)]
+    offers += withdrawn
     return Market.as_of(
         now_ms,
         offers=offers,
-        prices=tx.prices_as_of(now_ms),
+        prices=tx.payable_as_of(now_ms),
+        doubts={**tx.flagged_as_of(now_ms), **{offer.id: NO_LONGER_SOLD for offer in withdrawn}},
         availability=[
             AvailabilityPoint(row.offer_id, row.at_ms, cast("AvailabilityKind", row.kind))
             for row in tx.availability(since, now_ms)

@@ -57,6 +57,7 @@ class Market:
 
     `price` is nano-USD per hour and -1 where none is known, `effective_at` when it came into force, `observed_at` when
     we learned it. `shut_until` is the end of the back-off after missing capacity seen at `shut_at` (both -1: none).
+    `doubts` says of some rows why they are not to be chosen, though the price is what a machine there costs.
     `hazard` is in losses per hour. `polled` is the last answer by provider, region ('': everywhere) and spot
     (None: both), `startup` the usual seconds from a
     launch to a ready trainer by provider, `tariff` what it costs to move bytes.
@@ -74,6 +75,7 @@ class Market:
     losses: Ints
     exposure_ms: Ints
     hazard: Floats
+    doubts: Mapping[int, str]
     polled: Mapping[Answered, int]
     startup: Mapping[str, float]
     priors: Mapping[tuple[str, str, str], HazardPrior]
@@ -105,13 +107,15 @@ class Market:
         startup_s: Mapping[str, float] | None = None,
         priors: Mapping[tuple[str, str, str], HazardPrior] | None = None,
         tariff: Tariff = TYPICAL,
+        doubts: Mapping[str, str] | None = None,
     ) -> Market:
         """The market as it was known at `at_ms`.
 
         Points observed later are ignored, and so are prices that were announced but not yet in force. `polls` are
         successful price polls: a price that did not change is as fresh as the last poll of its region.
         `startup_s` is the usual time (market seconds) from a launch to a ready trainer, by provider; `priors` what is
-        publicly known of interruptions, by (provider, region, instance type).
+        publicly known of interruptions, by (provider, region, instance type). `doubts` says, by offer id, why one is
+        not to be chosen.
         """
         listing = offers if isinstance(offers, Listing) else Listing.of(offers)
         size = len(listing)
@@ -128,6 +132,9 @@ class Market:
             losses=np.zeros(size, np.int64),
             exposure_ms=np.zeros(size, np.int64),
             hazard=_prior_hazard(listing, priors or {}),
+            doubts=MappingProxyType(
+                {row: why for name, why in (doubts or {}).items() if (row := listing.row(name)) is not None}
+            ),
             polled=MappingProxyType({}),
             startup=MappingProxyType(dict(startup_s or {})),
             priors=priors or {},
@@ -336,6 +343,13 @@ class Market:
         ).reshape(-1, 2)
 
     @cached_property
+    def doubted(self) -> Bools:
+        """Rows that are not to be chosen: their price is payable alone."""
+        doubted = np.zeros(len(self), np.bool_)
+        doubted[list(self.doubts)] = True
+        return doubted
+
+    @cached_property
     def priced(self) -> Bools:
         """Rows whose price is known."""
         return self.price >= 0
@@ -379,11 +393,12 @@ class Market:
 
     @cached_property
     def digest(self) -> str:
-        """Hash of the facts: offers, prices in force, refusals, losses and what else was told; not of their age.
+        """Hash of the facts: offers, prices in force, which of them are doubted, refusals, losses and what else was
+        told; not of their age.
 
         Two markets with the same digest know the same: nothing was learned between them.
         """
-        told = repr((sorted(self.startup.items()), sorted(self.priors.items()))).encode()
+        told = repr(tuple(sorted(each.items()) for each in (self.startup, self.priors, self.doubts))).encode()
         return hashlib.blake2b(self.listing.digest + told + b"".join(self._blocks), digest_size=16).hexdigest()
 
 

@@ -40,11 +40,12 @@ class Bar(IntEnum):
     CAPACITY_TYPE = 8
     OTHER_MARKET = 9
     NO_PRICE = 10
-    STALE_PRICE = 11
-    NO_CAPACITY = 12
-    GIVEN_UP = 13
-    DEADLINE = 14
-    BUDGET = 15
+    DOUBTED_PRICE = 11
+    STALE_PRICE = 12
+    NO_CAPACITY = 13
+    GIVEN_UP = 14
+    DEADLINE = 15
+    BUDGET = 16
 
 
 NONE = np.int8(0)
@@ -114,6 +115,7 @@ class Screen:
         self._now = np.zeros(len(market), np.int8)
         self._now[market.shut] = Bar.NO_CAPACITY
         self._now[market.older_than(rails.max_price_age_s)] = Bar.STALE_PRICE
+        self._now[market.doubted] = Bar.DOUBTED_PRICE
         self._now[~market.priced] = Bar.NO_PRICE
         self._known: dict[object, Screened] = {}
 
@@ -128,7 +130,8 @@ class Screen:
     ) -> Screened:
         """The bar of each offer, NONE where there is none.
 
-        The offer that the job runs on (`current`) is never barred by a stale price or by missing capacity: it has it.
+        The offer that the job runs on (`current`) is never barred by a price that is stale or not to be chosen, nor by
+        missing capacity: it has it, and pays that price.
         `shortfalls` are the bytes of GPU memory that each kind of the listing is known to lack, if anything is known of
         that. `home` is the provider where the job has been already; `excluded` are ids of offers that failed it lately.
 
@@ -145,7 +148,7 @@ class Screen:
         if current is None and not failed:
             return screened
         bars = screened.bars.copy()
-        if current is not None and bars[current] in (Bar.STALE_PRICE, Bar.NO_CAPACITY):
+        if current is not None and bars[current] in (Bar.DOUBTED_PRICE, Bar.STALE_PRICE, Bar.NO_CAPACITY):
             bars[current] = NONE
         for row in failed:
             if bars[row] == NONE:

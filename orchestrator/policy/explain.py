@@ -31,6 +31,7 @@ _TOPIC = {
     Bar.CAPACITY_TYPE: "excluded capacity type",
     Bar.OTHER_MARKET: "not mixing simulated and real",
     Bar.NO_PRICE: "no known price",
+    Bar.DOUBTED_PRICE: "a doubted price",
     Bar.STALE_PRICE: "a stale price",
     Bar.NO_CAPACITY: "no capacity",
     Bar.GIVEN_UP: "placements given up",
@@ -38,7 +39,9 @@ _TOPIC = {
     Bar.BUDGET: "the budget",
 }
 
-MAY_PASS = frozenset(_TOPIC[bar] for bar in (Bar.NO_PRICE, Bar.STALE_PRICE, Bar.NO_CAPACITY, Bar.GIVEN_UP))
+MAY_PASS = frozenset(
+    _TOPIC[bar] for bar in (Bar.NO_PRICE, Bar.DOUBTED_PRICE, Bar.STALE_PRICE, Bar.NO_CAPACITY, Bar.GIVEN_UP)
+)
 """Topics of rejections that time may heal."""
 
 
@@ -107,6 +110,8 @@ def why_unfit(spec: JobSpec, market: Market, bar: Bar, row: int, shortfall_bytes
             return "real, and not weighed against the simulated offers where the job has been"
         case Bar.NO_PRICE:
             return "no price is known"
+        case Bar.DOUBTED_PRICE:
+            return market.doubts[row]
         case Bar.STALE_PRICE:
             return f"price is {span(float(market.price_age_s(np.array([row]))[0]))} old"
         case Bar.NO_CAPACITY:

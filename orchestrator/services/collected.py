@@ -39,7 +39,7 @@ def collected(world: World) -> Collected:
     now = world.outside_clock.now_ms()
     with world.store.read() as tx:
         offers = {offer.id: offer for offer in tx.offers() if offer.provider not in world.providers}
-        points = [point for point in tx.prices_as_of(now) if point.offer_id in offers]
+        points = [point for point in tx.eligible_as_of(now) if point.offer_id in offers]
         polled = {(each.provider, each.region, each.spot): each.until_ms for each in tx.polled()}
         gone: dict[Kind, int] = {}
         for each in tx.gone():

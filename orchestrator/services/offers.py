@@ -113,7 +113,7 @@ def _enabled(world: World, now_ms: int) -> list[OfferRow]:
     freshen(world)
     now_ms = max(now_ms, world.clock.now_ms())
     with world.store.read() as tx:
-        prices = {point.offer_id: point for point in tx.prices_as_of(now_ms)}
+        prices = {point.offer_id: point for point in tx.payable_as_of(now_ms)}
         heard = {(each.provider, each.region, each.spot): each.until_ms for each in tx.polled()}
         rows = []
         for offer in tx.offers(world.providers):

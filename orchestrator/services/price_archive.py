@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from orchestrator.errors import UsageError
-from orchestrator.services.price_columns import COLUMNS, PriceRow, layout, values_of
+from orchestrator.prices.columns import COLUMNS, PriceRow, layout, values_of
 from orchestrator.services.price_files import archived_rows, write_rows
 from orchestrator.services.price_views import ArchivedMonth, PriceArchive, PriceExport
 from orchestrator.store import Leadership, Store

@@ -13,9 +13,9 @@ import traceback
 from collections.abc import Callable
 
 from orchestrator.engine.collect import collector
-from orchestrator.engine.price_sources import configured_sources
 from orchestrator.engine.world import World
 from orchestrator.errors import TradewindError
+from orchestrator.prices.sources import configured_sources
 from orchestrator.services.price_archive import archive, month_of, roll_up
 from orchestrator.store import Leadership
 from providers.collect.runner import Collector, Poll

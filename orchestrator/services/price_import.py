@@ -12,9 +12,9 @@ from itertools import pairwise
 from pathlib import Path
 
 from orchestrator.errors import NotFoundError, Problem, UsageError
-from orchestrator.services.price_columns import BadField, PriceRow, layout
+from orchestrator.prices.columns import BadField, PriceRow, layout
+from orchestrator.prices.history import judged
 from orchestrator.services.price_files import SUFFIXES, columns_of, is_table, rows_of
-from orchestrator.services.price_judge import History
 from orchestrator.services.price_views import ImportedFile, PriceImport
 from orchestrator.store import Store
 from providers.offer import Offer
@@ -60,26 +60,29 @@ def import_prices(
         files.append(_read(path, provider, at_ms, alone))
         if sum(len(file.prices) for file in files) > MAX_PRICES:
             raise UsageError(f"these tables hold more than {MAX_PRICES} prices", hint="import fewer of them at a time")
-    history = History(row for file in files for row in file.prices)
+    rows_of_offer: dict[str, list[PriceRow]] = defaultdict(list)
+    for file in files:
+        for row in file.prices:
+            rows_of_offer[row.point.offer_id].append(row)
+    past = judged(row for file in files for row in file.prices)
     file_of = {id(row): file for file in files for row in file.prices}
     flagged: dict[int, Counter[str]] = defaultdict(Counter)
-    names = sorted(history.of_offer)
+    names = sorted(past)
     new_prices = new_flags = new_offers = 0
     for start in range(0, len(names), _OFFERS):
         part = names[start : start + _OFFERS]
-        judged = [history.judge(name) for name in part]
-        for _, held in judged:
-            for each in held:
+        for name in part:
+            for each in past[name].held:
                 flagged[id(file_of[id(each.row)])][each.flagged.flag] += 1
         with store.write() as tx:
-            new_offers += tx.add_past_offers(SOURCE, [_best(history.of_offer[name]) for name in part])
-            new_prices += tx.add_prices(row.point for sound, _ in judged for row in sound)
-            past = [
+            new_offers += tx.add_past_offers(SOURCE, [_best(rows_of_offer[name]) for name in part])
+            new_prices += tx.add_prices(row.point for name in part for row in past[name].payable)
+            held = [
                 (each.flagged, each.row.offer.region, each.opened_ms, each.cleared_ms)
-                for _, held in judged
-                for each in held
+                for name in part
+                for each in past[name].held
             ]
-            new_flags += tx.add_past_flags(SOURCE, past)
+            new_flags += tx.add_past_flags(SOURCE, held)
         progress("series", start + len(part), len(names))
     return PriceImport(
         files=tuple(_told(file, flagged[id(file)]) for file in files),

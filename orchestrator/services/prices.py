@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 
 from orchestrator.engine.collect import collect as poll_providers
 from orchestrator.engine.collect import collector
-from orchestrator.engine.price_sources import SOURCES, asked_sources, configured_sources
 from orchestrator.engine.world import World
 from orchestrator.errors import NotFoundError, ProviderFailure, UsageError, did_you_mean
+from orchestrator.prices.sources import SOURCES, asked_sources, configured_sources
 from orchestrator.services.csv_cells import cell
 from orchestrator.services.jobfile.units import BadValueError, parse_duration
 from orchestrator.services.price_views import (

@@ -115,7 +115,7 @@ def _rows(tx: Tx, book: PerfBook, job: Job, work: Work, now_ms: int) -> tuple[Pr
 
 def _cheapest(tx: Tx, now_ms: int) -> Mapping[Kind, int | None]:
     """The lowest price per hour of each kind that is offered; None where no price is known."""
-    prices = {point.offer_id: point.nano_usd_per_hour for point in tx.prices_as_of(now_ms)}
+    prices = {point.offer_id: point.nano_usd_per_hour for point in tx.eligible_as_of(now_ms)}
     found: dict[Kind, int | None] = {}
     for offer in tx.offers():
         kind, price = kind_of(offer.gpu, offer.gpu_count), prices.get(offer.id)

@@ -1,7 +1,7 @@
-"""Rows that are kept but not decided on, each with its reason and its time; and what providers say of risks.
+"""Rows that are kept but not to be chosen, each with its reason and its time; and what providers say of risks.
 
 A flag is open from the report that brought it to the report that showed its offer sound again. Must not know why a row
-is flagged: that is the collectors'.
+is flagged: that is the judge's.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 
-from sqlalchemy import bindparam, func, select, update
+from sqlalchemy import bindparam, func, or_, select, update
 
 from orchestrator.store.offers import OfferRows, batches
-from orchestrator.store.rows import record
+from orchestrator.store.rows import checked, record
 from orchestrator.store.schema import offer, price_flag, risk_point
 from orchestrator.store.transaction import insert_into
 from providers.collect.facts import Signal
@@ -20,7 +20,11 @@ from providers.collect.facts import Signal
 
 @dataclass(frozen=True, slots=True)
 class Flagged:
-    """`subject` is the offer's id, or else what the row is about; price and instant are there as far as readable."""
+    """`subject` is the offer's id, or else what the row is about; price and instant are there as far as readable.
+
+    `unconfirmed`: a second report has to show whether a machine there costs this; until then nothing is booked from
+    its instant on.
+    """
 
     flag: str
     subject: str
@@ -28,6 +32,7 @@ class Flagged:
     offer_id: str | None = None
     nano_usd_per_hour: int | None = None
     effective_at_ms: int | None = None
+    unconfirmed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,7 @@ class FlagRow:
     seen_ms: int
     cleared_ms: int | None
     detail: str
+    unconfirmed: bool
 
 
 _FLAG_ROW = [price_flag.c[field.name] for field in fields(FlagRow)]
@@ -54,6 +60,14 @@ _FLAGS_OF = (
     .join(offer, offer.c.key == price_flag.c.offer_key)
     .where(offer.c.id == bindparam("name"))
     .order_by(price_flag.c.opened_ms, price_flag.c.seq)
+)
+_UNCONFIRMED = _OPEN_FLAGS.where(price_flag.c.unconfirmed)
+_FLAGGED_AT = (
+    select(offer.c.id, price_flag.c.detail)
+    .join(price_flag, price_flag.c.offer_key == offer.c.key)
+    .where(price_flag.c.opened_ms <= bindparam("at_ms"))
+    .where(or_(price_flag.c.cleared_ms.is_(None), price_flag.c.cleared_ms > bindparam("at_ms")))
+    .order_by(price_flag.c.seq)
 )
 _COUNTS = (
     select(price_flag.c.source, price_flag.c.region, price_flag.c.flag, func.count())
@@ -165,6 +179,15 @@ class FlagRows(OfferRows):
         rows = self._connection.execute(_OPEN_FLAGS if open else _FLAGS, {"limit": limit}).all()
         return [record(FlagRow, "price_flag", row) for row in rows]
 
+    def unconfirmed(self, *, limit: int) -> list[FlagRow]:
+        """Open flags whose price waits for a second report, the newest first."""
+        rows = self._connection.execute(_UNCONFIRMED, {"limit": limit}).all()
+        return [record(FlagRow, "price_flag", row) for row in rows]
+
+    def flagged_as_of(self, at_ms: int) -> dict[str, str]:
+        """Why an offer was not to be chosen at `at_ms`, by offer id: of several reasons the newest."""
+        return dict(checked("price_flag", self._connection.execute(_FLAGGED_AT, {"at_ms": at_ms}), (str, str)))
+
     def flags_of(self, offer_id: str) -> list[FlagRow]:
         """All that an offer ever had, in order of time."""
         return [
@@ -217,4 +240,5 @@ class FlagRows(OfferRows):
             "seen_ms": held[1],
             "cleared_ms": held[2],
             "detail": each.detail,
+            "unconfirmed": each.unconfirmed,
         }

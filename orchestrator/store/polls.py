@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import bindparam, case, func, select, update
 
 from orchestrator.store.rows import checked, record
-from orchestrator.store.schema import event, offer, poll, poll_state
+from orchestrator.store.schema import event, offer, poll, poll_state, price_flag
 from orchestrator.store.transaction import Transaction, insert_into
 from providers.collect.facts import UNLISTED
 from providers.offer import CapacityType
@@ -83,6 +83,11 @@ _PRICED_TO = (
     .join(offer, offer.c.source == poll_state.c.source)
     .where(offer.c.id == bindparam("name"))
     .where((poll_state.c.region == offer.c.region) | poll_state.c.region.in_(ALL_REGIONS))
+)
+_UNCONFIRMED_FROM = (
+    select(func.min(price_flag.c.effective_at_ms))
+    .join(offer, offer.c.key == price_flag.c.offer_key)
+    .where(offer.c.id == bindparam("name"), price_flag.c.cleared_ms.is_(None), price_flag.c.unconfirmed)
 )
 _POLLED = (
     select(offer.c.provider, offer.c.region, offer.c.capacity_type, func.min(poll_state.c.good_started_ms))
@@ -231,6 +236,7 @@ class PollRows(Transaction):
 
     def priced_to_ms(self, offer_id: str) -> int | None:
         """The instant up to which all price changes of an offer are known: the begin of the last poll of its source in
-        its region that succeeded."""
-        found: int | None = self._connection.execute(_PRICED_TO, {"name": offer_id}).scalar_one()
-        return found
+        its region that succeeded, or the instant of a price that waits for a second report, if that is before."""
+        polled: int | None = self._connection.execute(_PRICED_TO, {"name": offer_id}).scalar_one()
+        doubted: int | None = self._connection.execute(_UNCONFIRMED_FROM, {"name": offer_id}).scalar_one()
+        return polled if polled is None or doubted is None else min(polled, doubted)

@@ -7,7 +7,7 @@ force is the newest entry before the instant that was asked for.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from types import NoneType
 from typing import Any, NamedTuple
 
@@ -79,21 +79,26 @@ class PriceRows(OfferRows):
             self._forget_days(first_day)
         return len(fresh)
 
-    def prices_as_of(self, at_ms: int) -> list[PricePoint]:
-        """Per offer the newest price that was in force and known at `at_ms`; ordered by offer id.
+    def payable_as_of(self, at_ms: int) -> list[PricePoint]:
+        """Per offer the newest price that was in force and known at `at_ms`: what a machine there cost, whether or not
+        it was fit to be chosen; ordered by offer id."""
+        return self._as_of(_PAYABLE, at_ms)
 
-        Offers whose newest report was flagged then (FlagRows) are left out: their price is not fit to decide on.
-        """
-        at = {"at_ms": at_ms}
-        newest = self._connection.execute(_NEWEST_KNOWN_AT, at).all()
-        older = self._connection.execute(_OLDER_KNOWN_AT, at).all()  # few, unless the instant lies in the past
+    def eligible_as_of(self, at_ms: int) -> list[PricePoint]:
+        """As `payable_as_of`, without offers whose newest report was flagged then (FlagRows)."""
+        return self._as_of(_ELIGIBLE, at_ms)
+
+    def _as_of(self, statements: tuple[Select[Any], Select[Any]], at_ms: int) -> list[PricePoint]:
+        newest, older = (self._connection.execute(each, {"at_ms": at_ms}).all() for each in statements)
         return sorted(
             (record(PricePoint, "price_point", row) for row in (*newest, *older)), key=lambda point: point.offer_id
         )
 
-    def newest_prices(self) -> list[PricePoint]:
-        """Per listed offer the newest change, flagged or not, in force or announced; ordered by offer id."""
-        return [record(PricePoint, "price_now", row) for row in self._connection.execute(_NEWEST_LISTED).all()]
+    def newest_prices(self, providers: Collection[str] | None = None) -> list[PricePoint]:
+        """Per listed offer (of these providers) the newest change, flagged or not, in force or announced; ordered by
+        offer id."""
+        query, asked = (_NEWEST_LISTED, {}) if providers is None else (_NEWEST_OF, {"names": sorted(providers)})
+        return [record(PricePoint, "price_now", row) for row in self._connection.execute(query, asked).all()]
 
     def price_points(self, offer_id: str, start_ms: int, end_ms: int) -> list[PricePoint]:
         """Everything about an offer's price from the one in force at `start_ms` to those before `end_ms`, ascending."""
@@ -264,12 +269,15 @@ def _points_of(prices: Table) -> Select[Any]:
 
 _NEW_BY_THEN = (price_now.c.effective_at_ms <= _AT) & (price_now.c.observed_at_ms <= _AT)
 _NEWEST_LISTED = _points_of(price_now).where(offer.c.listed).order_by(offer.c.id)
-_NEWEST_KNOWN_AT = _points_of(price_now).where(_NEW_BY_THEN, ~_FLAGGED)
-_OLDER_KNOWN_AT = (
+_NEWEST_OF = _NEWEST_LISTED.where(offer.c.provider.in_(bindparam("names", expanding=True)))
+_NEWEST_KNOWN_AT = _points_of(price_now).where(_NEW_BY_THEN)
+_OLDER_KNOWN_AT = (  # few, unless the instant lies in the past
     _points_of(price_point)
     .where(offer.c.key.in_(select(price_now.c.offer_key).where(~_NEW_BY_THEN)))
-    .where(price_point.c.effective_at_ms == newest_known(_AT), ~_FLAGGED)
+    .where(price_point.c.effective_at_ms == newest_known(_AT))
 )
+_PAYABLE = (_NEWEST_KNOWN_AT, _OLDER_KNOWN_AT)
+_ELIGIBLE = (_NEWEST_KNOWN_AT.where(~_FLAGGED), _OLDER_KNOWN_AT.where(~_FLAGGED))
 
 
 def _of_keys(keys: Sequence[int]) -> str:

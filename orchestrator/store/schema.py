@@ -216,7 +216,7 @@ poll_state = Table(  # the last poll of each source and region, and the last one
     sqlite_with_rowid=False,
 )
 
-price_flag = Table(  # a row of a provider that is kept, but not decided on
+price_flag = Table(  # a row of a provider that is kept, but whose offer is not to be chosen
     "price_flag",
     metadata,
     Column("seq", Sequence, primary_key=True),
@@ -231,6 +231,7 @@ price_flag = Table(  # a row of a provider that is kept, but not decided on
     Column("seen_ms", Number, nullable=False),
     Column("cleared_ms", Number),
     Column("detail", Prose, nullable=False),
+    Column("unconfirmed", Boolean, nullable=False),  # whether the price is payable is to be seen: the books wait
     Index("price_flag_offer", "offer_key", "opened_ms"),
     Index("price_flag_open", "source", "region", sqlite_where=FLAG_OPEN, postgresql_where=FLAG_OPEN),
 )

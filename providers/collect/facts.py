@@ -25,10 +25,15 @@ MAX_PRICE_USD = 100_000
 
 
 class Flag(StrEnum):
-    """Why a row is left out of decisions. Its value is stored and shown."""
+    """Why a row is not fit to be chosen. Its value is stored and shown.
+
+    The price of one with SPOT_NOT_BELOW_ON_DEMAND or IMPLAUSIBLE is payable all the same: it is what a machine there
+    costs. That of an OUTLIER is once a second report confirms it, and until then the books wait.
+    """
 
     SPOT_NOT_BELOW_ON_DEMAND = "spot_not_below_on_demand"
     OUTLIER = "outlier"
+    IMPLAUSIBLE = "implausible"
     NO_HARDWARE = "no_hardware"
     UNKNOWN_GPU = "unknown_gpu"
     CURRENCY = "currency"

@@ -1,7 +1,9 @@
-"""Checks that need more than one row: spot against on-demand, a price against its past, and what is news at all.
+"""The one judge of prices: what of all that is said may be paid, and what of that may be chosen; and what is news.
 
-Both see every price of every source in the order of arrival, and remember a few numbers per offer. Must not know:
-clouds, stores, time.
+Three facts of a price are kept apart. It is *observed*: somebody said it, and it is kept, always. It is *payable*: what
+a machine costs there, which the books use; a leap is not until a second report confirms it. It is *eligible*: fit to be
+chosen; a payable price with a flag is not. Every price of every source passes here: of providers that are enabled, of
+collectors and feeds as they answer (`judge`), of recorded tables (`replay`). Must not know: clouds, stores, time.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from providers.collect.facts import Flag, Flagged
 from providers.money import format_usd
@@ -18,84 +20,124 @@ from providers.price import PricePoint
 
 JUMP = 10
 """A price that changes by more than this factor in one step is an outlier, until a second report confirms it."""
+ALIKE = 2
+"""Two reports within this factor confirm each other."""
+SPOT_SHARE = 0.95
+"""Spot at or above this share of on-demand is no price to choose: AWS lists such where it has no spot machine to sell.
+Who has one pays it."""
 SPOT_FLOOR = 0.02
 """No cloud has ever sold spot below a fiftieth of on-demand (AWS goes down to a tenth, GCP to an eleventh)."""
+SLIP = 3
+SLIP_MS = 2 * 86_400_000
+"""In a recorded table, a price this many times off the one before and the one after, which agree, and that lasts no
+longer than this, is a slip of a pen."""
 
 Kind = tuple[str, str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """`payable` prices, ascending in time per offer; `flagged` are those of them that are not to be chosen, and those
+    that are not even payable (Flag.OUTLIER)."""
+
+    payable: list[PricePoint]
+    flagged: list[Flagged]
+
+
 class Judge:
-    """`known` are offers with their newest accepted prices, of earlier polls; `doubted` the outliers that have not been
-    reported again since, in nano-USD per hour by offer."""
+    """`known` are offers with their newest payable prices, of earlier polls; `doubted` the outliers that wait for a
+    second report, by offer."""
 
     def __init__(
-        self, known: Iterable[tuple[Offer, PricePoint]] = (), doubted: Mapping[str, int] | None = None
+        self, known: Iterable[tuple[Offer, PricePoint]] = (), doubted: Mapping[str, PricePoint] | None = None
     ) -> None:
-        self._accepted: dict[str, int] = {}
-        self._reported: dict[str, int] = {}
+        self._paid: dict[str, int] = {}
+        self._doubted = dict(doubted or {})
         self._on_demand: dict[Kind, int] = {}
         self._spot: dict[Kind, dict[str, tuple[Offer, PricePoint]]] = defaultdict(dict)
         for offer, point in known:
             self._accept(offer, point)
-        self._reported.update(doubted or {})
 
-    def judge(self, offers: Sequence[Offer], points: Sequence[PricePoint]) -> tuple[list[PricePoint], list[Flagged]]:
-        """Split prices into those to decide on and those to keep with a reason. `points` ascend in time per offer.
+    def judge(self, offers: Sequence[Offer], points: Sequence[PricePoint]) -> Judged:
+        """Prices as they are reported. `points` ascend in time per offer, and the last of an offer is its present.
 
-        On-demand prices are judged first; a new one may also flag spot prices that were accepted before.
+        On-demand prices are judged first; a new one may also flag spot prices that were sound before. A report that
+        confirms an outlier makes that payable, too, from when it took effect.
         """
         of_offer = {offer.id: offer for offer in offers}
         reported_anew = {point.offer_id for point in points}
-        accepted: list[PricePoint] = []
-        flagged: list[Flagged] = []
+        judged = Judged([], [])
         for point in sorted(points, key=lambda point: of_offer[point.offer_id].spot):
             offer = of_offer[point.offer_id]
-            reason = self._against_its_past(offer, point) or self._against_on_demand(offer, point)
-            self._reported[offer.id] = point.nano_usd_per_hour
-            if reason is None:
-                self._accept(offer, point)
-                accepted.append(point)
-                if not offer.spot:
-                    flagged += self._spot_prices_now_wrong(offer, reported_anew)
+            doubted, leap = self._doubted.pop(offer.id, None), self._leap(offer, point)
+            if leap is not None:
+                if doubted is None or not _near(point.nano_usd_per_hour, doubted.nano_usd_per_hour, ALIKE):
+                    self._doubted[offer.id] = point
+                    judged.flagged.append(leap)
+                    continue
+                if doubted.effective_at_ms < point.effective_at_ms:
+                    judged.payable.append(doubted)
+            self._pay(judged, offer, point)
+            if not offer.spot:
+                judged.flagged.extend(self._spot_prices_now_wrong(offer, reported_anew))
+        return judged
+
+    def replay(self, offers: Sequence[Offer], points: Sequence[PricePoint]) -> Judged:
+        """Prices of a recorded table, each beside what on-demand cost at that time. What followed a price tells whether
+        it was a slip; only a leap that nothing follows waits for a report to confirm it."""
+        of_offer = {offer.id: offer for offer in offers}
+        series: dict[str, list[PricePoint]] = defaultdict(list)
+        for point in sorted(points, key=lambda point: (point.effective_at_ms, not of_offer[point.offer_id].spot)):
+            series[point.offer_id].append(point)
+        places = {id(point): (told, place) for told in series.values() for place, point in enumerate(told)}
+        judged = Judged([], [])
+        for point in sorted(points, key=lambda point: (point.effective_at_ms, of_offer[point.offer_id].spot)):
+            offer, (told, place) = of_offer[point.offer_id], places[id(point)]
+            wrong = _slip(offer, told, place) if place + 1 < len(told) else self._leap(offer, point)
+            if wrong is None:
+                self._pay(judged, offer, point)
             else:
-                self._spot[_kind(offer)].pop(offer.id, None)
-                flagged.append(Flagged(reason[0], offer.id, reason[1], offer, point))
-        return accepted, flagged
+                judged.flagged.append(wrong)
+        return judged
+
+    def _pay(self, judged: Judged, offer: Offer, point: PricePoint) -> None:
+        judged.payable.append(point)
+        self._accept(offer, point)
+        if (wrong := self._against_on_demand(offer, point)) is not None:
+            self._spot[_kind(offer)].pop(offer.id, None)
+            judged.flagged.append(wrong)
 
     def _accept(self, offer: Offer, point: PricePoint) -> None:
-        self._accepted[offer.id] = self._reported[offer.id] = point.nano_usd_per_hour
+        self._paid[offer.id] = point.nano_usd_per_hour
         if offer.spot:
             self._spot[_kind(offer)][offer.id] = (offer, point)
         else:
             self._on_demand[_kind(offer)] = point.nano_usd_per_hour
 
-    def _against_its_past(self, offer: Offer, point: PricePoint) -> tuple[Flag, str] | None:
-        price, before = point.nano_usd_per_hour, self._accepted.get(offer.id)
-        if before is None or _near(price, before) or _near(price, self._reported[offer.id]):
+    def _leap(self, offer: Offer, point: PricePoint) -> Flagged | None:
+        price, before = point.nano_usd_per_hour, self._paid.get(offer.id)
+        if before is None or _near(price, before):
             return None
-        return Flag.OUTLIER, f"{format_usd(price)}/h after {format_usd(before)}/h: left out until reported again"
+        text = f"{format_usd(price)}/h after {format_usd(before)}/h: left out until reported again"
+        return Flagged(Flag.OUTLIER, offer.id, text, offer, point)
 
-    def _against_on_demand(self, offer: Offer, point: PricePoint) -> tuple[Flag, str] | None:
+    def _against_on_demand(self, offer: Offer, point: PricePoint) -> Flagged | None:
         price, on_demand = point.nano_usd_per_hour, self._on_demand.get(_kind(offer))
-        if not offer.spot or on_demand is None:
+        if not offer.spot or on_demand is None or SPOT_FLOOR * on_demand <= price < SPOT_SHARE * on_demand:
             return None
-        if price >= on_demand:
-            text = f"spot {format_usd(price)}/h is not below on-demand {format_usd(on_demand)}/h"
-            return Flag.SPOT_NOT_BELOW_ON_DEMAND, text
-        if price < on_demand * SPOT_FLOOR:
-            text = f"spot {format_usd(price)}/h is below {SPOT_FLOOR:.0%} of on-demand {format_usd(on_demand)}/h"
-            return Flag.OUTLIER, text
-        return None
+        flag = Flag.IMPLAUSIBLE if price < SPOT_FLOOR * on_demand else Flag.SPOT_NOT_BELOW_ON_DEMAND
+        text = f"spot {format_usd(price)}/h is {price / on_demand:.1%} of on-demand {format_usd(on_demand)}/h"
+        return Flagged(flag, offer.id, text, offer, point)
 
     def _spot_prices_now_wrong(self, on_demand: Offer, reported_anew: Set[str]) -> list[Flagged]:
-        """Of those that were accepted before; what is reported anew is judged on its own."""
+        """Of those that were sound before; what is reported anew is judged on its own."""
         spot = self._spot[_kind(on_demand)]
         flagged = []
         for offer, point in list(spot.values()):
-            reason = self._against_on_demand(offer, point)
-            if reason is not None and offer.id not in reported_anew:
+            wrong = self._against_on_demand(offer, point)
+            if wrong is not None and offer.id not in reported_anew:
                 del spot[offer.id]
-                flagged.append(Flagged(reason[0], offer.id, reason[1], offer, point))
+                flagged.append(wrong)
         return flagged
 
 
@@ -104,8 +146,21 @@ def _kind(offer: Offer) -> Kind:
     return offer.provider, offer.region, offer.instance_type
 
 
-def _near(price: int, other: int) -> bool:
-    return other <= price * JUMP and price <= other * JUMP
+def _near(price: int, other: int, factor: float = JUMP) -> bool:
+    return other <= price * factor and price <= other * factor
+
+
+def _slip(offer: Offer, told: Sequence[PricePoint], place: int) -> Flagged | None:
+    """Whether a price that others precede and follow is a slip."""
+    if place == 0:
+        return None
+    point, after = told[place], told[place + 1]
+    price, before, then = point.nano_usd_per_hour, told[place - 1].nano_usd_per_hour, after.nano_usd_per_hour
+    lasted_ms = after.effective_at_ms - point.effective_at_ms
+    if _near(price, before, SLIP) or _near(price, then, SLIP) or not _near(before, then, 1.5) or lasted_ms > SLIP_MS:
+        return None
+    text = f"{format_usd(price)}/h after {format_usd(before)}/h and before {format_usd(then)}/h"
+    return Flagged(Flag.OUTLIER, offer.id, text, offer, point)
 
 
 class Changes:
@@ -156,11 +211,6 @@ class Changes:
                 fresh.append(point)
             before = point
         return fresh
-
-    def doubt(self, point: PricePoint) -> None:
-        """A price that was accepted is left out from now on; should it be right again, that is news."""
-        if self._newest.get(point.offer_id) == (point.effective_at_ms, point.nano_usd_per_hour):
-            del self._newest[point.offer_id]
 
     def keep(self, news: Iterable[PricePoint]) -> None:
         """From now on these are known. Only to be told once they are safe: what is known is never told again."""

@@ -78,13 +78,12 @@ class Sink(Protocol):
     def offers(self, source: str, region: str, offers: Sequence[Offer]) -> None: ...
 
     def prices(self, source: str, region: str, points: Sequence[PricePoint]) -> None:
-        """Only changes, and only what decisions may rest on. A price that was flagged after it had been accepted
-        comes again once it is right."""
+        """Only changes, and only what is payable; which of them are not to be chosen comes as flags."""
         ...
 
     def flagged(self, source: str, region: str, flagged: Sequence[Flagged]) -> None:
-        """Rows to keep with their reason. A row comes again with every poll that sees it; a price that was accepted
-        before may come, too: it is doubtful from now on."""
+        """Rows to keep with their reason. A row comes again with every poll that sees it; a price that was sound before
+        may come, too: it is not to be chosen from now on."""
         ...
 
     def signals(self, source: str, region: str, signals: Sequence[Signal]) -> None: ...
@@ -96,13 +95,13 @@ class Sink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a store remembers of earlier polls, by whatever collector: offers with their newest accepted price; the
+    """What a store remembers of earlier polls, by whatever collector: offers with their newest payable price; the
     newest change by (source, region); the outliers that wait for a second report, by offer; and where the last poll was
     not whole."""
 
     prices: Sequence[tuple[Offer, PricePoint]] = ()
     newest_ms: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    doubted: Mapping[str, int] = field(default_factory=dict)
+    doubted: Mapping[str, PricePoint] = field(default_factory=dict)
     half: frozenset[tuple[str, str]] = frozenset()
 
 
@@ -254,16 +253,12 @@ class Collector:
             offers = list(progress.offers.values())
             history = history_of(source)
             judge = progress.judge if history == "only" else self._judge
-            accepted, doubtful = judge.judge(offers, batch.points)
-            flagged += doubtful
-            for row in doubtful if history != "only" else ():
-                if row.point is not None:
-                    self._changes.doubt(row.point)
-            if history == "only":
-                accepted = self._changes.past(accepted)
+            judged = judge.judge(offers, batch.points)
+            flagged += judged.flagged
+            payable = self._changes.past(judged.payable) if history == "only" else judged.payable
             unheard = (source, region) in self._half or (source, region) not in self._newest_ms
             late = history == "only" or (history == "too" and unheard)
-            news = self._changes.missing(accepted) if late else self._changes.news(accepted)
+            news = self._changes.missing(payable) if late else self._changes.news(payable)
             progress.news += news
             newest = max(point.effective_at_ms for point in batch.points)
             progress.newest_ms = max(newest, progress.newest_ms or newest)

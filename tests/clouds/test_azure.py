@@ -246,9 +246,10 @@ def test_half_a_page_is_asked_for_once_more(server):
 def test_a_spot_price_equal_to_on_demand_is_left_out_of_decisions(server):
     cloud(server, row("eastus", H100, 98.32), row("eastus", H100, 98.32, spot=True), row("eastus", A100, 3.67))
     result = poll(server)
-    accepted, flagged = Judge().judge(result.offers, result.points)
-    assert [point.offer_id.split("/", 3)[3] for point in accepted] == [f"{A100}/on_demand", f"{H100}/on_demand"]
-    assert [item.flag.value for item in flagged] == ["spot_not_below_on_demand"]
+    judged = Judge().judge(result.offers, result.points)
+    assert [item.flag.value for item in judged.flagged] == ["spot_not_below_on_demand"]
+    assert [item.subject for item in judged.flagged] == [f"azure/eastus//{H100}/spot"]
+    assert len(judged.payable) == 3, "who has such a machine pays it"
 
 
 @pytest.mark.parametrize(

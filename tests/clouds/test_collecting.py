@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from orchestrator.cli.app import app
 from orchestrator.engine.collect import collector as collecting_into
-from orchestrator.engine.price_sink import StoreSink
+from orchestrator.prices.sink import StoreSink
 from orchestrator.store import Store
 from providers.clock import Clock, SystemClock, VirtualClock
 from providers.collect.child import Task, request, run
@@ -97,6 +97,7 @@ def test_a_round_hands_over_offers_prices_and_flags_and_records_each_poll(server
     ).collect()
     assert sink.prices_of == {
         f"azure/eastus//{H100}/on_demand": [98.0],
+        f"azure/eastus//{H100}/spot": [98.0],
         f"azure/westus//{H100}/on_demand": [90.0],
         "mine/cellar//box/spot": [7.5],
     }
@@ -107,7 +108,7 @@ def test_a_round_hands_over_offers_prices_and_flags_and_records_each_poll(server
     assert polls == sink.polls
     found = {(poll.source, poll.region): (poll.offers, poll.changed, poll.flagged, poll.error) for poll in polls}
     assert found == {
-        ("azure-prices", "eastus"): (2, 1, 1, None),
+        ("azure-prices", "eastus"): (2, 2, 1, None),
         ("azure-prices", "westus"): (1, 1, 0, None),
         ("feed:mine", "all"): (1, 1, 1, None),
     }
@@ -128,7 +129,7 @@ def test_no_change_and_no_data_are_different_facts(server):
     assert (second.error, type(third.error)) == (None, UnavailableError)
 
 
-def test_a_price_that_was_left_out_for_a_while_comes_again_when_it_is_right(server):
+def test_a_spot_price_that_on_demand_undercuts_for_a_while_is_flagged_and_stays_payable(server):
     clock, sink = VirtualClock(), Kept()
     collecting = collector(sink, azure(server, "eastus"), clock=clock)
     told = []
@@ -139,7 +140,7 @@ def test_a_price_that_was_left_out_for_a_while_comes_again_when_it_is_right(serv
         collecting.collect()
         told.append(sink.prices_of.get(f"azure/eastus//{H100}/spot"))
         clock.advance(2 * HOUR_S)
-    assert told == [[50.0], None, [50.0]]
+    assert told == [[50.0], None, None], "what it costs has not changed"
     assert sink.flags == [("spot_not_below_on_demand", f"azure/eastus//{H100}/spot")]
 
 
@@ -272,7 +273,7 @@ def test_history_that_is_told_after_the_present_is_kept_and_touches_nothing_of_i
     later = SystemClock().now_ms() + 1
     offer, rest = "gcp/us-central1/us-central1-a/a2-highgpu-1g/on_demand", 0.7
     with store.read() as tx:
-        assert sorted(point.offer_id.split("/")[4] for point in tx.prices_as_of(later)) == ["on_demand", "spot"]
+        assert sorted(point.offer_id.split("/")[4] for point in tx.eligible_as_of(later)) == ["on_demand", "spot"]
         told = tx.price_points(offer, 0, later)
         assert [point.nano_usd_per_hour / 1e9 for point in told] == pytest.approx([rest + 0.05, rest + 2.9, rest + 2.9])
         assert tx.flags() == []
@@ -288,7 +289,7 @@ def stored(tmp_path):
 
 def in_force(store: Store) -> list[float]:
     with store.read() as tx:
-        return [point.nano_usd_per_hour / 1e9 for point in tx.prices_as_of(SystemClock().now_ms() + 1)]
+        return [point.nano_usd_per_hour / 1e9 for point in tx.eligible_as_of(SystemClock().now_ms() + 1)]
 
 
 @pytest.fixture

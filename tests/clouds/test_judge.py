@@ -29,14 +29,19 @@ def at(offer: Offer, dollars: float, ms: int = 1000, seen_ms: int | None = None)
 
 def judged(judge: Judge, *points: PricePoint) -> list[str]:
     """What is said of each point that was left out."""
-    accepted, flagged = judge.judge(OFFERS, points)
-    assert len(accepted) + len([row for row in flagged if row.point in points]) == len(points)
-    return [row.flag.value for row in flagged]
+    found = judge.judge(OFFERS, points)
+    unpaid = [row for row in found.flagged if row.flag is Flag.OUTLIER]
+    assert len([each for each in found.payable if each in points]) + len(unpaid) == len(points)
+    return [row.flag.value for row in found.flagged]
 
 
-def test_spot_at_or_above_on_demand_is_left_out():
+def test_spot_not_clearly_below_on_demand_is_payable_and_not_to_be_chosen():
     judge = Judge()
-    assert judged(judge, at(SPOT, 10.0), at(OTHER_ZONE, 9.99), at(ON_DEMAND, 10.0)) == ["spot_not_below_on_demand"]
+    dear, just = at(SPOT, 10.0), at(OTHER_ZONE, 9.49)
+    found = judge.judge(OFFERS, [dear, just, at(ON_DEMAND, 10.0)])
+    assert [row.flag for row in found.flagged] == [Flag.SPOT_NOT_BELOW_ON_DEMAND]
+    assert [row.point for row in found.flagged] == [dear]
+    assert {dear, just} <= set(found.payable)
     assert judged(judge, at(ELSEWHERE, 11.0)) == [], "another region has another on-demand price"
 
 
@@ -57,18 +62,31 @@ def test_a_leap_is_left_out_until_it_is_reported_again():
     judge = Judge()
     assert judged(judge, at(SPOT, 1.0)) == []
     assert judged(judge, at(SPOT, 10.1)) == ["outlier"]
-    assert judged(judge, at(SPOT, 10.1, 2000)) == []
+    found = judge.judge(OFFERS, [at(SPOT, 10.2, 2000)])
+    assert ([point.nano_usd_per_hour for point in found.payable], found.flagged) == ([usd(10.1), usd(10.2)], [])
+
+
+def test_a_report_near_the_old_price_confirms_no_leap():
+    judge = Judge()
+    assert judged(judge, at(SPOT, 1.0), at(SPOT, 10.1, 2000)) == ["outlier"]
+    found = judge.judge(OFFERS, [at(SPOT, 1.05, 3000)])
+    assert ([point.nano_usd_per_hour for point in found.payable], found.flagged) == ([usd(1.05)], [])
+
+
+def test_two_different_leaps_do_not_confirm_each_other():
+    judge = Judge()
+    assert judged(judge, at(SPOT, 1.0), at(SPOT, 11.0, 2000), at(SPOT, 1000.0, 3000)) == ["outlier"] * 2
 
 
 def test_one_wrong_report_does_not_harm_the_right_one_after_it():
     judge = Judge()
     points = [at(SPOT, 1.0, 1000), at(SPOT, 50.0, 2000), at(SPOT, 1.1, 3000)]
-    accepted, flagged = judge.judge(OFFERS, points)
-    assert (accepted, [row.point for row in flagged]) == ([points[0], points[2]], [points[1]])
+    found = judge.judge(OFFERS, points)
+    assert (found.payable, [row.point for row in found.flagged]) == ([points[0], points[2]], [points[1]])
 
 
-def test_spot_far_below_anything_ever_sold_is_an_outlier():
-    assert judged(Judge(), at(ON_DEMAND, 100.0), at(SPOT, 1.99)) == ["outlier"]
+def test_spot_far_below_anything_ever_sold_is_implausible():
+    assert judged(Judge(), at(ON_DEMAND, 100.0), at(SPOT, 1.99)) == ["implausible"]
 
 
 def test_a_wrong_on_demand_price_flags_no_spot_price():

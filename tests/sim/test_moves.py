@@ -18,7 +18,7 @@ STEPS = [step for step in Step if step not in (Step.PROVISION, Step.DONE, Step.A
 
 
 def make_cheaper(home: Installation, offer: str = DEAR.id) -> None:
-    home.cloud.set_price(offer, usd("0.01"))
+    home.cloud.set_price(offer, usd("0.31"))
 
 
 def test_a_cheaper_offer_moves_the_job_once_and_repeats_no_step(home: Installation) -> None:
@@ -40,7 +40,7 @@ def test_prices_that_swing_do_not_make_a_job_swing_with_them(install: Install) -
     job = home.submit(steps=90)
     home.until_step(job, 5)
     for turn in range(4):
-        home.cloud.set_price(DEAR.id, usd("0.10" if turn % 2 else "1.60"))
+        home.cloud.set_price(DEAR.id, usd("0.20" if turn % 2 else "1.60"))
         home.run_for(20)
     home.settle()
     assert len(home.runs(job)) == 1
@@ -106,7 +106,7 @@ def test_a_move_whose_target_is_refused_leaves_the_source_training_and_tries_ano
     make_cheaper(home)
     home.until(lambda: len(home.migrations(job)) == 2 and home.migrations(job)[1].step is Step.ABORTED)
     assert home.job(job).state == "running"
-    home.cloud.set_price(RESERVE.id, usd("0.02"))
+    home.cloud.set_price(RESERVE.id, usd("0.32"))
     home.settle()
     assert [run.offer_id for run in home.runs(job) if run.end != "aborted"] == [CHEAP.id, RESERVE.id]
     check_truth(home)
@@ -222,3 +222,15 @@ def test_a_job_with_a_deadline_leaves_spot_when_the_slack_is_used_up(install: In
 
 def test_the_catalog_is_what_these_tests_think(home: Installation) -> None:
     assert [offer.id for offer in home.cloud.offers()] == [offer.id for offer, _ in CATALOG]
+
+
+def test_a_job_on_an_offer_that_is_sold_no_more_is_still_compared_and_leaves_for_a_better_one(
+    home: Installation,
+) -> None:
+    job = home.submit(steps=120)
+    home.until_step(job, 12)
+    home.cloud.withdraw(CHEAP.id)
+    make_cheaper(home)
+    home.settle()
+    assert [run.offer_id for run in home.runs(job)] == [CHEAP.id, DEAR.id]
+    check_truth(home)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from orchestrator.config import SETTINGS, Config, load_config, shown_settings
 from orchestrator.config.settings import MAX_TEMP_DIR_BYTES
-from orchestrator.engine.price_sources import configured_sources
 from orchestrator.errors import SpecError
+from orchestrator.prices.sources import configured_sources
 
 
 @pytest.fixture

@@ -119,7 +119,7 @@ def test_a_simulated_clock_that_runs_ahead_makes_no_real_price_leave(world: Worl
 
 def _prices(world: World):
     with world.store.read() as tx:
-        return tx.prices_as_of(world.clock.now_ms())
+        return tx.eligible_as_of(world.clock.now_ms())
 
 
 def test_a_collection_under_way_ends_with_the_control_plane(fed: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -158,19 +158,19 @@ def test_a_folder_is_read_as_one_history_and_what_is_none_is_named(store: Store,
         import_prices(store, [tmp_path / "missing.csv"])
 
 
-def test_spot_that_is_no_cheaper_than_on_demand_is_kept_and_left_out(store: Store, tmp_path: Path) -> None:
+def test_spot_that_is_no_cheaper_than_on_demand_is_payable_and_not_eligible(store: Store, tmp_path: Path) -> None:
     """On-demand of the same type and region, at that time, in any file of the import."""
     on_demand = write(tmp_path / "od.csv", "aws,r,,p3,V100,1,on-demand,3.00,2026-01-02")
     spot = write(tmp_path / "spot.csv", *series(["2.9", "2.9", "2.84", "2.86"]))
     import_prices(store, [spot, on_demand])
-    assert changes(store, "aws/r/z/p3/spot") == [usd("2.9"), usd("2.84")]
+    assert changes(store, "aws/r/z/p3/spot") == [usd("2.9"), usd("2.84"), usd("2.86")], "each is what it cost"
     assert flags(store, "aws/r/z/p3/spot") == [
         ("spot_not_below_on_demand", usd("2.9")),
         ("spot_not_below_on_demand", usd("2.86")),
     ]
     with store.read() as tx:
         priced = [
-            {point.offer_id for point in tx.prices_as_of(instant_of(f"2026-01-{day:02}T12:00", NOW))}
+            {point.offer_id for point in tx.eligible_as_of(instant_of(f"2026-01-{day:02}T12:00", NOW))}
             for day in (1, 2, 3, 4)
         ]
     assert ["aws/r/z/p3/spot" in each for each in priced] == [True, False, True, True]  # the last flag ends at once
@@ -251,7 +251,7 @@ def test_an_export_of_gcp_comes_back_and_knocks_no_live_offer_out(store: Store, 
     assert import_prices(store, [tmp_path / "out.csv", foreign]).new_flags == 0  # the export says that it is offered
     assert import_prices(store, [foreign]).new_flags == 1
     with store.read() as tx:
-        assert [each.offer_id for each in tx.prices_as_of(NOW)] == [live.id]
+        assert [each.offer_id for each in tx.eligible_as_of(NOW)] == [live.id]
 
 
 def test_an_export_that_cannot_be_written_says_so(store: Store, tmp_path: Path) -> None:
@@ -333,7 +333,7 @@ def test_the_real_recorded_prices_are_imported_once(store: Store) -> None:
     phantoms = sum(file.flagged.get("no_hardware", 0) for file in found.files)
     assert phantoms > 1000
     with store.read() as tx:
-        priced = {point.offer_id for point in tx.prices_as_of(NOW)}
+        priced = {point.offer_id for point in tx.eligible_as_of(NOW)}
         offered = {offer.region for offer in tx.find_offers(gpu="H100", provider="gcp") if offer.id in priced}
     assert 8 <= len(offered) < 20  # of 40 regions that have a price
     assert found.new_prices > 10_000

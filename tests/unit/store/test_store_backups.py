@@ -55,7 +55,7 @@ def full(store: Store, job: Make, run: Make, migration: Make, offer: Make, event
 def content(store: Store) -> list[Any]:
     with store.read() as tx:
         return [
-            *(store.install_id, tx.jobs(), tx.runs(), tx.migrations(), tx.offers(), tx.prices_as_of(9)),
+            *(store.install_id, tx.jobs(), tx.runs(), tx.migrations(), tx.offers(), tx.eligible_as_of(9)),
             *(tx.availability(0, 9), tx.polls(), tx.events(), tx.entries(), tx.perf(), tx.open_commands()),
             tx.duty("collect"),
         ]

@@ -66,25 +66,25 @@ def test_history_that_is_learned_late_is_put_into_its_place(tx: Tx) -> None:
     assert tx.price_changes(Z1, 0, 100) == [(10, 5), (20, 6), (40, 5)]
 
 
-def test_prices_as_of_an_instant_know_nothing_that_was_learned_later(tx: Tx) -> None:
+def test_eligible_as_of_an_instant_know_nothing_that_was_learned_later(tx: Tx) -> None:
     late, early = point(20, 9, observed=100), point(10, 5)
     tx.add_prices([late, early, point(15, 7, offer_id=Z2)])
-    assert tx.prices_as_of(9) == []
-    assert tx.prices_as_of(10) == [early]
-    assert tx.prices_as_of(99) == [early, point(15, 7, offer_id=Z2)]
-    assert tx.prices_as_of(100) == [late, point(15, 7, offer_id=Z2)]
+    assert tx.eligible_as_of(9) == []
+    assert tx.eligible_as_of(10) == [early]
+    assert tx.eligible_as_of(99) == [early, point(15, 7, offer_id=Z2)]
+    assert tx.eligible_as_of(100) == [late, point(15, 7, offer_id=Z2)]
 
 
 def test_a_price_announced_for_the_future_is_not_in_force_yet(tx: Tx) -> None:
     tx.add_prices([point(10, 5), point(50, 9, observed=10)])
-    assert tx.prices_as_of(49) == [point(10, 5)]
-    assert tx.prices_as_of(50) == [point(50, 9, observed=10)]
+    assert tx.eligible_as_of(49) == [point(10, 5)]
+    assert tx.eligible_as_of(50) == [point(50, 9, observed=10)]
 
 
 def test_a_repeated_price_is_kept_when_the_one_before_was_learned_later(tx: Tx) -> None:
     tx.add_prices([point(20, 5, observed=20)])
     assert tx.add_prices([point(10, 5, observed=30)]) == 1
-    assert tx.prices_as_of(25) == [point(20, 5, observed=20)]
+    assert tx.eligible_as_of(25) == [point(20, 5, observed=20)]
 
 
 def test_price_changes_begin_with_the_one_in_force(tx: Tx) -> None:
@@ -129,7 +129,7 @@ def test_leaving_out_repetitions_changes_no_answer(
         for at in range(0, 22, 3):
             known = [each for each in book.values() if max(each.effective_at_ms, each.observed_at_ms) <= at]
             truth = [max(known, key=lambda each: each.effective_at_ms).nano_usd_per_hour] if known else []
-            assert [each.nano_usd_per_hour for each in tx.prices_as_of(at)] == truth
+            assert [each.nano_usd_per_hour for each in tx.eligible_as_of(at)] == truth
         raise Undo
 
 
@@ -157,4 +157,4 @@ def test_more_offers_than_fit_in_one_question(store: Store, offer: Make) -> None
         points = [point(10, 5, offer_id=each.id) for each in offers]
         assert tx.add_prices(points) == 2500
         assert tx.add_prices(points) == 0
-        assert tx.prices_as_of(10) == points
+        assert tx.eligible_as_of(10) == points

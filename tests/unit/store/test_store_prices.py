@@ -42,7 +42,7 @@ def flag(price: int = 9, at: int = 10, offer_id: str = Z1, kind: str = "outlier"
 
 
 def as_of(tx: Tx, at: int) -> dict[str, int]:
-    return {each.offer_id: each.nano_usd_per_hour for each in tx.prices_as_of(at)}
+    return {each.offer_id: each.nano_usd_per_hour for each in tx.eligible_as_of(at)}
 
 
 # Polls

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.engine import price_sink
 from orchestrator.engine.collect import collector
-from orchestrator.engine.price_sink import StoreSink
+from orchestrator.prices import sink as price_sink
+from orchestrator.prices.sink import StoreSink
 from orchestrator.store import Store
 from providers.clock import VirtualClock
 from providers.collect.facts import Flag, Flagged, Signal
@@ -45,7 +45,7 @@ def poll(at: int, *, region: str = "us", failed: bool = False) -> Poll:
 
 def priced(store: Store, at: int) -> dict[str, int]:
     with store.read() as tx:
-        return {each.offer_id: each.nano_usd_per_hour for each in tx.prices_as_of(at)}
+        return {each.offer_id: each.nano_usd_per_hour for each in tx.eligible_as_of(at)}
 
 
 def test_nothing_is_stored_before_a_poll_has_ended_and_then_all_of_it(store: Store) -> None:

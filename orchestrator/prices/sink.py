@@ -134,12 +134,12 @@ def _split(found: _Found, past_only: bool) -> tuple[list[Flagged], list[Flagged]
     present: list[Flagged] = []
     for each in found.flagged:
         overtaken = each.point is not None and newest.get(each.point.offer_id, -1) > each.point.effective_at_ms
-        (past if overtaken or (past_only and each.offer is not None) else present).append(_flagged(each))
+        (past if overtaken or (past_only and each.offer is not None) else present).append(stored(each))
     return past, present
 
 
-def _flagged(each: facts.Flagged) -> Flagged:
-    """An ambiguous price has a sound twin: its row names the offer, but does not leave it out."""
+def stored(each: facts.Flagged) -> Flagged:
+    """A flag as the store has it. An ambiguous price has a sound twin: its row leaves no offer out."""
     offer = None if each.flag is facts.Flag.AMBIGUOUS else each.offer
     return Flagged(
         each.flag.value,
@@ -148,4 +148,5 @@ def _flagged(each: facts.Flagged) -> Flagged:
         None if offer is None else offer.id,
         None if each.point is None else each.point.nano_usd_per_hour,
         None if each.point is None else each.point.effective_at_ms,
+        each.flag is facts.Flag.OUTLIER,
     )
