@@ -26,6 +26,7 @@ from trainers import words
 from trainers.errors import MalformedWord
 
 TrainerState = Literal["starting", "restored", "training", "holding", "yielded", "finished", "failed", "fenced"]
+Awaited = Literal["begin", "step", "save", "end"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +50,10 @@ class Progress:
     """What a run says of itself. Seconds are wall seconds of this run; `manifest` is the newest checkpoint that it
     committed or restored; `weights_hash` is set by a finished run, `error` by a failed one.
 
-    `still_since_s` (time.monotonic()) is when the last step ended, None while no step is due: while it starts,
-    restores, holds, saves, or is past its last step. `not_finite_step` is the first step of this run whose loss was NaN
-    or infinite. `stopped_early` is set by a program that called run.stop().
+    `still_since_s` (time.monotonic()) is since when the thing `awaited` is due: that the program begins to train, a
+    step, the end of a save, or the end of the program after its last step; None while nothing is: while it restores,
+    waits for its turn or holds. `save_wall_s` is how long the latest save took. `not_finite_step` is the first step of
+    this run whose loss was NaN or infinite. `stopped_early` is set by a program that called run.stop().
     """
 
     state: TrainerState = "starting"
@@ -67,6 +69,8 @@ class Progress:
     weights_hash: str | None = None
     error: str | None = None
     still_since_s: float | None = None
+    awaited: Awaited = "step"
+    save_wall_s: float | None = None
     not_finite_step: int | None = None
     stopped_early: bool = False
 
@@ -85,6 +89,8 @@ PROGRESS: Mapping[str, words.Check] = {
     "weights_hash": words.maybe(words.plain),
     "error": words.maybe(words.text),
     "still_since_s": words.maybe(words.seconds),
+    "awaited": words.one_of(*get_args(Awaited)),
+    "save_wall_s": words.maybe(words.seconds),
     "not_finite_step": words.maybe(words.count),
     "stopped_early": words.yes_no,
 }

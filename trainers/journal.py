@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from trainers.control import ControlDirectory, Progress, TrainerState
+from trainers.control import Awaited, ControlDirectory, Progress, TrainerState
 
 _PROGRESS_PERIOD_S = 0.1
 
@@ -39,7 +39,7 @@ class Journal:
     def enter(self, state: TrainerState, **changes: Any) -> None:
         """Change state; the world sees it at once, that it is over when the log has all that came before.
 
-        No step is due until `await_step`.
+        Nothing is due until `expect`.
         """
         if changes.get("error") is not None:
             changes["error"] = self.mask(changes["error"])
@@ -48,21 +48,23 @@ class Journal:
         self.progress = dataclasses.replace(self.progress, state=state, still_since_s=None, **changes)
         self._write()
 
-    def await_step(self) -> None:
-        """From now on the next step is due."""
-        self.progress = dataclasses.replace(self.progress, still_since_s=self._monotonic())
+    def expect(self, awaited: Awaited) -> None:
+        """From now on this is due."""
+        self.progress = dataclasses.replace(self.progress, still_since_s=self._monotonic(), awaited=awaited)
         self._write()
 
     @contextmanager
-    def no_step_due(self) -> Iterator[None]:
-        """What is done in this block takes the time that it takes: it is no step that does not come."""
-        due = self.progress.still_since_s is not None
-        self.enter(self.progress.state)
+    def saving(self) -> Iterator[None]:
+        """In this block the end of a save is due; afterwards, anew, what was due before."""
+        before = self.progress
+        self.expect("save")
         try:
             yield
         finally:
-            if due:
-                self.await_step()
+            if before.still_since_s is None:
+                self.enter(self.progress.state)
+            else:
+                self.expect(before.awaited)
 
     def update(self, **changes: Any) -> None:
         """Change other fields; the world sees it within about 0.1 s of training, or at the next state."""

@@ -137,6 +137,8 @@ def _await_turn(desk: Desk) -> None:
     if owner.generation > spec.generation:
         raise RunEnded("fenced")
     desk.journal.enter("training")
+    if spec.steps is not None or spec.epochs is not None:  # a program without may go on as long as it likes
+        desk.journal.expect("begin")
 
 
 def _enter_environment(spec: TrainerSpec, run_folder: Path) -> None:

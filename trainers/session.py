@@ -117,7 +117,7 @@ class Session(Run):
         self._saved_step = self.steps_done if self._journal.progress.manifest else -1
         self._cadence.since_s = self._timers.monotonic()
         self._journal.enter("training")
-        self._journal.await_step()
+        self._journal.expect("step")
         self._mark()
 
     def _record(self, loss: float) -> None:
@@ -138,7 +138,7 @@ class Session(Run):
 
     def _end(self) -> None:
         self._save_once()
-        self._journal.enter("training")  # still, but no step is due any more
+        self._journal.expect("end")
 
     # Between two steps
 
@@ -165,7 +165,7 @@ class Session(Run):
             self._wait_while(self._holding)
             self._keep_the_job()
             self._journal.enter("training")
-            self._journal.await_step()
+            self._journal.expect("step")
         notice = self._control.notice()
         if notice is not None:
             if self._cadence.save_s is None:
@@ -289,7 +289,7 @@ class Session(Run):
         if self.loader is not None:
             position["loader"] = self.loader.state_dict()
         try:
-            with self._journal.no_step_due():
+            with self._journal.saving():
                 began_s = self._timers.monotonic()
                 name = save(
                     spec.checkpoint_root,
@@ -311,7 +311,9 @@ class Session(Run):
         self._saved_step = self.steps_done
         self._cadence.saved(began_s, ended_s)
         spent_s = self._journal.progress.checkpoint_s + ended_s - began_s
-        self._journal.update(manifest=str(name), manifest_step=name.step, checkpoint_s=spent_s)
+        self._journal.update(
+            manifest=str(name), manifest_step=name.step, checkpoint_s=spent_s, save_wall_s=ended_s - began_s
+        )
 
     def _captured_parts(self) -> dict[str, Any]:
         parts = self.parts

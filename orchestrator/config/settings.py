@@ -288,11 +288,12 @@ class Secrets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stalls:
-    """Runs that finish no step. Only time in which one is due counts: none that goes into restoring or saving."""
+    """Runs that stand still: a step, a save, the beginning or the end of the program does not come. Time that goes into
+    restoring, holding and waiting does not count. A job file may set a limit of its own (train.stall_after)."""
 
     after_steps: float = _setting(
         50.0,
-        "A run counts as stalled when it makes no step for this many times its usual step time, and for `after_s`.",
+        "A run counts as stalled when a step (a save) takes this many times as long as usual, and at least `after_s`.",
         _number(above=0),
         "200",
     )
@@ -307,6 +308,19 @@ class Stalls:
         "A run that has stood still for so many seconds has failed; it is tried again from its last checkpoint.",
         _number(above=0),
         "14400",
+    )
+    outside_after_s: float = _setting(
+        900.0,
+        "The same as `after_s` for a program that has not begun to train (it imports, loads data), or does not end "
+        "after its last step. Programs without `train.steps` and `train.epochs` are not watched before they begin.",
+        _number(above=0),
+        "3600",
+    )
+    outside_fail_after_s: float = _setting(
+        14400.0,
+        "The same as `fail_after_s`, for these.",
+        _number(above=0),
+        "43200",
     )
 
 

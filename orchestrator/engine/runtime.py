@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from trainers.control import Awaited
+
 TrainerState = Literal[
     "absent",  # no actor of this run exists (not started, or gone with its node)
     "silent",  # it exists but has not answered for a while: suspected
@@ -46,8 +48,9 @@ class RunReport:
     `manifest` is the newest checkpoint that it committed (or restored), with `manifest_step`.
     Seconds are wall seconds spent by this run. `weights_hash` is set by a finished run, `stopped_early` by one that its
     program ended before the last step. `exit_status` is that of a trainer that died by itself on a machine that lived
-    on: minus the number of the signal that killed it. `still_s` is measured beside the trainer: for so long a step was
-    due and none was finished. `not_finite_step` is the first step whose loss was NaN or infinite.
+    on: minus the number of the signal that killed it. `still_s` is measured beside the trainer: for so long what is
+    `awaited` was due and did not come. `save_wall_s` is what the latest save took. `not_finite_step` is the first step
+    whose loss was NaN or infinite.
     """
 
     run_id: str
@@ -66,6 +69,8 @@ class RunReport:
     silent_s: float = 0.0
     exit_status: int | None = None
     still_s: float = 0.0
+    awaited: Awaited = "step"
+    save_wall_s: float | None = None
     not_finite_step: int | None = None
     stopped_early: bool = False
 

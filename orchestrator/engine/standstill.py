@@ -1,8 +1,8 @@
 """Standstill: runs that make no step, or steps without sense: told of once, and given up when it lasts too long.
 
-How long a run stands still is measured beside it, on its own machine, and only while a step is due: time that it spends
-restoring, holding or saving does not count, nor does any in which this control plane slept. Must not know: how a run is
-given up.
+A step does not come, a save does not end, the program does not begin to train, or does not end. For how long is
+measured beside the run, on its own machine: time that it spends restoring, holding or waiting does not count, nor does
+any in which this control plane slept. Must not know: how a run is given up.
 """
 
 from __future__ import annotations
@@ -14,6 +14,12 @@ from orchestrator.model import Job, Run
 
 STALLED, NOT_FINITE = "run.stalled", "run.loss_not_finite"
 LOOK_EVERY_S = 10.0
+_STILL = {
+    "begin": "it has not begun to train for {still_s:.0f} s",
+    "step": "no step after step {step} for {still_s:.0f} s",
+    "save": "the save after step {step} has not ended for {still_s:.0f} s",
+    "end": "its program has not ended for {still_s:.0f} s after its last step, {step}",
+}
 
 
 def watch(ctx: Context, job: Job, run: Run, report: RunReport) -> str | None:
@@ -23,29 +29,48 @@ def watch(ctx: Context, job: Job, run: Run, report: RunReport) -> str | None:
         message = f"the loss of step {report.not_finite_step} is not a number, or infinite; training goes on"
         with ctx.write() as tx:
             ctx.event(tx, NOT_FINITE, message, job, run=run, step=report.not_finite_step)
-    if report.state != "training" or report.still_s <= _patience_s(ctx, report):
+    told_s, fail_s = _limits_s(ctx, job, report)
+    if report.state != "training" or report.still_s <= told_s:
         return None
-    still = f"no step after step {report.step} for {report.still_s:.0f} s"
-    if report.still_s > max(_patience_s(ctx, report), ctx.world.config.stalls.fail_after_s):
-        return f"stood still: {still}; its log shows where each thread was"
-    if ctx.due(f"stalled/{run.id}", LOOK_EVERY_S) and not _told(ctx, job, run, STALLED, report.step):
+    still = _STILL[report.awaited].format(step=report.step, still_s=report.still_s)
+    if report.still_s > fail_s and _told(ctx, job, run, STALLED, step=report.step, awaited=report.awaited):
+        return f"stood still: {still}; its log shows where each thread was (more time: train.stall_after)"
+    if not ctx.due(f"stalled/{run.id}", LOOK_EVERY_S):
+        return None
+    if not _told(ctx, job, run, STALLED, step=report.step, awaited=report.awaited):
         try:
             ctx.runtime.stacks(run.id)
         except SiteError:
             return None  # asked, and told of, a little later
-        usually = f" (usually {report.step_wall_s:.3g} s)" if report.step_wall_s else ""
+        usual_s = _usual_s(report)
+        usually = f" (usually {usual_s:.3g} s)" if usual_s else ""
         message = f"{still}{usually}; its log shows where each thread is"
         with ctx.write() as tx:
-            ctx.event(tx, STALLED, message, job, run=run, step=report.step, still_s=report.still_s)
+            ctx.event(
+                tx, STALLED, message, job, run=run, step=report.step, awaited=report.awaited, still_s=report.still_s
+            )
     return None
 
 
-def _patience_s(ctx: Context, report: RunReport) -> float:
-    stalls = ctx.world.config.stalls
-    return max(stalls.after_s, stalls.after_steps * (report.step_wall_s or 0.0))
+def _limits_s(ctx: Context, job: Job, report: RunReport) -> tuple[float, float]:
+    """Wall seconds after which a run that stands still is told of, with its stacks, and after which it has failed."""
+    stalls, wanted_s = ctx.world.config.stalls, job.spec.train.stall_after_s
+    if report.awaited in ("begin", "end"):
+        told_s, fail_s = stalls.outside_after_s, stalls.outside_fail_after_s
+    else:
+        told_s, fail_s = max(stalls.after_s, stalls.after_steps * (_usual_s(report) or 0.0)), stalls.fail_after_s
+    if wanted_s is None:
+        return told_s, max(told_s, fail_s)
+    fail_s = wanted_s / ctx.world.clock.factor
+    return min(told_s, fail_s / 2), fail_s
 
 
-def _told(ctx: Context, job: Job, run: Run, kind: str, step: int | None = None) -> bool:
+def _usual_s(report: RunReport) -> float | None:
+    return {"step": report.step_wall_s, "save": report.save_wall_s}.get(report.awaited)
+
+
+def _told(ctx: Context, job: Job, run: Run, kind: str, **known: object) -> bool:
+    """Whether the newest event of the kind is of this run, and of this."""
     with ctx.world.store.read() as tx:
         told = tx.events(job_id=job.id, kinds=(kind,), limit=1, newest_first=True)
-    return bool(told) and told[0].run_id == run.id and step in (None, told[0].data.get("step"))
+    return bool(told) and told[0].run_id == run.id and known.items() <= told[0].data.items()

@@ -54,6 +54,7 @@ class TrainSpec:
     secrets: tuple[str, ...]
     steps: int | None
     epochs: int | None
+    stall_after_s: float | None = None  # market seconds; None: as configured
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from orchestrator.engine.move import waits
 from orchestrator.engine.snapshot import current_run, left_out
 from orchestrator.engine.standstill import NOT_FINITE, STALLED
@@ -10,6 +12,12 @@ from orchestrator.model import TERMINAL, Job, Migration, Run, Step
 from orchestrator.services.control_plane import control_plane
 from orchestrator.services.views import JobList, JobView, StatusView
 from orchestrator.store import Tx
+
+_STALLED_OUTSIDE: Mapping[object, str] = {
+    "begin": "has not begun to train",
+    "save": "stands still in a save",
+    "end": "does not end after its last step",
+}
 
 
 def jobs(world: World, *, ended: bool = False, project: str | None = None) -> JobList:
@@ -93,7 +101,7 @@ def _marks(tx: Tx, run: Run) -> tuple[str, ...]:
     )
     marks = []
     if stalled is not None and stalled.run_id == run.id and stalled.data.get("step") == run.last_step:
-        marks.append(f"stands still at step {run.last_step}")
+        marks.append(_STALLED_OUTSIDE.get(stalled.data.get("awaited"), f"stands still at step {run.last_step}"))
     if diverged is not None and diverged.run_id == run.id and run.last_loss is None:
         marks.append("its loss is not a number")
     return tuple(marks)

@@ -9,13 +9,13 @@ import pytest
 
 from orchestrator.engine.blame import LOSSES_IN_VAIN
 from orchestrator.engine.runtime import RunReport
-from orchestrator.model import Job, Step
+from orchestrator.model import Job, JobSpec, Step
 from orchestrator.services import jobs
 from orchestrator.services.views import JobView
 from orchestrator.sim import findings
 from orchestrator.sim.site import hash_of
 from providers.fake import Fault
-from tests.sim.harness import Installation, check_truth
+from tests.sim.harness import Installation, check_truth, train_spec
 
 Install = Callable[..., Installation]
 
@@ -199,6 +199,61 @@ def test_patience_grows_with_the_usual_step_time(install: Install) -> None:
     step_wall_s = home.runs(job)[0].step_wall_s
     assert step_wall_s is not None
     assert float(home.events(job, "run.stalled")[0].data["still_s"] or 0) >= 150 * step_wall_s
+
+
+OUTSIDE = {**STALLS, "stalls.outside_after_s": 100.0, "stalls.outside_fail_after_s": 400.0}
+STANDS: list[tuple[dict[str, object], str, str, float, float]] = [
+    ({"awaited": "begin", "step": 0}, "it has not begun to train for", "has not begun to train", 100, 400),
+    ({"awaited": "save"}, "the save after step 12 has not ended for", "stands still in a save", 60, 300),
+    (
+        {"awaited": "save", "save_wall_s": 8.0},
+        "the save after step 12 has not ended",
+        "stands still in a save",
+        400,
+        400,
+    ),
+    ({"awaited": "end"}, "its program has not ended for", "does not end after its last step", 100, 400),
+]
+
+
+@pytest.mark.parametrize(("said", "why", "mark", "told_s", "fail_s"), STANDS)
+def test_a_hang_before_the_first_step_in_a_save_or_after_the_last_step_is_told_of_and_then_failed(
+    install: Install, said: dict[str, object], why: str, mark: str, told_s: float, fail_s: float
+) -> None:
+    home = install(overrides=OUTSIDE)
+    job = home.submit(steps=30, retries=1)
+    home.site.raise_at(job.id, 0 if said["awaited"] == "begin" else 12)
+    home.site.misbehave(job.id, lambda report, since_s: replace(still(report, since_s), **said))  # type: ignore[arg-type]
+    home.until(lambda: bool(home.events(job, "run.stalled")))
+    (run,) = home.runs(job)
+    assert home.site.asked_for_stacks == [run.id]
+    (told,) = home.events(job, "run.stalled")
+    assert told.message.startswith(why)
+    assert told_s <= float(told.data["still_s"] or 0) < told_s + 15
+    if said.get("save_wall_s") is None:
+        assert view(home, job).marks == (mark,)
+    home.settle()
+    assert [run.end for run in home.runs(job)] == ["failed", "finished"]
+    failed = home.events(job, "run.failed")[0]
+    assert f"stood still: {why}" in failed.message
+    assert fail_s <= (failed.at_ms - told.at_ms) / 1000 / home.clock.factor + told_s < fail_s + 30
+    check_truth(home)
+
+
+def test_a_job_file_may_give_its_runs_less_or_more_time_than_others(install: Install) -> None:
+    home = install(overrides=STALLS)
+    patient = home.submit_job(JobSpec("patient", replace(train_spec(30), stall_after_s=900.0 * home.clock.factor)))
+    hasty = home.submit_job(JobSpec("hasty", replace(train_spec(30), stall_after_s=30.0 * home.clock.factor)))
+    for job in (patient, hasty):
+        home.site.raise_at(job.id, 12)
+        home.site.misbehave(job.id, still)
+    home.until(lambda: bool(home.events(hasty, "run.failed")))
+    assert home.site.asked_for_stacks == [home.runs(hasty)[0].id], "told of before it failed, with its stacks"
+    assert not home.events(patient, "run.stalled")
+    home.run_for(600)
+    assert home.events(patient, "run.stalled")
+    assert not home.events(patient, "run.failed")
+    home.until(lambda: bool(home.events(patient, "run.failed")))
 
 
 def test_a_loss_that_is_no_number_is_told_once_and_the_job_goes_on(home: Installation) -> None:

@@ -56,7 +56,7 @@ class RunActor:
     def report(self) -> dict[str, object]:
         """The fields of trainers.control.Progress, `still_s` and `exit_status`; before there are any, just the state.
 
-        `still_s`: for so long no step was finished, although one was due.
+        `still_s`: for so long what is awaited was due, and did not come.
         """
         try:
             progress = self._control.progress()

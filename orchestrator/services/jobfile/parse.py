@@ -197,6 +197,7 @@ def _spec(file: JobFile, base_dir: str) -> JobSpec:
             secrets=train.secrets,
             steps=train.steps,
             epochs=train.epochs,
+            stall_after_s=train.stall_after,
         ),
         data=tuple(DataSource(_location(d.source, base_dir), d.mount, d.size) for d in file.data),
         outputs=tuple(OutputSpec(output.path, output.keep) for output in file.outputs),

@@ -108,6 +108,13 @@ class TrainSection(Section):
         ge=1,
         le=10**9,
     )
+    stall_after: Duration | None = _about(
+        "A run that stands still for so long has failed: no step, a save that does not end, nothing before the first "
+        "step or after the last. Left out: as configured (`stalls`).",
+        "duration",
+        "6h",
+        default=None,
+    )
 
 
 class DataSection(Section):

@@ -71,18 +71,18 @@ def test_a_step_is_due_from_when_it_is_awaited_and_again_after_each_one(journal,
     journal.enter("training")
     assert seen(journal)["still_since_s"] is None
     clock[0] = 5.0
-    journal.await_step()
+    journal.expect("step")
     assert seen(journal)["still_since_s"] == 5.0
     clock[0] = 7.0
     journal.step(1, 0.5)
     assert seen(journal)["still_since_s"] == 7.0
     clock[0] = 7.01
-    with journal.no_step_due():
-        assert seen(journal)["still_since_s"] is None
+    with journal.saving():
+        assert (seen(journal)["still_since_s"], seen(journal)["awaited"]) == (7.01, "save")
         clock[0] = 90.0
-    assert seen(journal)["still_since_s"] == 90.0
+    assert (seen(journal)["still_since_s"], seen(journal)["awaited"]) == (90.0, "step")
     journal.enter("holding")
-    with journal.no_step_due():
+    with journal.saving():
         pass
     assert seen(journal)["still_since_s"] is None
 

@@ -223,3 +223,9 @@ def test_the_command_line_runs_a_spec_without_any_orchestrator(job):
     assert done.stdout == ""
     assert ControlDirectory(spec.control_dir).progress().manifest == "1-3-1"
     assert store.fence(job.root, job.job_id) == store.Fence(1, None)
+
+
+@pytest.mark.parametrize(("steps", "due"), [(10, "begin"), (None, "None")])
+def test_a_program_that_has_steps_is_expected_to_begin_with_them(job, steps, due):
+    outcome = job.run(spec={"entry": "odd:tells_what_is_due", "steps": steps})
+    assert f"due: {due}\n" in outcome.log

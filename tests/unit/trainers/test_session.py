@@ -98,6 +98,7 @@ class World:
     def state_dict(self) -> dict[str, int]:
         self.now += self.save_s / 2
         self.due_s["save"].append(self.progress().still_since_s)
+        assert self.progress().awaited == "save"
         return {}
 
     def load_state_dict(self, state: object) -> None:
@@ -128,17 +129,29 @@ def test_an_undisturbed_run_trains_all_steps_and_says_so(world):
     assert lines[4]["loss_hex"] == (5.0).hex()
 
 
-def test_a_step_is_due_since_the_last_one_and_not_while_a_checkpoint_is_written_or_waited_for(world):
+def test_a_step_is_due_since_the_last_one_then_the_end_of_a_save_and_nothing_while_a_run_holds(world):
     world.save_s = 50.0
     world.at.append((1060.0, lambda: world.control.clear_hold()))
     hold = {7: lambda: world.control.put_hold(Hold(1e9, 2))}
     assert world.train(before_step=lambda step: hold.get(step, lambda: None)()) == "finished"
     assert "holding" in world.states
-    for what in ("save", "hold"):
-        assert set(world.due_s[what]) == {None}
+    assert set(world.due_s["hold"]) == {None}
+    assert None not in world.due_s["save"]
     assert world.due_s["step"] == pytest.approx(sorted(world.due_s["step"]))
     assert len(world.due_s["step"]) == 30
     assert world.progress().still_since_s is None
+    assert world.progress().save_wall_s == pytest.approx(50.0)
+
+
+def test_after_the_last_step_the_end_of_the_program_is_due(world):
+    timers = Timers(monotonic=lambda: world.now, sleep=world.sleep, cpu=lambda: world.cpu)
+    journal = Journal(world.control, timers.monotonic)
+    with closing(journal), opened(Desk(world.spec, world.control, journal, timers)):
+        run = attach(model=world.model, optimizer=world)
+        for _ in run.batches():
+            run.step(0.0)
+        assert world.progress().awaited == "end"
+        assert world.progress().still_since_s is not None
 
 
 def test_checkpoints_take_no_more_than_their_share_of_the_time(tmp_path):

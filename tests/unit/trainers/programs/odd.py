@@ -9,6 +9,7 @@ import sys
 import torch
 
 import trainers
+from trainers.control import ControlDirectory
 
 data = [1, 2, 3]
 
@@ -55,6 +56,11 @@ def leaves():
 
 def never_attaches():
     pass
+
+
+def tells_what_is_due():
+    progress = ControlDirectory(os.environ["TRADEWIND_CONTROL_DIR"]).progress()
+    sys.stdout.write(f"due: {None if progress.still_since_s is None else progress.awaited}\n")
 
 
 def steps_then(do):
