@@ -1,0 +1,102 @@
+"""What the command line says and does about copies of a store, machines that it did not rent, and quarantine."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+from orchestrator.config import Config, load_config
+from orchestrator.engine import claims
+from orchestrator.engine.world import open_world
+from orchestrator.errors import NotFoundError, UsageError
+from providers.base import LaunchSpec
+from tests.unit.services.recorded_history import Past
+
+Run = Callable[..., Result]
+OFFER = "local/north/north-a/sim.small/on_demand"
+
+
+@pytest.fixture
+def on_this_host(environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
+    """A fresh installation on the local provider, which the command line uses from now on."""
+    settings = {"TRADEWIND_STATE_DIR": str(tmp_path / "here"), "TRADEWIND_PROVIDERS_ENABLED": "local"}
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    return load_config(environ={**environment, **settings}, cwd=tmp_path)
+
+
+def act(config: Config) -> None:
+    """As a control plane does when it begins."""
+    with closing(open_world(config)) as world:
+        leadership = world.store.campaign("test")
+        assert leadership is not None
+        assert claims.take(world, leadership, world.providers["local"], random.Random())
+        world.store.resign(leadership)
+
+
+def check(tradewind: Run, name: str) -> dict[str, str]:
+    checks = json.loads(tradewind("doctor", "--output", "json").stdout)["checks"]
+    (found,) = (each for each in checks if each["name"] == name)
+    return dict(found)
+
+
+def test_a_copy_of_a_store_takes_over_after_adopt_and_not_before(
+    on_this_host: Config, tradewind: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    act(on_this_host)
+    assert tradewind("store", "backup", "copy.db").exit_code == 0
+    act(on_this_host)
+    monkeypatch.setenv("TRADEWIND_STORE_URL", f"sqlite:///{tmp_path}/copy.db")
+    before = check(tradewind, "installation")
+    assert before["state"] == "fail"
+    assert "tradewind store adopt" in before["fix"]
+    asked = tradewind("store", "adopt")
+    assert (asked.exit_code, check(tradewind, "installation")["state"]) == (UsageError.exit_code, "fail")
+    assert "add --yes" in asked.stderr
+    adopted = tradewind("store", "adopt", "--yes")
+    assert adopted.exit_code == 0
+    assert "takes over the machines" in adopted.output
+    assert check(tradewind, "installation")["state"] == "ok"
+
+
+def test_reap_ends_a_machine_that_the_store_did_not_rent_and_no_other(on_this_host: Config, tradewind: Run) -> None:
+    with closing(open_world(on_this_host)) as world:
+        tags = {"tradewind-install": world.store.install_id}
+        (instance_id,) = world.providers["local"].launch(LaunchSpec("another's", OFFER, "exec sleep 100\n", tags))
+    try:
+        told = check(tradewind, "machines")
+        assert told["state"] == "warn"
+        assert told["fix"].endswith(f"tradewind reap {instance_id}")
+        asked = tradewind("reap", instance_id)
+        assert asked.exit_code == UsageError.exit_code
+        assert check(tradewind, "machines")["state"] == "warn"
+    finally:
+        done = tradewind("reap", instance_id, "--yes")
+    assert done.exit_code == 0
+    assert "is being ended" in done.output
+    again = tradewind("reap", instance_id, "--yes")
+    assert again.exit_code == NotFoundError.exit_code
+    assert instance_id in again.stderr
+
+
+def test_status_queue_and_doctor_say_that_a_job_is_in_quarantine_and_what_broke(
+    environment: dict[str, str], tradewind: Run, past: Past, tmp_path: Path
+) -> None:
+    with closing(open_world(load_config(environ=environment, cwd=tmp_path))) as world, world.store.write() as tx:
+        tx.set_job_facts(past.conv, quarantine="guard: ZeroDivisionError: by zero", quarantined_at_ms=past.start_ms)
+        tx.set_job_state(past.conv, "paused")
+    status = tradewind("status", "conv")
+    assert status.exit_code == 0
+    assert "in quarantine" in status.stdout
+    assert "guard: ZeroDivisionError: by zero" in status.stdout
+    assert json.loads(tradewind("status", "conv", "--output", "json").stdout)["job"]["quarantine"].startswith("guard")
+    assert "quarantined" in tradewind("queue").stdout
+    told = check(tradewind, "jobs")
+    assert told["state"] == "fail"
+    assert "tradewind resume conv" in told["fix"]
