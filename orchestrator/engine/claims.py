@@ -23,7 +23,6 @@ from providers.errors import ProviderError
 CLAIM_EVERY_S = 30.0
 """Wall seconds between two new words: a copy that is older than that is found out by itself."""
 
-
 MOST_WORDS = 16
 """Kept in the store: a word that a control plane was about to write when it was deposed may come late."""
 RETRY_S = 1.0
