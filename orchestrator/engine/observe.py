@@ -79,8 +79,11 @@ def observe(ctx: Context) -> Seen:
 
 
 def masked(ctx: Context, report: RunReport) -> RunReport:
-    """The report without the values of secrets in its text, which goes to the store and to everybody's eyes."""
-    return report if report.error is None else replace(report, error=ctx.secrets.mask(str(report.error)))
+    """The report without the values of secrets in its texts, which go to the store and to everybody's eyes."""
+    error, weights_hash = (
+        text if text is None else ctx.secrets.mask(str(text)) for text in (report.error, report.weights_hash)
+    )
+    return replace(report, error=error, weights_hash=weights_hash)
 
 
 def _judge(ctx: Context, live: Sequence[Run], reports: Mapping[str, RunReport]) -> None:

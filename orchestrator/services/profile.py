@@ -28,6 +28,7 @@ from orchestrator.services.views import ProfileRow, ProfileView
 from orchestrator.store import Tx
 from providers.hardware import GPUS
 from trainers.control import ControlDirectory
+from trainers.masking import Mask
 from trainers.profile import STEPS, TOO_FEW_STEPS, StepCounts
 from trainers.spec import TrainerSpec
 
@@ -194,6 +195,7 @@ def _failure(spec: JobSpec, code: int, said: str, folder: Path) -> TradewindErro
         )
     progress = ControlDirectory(folder / "run" / "control").progress()
     error = (progress.error if progress is not None else None) or said
+    error = Mask({name: os.environ[name] for name in spec.train.secrets}).text(error)  # others may read this output
     last = "\n".join(error.strip().splitlines()[-_LOG_LINES:])
     return TradewindError(
         f"{spec.name} failed while it was profiled:\n{last}", hint="correct the program; nothing was kept"

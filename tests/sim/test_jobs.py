@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from orchestrator.engine.observe import masked
+from orchestrator.engine.runtime import RunReport
 from orchestrator.model import Job, JobSpec, Step, Where
 from providers.money import usd
 from tests.sim.harness import CHEAP, DEAR, RESERVE, Installation, check_truth, train_spec
@@ -213,6 +215,15 @@ def test_a_value_that_a_trainer_reports_in_its_error_does_not_enter_the_store(ho
     assert home.job(job).state == "failed"
     assert "ValueError: [secret WANDB_API_KEY]" in (home.read(lambda tx: tx.job_facts(job.id)).error or "")
     assert home.events(job, "job.failed")[0].message.endswith("ValueError: [secret WANDB_API_KEY]")
+
+
+def test_no_text_that_a_trainer_says_is_taken_with_a_value_in_it(home: Installation) -> None:
+    job = home.submit_job(secretive())
+    home.secrets.give({job.id: {"WANDB_API_KEY": "0123456789abcdef" * 2}})
+    said = RunReport("run_1", "finished", error="0123456789abcdef" * 2, weights_hash="0123456789abcdef" * 2)
+    assert "0123456789abcdef" not in str(masked(home.plane._ctx, said))
+    innocent = RunReport("run_1", "finished", weights_hash="f" * 32)
+    assert masked(home.plane._ctx, innocent) == innocent
 
 
 def test_a_job_whose_secret_is_missing_waits_and_says_so_until_it_is_given(home: Installation) -> None:

@@ -15,6 +15,7 @@ from orchestrator.services.documents import to_json
 from orchestrator.services.profile import profile
 
 PROGRAM = """
+import os
 import pathlib
 
 import torch
@@ -37,7 +38,7 @@ def main(steps, width=64):
 
 
 def broken():
-    raise RuntimeError("no data")
+    raise RuntimeError("no data for " + os.environ["PROFILE_TOKEN"])
 """
 
 
@@ -84,9 +85,10 @@ def test_a_profile_counts_predicts_and_is_found_by_plans(world, spec, scratch, t
     assert book.estimate_kind(other, "V100", 1).provenance.startswith("prior")
 
 
-def test_a_program_that_fails_says_why_and_leaves_nothing(world, spec, scratch):
-    with pytest.raises(TradewindError, match="RuntimeError: no data") as caught:
-        profile(world, spec("broken"))
+def test_a_program_that_fails_says_why_without_its_secrets_and_leaves_nothing(world, spec, scratch, monkeypatch):
+    monkeypatch.setenv("PROFILE_TOKEN", "correct horse battery")
+    with pytest.raises(TradewindError, match=r"RuntimeError: no data for \[secret PROFILE_TOKEN\]") as caught:
+        profile(world, spec("broken", secrets=("PROFILE_TOKEN",)))
     assert caught.value.hint
     assert list(scratch.iterdir()) == []
     with world.store.read() as tx:
