@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from orchestrator.engine import accrue, bring_up, compartment, machines, observe, reap, sweep
+from orchestrator.engine import accrue, bring_up, compartment, handover, machines, observe, reap, sweep
 from orchestrator.engine.context import Context
 from orchestrator.engine.runtime import RunReport
-from orchestrator.model import Run
+from orchestrator.model import Run, Step
 from orchestrator.sim import EDGES, PAUSE_EDGES, SAVE_EDGES, Nap, PostgresSlate, Slate, findings, play, site
 from orchestrator.sim.folder import Folder
 from orchestrator.sim.harm import forged
@@ -175,6 +175,22 @@ def test_a_zombie_whose_checkpoint_counts_is_found_out(home: Installation, monke
         home.cloud.crash(home.machine(second).id)
         home.until(lambda: (now := home.current(job)) is not None and now.id not in (run.id, second.id))
     assert any(line.startswith("fence") for line in findings(home))
+
+
+def test_a_handover_from_a_checkpoint_that_is_no_longer_the_newest_is_found_out(
+    home: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trainer whose lease ran out wakes in its save, and commits between the choice of a checkpoint and the fence."""
+    home.faults.inject("terminate", *[Fault.NO_ANSWER] * 1000)
+    job = home.submit(steps=200)
+    run = home.until_step(job, 21)
+    falls_asleep(home, run, "before link manifest")
+    home.until(lambda: any(move.step is Step.TRANSFER for move in home.migrations(job)), limit_s=300.0)
+    with planted(monkeypatch, handover, "_outdated", lambda *_: None):
+        home.site.wake(run.id, renewed=True)
+        home.clock.advance(3)
+        home.until(lambda: (now := home.current(job)) is not None and now.id != run.id)
+    assert any(line.startswith("lost work") for line in findings(home))
 
 
 def test_a_trainer_that_trips_over_another_ones_collector_is_found_out(
