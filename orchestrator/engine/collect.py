@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from orchestrator.engine.world import World
 from orchestrator.prices.sink import StoreSink, stored
+from orchestrator.prices.suspect import ENABLED_INTERVAL_S, suspicion
 from orchestrator.store import Leadership, Store, Tx
 from providers.base import Provider, ProvidesPriceHistory
 from providers.clock import Clock
@@ -73,12 +74,14 @@ def collect_from(world: World, leadership: Leadership | None, provider: Provider
         known = {point.offer_id: point for point in tx.newest_prices([provider.name])}
         doubted = _doubted(tx)
     with world.store.write(leadership) as tx:
-        if {offer.id for offer in listed} != {offer.id for offer in offers}:
-            tx.put_offers(provider.name, offers)
+        named = {offer.id for offer in offers}
+        suspect = suspicion(tx, provider.name, "", "", named, started, ENABLED_INTERVAL_S)
+        if {offer.id for offer in listed} != named:
+            tx.put_offers(provider.name, offers, whole=not suspect)
         changed = 0
         if any(_is_news(known.get(point.offer_id), point) for point in prices):
             changed = _judge(tx, provider.name, world.clock.now_ms(), offers, prices, known, doubted)
-        tx.record_poll(provider.name, started, world.clock.now_ms(), len(offers), changed, None)
+        tx.record_poll(provider.name, started, world.clock.now_ms(), len(offers), changed, None, suspect=suspect)
     return changed
 
 
@@ -95,7 +98,8 @@ def _judge(
     judge = Judge([(offer, known[offer.id]) for offer in offers if offer.id in known], doubted)
     judged = judge.judge(offers, prices)
     changed = tx.add_prices(judged.payable)
-    tx.put_flags(name, "", now_ms, [stored(each) for each in judged.flagged], sound={each.offer_id for each in prices})
+    sound = {each.offer_id for each in prices}
+    tx.put_flags(name, "", now_ms, [stored(each) for each in judged.flagged], sound=sound)
     return changed
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from orchestrator.prices.suspect import suspicion
 from orchestrator.store import Flagged, Leadership, Store
 from orchestrator.store.polls import ALL_REGIONS
 from providers.collect import facts
 from providers.collect.runner import Poll
-from providers.collect.sources import history_of
+from providers.collect.sources import history_of, usual_interval_s
 from providers.offer import Offer
 from providers.price import PricePoint
 
@@ -75,20 +76,34 @@ class StoreSink:
         for batch in past_points:
             with self._store.write(self._leadership) as tx:
                 changed += tx.add_prices(batch)
+        scope = "" if poll.region in ALL_REGIONS else poll.region
         with self._store.write(self._leadership) as tx:
+            suspect = ""
             if past_only:
                 tx.add_past_offers(poll.source, list(found.offers.values()))
-            elif found.offers or whole:
-                scope = "" if poll.region in ALL_REGIONS else poll.region
+            elif whole:
+                suspect = suspicion(
+                    tx,
+                    poll.source,
+                    poll.region,
+                    scope,
+                    found.offers.keys(),
+                    poll.started_at_ms,
+                    usual_interval_s(poll.source),
+                    rows=poll.rows,
+                    flagged=[each.flag.value for each in found.flagged],
+                )
+            believed = whole and not suspect
+            if not past_only and (found.offers or believed):
                 offers = list(found.offers.values())
-                tx.put_offers(provider, offers, source=poll.source, region=scope, whole=whole)
+                tx.put_offers(provider, offers, source=poll.source, region=scope, whole=believed)
             if only_flagged:
                 tx.add_past_offers(poll.source, list(only_flagged.values()))
             changed += tx.add_prices(points) if points else 0
             past, flags = _split(found, past_only)
             tx.add_past_flags(poll.source, [(each, poll.region, poll.ended_at_ms, poll.ended_at_ms) for each in past])
             sound = () if past_only else found.offers.keys()
-            tx.put_flags(poll.source, poll.region, poll.ended_at_ms, flags, sound=sound, whole=whole)
+            tx.put_flags(poll.source, poll.region, poll.ended_at_ms, flags, sound=sound, whole=believed)
             if found.signals:
                 tx.add_risks(found.signals)
             tx.record_poll(
@@ -103,8 +118,9 @@ class StoreSink:
                 flagged=len(found.flagged),
                 hint=None if poll.error is None else poll.error.hint,
                 newest_ms=poll.newest_ms,
+                suspect=suspect,
             )
-        self._told(poll)
+        self._told(replace(poll, suspect=suspect))
 
     def _of(self, source: str, region: str) -> _Found:
         return self._found.setdefault((source, region), _Found())

@@ -83,9 +83,13 @@ class PriceDuties:
         return LOOK_EVERY_S if due_ms is None else min(max((due_ms - clock.now_ms()) / 1000, 1.0), LOOK_EVERY_S)
 
     def _told(self, poll: Poll) -> None:
-        """Say what fails once, and that it is well again."""
+        """Say what fails or is not believed once, and that it is well again."""
         place, before = (poll.source, poll.region), self._failing.get((poll.source, poll.region))
-        if poll.error is None:
+        if poll.suspect:
+            if place not in self._failing:
+                self._say(f"prices: {poll.source} {poll.region}: {poll.suspect}; waiting for another poll to agree")
+            self._failing[place] = poll.suspect
+        elif poll.error is None:
             if self._failing.pop(place, None) is not None:
                 self._say(f"prices: {poll.source} {poll.region}: well again")
         elif str(poll.error) != before:

@@ -11,8 +11,9 @@ from orchestrator.store import FlagRow
 
 @dataclass(frozen=True, slots=True)
 class PricedRegion:
-    """The last poll of a source in a region ('' or 'all': everywhere). `age_s` is of the last one that succeeded, None
-    when none ever did; `flags` counts the rows that are left out of decisions now, by reason."""
+    """The last poll of a source in a region ('' or 'all': everywhere). `age_s` is of the last one that succeeded and is
+    believed, None when none ever was; `flags` counts the rows that are not eligible now, by reason; `suspect` says why
+    the last poll is not believed yet, so that what it did not name stays."""
 
     provider: str
     source: str
@@ -24,6 +25,7 @@ class PricedRegion:
     flags: Mapping[str, int]
     error: str | None
     hint: str | None
+    suspect: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,7 @@ class CollectedRegion:
     flagged: int
     error: str | None
     hint: str
+    suspect: str = ""
 
 
 @dataclass(frozen=True, slots=True)

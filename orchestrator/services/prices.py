@@ -59,6 +59,7 @@ def status(world: World) -> PriceStatus:
             flags=counts.pop((state.source, state.region), {}),
             error=state.error,
             hint=state.hint,
+            suspect=state.suspect,
         )
         for state in states
     )
@@ -207,6 +208,7 @@ def _collected(poll: Poll) -> CollectedRegion:
         poll.flagged,
         None if poll.error is None else str(poll.error),
         "" if poll.error is None else poll.error.hint,
+        poll.suspect,
     )
 
 

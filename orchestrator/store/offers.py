@@ -25,6 +25,8 @@ _OFFERS_OF = _OFFERS.where(offer.c.provider.in_(bindparam("names", expanding=Tru
 _STORED = select(*_OFFER, offer.c.id, offer.c.listed, offer.c.source)
 _OF_SOURCE = _STORED.where(offer.c.source == bindparam("name"))
 _OF_REGION = _OF_SOURCE.where(offer.c.region == bindparam("place"))
+_LISTED_BY = select(offer.c.id).where(offer.c.listed, offer.c.source == bindparam("name"))
+_LISTED_IN = _LISTED_BY.where(offer.c.region == bindparam("place"))
 _BY_ID = _STORED.where(offer.c.id.in_(bindparam("ids", expanding=True)))
 _KEYS_OF_PROVIDERS = select(offer.c.id, offer.c.key).where(offer.c.provider.in_(bindparam("names", expanding=True)))
 _KEYS = select(offer.c.id, offer.c.key).where(offer.c.id.in_(bindparam("ids", expanding=True)))
@@ -91,6 +93,11 @@ class OfferRows(Transaction):
         """Everything listed now, by id; of these providers, where they are named."""
         query, asked = (_OFFERS, {}) if providers is None else (_OFFERS_OF, {"names": sorted(providers)})
         return [offer_of(row._mapping) for row in self._connection.execute(query, asked).all()]
+
+    def listed_by(self, source: str, region: str = "") -> frozenset[str]:
+        """Ids of the offers that `source` named last in `region` ('': in all)."""
+        query, asked = (_LISTED_IN, {"name": source, "place": region}) if region else (_LISTED_BY, {"name": source})
+        return frozenset(self._connection.execute(query, asked).scalars())
 
     def find_offers(
         self,

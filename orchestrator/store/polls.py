@@ -41,8 +41,9 @@ class Poll:
 
 @dataclass(frozen=True, slots=True)
 class PollState:
-    """The last poll of a source and region. `good_*` are of the last one that succeeded; `failures` came since.
-    `newest_ms` is the newest change that the region has: the next poll may begin there."""
+    """The last poll of a source and region. `good_*` are of the last one that succeeded and is believed; `failures`
+    came since. `newest_ms` is the newest change that the region has: the next poll may begin there. `suspect` says why
+    the last one is not believed, `suspect_since_ms` which was the first such."""
 
     source: str
     region: str
@@ -57,6 +58,8 @@ class PollState:
     good_started_ms: int | None
     good_finished_ms: int | None
     newest_ms: int | None
+    suspect: str | None
+    suspect_since_ms: int | None
 
 
 class Polled(NamedTuple):
@@ -113,8 +116,10 @@ _NEWS = select(
     func.sum(case((poll.c.provider.in_(bindparam("names", expanding=True)), poll.c.changed), else_=0)),
 ).where(poll.c.seq > bindparam("seq"), poll.c.source != poll.c.provider)
 _HERE = (poll_state.c.source == bindparam("of_source")) & (poll_state.c.region == bindparam("of_region"))
-_SUCCEEDED = {
+_SUCCEEDED: dict[str, Any] = {
     "failures": 0,
+    "suspect": None,
+    "suspect_since_ms": None,
     "good_started_ms": bindparam("started_ms"),
     "good_finished_ms": bindparam("finished_ms"),
     "newest_ms": case(
@@ -126,6 +131,17 @@ _LAST: dict[str, Any] = {
     name: bindparam(name) for name in ("started_ms", "finished_ms", "offers_seen", "flagged", "error", "hint")
 }
 _NOTE_SUCCESS = update(poll_state).where(_HERE).values(**_LAST, **_SUCCEEDED)
+_NOTE_SUSPECT = (
+    update(poll_state)
+    .where(_HERE)
+    .values(
+        **_LAST,
+        failures=0,
+        suspect=bindparam("why"),
+        suspect_since_ms=func.coalesce(poll_state.c.suspect_since_ms, bindparam("started_ms")),
+    )
+)
+_SUSPECT_SINCE = select(poll_state.c.suspect_since_ms).where(_HERE)
 _NOTE_FAILURE = update(poll_state).where(_HERE).values(**_LAST, failures=poll_state.c.failures + 1)
 
 
@@ -155,8 +171,10 @@ class PollRows(Transaction):
         flagged: int = 0,
         hint: str | None = None,
         newest_ms: int | None = None,
+        suspect: str = "",
     ) -> None:
-        """Remember that `source` (default: the provider itself) was asked, whatever came of it."""
+        """Remember that `source` (default: the provider itself) was asked, whatever came of it. `suspect` says why the
+        answer is not believed: then nothing is known up to then that was not before."""
         name = provider if source is None else source
         last = {
             "started_ms": started_ms,
@@ -168,12 +186,14 @@ class PollRows(Transaction):
         }
         self._insert(poll, provider=provider, source=name, region=region, changed=changed, **last)
         here = {"of_source": name, "of_region": region}
-        if error is None:
+        if suspect:
+            done = self._connection.execute(_NOTE_SUSPECT, {**last, **here, "why": suspect})
+        elif error is None:
             done = self._connection.execute(_NOTE_SUCCESS, {**last, **here, "newest": newest_ms})
         else:
             done = self._connection.execute(_NOTE_FAILURE, {**last, **here})
         if done.rowcount == 0:
-            good = error is None
+            good = error is None and not suspect
             self._connection.execute(
                 insert_into(poll_state),
                 {
@@ -181,10 +201,12 @@ class PollRows(Transaction):
                     "source": name,
                     "region": region,
                     "provider": provider,
-                    "failures": 0 if good else 1,
+                    "failures": 0 if error is None else 1,
                     "good_started_ms": started_ms if good else None,
                     "good_finished_ms": finished_ms if good else None,
                     "newest_ms": newest_ms if good else None,
+                    "suspect": suspect or None,
+                    "suspect_since_ms": started_ms if suspect else None,
                 },
             )
 
@@ -205,6 +227,13 @@ class PollRows(Transaction):
             if each.region != UNLISTED and each.good_started_ms is not None:
                 heard_ms[each.source] = max(each.good_started_ms, heard_ms.get(each.source, 0))
         return [each for each in states if each.region != UNLISTED or each.started_ms > heard_ms.get(each.source, -1)]
+
+    def suspect_since_ms(self, source: str, region: str) -> int | None:
+        """When the first poll of a source and region was begun that is not believed; None: the last one is, or failed
+        without one before."""
+        asked = {"of_source": source, "of_region": region}
+        found: int | None = self._connection.execute(_SUSPECT_SINCE, asked).scalar_one_or_none()
+        return found
 
     def polled(self) -> list[Polled]:
         """Of everything listed by provider, region and capacity type: up to when all price changes are known, of every

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from alembic.script import Script
 
 VERSION_TABLE = "schema_revision"
-HEAD = "20261122_0620_4b7c1e"
+HEAD = "20261122_0650_d05e93"
 
 
 class ForeignDatabaseError(StoreError):

@@ -213,6 +213,8 @@ poll_state = Table(  # the last poll of each source and region, and the last one
     Column("good_started_ms", Number),
     Column("good_finished_ms", Number),
     Column("newest_ms", Number),  # the newest change that it brought: where the next poll may begin
+    Column("suspect", Prose),  # why the last poll is not believed, though it succeeded
+    Column("suspect_since_ms", Number),  # since this poll; a second one has to agree
     sqlite_with_rowid=False,
 )
 

@@ -52,7 +52,8 @@ class Poll:
     """What came of one poll. It happened, whether or not anything changed; `error` says why it may be incomplete.
 
     `offers` were seen, `changed` prices were news, `flagged` rows left out. `newest_ms` is the newest change that the
-    region has; it is what the next poll may start from, and None when this one was not whole.
+    region has; it is what the next poll may start from, and None when this one was not whole. `suspect` says why the
+    sink does not believe it, though it succeeded.
     """
 
     source: str
@@ -66,6 +67,7 @@ class Poll:
     rows: int = 0
     newest_ms: int | None = None
     error: ProviderError | None = None
+    suspect: str = ""
 
 
 class Sink(Protocol):

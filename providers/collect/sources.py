@@ -59,6 +59,12 @@ def history_of(name: str) -> Literal["none", "too", "only"]:
     return "none" if kind is None else kind.history
 
 
+def usual_interval_s(name: str) -> float:
+    """The usual seconds between two polls of a source; of one that is not ours, five minutes."""
+    kind = KINDS.get(name.partition(":")[0])
+    return 300.0 if kind is None else kind.cadence_s
+
+
 def make_source(name: str, options: Mapping[str, Any]) -> PriceSource:
     """The source, ready to poll; nothing is sent yet.
 

@@ -32,7 +32,7 @@ def test_no_real_price_is_taken_for_an_outlier():
     for row in sorted(rows("market_events.parquet"), key=lambda row: row["observed_at"]):
         kind = CapacityType.SPOT if row["market"] == "spot" else CapacityType.ON_DEMAND
         offer, point = priced(row, row["cloud"], kind, row["observed_at"], row["usd_h"])
-        said.update(flagged.flag.value for flagged in judge.judge([offer], [point])[1])
+        said.update(flagged.flag.value for flagged in judge.judge([offer], [point]).flagged)
     assert said["outlier"] == 0
     assert sum(said.values()) <= 10, said
 

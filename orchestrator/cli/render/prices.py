@@ -39,7 +39,7 @@ def status(view: PriceStatus, paint: Paint) -> str:
         return "no source was polled yet\nhint: tradewind prices collect --once, or tradewind up"
     rows = [
         (
-            "fail" if each.error is not None else "ok",
+            "fail" if each.error is not None else "suspect" if each.suspect else "ok",
             each.source,
             each.region or "all",
             moment(each.polled_at_ms),
@@ -59,12 +59,18 @@ def status(view: PriceStatus, paint: Paint) -> str:
         f"{source} {_where(regions)}: {error}" + (f"\n  hint: {hint}" if hint else "")
         for (source, error, hint), regions in failed.items()
     ]
+    errors += [
+        f"{each.source} {each.region or 'all'}: the last poll {clean(each.suspect)}: "
+        "what it does not name stays as it was until another poll agrees"
+        for each in view.regions
+        if each.suspect and each.error is None
+    ]
     flags = [f"{flag.flag}: {clean(flag.subject)}: {clean(flag.detail)}" for flag in view.newest_flags]
     left = f"prices before {instant(view.prices_kept_from_ms)} are in the archive" if view.prices_kept_from_ms else ""
     return blocks(
         table(head, rows, paint, right=(4, 5, 6), state=0),
         "\n".join(errors),
-        "newest flagged rows, left out of decisions:\n  " + "\n  ".join(flags) if flags else "",
+        "newest flagged rows, not eligible:\n  " + "\n  ".join(flags) if flags else "",
         left,
         paint(note_simulated(view.simulated, "prices"), "dim"),
     )
@@ -154,6 +160,8 @@ def polled(view: CollectedRegion, paint: Paint) -> str:
     took = span((view.ended_at_ms - view.started_at_ms) / 1000)
     text = f"{view.source} {view.region or 'all'}: {view.offers} offers, {view.changed} changed, "
     text += f"{view.flagged} flagged, {took}"
+    if view.suspect:
+        return clean(text) + paint(f"  suspect: {clean(view.suspect)}", "yellow")
     if view.error is None:
         return clean(text)
     return (

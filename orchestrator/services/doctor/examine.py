@@ -45,6 +45,7 @@ def _checks(config: Config) -> Iterator[Check]:
             ("machines", state.machines),
         ):
             yield _safely(name, lambda look=look: look(world))  # type: ignore[misc]
+        yield _safely("collected prices", lambda: state.collected_prices(world))
         for provider in world.providers:
             name = f"prices of {provider}"
             yield _safely(name, lambda provider=provider: state.prices(world, provider))  # type: ignore[misc]

@@ -107,12 +107,28 @@ def machines(world: World) -> Check:
     )
 
 
+def collected_prices(world: World) -> Check:
+    """Sources and regions whose last poll failed or is not believed."""
+    name = "collected prices"
+    with world.store.read() as tx:
+        states = [each for each in tx.poll_states() if each.source not in world.providers]
+    if not states:
+        return Check(name, "ok", "none are collected")
+    wrong = [(each, each.error or each.suspect) for each in states if each.error or each.suspect]
+    if not wrong:
+        return Check(name, "ok", f"{len(states)} sources and regions, the last poll of each is well")
+    told = "; ".join(f"{each.source} {each.region or 'all'}: {why}" for each, why in wrong[:MOST_SHOWN])
+    more = f" (and {len(wrong) - MOST_SHOWN} more)" if len(wrong) > MOST_SHOWN else ""
+    return Check(name, "warn", f"{told}{more}", "older prices of it stay in use; see: tradewind prices status")
+
+
 def prices(world: World, provider: str) -> Check:
     """How long ago the provider last answered."""
     name = f"prices of {provider}"
     simulated = " (simulated)" if world.providers[provider].simulated else ""
     with world.store.read() as tx:
         polls = tx.polls(provider, 50)
+        suspect = next((each.suspect for each in tx.poll_states() if each.source == provider), None)
     good = [poll for poll in polls if poll.error is None]
     if not good:
         why = f": {polls[0].error}" if polls else ""
@@ -122,6 +138,13 @@ def prices(world: World, provider: str) -> Check:
     found = f"{good[0].offers_seen} offers, asked {wall_s:.0f} s ago{simulated}"
     if polls[0].error is not None:
         return Check(name, "warn", f"{found}; since then: {polls[0].error}", "tradewind offers")
+    if suspect:
+        return Check(
+            name,
+            "warn",
+            f"{found}; the last answer {suspect}: the others stay until another answer agrees",
+            "tradewind prices status",
+        )
     if wall_s > STALE_AFTER_WALL_S and find_control_plane(world).running:
         return Check(name, "warn", f"{found}: the control plane does not collect", "tradewind events")
     return Check(name, "ok", found)

@@ -1,0 +1,138 @@
+"""A good answer with next to nothing in it: what it does not name stays until a second poll agrees."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from orchestrator.cli.render import render
+from orchestrator.config import load_config
+from orchestrator.engine.collect import collect_from, collector
+from orchestrator.engine.world import World
+from orchestrator.prices.sink import StoreSink
+from orchestrator.services import prices
+from orchestrator.services.doctor import state as doctor
+from orchestrator.store import Store
+from providers.clock import VirtualClock
+from providers.collect.runner import Poll, SourceSpec
+from providers.fake import FakeCloud, FakeProvider
+from providers.fake.cloud import default_catalog
+from providers.offer import CapacityType, Offer
+from providers.price import PricePoint
+
+T0 = 1_700_000_000_000
+HEAD = "provider,region,instance_type,gpu,gpu_count,capacity_type,price_per_hour\n"
+ROWS = [f"verda,fin,h{count},H100,{count},on_demand,{3 * count}\n" for count in (1, 2, 4, 8)]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    clock = VirtualClock(T0)
+    config = load_config({"state_dir": str(tmp_path / "state"), "providers.enabled": "fake"}, environ={}, cwd=tmp_path)
+    config.state_dir.mkdir()
+    store = Store.open(config.store_url, clock)
+    opened = World(config, clock, store, {"fake": FakeProvider(clock, cloud=FakeCloud(clock))})
+    yield opened
+    opened.close()
+
+
+MACHINES = [
+    Offer("verda", "fin", "", f"h{count}", "H100", count, 0, 0, CapacityType.ON_DEMAND) for count in (1, 2, 4, 8)
+]
+
+
+class Polls:
+    """Whole polls of a feed whose usual interval is 300 s, at real instants."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.at_ms = world, T0
+        self.told: list[Poll] = []
+        self.sink = StoreSink(world.store, self.told.append)
+
+    def poll(self, named: list[Offer], after_s: float = 0.0) -> str:
+        self.at_ms += round(after_s * 1000)
+        self.sink.offers("feed:verda", "all", named)
+        self.sink.prices("feed:verda", "all", [PricePoint(each.id, 1, self.at_ms, self.at_ms, "s") for each in named])
+        self.sink.ended(Poll("feed:verda", "all", self.at_ms, self.at_ms, len(named)))
+        return self.told[-1].suspect
+
+    def listed(self) -> int:
+        with self.world.store.read() as tx:
+            return len(tx.offers(["verda"]))
+
+
+@pytest.fixture
+def feed(world: World) -> Polls:
+    return Polls(world)
+
+
+def test_an_empty_answer_takes_no_offer_away_before_a_poll_of_another_interval_agrees(feed: Polls) -> None:
+    assert feed.poll(MACHINES) == ""
+    assert "names 0 of 4 offers" in feed.poll([], 300)
+    assert feed.listed() == 4
+    assert "names 0 of 4 offers" in feed.poll([], 10), "the same interval proves nothing"
+    assert feed.listed() == 4
+    assert feed.poll([], 300) == ""
+    assert feed.listed() == 0
+
+
+def test_what_a_suspect_poll_does_not_name_grows_old_and_one_good_poll_refutes_it(feed: Polls) -> None:
+    feed.poll(MACHINES)
+    with feed.world.store.read() as tx:
+        heard = tx.polled()
+    feed.poll(MACHINES[:1], 300)
+    with feed.world.store.read() as tx:
+        assert tx.polled() == heard, "nobody has seen the others"
+    assert feed.poll(MACHINES, 300) == ""
+    assert "names 1 of 4" in feed.poll(MACHINES[:1], 300), "it is alone again"
+
+
+def test_a_unit_that_was_renamed_tells_what_its_rows_were_dropped_for(world: World, tmp_path: Path) -> None:
+    told: list[Poll] = []
+    for rows in (ROWS, [row.replace("H100", "H100-Hours") for row in ROWS]):
+        (tmp_path / "verda.csv").write_text(HEAD + "".join(rows))
+        specs = [SourceSpec("feed:verda", {"at": str(tmp_path / "verda.csv")})]
+        collector(world.store, world.clock, specs, random.Random(1), told.append).collect()
+    assert [each.suspect.partition(",")[0] for each in told] == ["", "names 0 of 4 offers; 4 rows were sent"]
+    assert told[1].suspect.endswith("flagged 4 unknown_gpu")
+
+
+def test_half_of_the_offers_may_go_at_once(feed: Polls) -> None:
+    feed.poll(MACHINES)
+    assert feed.poll(MACHINES[:2], 300) == ""
+    assert feed.listed() == 2
+
+
+def test_status_and_doctor_tell_of_a_suspect_poll(feed: Polls) -> None:
+    feed.poll(MACHINES)
+    assert doctor.collected_prices(feed.world).state == "ok"
+    feed.poll([], 300)
+    shown = render(prices.status(feed.world), color=False)
+    assert "suspect" in shown
+    assert "feed:verda all: the last poll names 0 of 4 offers" in shown
+    check = doctor.collected_prices(feed.world)
+    assert (check.state, "names 0 of 4 offers" in check.found) == ("warn", True)
+
+
+def test_an_enabled_provider_that_names_nothing_keeps_its_offers_for_a_while(world: World) -> None:
+    provider = world.providers["fake"]
+    assert isinstance(provider, FakeProvider)
+    ids = [offer.id for offer, _ in default_catalog()]
+
+    def polled(after_s: float) -> int:
+        world.clock.sleep(after_s)
+        collect_from(world, None, provider)
+        with world.store.read() as tx:
+            return len(tx.offers(["fake"]))
+
+    assert polled(0) == len(ids)
+    for name in ids:
+        provider.cloud.withdraw(name)
+    assert polled(60) == len(ids)
+    assert doctor.prices(world, "fake").state == "warn"
+    assert polled(60) == len(ids)
+    assert polled(200) == 0
+    assert doctor.prices(world, "fake").state == "ok"
