@@ -78,7 +78,7 @@ def claims(root: Path, width: int, rounds: int) -> list[Claim]:
         transient.step_ended()
 
     step_s = median_s(lambda: train(plain), rounds)
-    for _ in range(3):
+    for _ in range(10):  # until it is known that used gradients are dropped
         trained()
     watch_s = median_s(watch, rounds)
 
