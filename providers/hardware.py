@@ -135,6 +135,9 @@ GPUS: dict[str, Gpu] = {
         _gpu(
             "MI300X", 192, 5300, (163.4, 653.7, 1307.4, 2614.9), "InfinityFabric", 896, "AMD Instinct MI300X data sheet"
         ),
+        _gpu(
+            "MI325X", 256, 6000, (163.4, 653.7, 1307.4, 2614.9), "InfinityFabric", 896, "AMD Instinct MI325X data sheet"
+        ),
         _sim("SIM-S", 0.25),
         _sim("SIM-M", 0.5),
         _sim("SIM-L", 1.0),

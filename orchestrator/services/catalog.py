@@ -8,6 +8,7 @@ from pathlib import Path
 
 from orchestrator.errors import NotFoundError, Problem, SpecError
 from orchestrator.services.catalog_views import (
+    AcceleratorRow,
     CatalogFinding,
     CatalogVerdict,
     CatalogView,
@@ -15,7 +16,7 @@ from orchestrator.services.catalog_views import (
     FlaggedRow,
     SourceRow,
 )
-from providers.catalog import Catalog, CatalogError, Finding, Flag, PriceRow, age_days, load
+from providers.catalog import AcceleratorPrice, Catalog, CatalogError, Finding, Flag, PriceRow, age_days, load
 from providers.catalog import verify as examine
 from providers.catalog import verify_own as examine_own
 from providers.catalog.files import day_ms
@@ -38,6 +39,7 @@ def show(now_ms: int, path: Path | None = None) -> CatalogView:
         clouds=_clouds(catalog, now_ms),
         flagged=tuple(FlaggedRow(*key, Flag(key[1]).reason, count) for key, count in sorted(kinds.items())),
         sources=_sources(catalog, flagged, now_ms),
+        not_usable=not_usable(catalog),
     )
 
 
@@ -68,6 +70,26 @@ def _catalog(path: Path | None) -> Catalog:
     except CatalogError as error:
         refuse(error.findings)
         raise
+
+
+def not_usable(catalog: Catalog) -> tuple[AcceleratorRow, ...]:
+    """What the catalogue prices and no trainer of ours can use yet. Raises CatalogError."""
+    of: dict[tuple[str, str], list[AcceleratorPrice]] = defaultdict(list)
+    for price in catalog.accelerators():
+        of[price.accelerator, price.provider].append(price)
+    return tuple(
+        AcceleratorRow(
+            accelerator=accelerator,
+            provider=provider,
+            instance_types=tuple(dict.fromkeys(price.instance_type for price in prices)),
+            regions=tuple(sorted({price.region for price in prices})),
+            memory_gb=prices[0].memory_gb,
+            nano_usd_per_chip_hour=min((p.nano_usd // p.chips for p in prices if not p.spot), default=None),
+            spot_nano_usd_per_chip_hour=min((p.nano_usd // p.chips for p in prices if p.spot), default=None),
+            newest=max(price.date for price in prices),
+        )
+        for (accelerator, provider), prices in sorted(of.items())
+    )
 
 
 def _clouds(catalog: Catalog, now_ms: int) -> tuple[CloudRow, ...]:

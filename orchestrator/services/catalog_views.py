@@ -47,6 +47,21 @@ class FlaggedRow:
 
 
 @dataclass(frozen=True, slots=True)
+class AcceleratorRow:
+    """What an accelerator that Tradewind's trainers cannot use yet costs at a provider, per chip and hour: the least
+    anywhere there, on demand and as spot (None: not known). `newest` is a day (ISO)."""
+
+    accelerator: str
+    provider: str
+    instance_types: tuple[str, ...]
+    regions: tuple[str, ...]
+    memory_gb: float
+    nano_usd_per_chip_hour: int | None
+    spot_nano_usd_per_chip_hour: int | None
+    newest: str
+
+
+@dataclass(frozen=True, slots=True)
 class CatalogView:
     """`version` is that of the whole, its `date` the day on which it was compiled; `installed`: it did not come with
     Tradewind, but by `catalog update`."""
@@ -60,6 +75,7 @@ class CatalogView:
     clouds: tuple[CloudRow, ...]
     flagged: tuple[FlaggedRow, ...]
     sources: tuple[SourceRow, ...]
+    not_usable: tuple[AcceleratorRow, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,10 +108,16 @@ def select(rows: Sequence[OfferRow], query: OfferQuery) -> list[OfferRow]:
         kept = [row for row in left if passes(row)]
         if not kept and left:
             before = f" of the {len(left)} that pass {', '.join(passed)}" if passed else f" of {len(left)}"
-            raise UsageError(f"{name} leaves no offer{before}", hint=_remedy(name, left, query))
+            raise UsageError(f"{name} leaves no offer{before}{_unlisted(name)}", hint=_remedy(name, left, query))
         passed.append(name)
         left = kept
     return left
+
+
+def _unlisted(name: str) -> str:
+    """No list has everything: what is in none that is read here may be sold all the same."""
+    by_name = name.split(maxsplit=1)[0] in ("--cloud", "--gpu", "--region", "--spot", "--on-demand")
+    return ": none is in the catalogue or collected, which does not say that none is sold" if by_name else ""
 
 
 def _remedy(name: str, left: Sequence[OfferRow], query: OfferQuery) -> str:
@@ -161,9 +167,27 @@ def _gpu(text: str) -> tuple[str, Range | None]:
         raise UsageError(f"--gpu {text} is not a GPU and its count", hint="write it like H100:8 or H100:1..8")
     kind = canonical_gpu(name)
     if kind is None:
+        _refuse_if_priced(name)
         near = did_you_mean(name.strip(), GPUS)
         raise UsageError(f"{name} is no GPU that is known here", hint=near or "see: tradewind offers --group-by gpu")
     return kind, _range("--gpu", count, "H100:8 or H100:1..8") if colon else None
+
+
+def _refuse_if_priced(name: str) -> None:
+    """Raises UsageError with its prices for an accelerator that the catalogue knows and no trainer of ours can use."""
+    from orchestrator.services.catalog import not_usable  # on the way to an error only
+    from providers.catalog import load
+    from providers.catalog.accelerators import folded
+
+    for row in not_usable(load()):
+        if folded(row.accelerator) == folded(name):
+            prices = {"on demand": row.nano_usd_per_chip_hour, "spot": row.spot_nano_usd_per_chip_hour}
+            said = [f"{format_usd(nano, 4)} {kind}" for kind, nano in prices.items() if nano is not None]
+            raise UsageError(
+                f"{row.accelerator} cannot be used by Tradewind's trainers yet; {row.provider} asks from "
+                f"{' and '.join(said)} per chip and hour for it ({', '.join(row.regions)}; as of {row.newest})",
+                hint="all of them: tradewind catalog show; for GPUs: tradewind offers --group-by gpu",
+            )
 
 
 def _range(option: str, text: str | None, example: str) -> Range | None:

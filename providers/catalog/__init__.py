@@ -6,6 +6,7 @@
 Facts only, one latest price per offer, no time series. Must not know: jobs, stores, the network.
 """
 
+from providers.catalog.accelerators import AcceleratorPrice
 from providers.catalog.catalog import Catalog, Flagged, age_days, instance_types, load, read
 from providers.catalog.check import Verdict, verify, verify_own
 from providers.catalog.files import CatalogError, Finding
@@ -14,6 +15,7 @@ from providers.catalog.hazard import Interruption, hazard
 from providers.catalog.rows import InstanceType, PriceRow, Source
 
 __all__ = [
+    "AcceleratorPrice",
     "Catalog",
     "CatalogError",
     "Finding",

@@ -12,6 +12,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from types import MappingProxyType
 
+from providers.catalog.accelerators import AcceleratorPrice, read_accelerators
 from providers.catalog.files import DATA, CatalogError, Finding, day_ms
 from providers.catalog.flags import Flag
 from providers.catalog.hazard import Interruption
@@ -111,6 +112,17 @@ class Catalog:
         rows = read_prices(path, self.types, self._sources, findings.append, flagged=True)
         _refuse(findings)
         return tuple(Flagged(row, Flag(row.flag)) for row in rows)
+
+    def accelerators(self) -> tuple[AcceleratorPrice, ...]:
+        """Prices of what no trainer of ours can use yet. Raises CatalogError."""
+        return self._accelerators
+
+    @cached_property
+    def _accelerators(self) -> tuple[AcceleratorPrice, ...]:
+        findings: list[Finding] = []
+        rows = read_accelerators(self._folder / "accelerators.csv", self._sources, findings.append)
+        _refuse(findings)
+        return tuple(rows)
 
     def sources(self) -> tuple[Source, ...]:
         """Who says all that, when it was true, and under which licence."""

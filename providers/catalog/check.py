@@ -9,11 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from providers.catalog.accelerators import AcceleratorPrice
 from providers.catalog.catalog import Catalog, offer_key, read
 from providers.catalog.files import DATA, CatalogError, Finding, day_ms
 from providers.catalog.flags import Flag, judge_spot
 from providers.catalog.rows import InstanceType, PriceRow, family, read_known_regions, read_own
-from providers.hardware import GB, GPUS
+from providers.hardware import GB, GPUS, canonical_gpu
 from providers.money import NANO_USD
 
 MEMORY_TOLERANCE = 0.1  # clouds print a GPU's memory in 10^9 or 2^30 bytes, with or without what ECC takes
@@ -37,6 +38,7 @@ def verify(now_ms: int, folder: Path = DATA) -> Verdict:
     try:
         catalog = read(folder)
         flagged = [each.row for each in catalog.flagged()]
+        accelerators = catalog.accelerators()
         _ = catalog.interruptions, catalog.egress()
     except CatalogError as error:
         return Verdict(0, error.findings)
@@ -48,7 +50,8 @@ def verify(now_ms: int, folder: Path = DATA) -> Verdict:
         findings += _hardware(kind)
     findings += _prices(catalog.rows, catalog, known, now_ms)
     findings += _flags(flagged, catalog, known)
-    return Verdict(len(catalog.rows) + len(flagged), tuple(findings))
+    findings += _accelerators(accelerators, now_ms)
+    return Verdict(len(catalog.rows) + len(flagged) + len(accelerators), tuple(findings))
 
 
 def verify_own(path: Path, catalog: Catalog, now_ms: int) -> Verdict:
@@ -106,6 +109,21 @@ def _flags(flagged: Sequence[PriceRow], catalog: Catalog, known: Known) -> Itera
             )
         if row.flag == Flag.RETIRED and not catalog.types[row.provider, row.instance_type].retired_on:
             yield Finding(row.file, row.line, "flag", "its type has no retired_on", "give the day, or remove the flag")
+
+
+def _accelerators(prices: Sequence[AcceleratorPrice], now_ms: int) -> Iterator[Finding]:
+    seen: dict[tuple[str, ...], AcceleratorPrice] = {}
+    for row in prices:
+        if (day_ms(row.date) or 0) > now_ms:
+            yield Finding(row.file, row.line, "date", *_future(row.date))
+        if canonical_gpu(row.accelerator) is not None:
+            message = f"{row.accelerator} is a GPU: its price belongs to the offers"
+            yield Finding(row.file, row.line, "accelerator", message, "move it to prices_by_hand.csv")
+        key = (row.provider, row.region, row.zone, row.instance_type, row.capacity)
+        first = seen.setdefault(key, row)
+        if first is not row:
+            message = f"{row.instance_type} is priced again"
+            yield Finding(row.file, row.line, "", message, f"keep one of it and {first.file}:{first.line}")
 
 
 def _hardware(kind: InstanceType) -> Iterator[Finding]:

@@ -24,7 +24,7 @@ MAX_TOTAL_BYTES = 64 << 20
 MAX_FILES = 100
 FILE_NAME = re.compile(r"[a-z][a-z0-9_]{0,60}\.csv", re.ASCII)
 SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
-NEEDED = ("continents", "egress", "excluded", "flagged", "instance_types", "known_regions", "sources")
+NEEDED = ("accelerators", "continents", "egress", "excluded", "flagged", "instance_types", "known_regions", "sources")
 REPUBLISH = "ask its publisher for a whole one; to make one: python -m scripts.seal_catalog DATE"
 
 

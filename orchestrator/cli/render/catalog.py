@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from orchestrator.cli.render.text import Paint, blocks, clean, table
 from orchestrator.services.catalog_views import CatalogUpdate, CatalogVerdict, CatalogView
+from providers.money import format_usd
 
 
 def catalog(view: CatalogView, paint: Paint) -> str:
@@ -29,6 +30,19 @@ def catalog(view: CatalogView, paint: Paint) -> str:
     source_head = ("price list", "offers", "flagged", "from", "to", "age", "licence")
     flagged = [(row.provider, str(row.prices), row.reason) for row in view.flagged]
     total = sum(row.offers for row in view.clouds)
+    chips = [
+        (
+            row.accelerator,
+            row.provider,
+            f"{row.memory_gb:.0f}",
+            _least(row.nano_usd_per_chip_hour),
+            _least(row.spot_nano_usd_per_chip_hour),
+            _short(row.regions),
+            row.newest,
+        )
+        for row in view.not_usable
+    ]
+    chip_head = ("not usable yet", "provider", "GB", "$/chip-h from", "spot from", "regions", "as of")
     return "\n\n".join(
         part
         for part in (
@@ -40,6 +54,7 @@ def catalog(view: CatalogView, paint: Paint) -> str:
             ),
             table(source_head, sources, paint, right=(1, 2, 5)),
             table(("kept, not offered", "prices", "because"), flagged, paint, right=(1,)) if flagged else "",
+            table(chip_head, chips, paint, right=(2, 3, 4)) if chips else "",
         )
         if part
     )
@@ -57,6 +72,10 @@ def verdict(view: CatalogVerdict, paint: Paint) -> str:
     if view.findings:
         return paint.state(f"{what}: {len(view.findings)} finding(s)", "fail")
     return paint.state(f"{what}: nothing wrong in {view.checked} prices", "ok")
+
+
+def _least(nano_usd: int | None) -> str:
+    return "-" if nano_usd is None else format_usd(nano_usd, 4)
 
 
 def _days(days: float) -> str:

@@ -20,7 +20,7 @@ from providers.catalog import load
 from providers.clock import VirtualClock
 from tests.unit.services.recorded_history import spec
 
-NOW = 1_790_000_000_000  # some days after the newest fact of the catalogue
+NOW = 1_795_000_000_000  # some days after the newest fact of the catalogue
 DAY_S = 86_400
 GPUS = Resources(gpu_memory_bytes=(90 * 10**9, None))
 
@@ -88,6 +88,14 @@ def test_a_count_that_is_none(local: Config, text: str) -> None:
             "the smallest GPU has 80 GB, 40 GB",
         ),
         ({"gpu": "H101"}, "H101 is no GPU that is known here", 'did you mean "H100"?'),
+        (
+            {"gpu": "tpu v6e"},
+            "TPU-v6e cannot be used by Tradewind's trainers yet; gcp asks from $2.7000",
+            "catalog show",
+        ),
+        ({"gpu": "trainium2:16"}, "aws asks from $1.4414 spot per chip and hour for it (ap-", "catalog show"),
+        ({"gpu": "MI325X"}, "none is in the catalogue or collected, which does not say that none is sold", "there is "),
+        ({"gpu": "H200", "cloud": ["lambda"]}, "which does not say that none is sold", "there is "),
         ({"gpu": "H100:x"}, "--gpu H100:x is not a GPU and its count", "write it like H100:8"),
         ({"gpu_memory": "80..40"}, "ends below its beginning", "smaller number first"),
         ({"gpu_memory": ".."}, "--gpu-memory .. is no range", "40.. or 40..80"),

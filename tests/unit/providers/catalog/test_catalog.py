@@ -82,6 +82,53 @@ def test_prices_that_everyone_can_look_up() -> None:
     assert price("verda/FIN-02//1H100.80S.32V/spot") == usd("0.8015")
 
 
+def regions(provider: str, part: str, capacity: CapacityType = CapacityType.ON_DEMAND) -> set[str]:
+    """Where a provider has an offer whose type has `part` in its name."""
+    found = (each for each in CATALOG.offers() if (each.provider, each.capacity_type) == (provider, capacity))
+    return {each.region for each in found if part in each.instance_type}
+
+
+@pytest.mark.parametrize("family", ["g5.", "g5g.", "g6.", "g6e."])
+def test_the_g_family_of_aws_is_listed_in_europe_and_asia_too(family) -> None:
+    assert {"us-east-1", "us-west-2"} <= regions("aws", family)
+    assert any(region.startswith("eu-") for region in regions("aws", family)) or family == "g5g."
+    assert any(region.startswith("ap-") for region in regions("aws", family))
+
+
+def test_gpus_that_are_attached_to_n1_are_listed_under_the_names_that_are_collected() -> None:
+    for card in ("t4", "p100", "v100"):
+        for capacity in CapacityType:
+            assert {"us-central1", "us-east1", "us-west1"} <= regions("gcp", f"nvidia-tesla-{card}", capacity)
+    one = PRICES["gcp/us-central1//n1-standard-8+1xnvidia-tesla-t4/on_demand"].nano_usd_per_hour
+    assert one == pytest.approx(0.35e9 + 0.379998e9, abs=1e4), (
+        "cloud.google.com: $0.35 for a T4, $0.379998 for the rest"
+    )
+
+
+def test_a3_ultra_is_listed_as_spot_only_and_azure_has_its_h200() -> None:
+    assert {"us-central1", "us-east4", "europe-west1"} <= regions("gcp", "a3-ultragpu", CapacityType.SPOT)
+    assert regions("gcp", "a3-ultragpu") == set()
+    assert {"eastus2", "westus3", "swedencentral"} <= regions("azure", "H200")
+
+
+def test_mi300x_is_listed_at_more_clouds_than_azure() -> None:
+    assert {each.provider for each in CATALOG.offers() if each.gpu == "MI300X"} >= {"azure", "oci", "digitalocean"}
+
+
+def test_what_no_trainer_can_use_is_priced_and_sourced_and_never_offered() -> None:
+    priced = {(each.accelerator, each.provider) for each in CATALOG.accelerators()}
+    assert priced == {("TPU-v5e", "gcp"), ("TPU-v6e", "gcp"), ("Trainium", "aws"), ("Trainium2", "aws")}
+    offered = {(each.provider, each.instance_type) for each in CATALOG.offers()}
+    for each in CATALOG.accelerators():
+        assert (each.provider, each.instance_type) not in offered
+        assert each.accelerator not in GPUS
+        assert each.source in {source.id for source in CATALOG.sources()}
+    [price] = [
+        p for p in CATALOG.accelerators() if (p.instance_type, p.region, p.spot) == ("tpu-v6e-8", "us-east1", False)
+    ]
+    assert (price.nano_usd, price.chips) == (usd("21.6"), 8)
+
+
 def test_phantoms_are_kept_with_their_reason_and_are_no_offers() -> None:
     offered = {(o.provider, o.region, o.instance_type, o.zone, o.capacity_type) for o in CATALOG.offers()}
     reasons = Counter(each.flag for each in CATALOG.flagged())
@@ -102,7 +149,7 @@ def test_phantoms_are_kept_with_their_reason_and_are_no_offers() -> None:
 
 def test_it_says_how_old_its_numbers_are() -> None:
     newest, oldest = CATALOG.age_days(NOW_MS) or (0.0, 0.0)
-    assert 100 < newest < oldest < 1000
+    assert 0 < newest < 100 < oldest < 1000
     assert CATALOG.age_days(NOW_MS + DAY_MS) == (newest + 1, oldest + 1)
     price = PRICES["gcp/us-central1//a3-highgpu-8g/on_demand"]
     assert age_days(price.effective_at_ms, NOW_MS) == pytest.approx(114.5)
@@ -152,7 +199,7 @@ def test_every_region_of_a_cloud_that_prices_by_continent_is_on_one() -> None:
 def test_the_shipped_catalogue_is_sound() -> None:
     verdict = verify(NOW_MS)
     assert verdict.findings == ()
-    assert verdict.checked == len(CATALOG.rows) + len(CATALOG.flagged())
+    assert verdict.checked == len(CATALOG.rows) + len(CATALOG.flagged()) + len(CATALOG.accelerators())
 
 
 def test_the_shipped_catalogue_is_what_its_manifest_says() -> None:

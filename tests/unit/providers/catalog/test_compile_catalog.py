@@ -12,6 +12,7 @@ from scripts import compile_catalog
 from tests.shared_data import shared
 
 HAND_WRITTEN = {
+    "accelerators.csv",
     "continents.csv",
     "egress.csv",
     "excluded.csv",
