@@ -10,6 +10,7 @@ from dataclasses import replace
 from orchestrator.engine import limits
 from orchestrator.engine.context import Context
 from orchestrator.engine.move import Move, abort, step
+from orchestrator.engine.second_look import no_longer_pays
 from orchestrator.errors import RailError
 from orchestrator.model import Job, Migration, Step
 from orchestrator.store import Tx
@@ -45,6 +46,8 @@ def provision(ctx: Context, move: Move) -> bool:
         return abort(ctx, move, f"the provider of {migration.offer_id} is no longer enabled")
     if (missing := ctx.secrets.missing(job)) is not None:
         return abort(ctx, move, missing)  # before money is spent on a machine that could not train
+    if no_longer_pays(ctx, move):
+        return True
     spec = launch_spec(ctx, migration, job)
     try:
         with ctx.write() as tx:  # a writer's view: whoever was deposed in the meantime launches nothing

@@ -14,6 +14,7 @@ from orchestrator.engine.context import Context
 from orchestrator.engine.move import MOVING, Move, abort, step, waits
 from orchestrator.engine.reports import MALFORMED_S
 from orchestrator.engine.runtime import RunReport
+from orchestrator.engine.second_look import no_longer_pays
 from orchestrator.model import Run, Step
 
 HOLD_REFRESH_S = 5.0
@@ -47,8 +48,10 @@ def checkpoint(ctx: Context, move: Move) -> bool:
     waited_s = ctx.waited_s(f"hold/{migration.id}")
     if waited_s > limits.HOLD_S and waited_s > (limit_s := limits.hold_s(ctx, move)):
         return abort(ctx, move, f"the source reached no step within {limit_s:.0f} s", cause="hold")
-    if report is not None and report.state == "training":
-        _hold(ctx, source, migration.generation)
+    if report is not None and report.state == "training" and ctx.due(f"hold-call/{source.id}", HOLD_REFRESH_S):
+        if no_longer_pays(ctx, move, ready=True):
+            return True
+        ctx.runtime.hold(source.id, migration.generation)
     return False
 
 
@@ -110,6 +113,8 @@ def verify(ctx: Context, move: Move) -> bool:
         if fixed is None or report.manifest is None or move.living_source is not None:
             return abort(ctx, move, f"the target restored {report.manifest}, not {fixed}", cause="checkpoint")
         message, passed_over = f"{message}; passed over: {fixed}, which the target found damaged", fixed
+    if no_longer_pays(ctx, move, ready=True, restored=True):
+        return True
     with ctx.write() as tx:
         tx.update_run(move.target.id, start_step=report.start_step)
     return step(ctx, move, Step.CUTOVER, message, manifest=report.manifest, passed_over=passed_over)

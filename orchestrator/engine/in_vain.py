@@ -26,7 +26,7 @@ LONGEST_BACK_OFF_S = 600.0
 MOST_DOUBLINGS = 2  # of a time limit that ran out
 MOST_SAID = 200  # characters of a reason that a job may have written itself
 
-Cause = Literal["ready", "hold", "restore", "trainer", "taken", "checkpoint"]
+Cause = Literal["ready", "hold", "restore", "trainer", "taken", "checkpoint", "outweighed"]
 Kind = Literal["placement.in_vain", "move.in_vain", "standby.in_vain"]
 
 _BLAMES_OFFER = frozenset({"ready", "restore", "trainer"})

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from orchestrator.engine import in_vain
 from orchestrator.engine.context import Context
 from orchestrator.errors import SiteError
-from orchestrator.model import Job, JobState, Migration, Run, RunState, Step
+from orchestrator.model import Job, JobState, Migration, Plan, Run, RunState, Step
 from orchestrator.store import Tx
 
 MOVING: tuple[JobState, ...] = ("starting", "migrating")
@@ -88,6 +88,7 @@ def abort(
     failed: bool = False,
     at_once: bool = False,
     refused: bool = False,
+    plan: Plan | None = None,
 ) -> bool:
     """Give a migration up.
 
@@ -95,7 +96,7 @@ def abort(
     the job may be placed elsewhere right away; otherwise it waits, the longer the more often it was in vain. With a
     `cause` (any but a user's or a ceiling's wish) a machine that was rented for it counts as in vain. Unless its
     launch was `refused`, one that was ever asked for may have made a machine: its run ends, but stays in the state
-    `provisioning` until engine.reap has found out.
+    `provisioning` until engine.reap has found out. The `plan` that speaks against it is kept with the event.
 
     At CUTOVER another control plane may be about to fence, asleep since it last looked: the generation is made void
     before the move is given up. Returns False when it owns the job already. Raises CheckpointUnusable.
@@ -118,7 +119,12 @@ def abort(
         )
         if source is not None:
             tx.update_run(source.id, state="training")
-        ctx.event(tx, "migration.aborted", f"gave up: {last_line}", job, run=target, migration=migration)
+        plan_id = None if plan is None else plan.id
+        if plan is not None:
+            tx.add_plan(plan, acted_on=[job.id])
+        ctx.event(
+            tx, "migration.aborted", f"gave up: {last_line}", job, run=target, migration=migration, plan_id=plan_id
+        )
         number = 0
         if cause is not None and not (failed and source is None):  # or its retries would count it, too
             number = _count_in_vain(ctx, tx, move, cause, last_line)

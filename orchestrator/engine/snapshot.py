@@ -12,7 +12,7 @@ from orchestrator.engine import in_vain, public
 from orchestrator.engine.move import under_way
 from orchestrator.errors import RowError
 from orchestrator.market import AvailabilityKind, AvailabilityPoint, Market, Place
-from orchestrator.model import Job, JobState, Migration, Run
+from orchestrator.model import VOLUNTARY, Job, JobState, Migration, Run
 from orchestrator.perf import Observation, PerfBook, Program, program_of
 from orchestrator.policy import Demand, Rails, Running
 from orchestrator.store import Tx
@@ -181,7 +181,7 @@ def _running(tx: Tx, job: Job, run: Run, now_ms: int, leaving: bool) -> Running:
     moves: list[Migration] = [
         migration
         for migration in tx.migrations(job_id=job.id)
-        if migration.reason in ("cheaper offer", "objective", "probe") and migration.target_run_id in rented
+        if migration.reason in VOLUNTARY and migration.target_run_id in rented
     ]
     came_by = next((each.reason for each in tx.migrations(job_id=job.id) if each.target_run_id == run.id), None)
     return Running(

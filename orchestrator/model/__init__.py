@@ -20,13 +20,14 @@ from orchestrator.model.job import (
     Where,
 )
 from orchestrator.model.plan import Action, Alternative, CostParts, Estimate, Pick, Placement, Plan, Probe, Rejection
-from orchestrator.model.run import STEP_ORDER, Migration, Reason, Run, RunEnd, RunState, Step
+from orchestrator.model.run import STEP_ORDER, VOLUNTARY, Migration, Reason, Run, RunEnd, RunState, Step
 
 __all__ = [
     "CHEAPEST",
     "FASTEST",
     "STEP_ORDER",
     "TERMINAL",
+    "VOLUNTARY",
     "Action",
     "Alternative",
     "CheckpointSpec",

@@ -85,6 +85,9 @@ Reason = Literal[
 ]
 """Why a job moves. One of "standby" moves nothing: it brings up a spare and waits; whoever takes that opens another."""
 
+VOLUNTARY: frozenset[Reason] = frozenset({"cheaper offer", "objective", "probe"})
+"""Reasons of moves that a job could do without: such a move is made only while it pays."""
+
 
 @dataclass(frozen=True, slots=True)
 class Migration:

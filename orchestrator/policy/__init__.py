@@ -5,7 +5,7 @@ Must not know: stores, engines, Ray, clouds; how a plan is applied.
 
 from orchestrator.policy.compare import Comparison, Prospect, cheapest, compare, prospects, ruled_out
 from orchestrator.policy.decide import decide
-from orchestrator.policy.demand import Demand, Rails, Running
+from orchestrator.policy.demand import Demand, Rails, Running, Underway
 from orchestrator.policy.explain import MAY_PASS
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Prospect",
     "Rails",
     "Running",
+    "Underway",
     "cheapest",
     "compare",
     "decide",

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from orchestrator.market import Market
 from orchestrator.model import CostParts, Estimate
 from orchestrator.perf import PerfBook, kind_of
-from orchestrator.policy.demand import Demand, Running
+from orchestrator.policy.demand import Demand, Running, Underway
 from orchestrator.policy.tolls import Tolls, tolls
 
 Floats = NDArray[np.float64]
@@ -48,13 +48,14 @@ class Pool:
 
     Over the rows: `rows`, `cell`, `price_s` (nano-USD per second, 0 without a known price), `spot`. Over the cells:
     `site`, `kind`, `hazard_s` (losses per second). The row where a job is (`current`, one of the rows) has a cell of
-    its own, `here`.
+    its own, `here`, and so has the one to which it is on its way (`target`), `there`.
     """
 
-    def __init__(self, market: Market, rows: Rows, current: int | None = None) -> None:
+    def __init__(self, market: Market, rows: Rows, current: int | None = None, target: int | None = None) -> None:
         self.market = market
         self.rows = rows
         self.current = current
+        self.target = target
         self.known_tolls: dict[Hashable, Tolls] = {}
         self.of_all: slice | Rows = slice(None) if len(rows) == len(market) else rows  # picks its rows from a column
         if len(rows) <= _FEW:
@@ -63,7 +64,7 @@ class Pool:
             self.hazard_s = market.hazard[rows] / 3600
         elif len(rows) == len(market):
             cells = market.cells
-            self.cell = cells.of_row if current is None else cells.of_row.copy()
+            self.cell = cells.of_row if current is None and target is None else cells.of_row.copy()
             self.site, self.kind, self.hazard_s = cells.site, cells.kind, cells.hazard / 3600
         else:
             cells = market.cells
@@ -75,13 +76,16 @@ class Pool:
             number[used] = np.arange(len(used))
             self.cell = number[of_row]
             self.site, self.kind, self.hazard_s = cells.site[used], cells.kind[used], cells.hazard[used] / 3600
-        self.here: int | None = None
-        if current is not None:
-            at = self.at(current)
-            old, self.here = int(self.cell[at]), len(self.site)
-            self.cell[at] = self.here
-            self.site, self.kind = np.append(self.site, self.site[old]), np.append(self.kind, self.kind[old])
-            self.hazard_s = np.append(self.hazard_s, self.hazard_s[old])
+        self.here = None if current is None else self._own_cell(current)
+        self.there = None if target is None else self._own_cell(target)
+
+    def _own_cell(self, row: int) -> int:
+        at = self.at(row)
+        old, own = int(self.cell[at]), len(self.site)
+        self.cell[at] = own
+        self.site, self.kind = np.append(self.site, self.site[old]), np.append(self.kind, self.kind[old])
+        self.hazard_s = np.append(self.hazard_s, self.hazard_s[old])
+        return own
 
     @cached_property
     def kinds(self) -> list[int]:
@@ -150,7 +154,8 @@ class Outlook:
 
     While it gets to an offer, training stands still for `begin_s`; that costs `move_billed_s` at the target's price and
     `move_fixed` besides. `setback_s` is what a loss takes. These are over the cells; `over_rows` spreads them. With
-    `known` false the number of steps is assumed and only ratios mean something.
+    `known` false the number of steps is assumed and only ratios mean something. Of a `move` that has begun only the
+    rest counts.
     """
 
     pool: Pool
@@ -159,6 +164,7 @@ class Outlook:
     estimates: Mapping[int, Estimate]
     tolls: Tolls
     steps_left: float
+    move: Underway | None = None
 
     @property
     def known(self) -> bool:
@@ -167,12 +173,12 @@ class Outlook:
     def over(self, rows: Iterable[int]) -> Outlook:
         """The same outlook over other rows of the market, in any order."""
         wanted = sorted(set(rows))
-        current = self.pool.current if self.pool.current in wanted else None
-        pool = Pool(self.pool.market, np.array(wanted, np.int64), current)
+        current, target = (row if row in wanted else None for row in (self.pool.current, self.pool.target))
+        pool = Pool(self.pool.market, np.array(wanted, np.int64), current, target)
         estimates = self.estimates
         if not estimates.keys() >= set(pool.kind.tolist()):
             estimates = estimated(self.demand, pool, self.perf, estimates)
-        return Outlook(pool, self.demand, self.perf, estimates, self.tolls, self.steps_left)
+        return Outlook(pool, self.demand, self.perf, estimates, self.tolls, self.steps_left, self.move)
 
     def over_rows(self, column: Floats) -> Floats:
         """A column over the cells as one over the rows."""
@@ -198,15 +204,32 @@ class Outlook:
 
     @cached_property
     def begin_s(self) -> Floats:
-        return self.pool.from_here(self.tolls.begin_s)
+        return self._less(self.pool.from_here(self.tolls.begin_s), self._restored)
 
     @cached_property
     def move_billed_s(self) -> Floats:
-        return self.pool.from_here(self.tolls.billed_s)
+        return self._less(self.pool.from_here(self.tolls.billed_s), self._ready, self.begin_s)
 
     @cached_property
     def move_fixed(self) -> Floats:
-        return self.pool.from_here(self.tolls.fixed)
+        return self._less(self.pool.from_here(self.tolls.fixed), self._restored)
+
+    @property
+    def _ready(self) -> int | None:
+        """The cell of the machine that the move has started; None before that."""
+        return self.pool.there if self.move is not None and self.move.ready else None
+
+    @property
+    def _restored(self) -> int | None:
+        """The cell of the machine to which the move has brought the checkpoint; None before that."""
+        return self.pool.there if self.move is not None and self.move.restored else None
+
+    @staticmethod
+    def _less(column: Floats, cell: int | None, rest: Floats | None = None) -> Floats:
+        """`column` with only the `rest` in a cell that was paid for."""
+        if cell is not None:
+            column[cell] = 0.0 if rest is None else rest[cell]
+        return column
 
     @cached_property
     def progress(self) -> Floats:
@@ -250,8 +273,7 @@ class Outlook:
         losses, run_s, billed_s = (float(each[cell]) for each in (self.mid.losses, self.mid.run_s, self.mid.billed_s))
         move_s, site = float(self.move_billed_s[cell]), int(self.pool.site[cell])
         work_s = run_s - losses * float(self.setback_s[cell])
-        there = cell == self.pool.here
-        double = 0.0 if there else float(self.tolls.double[site])
+        double = 0.0 if cell in (self.pool.here, self._restored) else float(self.tolls.double[site])
         storage = round(float(self.tolls.storage_s[site]) * run_s)
         total = round(float(self.mid.cost[at]))
         checkpoint = round(price_s * work_s * self.overhead / (1 + self.overhead))
@@ -272,7 +294,7 @@ class Outlook:
     def _case(self, work_s: Floats, losses: Floats) -> Case:
         run_s = work_s + losses * self.setback_s
         run_dues = self.tolls.upkeep_s[self.pool.site] * run_s + self.tolls.per_loss[self.pool.site] * losses
-        least_s = self.pool.from_here(self.tolls.minimum_s)
+        least_s = self._less(self.pool.from_here(self.tolls.minimum_s), self._ready)
         return Case(
             self.pool,
             losses,
@@ -310,7 +332,8 @@ def forecast(demand: Demand, pool: Pool, perf: PerfBook, running: Running | None
         steps_left = float(max(demand.total_steps - demand.done_steps, 0))
     else:
         steps_left = ASSUMED_HORIZON_S * max((estimate.value for estimate in estimates.values()), default=0.0)
-    return Outlook(pool, demand, perf, estimates, _tolls(demand, pool, running), steps_left)
+    move = None if running is None or pool.target is None else running.move
+    return Outlook(pool, demand, perf, estimates, _tolls(demand, pool, running), steps_left, move)
 
 
 def _tolls(demand: Demand, pool: Pool, running: Running | None) -> Tolls:

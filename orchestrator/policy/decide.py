@@ -24,6 +24,7 @@ from orchestrator.policy.eligible import NONE, Screen
 from orchestrator.policy.objectives import rank
 from orchestrator.policy.placement import Draft
 from orchestrator.policy.trial import PROBE_S, trial
+from orchestrator.policy.underway import weighed_again
 
 _HANDS_OFF = TERMINAL | {"paused", "pausing", "cancelling"}
 _ALTERNATIVE = attrgetter(*(field.name for field in fields(Alternative)))
@@ -46,7 +47,8 @@ def decide(
 
     `running` maps job ids to where they run; a job whose machine is gone is not in it. Actions: "place" a job that runs
     nowhere or whose machine is leaving, "stay", "move", "wait" (no offer fits; a job that runs is to stop with a
-    checkpoint and to hold no machine), "none" (paused, ended, or a move is under way).
+    checkpoint and to hold no machine), "none" (paused, ended, or a move is under way). With `Running.move` it is
+    whether that move goes on ("move", to where it goes) or is given up ("stay").
     """
     limits = rails if rails is not None else Rails()
     screen = Screen(market, limits)
@@ -91,6 +93,7 @@ def _place(
         shortfalls=perf.shortfalls(demand.job, market.listing.kinds),
         home=_home(demand, running),
         excluded=[offer_id for offer_id, _ in demand.excluded],
+        target=None if running is None or running.move is None else market.row(running.move.to),
     )
     outlook = forecast(demand, screened.pool, perf, running)
     twin = _sameness(demand, outlook) if running is None else None
@@ -130,6 +133,8 @@ def _decided(draft: Draft, running: Running | None, here: int | None, rails: Rai
     if running is not None and running.migrating:
         under_way = draft.placement("none", here, "a move is under way")
         return replace(under_way, offer_id=running.offer_id)
+    if running is not None and running.move is not None:
+        return weighed_again(draft, running.move, here, rails)
     if running is not None and not running.leaving and (here is None or not market.priced[here]):
         stay = draft.placement("stay", None, "its offer is no longer listed or priced: nothing to compare with")
         return replace(stay, offer_id=running.offer_id)

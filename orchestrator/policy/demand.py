@@ -34,11 +34,26 @@ class Demand:
 
 
 @dataclass(frozen=True, slots=True)
+class Underway:
+    """A voluntary move that has begun, to the offer `to`, for `reason`.
+
+    What it has cost already is paid, whatever becomes of it: `ready`, the machine there has started; `restored`, it
+    holds the checkpoint, too.
+    """
+
+    to: str
+    reason: Reason
+    ready: bool = False
+    restored: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Running:
     """Where a job runs now. Instants in epoch milliseconds of market time.
 
-    `last_move_ms` and `moves_today` count voluntary moves. `migrating`: a move is under way, whatever `offer_id` says.
-    `leaving`: its machine has its notice, so that staying is no option. `came_by` is why it is there.
+    `last_move_ms` and `moves_today` count voluntary moves. `migrating`: a move is under way, whatever `offer_id` says,
+    and is left alone; with `move` that one is to be weighed again. `leaving`: its machine has its notice, so that
+    staying is no option. `came_by` is why it is there.
     """
 
     offer_id: str
@@ -48,6 +63,7 @@ class Running:
     migrating: bool = False
     leaving: bool = False
     came_by: Reason = "first placement"
+    move: Underway | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,7 @@ class Screened:
     market: Market
     bars: Bars
     current: int | None = None
+    target: int | None = None
     told: dict[int, Alternative] = field(default_factory=dict)
     """What was told of rows that no job with this demand can use, whatever it would cost."""
     misses: dict[int | None, list[int]] = field(default_factory=dict)
@@ -74,9 +75,10 @@ class Screened:
         for bar in _OVERLOOKED:
             if self.counts[bar]:
                 counts |= only(self.bars, bar) & self.market.priced & ~self.market.spot
-        if self.current is not None:
-            counts[self.current] = True
-        return Pool(self.market, np.flatnonzero(counts), self.current)
+        for row in (self.current, self.target):
+            if row is not None:
+                counts[row] = True
+        return Pool(self.market, np.flatnonzero(counts), self.current, self.target)
 
     @cached_property
     def usable(self) -> NDArray[np.bool_]:
@@ -127,11 +129,13 @@ class Screen:
         shortfalls: Sequence[int] = (),
         home: str | None = None,
         excluded: Collection[str] = (),
+        target: int | None = None,
     ) -> Screened:
         """The bar of each offer, NONE where there is none.
 
-        The offer that the job runs on (`current`) is never barred by a price that is stale or not to be chosen, nor by
-        missing capacity: it has it, and pays that price.
+        The offer that the job runs on (`current`), and the one to which a move that has begun brings it (`target`), are
+        never barred by a price that is stale or not to be chosen, nor by missing capacity: it has the one and pays that
+        price, and what the other has shows when it is rented.
         `shortfalls` are the bytes of GPU memory that each kind of the listing is known to lack, if anything is known of
         that. `home` is the provider where the job has been already; `excluded` are ids of offers that failed it lately.
 
@@ -144,16 +148,18 @@ class Screen:
         screened = self._known.get(key)
         if screened is None:
             screened = self._known[key] = Screened(self._market, self._bars(spec, shortfalls, simulated))
-        failed = [row for row in map(self._market.row, excluded) if row is not None and row != current]
-        if current is None and not failed:
+        had = [row for row in (current, target) if row is not None]
+        failed = [row for row in map(self._market.row, excluded) if row is not None and row not in had]
+        if not had and not failed:
             return screened
         bars = screened.bars.copy()
-        if current is not None and bars[current] in (Bar.DOUBTED_PRICE, Bar.STALE_PRICE, Bar.NO_CAPACITY):
-            bars[current] = NONE
+        for row in had:
+            if bars[row] in (Bar.DOUBTED_PRICE, Bar.STALE_PRICE, Bar.NO_CAPACITY):
+                bars[row] = NONE
         for row in failed:
             if bars[row] == NONE:
                 bars[row] = Bar.GIVEN_UP
-        return Screened(self._market, bars, current)
+        return Screened(self._market, bars, current, target)
 
     def _bars(self, spec: JobSpec, shortfalls: Sequence[int], simulated: bool | None) -> Bars:
         listing = self._market.listing

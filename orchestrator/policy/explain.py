@@ -177,6 +177,29 @@ def why_not_moved(demand: Demand, outlook: Outlook, row: int, current: int, held
     return f"{gain}, but the job {held}" if held else f"{gain}, too little to pay for the move"
 
 
+def why_given_up(demand: Demand, outlook: Outlook, ranking: Ranking, row: int, current: int) -> str:
+    """Why a move to `row` that has begun is not worth its rest."""
+    if ranking.mode == "likely":
+        odds = f"{ranking.odds(current):.0%} likely where it is, and {ranking.odds(row):.0%} there"
+        return f"to keep the promises is {odds}"
+    objective = demand.job.spec.objective
+    at, here = outlook.pool.at(row), outlook.pool.at(current)
+    more_s = outlook.mid.seconds.item(at) - outlook.mid.seconds.item(here)
+    more_usd = outlook.mid.cost.item(at) - outlook.mid.cost.item(here)
+    if (ranking.mode == "late" or objective.cost_weight == 0) and more_s > 0:
+        worse = f"to finish there would take {span(more_s)} longer than to stay"
+    elif ranking.mode != "late" and objective.time_weight == 0 and outlook.known and more_usd > 0:
+        worse = f"to finish there would cost {format_usd(round(more_usd))} more than to stay"
+    else:
+        worse = f"{_gain(objective, outlook, row, current)}, too little to pay for the rest of the move"
+    kept = [
+        promise
+        for promise, given in (("deadline", demand.job.deadline_at_ms), ("budget", demand.job.spec.budget_nano_usd))
+        if given is not None and ranking.mode == "safe"
+    ]
+    return f"where it is, it keeps its {' and '.join(kept)}, and {worse}" if kept else worse
+
+
 def why_chosen(
     demand: Demand, market: Market, outlook: Outlook, ranking: Ranking, row: int, left_behind: int | None
 ) -> str:

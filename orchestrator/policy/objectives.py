@@ -179,10 +179,11 @@ def _on_time(demand: Demand, outlook: Outlook, usable: Bools) -> Tiers:
     rescue = rescue_s(outlook, usable)
     if rescue is not None:
         # Room for one more start and for 2 % of the work; twice that for spot machines yet to be taken, so that a job
-        # does not go back to spot the moment on-demand has earned a little slack.
+        # does not go back to spot the moment on-demand has earned a little slack. To give up a move away from one takes
+        # as much, so that it is not begun anew at once.
         margin = outlook.setback_s + 0.02 * rescue
         need = rescue + outlook.begin_s + 2 * margin
-        if outlook.pool.here is not None:
+        if outlook.pool.here is not None and outlook.move is None:
             need[outlook.pool.here] -= margin[outlook.pool.here]
         safe &= ~outlook.pool.spot | (outlook.over_rows(need) <= left_s)
     return _tiers(safe, outlook.low.seconds <= left_s)

@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator.model import STEP_ORDER, Step
 from providers.fake import Behaviour
-from tests.sim.harness import RESERVE, Installation, Scythe, check_truth
+from tests.sim.harness import DEAR, RESERVE, Installation, Scythe, check_truth
 
 Install = Callable[..., Installation]
 QUICK = Behaviour(boot_s=1.0, listing_lag_s=3.0, stop_s=1.0)
@@ -33,6 +33,16 @@ def loss(home: Installation) -> None:
     job = home.submit(steps=STEPS)
     run = home.until_step(job, 7)
     home.cloud.preempt(home.machine(run).id)
+    home.settle()
+
+
+def change_of_mind(home: Installation) -> None:
+    """A job that is on its way to a cheaper offer when that becomes dear."""
+    job = home.submit(steps=60)
+    home.until_step(job, 12)
+    home.reprice(DEAR.id, "0.40")
+    home.until(lambda: len(home.migrations(job)) == 2)
+    home.reprice(DEAR.id, "2.00")
     home.settle()
 
 
@@ -66,6 +76,16 @@ def test_a_death_around_each_step_of_a_migration_is_survived(
     HISTORIES[history](home)
     assert struck.when is None, f"{step} was never reached"
     outcome(home)
+
+
+@pytest.mark.parametrize("strike", range(30, 160, GATE_EVERY))
+def test_a_death_on_the_way_to_giving_up_a_move_that_no_longer_pays_is_survived(install: Install, strike: int) -> None:
+    home = install(behaviour=QUICK)
+    home.scythe.count, home.scythe.at = 0, strike
+    change_of_mind(home)
+    (job,) = home.read(lambda tx: tx.jobs())
+    assert [(run.end, run.last_step) for run in home.runs(job)] == [("finished", 60), ("aborted", 0)]
+    check_truth(home)
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])

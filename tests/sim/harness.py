@@ -56,6 +56,11 @@ class Installation(sim.Installation):
     def tick(self, seconds: float = STRIDE_S, down_s: float = 0.0) -> bool:
         return super().tick(seconds, down_s)
 
+    def reprice(self, offer_id: str, dollars: str) -> None:
+        """Of which the control plane hears at once."""
+        self.cloud.set_price(offer_id, usd(dollars))
+        self.plane._ctx.pacing.pop("collect", None)
+
     def until(self, condition: Callable[[], bool], limit_s: float = 600.0, stride_s: float = STRIDE_S) -> None:
         """Tick until it holds; AssertionError after `limit_s` virtual seconds."""
         deadline = self.clock.monotonic_s() + limit_s

@@ -1,0 +1,102 @@
+"""A move is weighed again before its machine is rented, before its source holds and before it hands the job over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from orchestrator.model import Job, Step
+from providers.fake import Fault
+from tests.sim.harness import BRISK, CHEAP, DEAR, RESERVE, Installation, check_truth
+
+Install = Callable[..., Installation]
+
+
+def cheaper(home: Installation, dollars: str = "0.40") -> Job:
+    """A job that is on its way to a cheaper offer."""
+    job = home.submit(steps=120)
+    home.until_step(job, 12)
+    home.reprice(DEAR.id, dollars)
+    return job
+
+
+def rented(home: Installation, job: Job) -> int:
+    return sum(run.instance_id is not None for run in home.runs(job))
+
+
+def test_a_move_that_no_longer_pays_before_its_machine_is_rented_rents_none(home: Installation) -> None:
+    job = cheaper(home)
+    home.faults.inject("launch", Fault.THROTTLED, Fault.THROTTLED)
+    home.until(lambda: len(home.migrations(job)) == 2)
+    home.reprice(DEAR.id, "1.60")
+    home.settle()
+    assert home.migrations(job)[1].step is Step.ABORTED
+    assert [run.end for run in home.runs(job)] == ["finished", "aborted"]
+    assert rented(home, job) == 1
+    told = home.events(job, "migration.aborted")[0]
+    assert told.message.startswith("gave up: to finish there would cost $")
+    assert told.plan_id is not None
+    assert not home.events(job, "move.in_vain")
+    check_truth(home)
+
+
+@pytest.mark.parametrize("step", [Step.READY, Step.RESTORE])
+def test_a_move_that_no_longer_pays_is_given_up_and_what_it_cost_is_told(home: Installation, step: Step) -> None:
+    job = cheaper(home)
+    home.until(lambda: home.migrations(job)[-1].step is step)
+    home.reprice(DEAR.id, "2.00")
+    home.settle()
+    assert home.migrations(job)[1].step is Step.ABORTED
+    assert home.runs(job)[0].end == "finished"
+    (told,) = home.events(job, "move.in_vain")
+    assert "spent: to finish there would cost $" in told.message
+    check_truth(home)
+
+
+def test_a_job_that_is_nearly_done_when_its_new_machine_is_up_ends_where_it_is(install: Install) -> None:
+    """As in the demo, where one was moved for its last 14 steps."""
+    home = install(behaviour=replace(BRISK, boot_s=104.0))
+    job = cheaper(home, "0.70")
+    home.settle()
+    assert [run.end for run in home.runs(job)] == ["finished", "aborted"]
+    assert "more than to stay" in home.events(job, "migration.aborted")[0].message
+    check_truth(home)
+
+
+def test_a_move_that_was_given_up_is_not_begun_anew_at_once(install: Install) -> None:
+    home = install(overrides={"policy.min_dwell_s": 3600.0})
+    job = home.submit(steps=4000)
+    home.until_step(job, 12)
+    home.clock.advance(3600)
+    home.reprice(DEAR.id, "0.30")
+    for turn in range(12):
+        home.until(lambda: len(home.migrations(job)) == 2)
+        home.run_for(3)
+        home.reprice(DEAR.id, "1.60" if turn % 2 == 0 else "0.30")
+        home.run_for(10)
+    assert len(home.migrations(job)) == 2
+    assert home.migrations(job)[1].step is Step.ABORTED
+
+
+def test_a_move_by_hand_goes_on_whatever_it_costs(home: Installation) -> None:
+    job = home.submit(steps=60)
+    home.until_step(job, 5)
+    home.ask("migrate", job, offer_id=RESERVE.id)
+    home.until(lambda: home.migrations(job)[-1].step is Step.READY)
+    home.reprice(RESERVE.id, "30.00")
+    home.settle()
+    assert [(run.offer_id, run.end) for run in home.runs(job)] == [(CHEAP.id, "moved"), (RESERVE.id, "finished")]
+
+
+@pytest.mark.parametrize("step", [Step.READY, Step.RESTORE])
+def test_a_move_goes_on_whatever_it_costs_once_its_source_is_being_taken_away(home: Installation, step: Step) -> None:
+    job = cheaper(home)
+    home.until(lambda: home.migrations(job)[-1].step is step)
+    home.reprice(DEAR.id, "2.00")
+    home.cloud.preempt(home.machine(home.runs(job)[0]).id, notice_s=60.0)
+    home.settle()
+    assert [migration.step for migration in home.migrations(job)] == [Step.DONE, Step.DONE]
+    assert home.runs(job)[1].end == "finished"
+    check_truth(home)

@@ -1,0 +1,160 @@
+"""A move that has begun is weighed again: it goes on while its rest pays, else it is given up with the reason."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.model import FASTEST, Objective, Placement
+from orchestrator.policy import Demand, Running, Underway
+from providers.money import usd
+from tests.unit.policy.conftest import HOUR, NOW, World
+
+STEPS = 36_000  # 10 h at 1 step/s
+
+
+def again(
+    world: World, demand: Demand, running: Running, to: str, reason: str = "cheaper offer", **so_far: bool
+) -> Placement:
+    return world.decide(demand, replace(running, move=Underway(to, reason, **so_far)))  # type: ignore[arg-type]
+
+
+def test_a_move_that_still_pays_goes_on(world, settled):
+    here, there = world.offer("here", 2.00), world.offer("there", 1.00)
+    placement = again(world, Demand(world.job(), STEPS), settled(here), there)
+    assert (placement.action, placement.offer_id) == ("move", there)
+    assert placement.reason == f"the move to {there} still pays"
+    assert placement.saving_nano_usd > 0
+
+
+def test_a_move_is_given_up_when_the_price_there_has_risen(world, settled):
+    here, there = world.offer("here", 2.00), world.offer("there", 1.00)
+    world.price(there, 2.10)
+    placement = again(world, Demand(world.job(), STEPS), settled(here), there)
+    assert (placement.action, placement.offer_id) == ("stay", here)
+    # 10 h at $0.10 more, 6 min of double billing at $2.10 and a minute of the old machine
+    assert placement.reason == "to finish there would cost $1.24 more than to stay"
+
+
+def test_a_job_that_is_almost_done_by_now_stays_where_it_is(world, settled):
+    here, there = world.offer("here", 2.00), world.offer("there", 1.00)
+    demand = Demand(world.job(), STEPS, done_steps=STEPS - 60)
+    placement = again(world, demand, settled(here), there, ready=True)
+    assert placement.action == "stay"
+    assert "more than to stay" in placement.reason
+
+
+def test_what_was_paid_counts_no_more(world, settled):
+    """400 seconds of work are left: they do not pay for a start, but they pay for the rest once that was paid."""
+    here, there = world.offer("here", 2.00), world.offer("there", 1.00)
+    demand = Demand(world.job(), STEPS, done_steps=STEPS - 400)
+    answers = {}
+    for so_far in ({}, {"ready": True}, {"ready": True, "restored": True}):
+        answers[len(so_far)] = again(world, demand, settled(here), there, **so_far)
+    assert [answers[n].action for n in (0, 1, 2)] == ["stay", "move", "move"]
+    saved = [answers[n].saving_nano_usd for n in (1, 2)]
+    assert saved[0] < saved[1] == usd(1) * 400 // 3600  # nothing but the price per hour is left to compare
+
+
+def test_the_parts_of_a_cost_add_up_at_every_stage(world, settled):
+    here, there = world.offer("here", 2.00), world.offer("there", 1.00)
+    for so_far in ({}, {"ready": True}, {"ready": True, "restored": True}):
+        placement = again(world, Demand(world.job(), STEPS, checkpoint_bytes=10**9), settled(here), there, **so_far)
+        parts = placement.parts
+        assert parts is not None
+        amounts = [getattr(parts, name) for name in type(parts).__slots__]
+        assert sum(amounts) == placement.cost_nano_usd
+        assert min(amounts) >= 0
+
+
+def test_a_move_for_a_deadline_is_given_up_once_staying_keeps_it(world, settled):
+    """The case of a job that was moved for its last 12 % to a dear machine, for a deadline that it beat by 10 h."""
+    here = world.offer("here", 1.00, spot=True)
+    there = world.offer("there", 9.00)
+    demand = Demand(world.job(deadline_s=11 * 3600), STEPS)
+    running = settled(here)
+    decided = world.decide(demand, running)
+    assert (decided.action, decided.offer_id) == ("move", there)
+    assert again(world, demand, running, there, "objective").action == "move"
+    later = replace(demand, done_steps=STEPS * 88 // 100)  # it got on faster than was thought
+    placement = again(world, later, running, there, "objective", ready=True)
+    assert placement.action == "stay"
+    assert placement.reason.startswith("where it is, it keeps its deadline, and to finish there would cost $")
+
+
+def test_a_move_is_given_up_when_it_would_break_a_promise_that_staying_keeps(world, settled):
+    here, there = world.offer("here", 2.00), world.offer("there", 1.00, gpu="SIM-L")
+    job = world.job(rates={"SIM-M": 1.0, "SIM-L": 0.6}, deadline_s=12 * 3600)
+    placement = again(world, Demand(job, STEPS), settled(here), there)
+    assert placement.action == "stay"
+    assert placement.reason.startswith("there, it would finish ")
+    assert placement.reason.endswith("after the deadline")
+
+
+def test_a_move_that_keeps_a_promise_goes_on_whatever_it_costs(world, settled):
+    here, there = world.offer("here", 1.00), world.offer("there", 9.00, gpu="SIM-L")
+    job = world.job(rates={"SIM-M": 1.0, "SIM-L": 2.0}, deadline_s=8 * 3600)
+    assert again(world, Demand(job, STEPS), settled(here), there, "objective").action == "move"
+
+
+def test_a_move_from_a_machine_that_is_being_taken_away_goes_on(world, settled):
+    here, there = world.offer("here", 1.00, spot=True), world.offer("there", 9.00)
+    placement = again(world, Demand(world.job(), STEPS), settled(here, leaving=True), there)
+    assert (placement.action, placement.offer_id) == ("move", there)
+
+
+def test_a_move_to_an_offer_that_is_gone_or_unpriced_is_given_up(world, settled):
+    here = world.offer("here", 1.00)
+    gone = "local/eu-1/eu-1a/gone/spot"
+    assert again(world, Demand(world.job(), STEPS), settled(here), gone).reason == f"{gone} is not offered any more"
+    there = world.offer("there", 0.10)
+    world.prices = [price for price in world.prices if price.offer_id != there]
+    assert again(world, Demand(world.job(), STEPS), settled(here), there).reason == f"{there}: no price is known"
+
+
+def test_what_only_the_moment_speaks_against_gives_nothing_up(world, settled):
+    here, there = world.offer("here", 2.00), world.offer("there", 1.00, age_s=10 * 86_400)
+    world.happened(there, "refused")
+    assert again(world, Demand(world.job(), STEPS), settled(here), there).action == "move"
+
+
+def test_a_move_that_makes_a_job_slower_by_now_is_given_up_when_speed_is_its_objective(world, settled):
+    here, there = world.offer("here", 1.00), world.offer("there", 1.00, gpu="SIM-L")
+    job = world.job(rates={"SIM-M": 1.0, "SIM-L": 0.9}, objective=FASTEST)
+    placement = again(world, Demand(job, STEPS), settled(here), there, "objective", ready=True, restored=True)
+    assert placement.reason == "to finish there would take 1.1 h longer than to stay"
+
+
+@given(
+    here_usd=st.floats(0.1, 9),
+    there_usd=st.floats(0.1, 9),
+    other_usd=st.floats(0.1, 9),
+    spot=st.tuples(st.booleans(), st.booleans(), st.booleans()),
+    rates=st.tuples(st.floats(0.2, 3), st.floats(0.2, 3)),
+    done=st.integers(0, STEPS - 1),
+    deadline_h=st.none() | st.floats(0.5, 40),
+    budget=st.none() | st.floats(0.1, 90),
+    weight=st.sampled_from([(1.0, 0.0), (0.0, 1.0), (0.5, 0.5)]),
+)
+def test_no_move_that_would_be_decided_now_is_given_up_now(
+    here_usd, there_usd, other_usd, spot, rates, done, deadline_h, budget, weight
+):
+    """Or a job would go to and fro: begin a move, give it up, begin it again."""
+    world = World()
+    here = world.offer("here", here_usd, spot=spot[0], gpu="SIM-M")
+    world.offer("there", there_usd, spot=spot[1], gpu="SIM-L")
+    world.offer("other", other_usd, spot=spot[2], gpu="SIM-L", region="eu-2")
+    job = world.job(
+        rates={"SIM-M": rates[0], "SIM-L": rates[1]},
+        objective=Objective(*weight),
+        deadline_s=None if deadline_h is None else deadline_h * 3600,
+        budget_nano_usd=None if budget is None else usd(budget),
+    )
+    demand, running = Demand(job, STEPS, done_steps=done), Running(here, NOW - 24 * HOUR)
+    decided = world.decide(demand, running)
+    if decided.action == "move" and decided.offer_id is not None:
+        for so_far in ({}, {"ready": True}, {"ready": True, "restored": True}):
+            placement = again(world, demand, running, decided.offer_id, **so_far)
+            assert (placement.action, placement.offer_id) == ("move", decided.offer_id), placement.reason
