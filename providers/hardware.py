@@ -31,6 +31,8 @@ class Gpu:
     `interconnect` names the link between the GPUs of one machine; `nvlink_bytes_per_s` is its total per GPU in both
     directions as the sheet gives it (AMD: Infinity Fabric), 0 where GPUs talk over PCIe. One canonical kind may be sold
     with and without it (A100, V100): the catalogue's instance types say which.
+    `generation` is the design that its chip shares with others, or its own name: what is known of the efficiency of one
+    tells of all.
     `throttle` is the fraction of this host's speed that a simulated kind gives (1.0 for real hardware: nothing sleeps).
     `source` names the data sheet.
     """
@@ -47,6 +49,7 @@ class Gpu:
     fp8_flops: float = 0.0
     nvlink_bytes_per_s: float = 0.0
     source: str = ""
+    generation: str = ""
 
     def peak_flops(self, precision: Precision) -> float:
         """FLOP/s at a precision, or at the next wider one where the chip lacks it: what a framework would fall back to.
@@ -60,6 +63,26 @@ class Gpu:
         if precision == "fp16":
             return self.fp16_flops
         return (self.tf32_flops if precision == "tf32" else 0.0) or self.fp32_flops
+
+
+_GENERATIONS = {
+    name: generation
+    for generation, names in (
+        ("Kepler", "K80"),
+        ("Maxwell", "M60"),
+        ("Pascal", "P4 P40 P100"),
+        ("Volta", "V100 V100-32GB"),
+        ("Turing", "T4 T4G RTX-6000"),
+        ("Ampere", "A10 A10G A40 A4000 A5000 A6000 RTX-3090"),
+        ("GA100", "A30 A100-40GB A100-80GB"),
+        ("Ada", "L4 L40 L40S RTX-6000-ADA RTX-4090"),
+        ("Hopper", "H100 H100-PCIE H100-NVL GH200 H200 H200-NVL"),
+        ("Blackwell", "B200 GB200 B300"),
+        ("GB202", "RTX-5090 RTX-PRO-6000"),
+        ("CDNA3", "MI300X MI325X"),
+    )
+    for name in names.split()
+}
 
 
 def _gpu(
@@ -84,6 +107,7 @@ def _gpu(
         fp8_flops=fp8,
         nvlink_bytes_per_s=link_gb_per_s * 1e9,
         source=source,
+        generation=_GENERATIONS.get(name, name),
     )
 
 

@@ -1,7 +1,8 @@
-"""Fits the throughput model that comes with the product: python -m scripts.fit_throughput TABLE DATE
+"""Fits the throughput models that come with the product: python -m scripts.fit_throughput TABLE PUBLISHED DATE
 
-TABLE is Gavel's table of isolated throughputs (CSV or JSON, orchestrator/services/throughput_tables.py). Writes
-orchestrator/perf/fitted.py with DATE as the day of the fit. To be run again when the hardware table changes.
+TABLE is Gavel's table of isolated throughputs (CSV or JSON, orchestrator/services/throughput_tables.py), PUBLISHED the
+collection of published rates that benchmarks/_published.py reads. Writes orchestrator/perf/fitted.py with DATE as the
+day of the fit. To be run again when the hardware table changes.
 """
 
 from __future__ import annotations
@@ -9,57 +10,90 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from textwrap import fill
 
-from orchestrator.perf.ratios import RatioModel, fit
+from benchmarks._published import read_published
+from orchestrator.perf.ratios import RatioModel, Row, fit
 from orchestrator.services.throughput_tables import read_table
 
 TARGET = Path(__file__).parents[1] / "orchestrator" / "perf" / "fitted.py"
 
 
-def module(model: RatioModel, rows: int, on: str) -> str:
+def module(wide: RatioModel, narrow: RatioModel, tables: tuple[list[Row], list[Row]], on: str) -> str:
     """The source text of the fitted module."""
-    spreads = ",\n        ".join(f"{name}={value:.6g}" for name, value in asdict(model.spreads).items())
-    covariance = "\n".join(f"            {_numbers(row)}," for row in model.covariance)
-    return f'''"""The throughput model that comes with the product. Written by scripts/fit_throughput.py: change that.
+    return f'''"""The throughput models that come with the product. Written by scripts/fit_throughput.py: change that.
 
-Fitted {on} to {rows} rates of {model.families} model families on {", ".join(model.architectures)} (1 to 8
-GPUs of one server, PyTorch 1.x, FP32), measured 2019 to 2020 by the authors of Gavel: Narayanan, Santhanam, Kazhamiaka,
-Phanishayee, Zaharia, OSDI 2020; github.com/stanford-futuredata/gavel at c4fa400, MIT licence. Parameters only, no rows.
-How well it predicts families that it has not seen: benchmarks/dollars_per_step.py.
+FITTED is for 32-bit operands: fitted {on} to {len(tables[0])} rates of {wide.families} model families on K80, P100 and
+V100 (1 to 8 GPUs of one server, PyTorch 1.x, FP32), measured 2019 to 2020 by the authors of Gavel: Narayanan,
+Santhanam, Kazhamiaka, Phanishayee, Zaharia, OSDI 2020; github.com/stanford-futuredata/gavel at c4fa400, MIT licence.
+FITTED_NARROW is for 16 and 8 bits: fitted {on} to {_size(tables[1])},
+published 2021 to 2026 by mosaicml/llm-foundry, NVIDIA-NeMo (Apache-2), pytorch/torchtitan (BSD-3),
+mlcommons/training_results v1.1 to v5.1 (Apache-2), NVIDIA/DeepLearningExamples (Apache-2, BSD),
+VectorInstitute/vectorlm (MIT), hpcaitech/ColossalAI (Apache-2) and lambdal/deeplearning-benchmark (no licence stated);
+read 2026-11-22.
+Parameters only, no rows. How well they predict what they have not seen: benchmarks/dollars_per_step.py.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from orchestrator.perf.ratios import RatioModel, Spreads
+from orchestrator.perf.belief import Floats
+from orchestrator.perf.ratios import RatioModel
+from orchestrator.perf.structure import Spreads
 
-FITTED = RatioModel(
-    spreads=Spreads(
-        {spreads},
-    ),
-    architectures={model.architectures!r},
-    mean=np.array({_numbers(model.mean)}),
-    covariance=np.array(
-        [
-{covariance}
-        ]
-    ),
+
+def _vector(numbers: str) -> Floats:
+    return np.array(numbers.split(), dtype=np.float64)
+
+
+def _symmetric(size: int, lower: str) -> Floats:
+    """The matrix whose lower triangle, row by row, is this."""
+    matrix = np.zeros((size, size))
+    matrix[np.tril_indices(size)] = _vector(lower)
+    return matrix + np.tril(matrix, -1).T
+
+
+{_model("FITTED", wide)}
+{_model("FITTED_NARROW", narrow)}'''
+
+
+def _model(name: str, model: RatioModel) -> str:
+    spreads = ", ".join(f"{part}={value:.6g}" for part, value in asdict(model.spreads).items())
+    size = len(model.mean)
+    lower = [model.covariance[i, j] for i in range(size) for j in range(i + 1)]
+    return f'''{name} = RatioModel(
+    spreads=Spreads({spreads}),
+    offsets={model.offsets!r},
+    mean=_vector("""
+{_numbers(model.mean)}
+"""),
+    covariance=_symmetric({size}, """
+{_numbers(lower)}
+"""),
     families={model.families},
+    sorts={model.sorts!r},
+    per_step={model.per_step},
+    calibration={model.calibration:.4g},
 )
 '''
 
 
+def _size(rows: list[Row]) -> str:
+    models, gpus = {row.family for row in rows}, {row.gpu for row in rows}
+    return f"{len(rows)} rates of {len(models)} models on {len(gpus)} kinds of GPU"
+
+
 def _numbers(values: object) -> str:
-    return "[" + ", ".join(f"{float(value):.6g}" for value in values) + "]"  # type: ignore[attr-defined]
+    return fill(" ".join(f"{float(value):.5g}" for value in values), 119)  # type: ignore[attr-defined]
 
 
 def main(arguments: list[str]) -> int:
-    if len(arguments) != 2:
+    if len(arguments) != 3:
         sys.stderr.write(f"{__doc__}\n")
         return 2
-    rows = read_table(Path(arguments[0])).rows
-    TARGET.write_text(module(fit(rows), len(rows), arguments[1]).replace("'", '"'))
+    wide, narrow = list(read_table(Path(arguments[0])).rows), read_published(Path(arguments[1]), idle=False)
+    TARGET.write_text(module(fit(wide), fit(narrow), (wide, narrow), arguments[2]))
     return 0
 
 

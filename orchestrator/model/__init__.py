@@ -4,6 +4,7 @@ from orchestrator.model.event import Entry, EntryKind, Event
 from orchestrator.model.ids import derived_id, new_id
 from orchestrator.model.job import (
     CHEAPEST,
+    DEFAULT_PRECISION,
     FASTEST,
     TERMINAL,
     CheckpointSpec,
@@ -16,6 +17,7 @@ from orchestrator.model.job import (
     OutputSpec,
     Reproducible,
     Resources,
+    Sharding,
     TrainSpec,
     Where,
 )
@@ -24,6 +26,7 @@ from orchestrator.model.run import STEP_ORDER, VOLUNTARY, Migration, Reason, Run
 
 __all__ = [
     "CHEAPEST",
+    "DEFAULT_PRECISION",
     "FASTEST",
     "STEP_ORDER",
     "TERMINAL",
@@ -55,6 +58,7 @@ __all__ = [
     "Run",
     "RunEnd",
     "RunState",
+    "Sharding",
     "Step",
     "TrainSpec",
     "Where",

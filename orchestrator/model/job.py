@@ -9,10 +9,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from providers.hardware import Precision
 from providers.offer import CapacityType
 
 Scalar = str | int | float | bool | None
 Args = Mapping[str, "Scalar | list[Scalar] | dict[str, Scalar]"]
+
+DEFAULT_PRECISION: Precision = "fp32"
+"""What a job is taken to compute in when nobody says: what a framework does unless it is told otherwise."""
+Sharding = Literal["none", "zero1", "zero2", "zero3", "fsdp"]
+"""What the GPUs of a machine divide among them: nothing, optimizer state, gradients too, and weights too (the last two
+mean the same)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +147,8 @@ class JobSpec:
     probe: bool = True
     retries: int = 5
     max_duration_s: float | None = None
+    precision: Precision | None = None  # None: as profiled, else DEFAULT_PRECISION
+    sharding: Sharding = "none"
 
 
 @dataclass(frozen=True, slots=True)

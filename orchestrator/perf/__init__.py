@@ -5,15 +5,18 @@ Must not know: prices, availability, policies, stores.
 
 from orchestrator.perf.belief import Belief, Floats, student_quantile
 from orchestrator.perf.book import PerfBook
-from orchestrator.perf.fitted import FITTED
-from orchestrator.perf.kinds import Kind, kind_name, kind_of, on_host
+from orchestrator.perf.fitted import FITTED, FITTED_NARROW
+from orchestrator.perf.kinds import Kind, kind_name, kind_of, narrow, on_host
 from orchestrator.perf.measured import Observation
 from orchestrator.perf.program import Program, program_of
-from orchestrator.perf.ratios import Cell, RatioModel, Row, Spreads, fit
-from orchestrator.perf.work import Work
+from orchestrator.perf.ratios import Cell, RatioModel, Row, fit
+from orchestrator.perf.structure import Spreads
+from orchestrator.perf.work import SORTS, Sort, Work
 
 __all__ = [
     "FITTED",
+    "FITTED_NARROW",
+    "SORTS",
     "Belief",
     "Cell",
     "Floats",
@@ -23,11 +26,13 @@ __all__ = [
     "Program",
     "RatioModel",
     "Row",
+    "Sort",
     "Spreads",
     "Work",
     "fit",
     "kind_name",
     "kind_of",
+    "narrow",
     "on_host",
     "program_of",
     "student_quantile",

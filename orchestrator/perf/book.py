@@ -15,14 +15,15 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
-from orchestrator.model import Estimate, Job
+from orchestrator.model import DEFAULT_PRECISION, Estimate, Job, Sharding
 from orchestrator.perf.belief import Belief
-from orchestrator.perf.fitted import FITTED
-from orchestrator.perf.kinds import Kind, kind_name, kind_of
+from orchestrator.perf.fitted import FITTED, FITTED_NARROW
+from orchestrator.perf.kinds import Kind, kind_name, kind_of, narrow
 from orchestrator.perf.measured import Measured, Observation, aggregate
 from orchestrator.perf.program import Program, program_of
 from orchestrator.perf.ratios import Cell, RatioModel, Row
 from orchestrator.perf.work import Work
+from providers.hardware import Precision
 from providers.offer import Offer
 
 _TABLE_SPREAD = 0.10  # somebody else's program, driver and data, under the same name
@@ -36,6 +37,7 @@ class PerfBook:
         self,
         observations: Sequence[Observation],
         model: RatioModel,
+        narrow_model: RatioModel,
         programs: Mapping[str, Program],
         works: Mapping[Program, Work],
         tables: Sequence[Row],
@@ -45,6 +47,7 @@ class PerfBook:
         for row in tables:
             self._table[row.job][row.kind] = Measured(row.steps_per_s, 0, _TABLE_SPREAD)
         self._model = model
+        self._narrow = narrow_model
         self._programs = programs
         self._works = works
         self._of_job: dict[str, list[Observation]] = defaultdict(list)
@@ -54,7 +57,7 @@ class PerfBook:
         for job_id in sorted(self._of_job):
             if job_id in programs:
                 self._jobs_of[programs[job_id].name].append(job_id)
-        self._known: dict[tuple[str, str, Program], _Known] = {}
+        self._known: dict[tuple[str, str, Program, Precision | None, Sharding], _Known] = {}
         self._estimates: dict[tuple[object, ...], tuple[Estimate, ...]] = {}
 
     @classmethod
@@ -64,6 +67,7 @@ class PerfBook:
         observations: Iterable[Observation],
         *,
         model: RatioModel = FITTED,
+        narrow_model: RatioModel = FITTED_NARROW,
         programs: Mapping[str, Program] | None = None,
         works: Mapping[Program, Work] | None = None,
         tables: Sequence[Row] = (),
@@ -72,10 +76,10 @@ class PerfBook:
 
         `programs` names what jobs run (`program_of`), by job id: without it jobs tell nothing of each other. `works`
         are the profiles of programs. `tables` are rates that others measured: they refine the ratios of `model`, and
-        speak for a job of the same name.
+        speak for a job of the same name. `model` is for jobs that compute in 32 bits, `narrow_model` for 16 and 8.
         """
         known = [seen for seen in observations if seen.at_ms <= at_ms]
-        return cls(known, _refined(model, tuple(tables)), programs or {}, works or {}, tables)
+        return cls(known, _refined(model, tuple(tables)), narrow_model, programs or {}, works or {}, tables)
 
     def estimate(self, job: Job, offer: Offer) -> Estimate:
         """Steps per market second of `job` on one machine of `offer`, with its 5th to 95th percentile."""
@@ -94,8 +98,7 @@ class PerfBook:
 
     def joint(self, job: Job, kinds: Sequence[Kind]) -> Belief:
         """What is held of the logarithms of the rates on `kinds` together: for `policy.probe`."""
-        known = self._of(job)
-        return self._model.belief(kinds, known.cells, known.work)
+        return self._belief(self._of(job), kinds)
 
     def measured(self, job: Job, kind: Kind) -> bool:
         """Whether the job, or one that is its like, has run on this kind."""
@@ -107,18 +110,30 @@ class PerfBook:
         known = self._of(job)
         if known.work is None:
             return ()
-        return tuple(0 if kind in known.measured else known.work.shortfall_bytes(kind) for kind in kinds)
+        return tuple(
+            0 if kind in known.measured else known.work.shortfall_bytes(kind, job.spec.sharding) for kind in kinds
+        )
 
     def work(self, job: Job) -> Work | None:
         """The profile of the job's program, if there is one."""
         return self._works.get(program_of(job.spec.train))
 
+    def precision(self, job: Job) -> Precision:
+        """What the job computes in: as its file says, else as its profile saw it, else the default."""
+        return self._of(job).precision
+
+    def _model_of(self, known: _Known) -> RatioModel:
+        return self._narrow if narrow(known.precision) else self._model
+
+    def _belief(self, known: _Known, kinds: Sequence[Kind]) -> Belief:
+        return self._model_of(known).belief(kinds, known.cells, known.work, precision=known.precision)
+
     def _predicted(self, known: _Known, kinds: tuple[Kind, ...]) -> tuple[Estimate, ...]:
         """Jobs of which the same is known, above all those of which nothing is, share the work."""
-        provenance = known.provenance(self._model.families)
-        key = (known.cells, known.work, kinds, provenance)
+        provenance = known.provenance(self._model_of(known).families)
+        key = (known.cells, known.work, known.precision, kinds, provenance)
         if key not in self._estimates:
-            belief = self._model.belief(kinds, known.cells, known.work)
+            belief = self._belief(known, kinds)
             rates = [math.exp(mean) for mean in belief.mean]
             factors = [math.exp(belief.spread(index)) for index in range(len(kinds))]
             self._estimates[key] = tuple(
@@ -129,7 +144,7 @@ class PerfBook:
 
     def _of(self, job: Job) -> _Known:
         program = program_of(job.spec.train)
-        key = (job.id, job.name, program)
+        key = (job.id, job.name, program, job.spec.precision, job.spec.sharding)
         if key not in self._known:
             self._known[key] = self._learn(job, program)
         return self._known[key]
@@ -149,19 +164,27 @@ class PerfBook:
                     relatives.append(Cell(kind, math.log(seen.rate), seen.log_variance, 1, other))
         relatives.sort(key=lambda cell: (cell.variance, cell.job, kind_name(cell.kind)))
         cells += relatives[:_MOST_RELATIVES]
-        return _Known(measured, tuple(cells), self._works.get(program), len({cell.job for cell in relatives}))
+        work = self._works.get(program)
+        precision = job.spec.precision or (work.precision if work is not None else None)
+        return _Known(measured, tuple(cells), work, len({cell.job for cell in relatives}), precision)
 
 
 class _Known:
     """Everything that is known of one job."""
 
     def __init__(
-        self, measured: dict[Kind, Measured], cells: tuple[Cell, ...], work: Work | None, relatives: int
+        self,
+        measured: dict[Kind, Measured],
+        cells: tuple[Cell, ...],
+        work: Work | None,
+        relatives: int,
+        precision: Precision | None,
     ) -> None:
         self.measured = measured
         self.cells = cells
         self.work = work
         self.relatives = relatives
+        self.precision = precision or DEFAULT_PRECISION
 
     def estimate(self, kind: Kind) -> Estimate:
         """On a kind where it was measured."""
@@ -181,10 +204,10 @@ class _Known:
             sources.append(f"{self.relatives} other job{'s' * (self.relatives > 1)} of this program")
         if self.work is not None:
             sources.append("a profile of its step")
-        ratios = f"the ratios of {families} model families"
+        ratios = f"the ratios of {families} model families at {self.precision}"
         if sources:
             return f"predicted from {' and '.join(sources)} by {ratios}"
-        return f"prior: not measured yet; typical of {families} model families"
+        return f"prior: not measured yet; typical of {families} model families at {self.precision}"
 
 
 @lru_cache(maxsize=8)

@@ -9,18 +9,22 @@ import math
 from dataclasses import dataclass
 from functools import cache
 
-from providers.hardware import GPUS
+from providers.hardware import GPUS, Precision
 
 Kind = tuple[str | None, int]  # GPU and how many; (None, 0) is any machine without one
 
-FEATURES = ("level", "fp32", "fp16", "bandwidth", "doublings")
-"""1, then log FP32 and FP16 peaks and memory bandwidth over the V100's, and log2 of the number of GPUs."""
+FEATURES = ("level", "arithmetic", "half_peak", "bandwidth", "doublings", "bus_doublings")
+"""1, then the logarithms of peak arithmetic at the job's precision, of that at 16 bits for a job in 32 (it tells how
+new a chip is; 0 for others) and of memory bandwidth, over the reference GPU's; then log2 of the number of GPUs: all,
+and those that talk over PCIe."""
 
 HOST = "host"
+_HOSTS = "hosts"
 # A server CPU core or two: far below any GPU, so that what is predicted across the gap is rightly very uncertain.
 _HOST_FLOPS = 1e11
 _HOST_BANDWIDTH = 20e9
-_REFERENCE = "V100"
+REFERENCE: dict[bool, str] = {False: "V100", True: "A100-80GB"}
+"""The GPU whose figures are 0, by `narrow`: the one that each collection of measured rates knows best."""
 # Simulated kinds are throttled by exactly the declared ratio; what is left is the overhead of short steps.
 _SIMULATED_VARIANCE = (math.log(1.1) / 1.645) ** 2
 # Machines without a GPU are one kind, whatever CPU they have.
@@ -29,10 +33,11 @@ _CPU_VARIANCE = (math.log(1.5) / 1.645) ** 2
 
 @dataclass(frozen=True, slots=True)
 class KindFacts:
-    """`architecture` names what kinds share besides figures (drivers, kernels); `shift` is a known logarithm of speed;
-    `own_variance` is the part that nothing else tells of."""
+    """`generation` and `architecture` name what kinds share besides figures (drivers, kernels): all chips of a design,
+    and those of one name. `shift` is a known logarithm of speed; `own_variance` the part that nothing else tells of."""
 
     features: tuple[float, ...]
+    generation: str
     architecture: str
     shift: float = 0.0
     own_variance: float = 0.0
@@ -56,25 +61,38 @@ def on_host(kind: Kind) -> bool:
     return facts(kind).architecture == HOST
 
 
+def narrow(precision: Precision) -> bool:
+    """Whether operands have 16 bits or fewer: those run on matrix units, whose efficiency is another matter."""
+    return precision in ("fp16", "bf16", "fp8")
+
+
 @cache
-def facts(kind: Kind) -> KindFacts:
+def facts(kind: Kind, precision: Precision = "fp32") -> KindFacts:
     """Raises KeyError for a GPU that is not in the hardware table."""
     gpu, count = kind
     if gpu is None:
-        return KindFacts(_features(_HOST_FLOPS, _HOST_FLOPS, _HOST_BANDWIDTH, 1), HOST, own_variance=_CPU_VARIANCE)
+        host = _features(_HOST_FLOPS, _HOST_FLOPS, _HOST_BANDWIDTH, 1, precision)
+        return KindFacts(host, _HOSTS, HOST, own_variance=_CPU_VARIANCE)
     entry = GPUS[gpu]
     if entry.simulated:
-        host = _features(_HOST_FLOPS, _HOST_FLOPS, _HOST_BANDWIDTH, count)
-        return KindFacts(host, HOST, math.log(entry.throttle), _SIMULATED_VARIANCE)
-    return KindFacts(_features(entry.fp32_flops, entry.fp16_flops, entry.bandwidth_bytes_per_s, count), gpu)
+        host = _features(_HOST_FLOPS, _HOST_FLOPS, _HOST_BANDWIDTH, count, precision)
+        return KindFacts(host, _HOSTS, HOST, math.log(entry.throttle), _SIMULATED_VARIANCE)
+    peaks = (entry.peak_flops(precision), entry.fp16_flops)
+    on_bus = entry.nvlink_bytes_per_s == 0
+    features = _features(*peaks, entry.bandwidth_bytes_per_s, count, precision, on_bus=on_bus)
+    return KindFacts(features, entry.generation, gpu)
 
 
-def _features(fp32: float, fp16: float, bandwidth: float, count: int) -> tuple[float, ...]:
-    reference = GPUS[_REFERENCE]
+def _features(
+    flops: float, half_flops: float, bandwidth: float, count: int, precision: Precision, *, on_bus: bool = False
+) -> tuple[float, ...]:
+    reference = GPUS[REFERENCE[narrow(precision)]]
+    doublings = math.log2(max(count, 1))
     return (
         1.0,
-        math.log(fp32 / reference.fp32_flops),
-        math.log(fp16 / reference.fp16_flops),
+        math.log(flops / reference.peak_flops("fp16" if narrow(precision) else "fp32")),
+        0.0 if narrow(precision) else math.log(half_flops / reference.fp16_flops),
         math.log(bandwidth / reference.bandwidth_bytes_per_s),
-        math.log2(max(count, 1)),
+        doublings,
+        doublings if on_bus else 0.0,
     )

@@ -3,10 +3,11 @@
 A logarithm of steps per second is a sum of what all models share, what a family of models shares and what one job has
 for itself, each linear in a few figures of the hardware (`kinds.FEATURES`) plus an offset per architecture:
 
-    log rate = (shared + family + job) . features + offsets (shared + family + job) + shift + noise
+    log rate = (shared + sort + family + job) . features + offsets (shared + family + job) + shift + noise
 
-All parts are normal, so that everything that was ever measured, on whatever kinds, is conditioned on at once. How
-large they are (`Spreads`) is fitted to tables by marginal likelihood; what physics says of them is the prior.
+`sort` is there where tables tell what their models compute. All parts are normal, so that everything that was ever
+measured, on whatever kinds, is conditioned on at once. How large they are (`Spreads`) is fitted to tables by marginal
+likelihood; what physics says of them is the prior.
 
 Must not know: prices, who measured, where rows came from, which GPUs exist in a cloud.
 """
@@ -21,27 +22,38 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator.perf.belief import Belief, Floats
-from orchestrator.perf.kinds import FEATURES, HOST, Kind, facts
-from orchestrator.perf.work import EFFICIENCY_SD, Work
+from orchestrator.perf.kinds import REFERENCE, Kind, narrow
+from orchestrator.perf.structure import (
+    BUS_DOUBLINGS,
+    DOUBLINGS,
+    OFFSET_SD,
+    Design,
+    Spreads,
+    blank,
+    deviations,
+    numbered,
+    same,
+    weights,
+)
+from orchestrator.perf.work import EFFICIENCY_SD, SORTS, Sort, Work
+from providers.hardware import Precision
 
-SHARED_MEAN = np.array([2.0, 0.25, 0.25, 0.5, 0.85 * math.log(2)])
-"""Half by memory, half by arithmetic, of which half in FP16; another GPU of the same kind adds 85 % per doubling."""
-_SHARED_SD = np.array([3.0, 0.25, 0.25, 0.25, 0.2])
-_SHARED_OFFSET_SD = 0.3
 _TABLE_VARIANCE = 1e-4  # a printed rate is good to 1 %
+_UNIT_VARIANCE = 25.0  # of a rate whose unit is no step
 # The logarithm of each spread is taken to be known to +-0.5 before any table is seen: as much as two families tell.
 _SPREAD_LOG_SD = 0.5
 _SPREAD_DOF = 2.0
 _LEAST_STEP = 0.02
 _Z95 = 1.645
-_DOUBLINGS = FEATURES.index("doublings")
+_ENOUGH_TO_CALIBRATE = 20  # families
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """One measured rate of a table: `job` (a model and its settings) of a `family` of models on a kind of hardware.
 
-    Raises ValueError when the rate or the number of GPUs is not positive.
+    With `per_step` false the rate counts something else (tokens, images), the same for all rows of the job. Raises
+    ValueError when the rate or the number of GPUs is not positive.
     """
 
     job: str
@@ -49,6 +61,9 @@ class Row:
     gpu: str
     gpu_count: int
     steps_per_s: float
+    precision: Precision = "fp32"
+    sort: Sort | None = None
+    per_step: bool = True
 
     def __post_init__(self) -> None:
         if not (self.steps_per_s > 0 and math.isfinite(self.steps_per_s)) or self.gpu_count <= 0:
@@ -57,24 +72,6 @@ class Row:
     @property
     def kind(self) -> Kind:
         return (self.gpu, self.gpu_count)
-
-
-@dataclass(frozen=True, slots=True)
-class Spreads:
-    """Standard deviations between families, of natural logarithms; the defaults are what physics says.
-
-    `level`: steps/s themselves. `exponent`: of each figure of the hardware; a model that does not feel the GPU at all
-    (total exponent 0 instead of 1) then lies two standard deviations out. `architecture`: kernels that suit one
-    architecture and not another. `doubling`: of scaling to twice the GPUs; `gang`: what one number of GPUs has for
-    itself (links, batch split). `within`: variance between jobs of one family over that between families.
-    """
-
-    level: float = 1.5
-    exponent: float = 0.3
-    architecture: float = 0.3
-    doubling: float = 0.2
-    gang: float = 0.2
-    within: float = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,44 +90,67 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RatioModel:
-    """Fitted `spreads`, and what the tables say of the shared part: features first, then `architectures`' offsets."""
+    """Fitted `spreads`, and what the tables say of the shared part: features first, then those of each of `sorts`, then
+    the `offsets` of generations and chips.
+
+    `per_step`: whether the tables count steps, so that a rate tells something of ratios. `calibration` is a factor on
+    every interval: the one that made nine of ten hold, with each family left out in turn.
+    """
 
     spreads: Spreads
-    architectures: tuple[str, ...]
+    offsets: tuple[str, ...]
     mean: Floats
     covariance: Floats
     families: int
+    sorts: tuple[Sort, ...] = ()
+    per_step: bool = True
+    calibration: float = 1.0
 
     @property
     def dof(self) -> float:
         """The spread between families is known from this many of them, and from the prior."""
         return max(self.families - 1, 1) + _SPREAD_DOF
 
-    def belief(self, kinds: Sequence[Kind], evidence: Sequence[Cell] = (), work: Work | None = None) -> Belief:
+    def belief(
+        self,
+        kinds: Sequence[Kind],
+        evidence: Sequence[Cell] = (),
+        work: Work | None = None,
+        *,
+        precision: Precision = "fp32",
+        sort: Sort | None = None,
+    ) -> Belief:
         """The rates on `kinds` of a job of a family that is in no table, given what was measured of it.
 
-        With `work` the roofline says where the rates lie, and the tables only how far models stray from such figures.
-        Raises KeyError for a GPU that is not in the hardware table.
+        With `work` the roofline says where the rates lie; the ratios between GPUs are still those of the tables where
+        they hold jobs of its sort. Raises KeyError for a GPU that is not in the hardware table.
         """
         cells = tuple(evidence)
         where = [*kinds, *(cell.kind for cell in cells)]
         family = np.zeros(len(where), dtype=np.int64)
         names = ["", *sorted({cell.job for cell in cells if cell.nearness})]
         job = np.array([0] * len(kinds) + [names.index(cell.job) if cell.nearness else 0 for cell in cells])
-        design = _Design.of(where)
+        sort = work.sort if work is not None and sort is None else sort
+        design = Design.of(where, [precision] * len(where), [sort] * len(where))
+        spreads = self.spreads
         if work is None:
             mean, covariance = self._prior(design)
-            spreads = self.spreads
+        elif sort in self.sorts:
+            mean, covariance = self._anchored(design, where, work, precision)
+            spreads = replace(spreads, level=EFFICIENCY_SD)
         else:
-            mean = np.array([work.log_rate(kind) for kind in where]) + self.mean[_DOUBLINGS] * design.doublings
+            mean = np.array([work.log_rate(kind, precision) for kind in where])
+            mean += design.features[:, DOUBLINGS:] @ self.mean[DOUBLINGS : BUS_DOUBLINGS + 1]
             covariance = np.zeros((len(where), len(where)))
-            spreads = replace(self.spreads, level=EFFICIENCY_SD)
+            spreads = replace(spreads, level=EFFICIENCY_SD)
+        if work is not None:
             # On the host the rate was measured, not computed from figures that could be off.
-            design.features[[name == HOST for name in design.architecture]] = 0.0
-        covariance = covariance + _deviations(design, family, job, spreads)
+            design.features[design.on_host] = 0.0
+        unsorted = bool(self.sorts) and sort not in self.sorts
+        covariance = covariance + deviations(design, family, job, spreads, with_sort=unsorted)
         n = len(kinds)
         if not cells:
-            return Belief(mean, covariance, self.dof)
+            return Belief(mean, covariance * self.calibration**2, self.dof)
         measured = np.array([cell.log_rate for cell in cells])
         noise = np.array([cell.variance for cell in cells])
         gain = np.linalg.solve(covariance[n:, n:] + np.diag(noise), covariance[n:, :n]).T
@@ -138,7 +158,7 @@ class RatioModel:
         beyond = 0.0 if work is not None else self._beyond(off)
         off -= beyond
         surprise = float(off @ np.linalg.solve(covariance[n:, n:] + np.diag(noise), off))
-        widen = (self.dof + surprise) / (self.dof + len(cells))
+        widen = (self.dof + surprise) / (self.dof + len(cells)) * self.calibration**2
         location = mean[:n] + beyond + gain @ off
         scale = covariance[:n, :n] - gain @ covariance[n:, :n]
         return Belief(location, (scale + scale.T) / 2 * widen, self.dof + len(cells))
@@ -146,63 +166,125 @@ class RatioModel:
     def learn(self, rows: Iterable[Row]) -> RatioModel:
         """The model after more tables, with the same spreads; whatever the order of rows."""
         table = _sorted(rows)
-        design = _Design.of([row.kind for row in table])
-        family, job = (_numbered([getattr(row, name) for row in table]) for name in ("family", "job"))
-        names = (*self.architectures, *sorted(set(design.architecture) - set(self.architectures)))
-        new = len(names) - len(self.architectures)
+        design = _design(table)
+        family, job = _grouped(table)
+        names = (*self.offsets, *sorted(design.labels - set(self.offsets)))
+        new = len(names) - len(self.offsets)
         mean = np.concatenate([self.mean, np.zeros(new)])
         prior = np.zeros((len(mean), len(mean)))
         prior[: len(self.mean), : len(self.mean)] = self.covariance
-        prior[len(self.mean) :, len(self.mean) :] = _SHARED_OFFSET_SD**2 * np.eye(new)
-        weights = _weights(design, names)
-        off = np.log([row.steps_per_s for row in table]) - weights @ mean - design.shift
-        within = _deviations(design, family, job, self.spreads) + _TABLE_VARIANCE * np.eye(len(off))
-        gain = np.linalg.solve(weights @ prior @ weights.T + within, weights @ prior).T
-        covariance = prior - gain @ weights @ prior
+        prior[len(self.mean) :, len(self.mean) :] = OFFSET_SD**2 * np.eye(new)
+        taken = weights(design, self.sorts, names)
+        off = _off(table, job, taken @ mean + design.shift)
+        within = _within(table, design, family, job, self.spreads)
+        gain = np.linalg.solve(taken @ prior @ taken.T + within, taken @ prior).T
+        covariance = prior - gain @ taken @ prior
         families = self.families + len(set(family.tolist()))
-        return RatioModel(self.spreads, names, mean + gain @ off, (covariance + covariance.T) / 2, families)
+        return replace(
+            self, offsets=names, mean=mean + gain @ off, covariance=(covariance + covariance.T) / 2, families=families
+        )
+
+    def _anchored(
+        self, design: Design, where: Sequence[Kind], work: Work, precision: Precision
+    ) -> tuple[Floats, Floats]:
+        """Where the roofline of the reference GPU and the ratios of the tables put the rates of `work`.
+
+        A host stays where it was measured, and a step that is bound by its launches is as fast on every GPU.
+        """
+        known, covariance = self._prior(design)
+        anchor: Kind = (REFERENCE[narrow(precision)], 1)
+        at, _ = self._prior(Design.of([anchor], [precision], [design.sort[0]]))
+        mean = np.minimum(known - at[0] + work.log_rate(anchor, precision, launched=False), work.log_launches)
+        mean = np.where(design.on_host, [work.log_rate(kind, precision) for kind in where], mean)
+        aside = ~design.on_host
+        return mean, covariance * np.outer(aside, aside)
 
     def _beyond(self, off: Floats) -> float:
         """By how much a job lies outside the rates of the tables' middle 90 %, on the whole.
 
         Fast steps gain less from fast hardware than slow ones, which is worth knowing within the range of the tables.
-        But what a program calls a step is its own affair: beyond their range a rate says nothing more of ratios.
+        But what a program calls a step is its own affair: beyond their range a rate says nothing more of ratios, and
+        nothing at all where the tables count no steps.
         """
-        usual = _Z95 * self.spreads.level * math.sqrt(1 + self.spreads.within)
         whole = float(off.mean())
+        if not self.per_step:
+            return whole
+        usual = _Z95 * self.spreads.level * math.sqrt(1 + self.spreads.within)
         return whole - min(max(whole, -usual), usual)
 
-    def _prior(self, design: _Design) -> tuple[Floats, Floats]:
-        weights = _weights(design, self.architectures)
-        unknown = np.array([name not in self.architectures for name in design.architecture])
-        same = design.same_architecture & unknown[:, None] & unknown[None, :]
-        covariance = weights @ self.covariance @ weights.T + _SHARED_OFFSET_SD**2 * same
-        return weights @ self.mean + design.shift, covariance
+    def _prior(self, design: Design) -> tuple[Floats, Floats]:
+        taken = weights(design, self.sorts, self.offsets)
+        covariance = taken @ self.covariance @ taken.T
+        for labels in (design.generation, design.architecture):
+            unknown = np.array([name not in self.offsets for name in labels])
+            covariance += OFFSET_SD**2 / 2 * (same(labels) & unknown[:, None] & unknown[None, :])
+        return taken @ self.mean + design.shift, covariance
 
 
-def fit(rows: Iterable[Row]) -> RatioModel:
+def fit(rows: Iterable[Row], start: Spreads | None = None) -> RatioModel:
     """The spreads that make the rows most likely (times their prior), and the shared part given the rows.
 
-    Deterministic, whatever the order of rows. Rows of several GPUs decide `doubling` and `gang`; without any these stay
-    at their prior. Raises ValueError without rows, KeyError for a GPU that is not in the hardware table.
+    Deterministic, whatever the order of rows. Rows of several GPUs decide `doubling` and `gang`, those that tell their
+    sort `sort`, those of steps `level`, the others `residual`; without any these
+    stay at their prior. `start` is where the search begins.
+    Raises ValueError without rows, KeyError for a GPU that is not in the hardware table.
     """
     table = _sorted(rows)
-    prior = Spreads()
-    family, job = (_numbered([getattr(row, name) for row in table]) for name in ("family", "job"))
-    design = _Design.of([row.kind for row in table])
-    off = np.log([row.steps_per_s for row in table]) - design.features @ SHARED_MEAN - design.shift
-    gangs = bool((design.doublings > 0).any())
-    free = [f.name for f in fields(Spreads) if gangs or f.name not in ("doubling", "gang")]
+    per_step = any(row.per_step for row in table)
+    # A table of steps is of one batch size and one release.
+    prior = Spreads(residual=0.0) if per_step else Spreads()
+    family, job = _grouped(table)
+    design = _design(table)
+    sorts = tuple(sort for sort in SORTS if sort in design.sort)
+    names = sorted(design.labels)
+    fixed = {
+        *(() if (design.features[:, DOUBLINGS] > 0).any() else ("doubling", "gang")),
+        *(() if sorts else ("sort",)),
+        *(("residual",) if per_step else ("level",)),
+    }
+    free = [f.name for f in fields(Spreads) if f.name not in fixed]
+    taken = weights(design, sorts, names)
+    mean, _ = blank(prior, sorts, per_step)
+    off = _off(table, job, taken[:, : len(mean)] @ mean + design.shift)
 
     def loss(spreads: Spreads) -> float:
-        covariance = _shared(design) + _deviations(design, family, job, spreads)
-        lower = np.linalg.cholesky(covariance + _TABLE_VARIANCE * np.eye(len(off)))
+        _, variance = blank(spreads, sorts, per_step)
+        variance = np.concatenate([variance, np.full(len(names), OFFSET_SD**2)])
+        covariance = (taken * variance) @ taken.T + _within(table, design, family, job, spreads)
+        lower = np.linalg.cholesky(covariance)
         whitened = np.linalg.solve(lower, off)
         unlikely = sum((math.log(getattr(spreads, name) / getattr(prior, name)) / _SPREAD_LOG_SD) ** 2 for name in free)
         return float(whitened @ whitened / 2 + np.log(np.diag(lower)).sum()) + unlikely / 2
 
-    spreads = _descend(loss, prior, free)
-    return RatioModel(spreads, (), SHARED_MEAN, np.diag(_SHARED_SD**2), 0).learn(table)
+    spreads = _descend(loss, start or prior, free)
+    mean, variance = blank(spreads, sorts, per_step)
+    unread = RatioModel(spreads, (), mean, np.diag(variance), 0, sorts, per_step)
+    model = unread.learn(table)
+    if model.families < _ENOUGH_TO_CALIBRATE:
+        return model
+    return replace(model, calibration=_calibration(unread, table))
+
+
+def _calibration(unread: RatioModel, table: Sequence[Row]) -> float:
+    """The factor on every interval by which nine of ten ratios of a family that was left out lie inside."""
+    off = []
+    for family in sorted({row.family for row in table}):
+        model = unread.learn(row for row in table if row.family != family)
+        left_out: dict[str, list[Row]] = {}
+        for row in table:
+            if row.family == family:
+                left_out.setdefault(row.job, []).append(row)
+        for rows in left_out.values():
+            kinds = [row.kind for row in rows]
+            for row in rows:
+                cell = Cell(row.kind, math.log(row.steps_per_s), _TABLE_VARIANCE)
+                belief = model.belief(kinds, [cell], precision=row.precision, sort=row.sort)
+                off += [
+                    abs(math.log(other.steps_per_s) - belief.mean[i]) / belief.spread(i)
+                    for i, other in enumerate(rows)
+                    if other.kind != row.kind
+                ]
+    return float(np.quantile(off, 0.9))
 
 
 def _sorted(rows: Iterable[Row]) -> list[Row]:
@@ -212,51 +294,34 @@ def _sorted(rows: Iterable[Row]) -> list[Row]:
     return table
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Design:
-    features: Floats
-    architecture: list[str]
-    shift: Floats
-    own: Floats
-    same_architecture: NDArray[np.bool_]
-    same_kind: NDArray[np.bool_]
-
-    @property
-    def doublings(self) -> Floats:
-        column: Floats = self.features[:, _DOUBLINGS]
-        return column
-
-    @classmethod
-    def of(cls, kinds: Sequence[Kind]) -> _Design:
-        found = [facts(kind) for kind in kinds]
-        architecture = _numbered([each.architecture for each in found])
-        kind = _numbered([f"{gpu}:{count}" for gpu, count in kinds])
-        return cls(
-            np.array([each.features for each in found]),
-            [each.architecture for each in found],
-            np.array([each.shift for each in found]),
-            np.array([each.own_variance for each in found]),
-            architecture[:, None] == architecture[None, :],
-            kind[:, None] == kind[None, :],
-        )
+def _design(table: Sequence[Row]) -> Design:
+    return Design.of([row.kind for row in table], [row.precision for row in table], [row.sort for row in table])
 
 
-def _shared(design: _Design) -> Floats:
-    weighted = design.features * _SHARED_SD
-    covariance: Floats = weighted @ weighted.T + _SHARED_OFFSET_SD**2 * design.same_architecture
-    return covariance
+def _grouped(table: Sequence[Row]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    return numbered([row.family for row in table]), numbered([row.job for row in table])
 
 
-def _deviations(design: _Design, family: NDArray[np.int64], job: NDArray[np.int64], spreads: Spreads) -> Floats:
-    """Covariance of what families and jobs have for themselves."""
-    exponent = spreads.exponent
-    weighted = design.features * np.array([spreads.level, exponent, exponent, exponent, spreads.doubling])
-    shape = weighted @ weighted.T + spreads.architecture**2 * design.same_architecture
-    same_family, same_job = family[:, None] == family[None, :], job[:, None] == job[None, :]
-    gang = design.doublings > 0
-    own = np.where(gang, spreads.gang**2, 0.0) + design.own
-    covariance: Floats = shape * same_family + spreads.within * shape * same_job
-    covariance += own[:, None] * (same_job & design.same_kind)
+def _off(table: Sequence[Row], job: NDArray[np.int64], expected: Floats) -> Floats:
+    """By how much rates lie off; of a rate that counts no steps only its difference from the job's others is told."""
+    off: Floats = np.log([row.steps_per_s for row in table]) - expected
+    for number in set(job[[not row.per_step for row in table]].tolist()):
+        off[job == number] -= off[job == number].mean()
+    return off
+
+
+def _within(
+    table: Sequence[Row],
+    design: Design,
+    family: NDArray[np.int64],
+    job: NDArray[np.int64],
+    spreads: Spreads,
+) -> Floats:
+    """Covariance of rows beyond what all of their sort share."""
+    unit = np.array([0.0 if row.per_step else 1.0 for row in table])
+    covariance = deviations(design, family, job, spreads, with_sort=False)
+    covariance += _UNIT_VARIANCE * np.outer(unit, unit) * (job[:, None] == job[None, :])
+    covariance[np.diag_indices_from(covariance)] += _TABLE_VARIANCE
     return covariance
 
 
@@ -275,14 +340,3 @@ def _descend(loss: Callable[[Spreads], float], start: Spreads, free: Sequence[st
             else:
                 steps[name] /= 2
     return best
-
-
-def _weights(design: _Design, architectures: Sequence[str]) -> Floats:
-    """What each kind takes of the shared part: its features, and the offset of its architecture if that is known."""
-    offsets = [[float(name == column) for column in architectures] for name in design.architecture]
-    return np.hstack([design.features, np.array(offsets).reshape(len(offsets), len(architectures))])
-
-
-def _numbered(names: Sequence[str]) -> NDArray[np.int64]:
-    index = {name: i for i, name in enumerate(sorted(set(names)))}
-    return np.array([index[name] for name in names], dtype=np.int64)

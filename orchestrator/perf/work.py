@@ -10,9 +10,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal, get_args
 
-from orchestrator.perf.kinds import HOST, Kind, facts
-from providers.hardware import GPUS
+from orchestrator.model import Sharding
+from orchestrator.perf.kinds import HOST, Kind, facts, narrow
+from providers.hardware import GPUS, Precision
+
+Sort = Literal["matrices", "convolutions", "recurrences", "lookups"]
+SORTS: tuple[Sort, ...] = get_args(Sort)
+"""What most of a program's time goes into: matrix products and attention, convolutions, recurrent layers, or reading
+tables with hardly any arithmetic."""
 
 # ResNet-50 (24.6 GFLOP per image and step) in Gavel's table reaches 44 % of FP32 peak on V100 and P100, 24 % on K80.
 _ARITHMETIC_SHARE = 0.4
@@ -28,9 +35,10 @@ _RUNTIME_BYTES = 1_000_000_000
 class Work:
     """Counts of one step of the whole job: FLOPs by dtype, bytes that operations read and write, operations.
 
-    `resident_bytes` are parameters, gradients and optimizer state, `activation_bytes` what forward keeps for backward.
-    `host_steps_per_s` is the rate on the machine that counted, without counting. Raises ValueError when a count is
-    negative or not finite, or there is no traffic at all.
+    `resident_bytes` are parameters, gradients and optimizer state; of those, `weight_bytes` and `gradient_bytes`, both
+    0 when they were not told apart. `activation_bytes` is what forward keeps for backward. `precision` is the one that
+    most FLOPs were seen in, `sort` what they are. `host_steps_per_s` is the rate on the machine that counted, without
+    counting. Raises ValueError when a count is negative or not finite, or there is no traffic at all.
     """
 
     flops: float
@@ -41,35 +49,74 @@ class Work:
     resident_bytes: int
     activation_bytes: int
     host_steps_per_s: float
+    precision: Precision | None = None
+    sort: Sort | None = None
+    weight_bytes: int = 0
+    gradient_bytes: int = 0
 
     def __post_init__(self) -> None:
         counts = (self.flops, self.half_flops, self.traffic_bytes, self.resident_bytes, self.activation_bytes)
         if any(not (count >= 0 and math.isfinite(count)) for count in counts) or self.half_flops > self.flops:
             raise ValueError(f"work is counted from 0 on: {self}")
+        if min(self.weight_bytes, self.gradient_bytes, self._optimizer_bytes) < 0:
+            raise ValueError(f"weights and gradients are part of what is resident: {self}")
         if self.operations <= 0 or self.traffic_bytes <= 0:
             raise ValueError(f"a training step does something: {self}")
         if not (self.host_steps_per_s > 0 and math.isfinite(self.host_steps_per_s)):
             raise ValueError(f"a rate must be positive: {self}")
 
-    def log_rate(self, kind: Kind) -> float:
-        """Logarithm of steps/s on ONE device of the kind. Raises KeyError for an unknown GPU."""
+    def log_rate(self, kind: Kind, precision: Precision = "fp32", *, launched: bool = True) -> float:
+        """Logarithm of steps/s on ONE device of the kind, computing at `precision`. Raises KeyError for an unknown GPU.
+
+        What was counted in 32 bits beside 16-bit operations stays in 32; counted without any (on a processor that has
+        no use for them), all of it is taken to be at `precision`. With `launched` false the host is infinitely quick.
+        """
         known = facts(kind)
         if known.architecture == HOST or kind[0] is None:
             return math.log(self.host_steps_per_s) + known.shift
         gpu = GPUS[kind[0]]
-        arithmetic_s = (self.flops - self.half_flops) / gpu.fp32_flops + self.half_flops / gpu.fp16_flops
+        wide = self.flops - self.half_flops if narrow(precision) and self.half_flops else 0.0
+        arithmetic_s = wide / gpu.fp32_flops + (self.flops - wide) / gpu.peak_flops(precision)
         traffic_s = self.traffic_bytes / gpu.bandwidth_bytes_per_s
-        busy_s = arithmetic_s / _ARITHMETIC_SHARE + traffic_s / _TRAFFIC_SHARE
-        return -math.log(max(busy_s, self.operations * _LAUNCH_S))
+        log_rate = -math.log(arithmetic_s / _ARITHMETIC_SHARE + traffic_s / _TRAFFIC_SHARE)
+        return min(log_rate, self.log_launches) if launched else log_rate
+
+    @property
+    def log_launches(self) -> float:
+        """Logarithm of the steps/s that a host can launch."""
+        return -math.log(self.operations * _LAUNCH_S)
 
     @property
     def gpu_memory_bytes(self) -> int:
         """What one GPU needs to hold the whole job."""
-        return self.resident_bytes + self.activation_bytes + _RUNTIME_BYTES
+        return self.memory_bytes(1, "none")
 
-    def shortfall_bytes(self, kind: Kind) -> int:
-        """By how much the job does not fit into one GPU of the kind; 0 where it fits, and on a host."""
-        gpu = kind[0]
+    def memory_bytes(self, gpus: int, sharding: Sharding) -> int:
+        """What each of the `gpus` of one machine needs when the state is divided over them as `sharding` says."""
+        return self._state_bytes(gpus, sharding) + self.activation_bytes + _RUNTIME_BYTES
+
+    def shortfall_bytes(self, kind: Kind, sharding: Sharding = "none") -> int:
+        """By how much the job does not fit into a GPU of the kind; 0 where it fits, and on a host."""
+        gpu, count = kind
         if gpu is None or GPUS[gpu].simulated:
             return 0
-        return max(self.gpu_memory_bytes - GPUS[gpu].memory_bytes, 0)
+        return max(self.memory_bytes(count, sharding) - GPUS[gpu].memory_bytes, 0)
+
+    @property
+    def _optimizer_bytes(self) -> int:
+        return self.resident_bytes - self.weight_bytes - self.gradient_bytes
+
+    def _state_bytes(self, gpus: int, sharding: Sharding) -> int:
+        """The stages of ZeRO (Rajbhandari et al. 2020, section 5); full sharding (FSDP) is its third.
+
+        Without the parts told apart only full sharding is known to divide anything.
+        """
+        told = self.weight_bytes > 0
+        divided = {
+            "none": 0,
+            "zero1": self._optimizer_bytes if told else 0,
+            "zero2": self._optimizer_bytes + self.gradient_bytes if told else 0,
+            "zero3": self.resident_bytes,
+            "fsdp": self.resident_bytes,
+        }[sharding]
+        return self.resident_bytes - divided + -(-divided // max(gpus, 1))

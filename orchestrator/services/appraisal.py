@@ -12,7 +12,7 @@ from orchestrator.engine.world import World
 from orchestrator.errors import InfeasibleError
 from orchestrator.market import Market
 from orchestrator.model import Job, JobSpec, new_id
-from orchestrator.perf import PerfBook
+from orchestrator.perf import PerfBook, kind_name, kind_of
 from orchestrator.policy import Demand, Rails, prospects
 from orchestrator.services.actor import user
 from orchestrator.services.catalog_market import CATALOGUE_RAILS, catalogue_market
@@ -80,11 +80,18 @@ def _lack(spec: JobSpec, rows: Sequence[OfferRow], unfit: Counter[str], perf: Pe
     allowed = {request.name for request in spec.resources.gpus}
     has = [GPUS[row.gpu].memory_bytes for row in rows if row.gpu is not None and (not allowed or row.gpu in allowed)]
     largest = max(has, default=0)
-    if work is not None and 0 < largest < work.gpu_memory_bytes:
-        takes, short = work.gpu_memory_bytes / 1e9, (work.gpu_memory_bytes - largest) / 1e9
-        return (
-            f"a step takes {takes:.3g} GB of a GPU (profiled), the largest has {largest / 1e9:g}, {short:.3g} GB less"
+    if work is not None:
+        kinds = {kind_of(row.gpu, row.gpu_count) for row in rows if not allowed or row.gpu in allowed}
+        lacking, gpu, count = min(
+            ((work.shortfall_bytes(kind, spec.sharding), *kind) for kind in kinds if kind[0] is not None),
+            default=(0, None, 0),
         )
+        if lacking and gpu is not None:
+            takes, memory = work.memory_bytes(count, spec.sharding) / 1e9, GPUS[gpu].memory_bytes / 1e9
+            return (
+                f"a step takes {takes:.3g} GB of each GPU (profiled), {kind_name((gpu, count))} comes nearest: it has "
+                f"{memory:g}, {lacking / 1e9:.3g} GB less"
+            )
     if wants is not None and largest < wants[0]:
         short = (wants[0] - largest) / 1e9
         return f"it wants GPUs of {wants[0] / 1e9:g} GB, the largest has {largest / 1e9:g}, {short:g} GB less"

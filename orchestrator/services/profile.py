@@ -15,18 +15,19 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar, get_args
 
 from orchestrator.engine.snapshot import perf
 from orchestrator.engine.world import World
 from orchestrator.errors import MissingExtraError, TradewindError
 from orchestrator.model import Job, JobSpec
-from orchestrator.perf import Kind, PerfBook, Work, kind_name, kind_of, program_of
+from orchestrator.perf import SORTS, Kind, PerfBook, Work, kind_name, kind_of, program_of
 from orchestrator.services.actor import user
 from orchestrator.services.plan import freshen
 from orchestrator.services.secrets import require_secrets
 from orchestrator.services.views import ProfileRow, ProfileView
 from orchestrator.store import Tx
-from providers.hardware import GPUS
+from providers.hardware import GPUS, Precision
 from trainers.control import ControlDirectory
 from trainers.masking import Mask
 from trainers.profile import STEPS, TOO_FEW_STEPS, StepCounts
@@ -56,19 +57,27 @@ def profile(world: World, spec: JobSpec, *, timeout_s: float = TIMEOUT_S) -> Pro
         resident_bytes=counts.resident_bytes,
         activation_bytes=counts.activation_bytes,
         host_steps_per_s=1 / (counts.step_s * factor),
+        precision=_one_of(get_args(Precision), counts.precision),
+        sort=_one_of(SORTS, counts.sort),
+        weight_bytes=counts.weight_bytes,
+        gradient_bytes=counts.gradient_bytes,
     )
     freshen(world)
     now = world.clock.now_ms()
     with world.store.write() as tx:
         tx.put_work(program_of(spec.train), work, now)
     with world.store.read() as tx:
-        rows = _rows(tx, perf(tx, now), Job("profiled", spec, user(), now, "queued"), work, now)
+        book, job = perf(tx, now), Job("profiled", spec, user(), now, "queued")
+        precision, rows = book.precision(job), _rows(tx, book, job, work, now)
     return ProfileView(
         name=spec.name,
         at_ms=now,
         flops=work.flops,
         half_flops=work.half_flops,
         traffic_bytes=work.traffic_bytes,
+        precision=precision,
+        computes=work.sort,
+        sharding=spec.sharding,
         operations=work.operations,
         parameters=work.parameters,
         resident_bytes=work.resident_bytes,
@@ -87,7 +96,7 @@ def _rows(tx: Tx, book: PerfBook, job: Job, work: Work, now_ms: int) -> tuple[Pr
     ordered = sorted(kinds, key=kind_name)
     rows = []
     for kind, speed in zip(ordered, book.estimate_kinds(job, ordered), strict=True):
-        shortfall = work.shortfall_bytes(kind)
+        shortfall = work.shortfall_bytes(kind, job.spec.sharding)
         price = cheapest.get(kind)
         rows.append(
             ProfileRow(
@@ -112,6 +121,14 @@ def _rows(tx: Tx, book: PerfBook, job: Job, work: Work, now_ms: int) -> tuple[Pr
         )
     )
     return tuple(rows)
+
+
+T = TypeVar("T", bound=str)
+
+
+def _one_of(known: tuple[T, ...], told: str | None) -> T | None:
+    """The child runs the user's program, which may write what it likes."""
+    return next((each for each in known if each == told), None)
 
 
 def _cheapest(tx: Tx, now_ms: int) -> Mapping[Kind, int | None]:

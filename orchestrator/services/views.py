@@ -319,7 +319,11 @@ class ProfileRow:
 
 @dataclass(frozen=True, slots=True)
 class ProfileView:
-    """What one step of a job does, and what that means on each kind of hardware, the cheapest per step first."""
+    """What one step of a job does, and what that means on each kind of hardware, the cheapest per step first.
+
+    `precision` is what speeds are predicted at; `computes` what most of the arithmetic is: matrices, convolutions,
+    recurrences or lookups. `gpu_memory_bytes` is for one GPU alone; `sharding` divides the state on several.
+    """
 
     kind: ClassVar[str] = "profile"
 
@@ -327,6 +331,9 @@ class ProfileView:
     at_ms: int
     flops: float
     half_flops: float
+    precision: str
+    computes: str | None
+    sharding: str
     traffic_bytes: float
     operations: int
     parameters: int

@@ -77,15 +77,21 @@ def _counts(counter: Counter, parts: Parts, step_s: float) -> StepCounts:
     weights, moments = tensors(parts.model), tensors(parts.optimizer)
     counter.ignore([*weights, *trained])
     gradients = [p for p in trained if p.requires_grad]
+    weight_bytes = sum(t.numel() * t.element_size() for t in weights)
+    gradient_bytes = sum(t.numel() * t.element_size() for t in gradients)
     return StepCounts(
         flops=counter.flops / COUNTED_STEPS,
         half_flops=counter.half_flops / COUNTED_STEPS,
         traffic_bytes=counter.traffic_bytes / COUNTED_STEPS,
         operations=counter.operations // COUNTED_STEPS,
         parameters=sum(tensor.numel() for tensor in trained),
-        resident_bytes=sum(t.numel() * t.element_size() for t in [*weights, *gradients, *moments]),
+        resident_bytes=weight_bytes + gradient_bytes + sum(t.numel() * t.element_size() for t in moments),
         activation_bytes=counter.activation_bytes,
         step_s=step_s,
+        precision=counter.precision,
+        sort=counter.sort,
+        weight_bytes=weight_bytes,
+        gradient_bytes=gradient_bytes,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
@@ -11,7 +12,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-_HALF = (torch.float16, torch.bfloat16)
+_NARROW = {torch.float16: "fp16", torch.bfloat16: "bf16"}
+_NARROW |= {kind: "fp8" for name in ("float8_e4m3fn", "float8_e5m2") if (kind := getattr(torch, name, None))}
+_CONVOLUTIONS = ("aten::convolution", "aten::convolution_backward", "aten::convolution_overrideable")
+# A step with fewer FLOPs for each byte reads and writes tables; a product with 16 rows has 8 for each at FP32.
+_LOOKUP_INTENSITY = 0.5
 # They read few rows of a large table: what they write tells the traffic, not what they could have read.
 _LOOKUPS = ("aten::embedding", "aten::index", "aten::index_select", "aten::gather")
 # Whole recurrent layers as one operation, for which torch has no formula; backward does the work twice.
@@ -31,6 +36,8 @@ class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.flops = 0.0
         self.half_flops = 0.0
+        self._by_precision: dict[str, float] = defaultdict(float)
+        self._by_sort: dict[str, float] = defaultdict(float)
         self.traffic_bytes = 0.0
         self.operations = 0
         self._kept: dict[int, int] = {}
@@ -39,6 +46,19 @@ class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     @property
     def activation_bytes(self) -> int:
         return sum(self._kept.values())
+
+    @property
+    def precision(self) -> str | None:
+        """What most FLOPs were done in; None without any."""
+        return max(self._by_precision, key=self._by_precision.__getitem__, default=None)
+
+    @property
+    def sort(self) -> str:
+        """What most FLOPs are: matrices (attention among them), convolutions or recurrences; lookups where there are
+        hardly any FLOPs for what is read and written."""
+        if self.flops < _LOOKUP_INTENSITY * self.traffic_bytes:
+            return "lookups"
+        return max(self._by_sort, key=self._by_sort.__getitem__)
 
     def ignore(self, tensors: Iterable[torch.Tensor]) -> None:
         """Parameters are kept for backward too, but they are there anyway."""
@@ -71,9 +91,13 @@ class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         sides = [*written, *written] if name in _LOOKUPS else [*read, *written]
         self.traffic_bytes += sum(tensor.numel() * tensor.element_size() for tensor in sides)
         flops = _flops(func, args, kwargs or {}, out)
-        self.flops += flops
-        if any(tensor.dtype in _HALF for tensor in written):
-            self.half_flops += flops
+        if flops:
+            sort = "convolutions" if name in _CONVOLUTIONS else "recurrences" if name in _RECURRENT else "matrices"
+            precision = _precision({tensor.dtype for tensor in (*written, *read)}, sort)
+            self.flops += flops
+            self.half_flops += flops if precision in _NARROW.values() else 0.0
+            self._by_precision[precision] += flops
+            self._by_sort[sort] += flops
         return out
 
     def _keep(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -91,6 +115,17 @@ def _flops(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any
         return float(times * 2 * positions * sum(weight.numel() for weight in weights))
     formula = flop_registry.get(func._overloadpacket)
     return 0.0 if formula is None else float(formula(*args, **kwargs, out_val=out))
+
+
+def _precision(dtypes: set[torch.dtype], sort: str) -> str:
+    """The narrowest of an operation's tensors; of 32 bits, whether torch may round products to TF32 on a GPU."""
+    found = {_NARROW[dtype] for dtype in dtypes if dtype in _NARROW}
+    for precision in ("fp8", "bf16", "fp16"):
+        if precision in found:
+            return precision
+    if sort == "matrices":
+        return "fp32" if torch.get_float32_matmul_precision() == "highest" else "tf32"
+    return "tf32" if torch.backends.cudnn.allow_tf32 else "fp32"
 
 
 def _is_view(func: Any) -> bool:

@@ -19,10 +19,11 @@ TOO_FEW_STEPS = 4
 
 @dataclass(frozen=True, slots=True)
 class StepCounts:
-    """One step: FLOPs (`half_flops` of them in FP16 or BF16), bytes that operations read and write, operations.
+    """One step: FLOPs (`half_flops` of them in 16 bits or fewer), bytes that operations read and write, operations.
 
-    `resident_bytes` are parameters, gradients and optimizer state; `activation_bytes` what forward keeps for backward;
-    `step_s` is wall time here, without counting.
+    `resident_bytes` are parameters, gradients and optimizer state, `weight_bytes` and `gradient_bytes` the first two of
+    them; `activation_bytes` what forward keeps for backward; `step_s` is wall time here, without counting. `precision`
+    and `sort` are those of most FLOPs, as `Counter` names them.
     """
 
     flops: float
@@ -33,6 +34,10 @@ class StepCounts:
     resident_bytes: int
     activation_bytes: int
     step_s: float
+    precision: str | None
+    sort: str
+    weight_bytes: int
+    gradient_bytes: int
 
     def save(self, path: Path) -> None:
         path.write_text(json.dumps(dataclasses.asdict(self)))

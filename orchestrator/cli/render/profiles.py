@@ -16,9 +16,11 @@ def profile(view: ProfileView, paint: Paint) -> str:
         f"{number(view.flops / GB)} GFLOP{half}, {number(view.traffic_bytes / GB)} GB read and written by "
         f"{view.operations} operations, {number(view.parameters / 1e6)} M parameters; {number(view.step_wall_s)} s here"
     )
+    at = f"speeds are predicted at {view.precision}" + (f" for {view.computes}" if view.computes else "")
+    shared = "" if view.sharding == "none" else f"; several GPUs of a machine divide it: {view.sharding}"
     needs = (
         f"needs {number(view.gpu_memory_bytes / GB)} GB on a GPU: {number(view.resident_bytes / GB)} weights, "
-        f"gradients and optimizer, {number(view.activation_bytes / GB)} activations, the rest for CUDA itself"
+        f"gradients and optimizer, {number(view.activation_bytes / GB)} activations, the rest for CUDA itself{shared}"
     )
     columns = ("gpu", "steps/s", "5 % .. 95 %", "price", "per 1000 steps", "")
     rows = [_row(row) for row in view.kinds]
@@ -27,6 +29,7 @@ def profile(view: ProfileView, paint: Paint) -> str:
         head,
         does,
         needs,
+        at,
         " ",
         table(columns, rows, paint, right=(1, 2, 3, 4)),
         " ",

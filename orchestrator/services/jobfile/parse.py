@@ -224,6 +224,8 @@ def _spec(file: JobFile, base_dir: str) -> JobSpec:
         probe=file.probe,
         retries=file.retries,
         max_duration_s=file.max_duration,
+        precision=file.precision,
+        sharding=file.sharding,
     )
 
 

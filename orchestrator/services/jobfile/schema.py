@@ -25,7 +25,9 @@ from orchestrator.services.jobfile.values import (
     Name,
     NonEmpty,
     Pattern,
+    Precision,
     SettingText,
+    Sharding,
     Share,
     Size,
     SizeRange,
@@ -249,6 +251,20 @@ class JobFile(Section):
         "`warm` keeps a spare node for fast recovery, priced in the plan, as long as a budget lasts for both.",
         "none or warm",
         "none",
+        default="none",
+    )
+    precision: Precision | None = _about(
+        "What most of the arithmetic is done in, as the program sets it: speeds of GPUs are compared at it. Left out: "
+        "what a profile of the job saw, else `fp32`.",
+        "fp32, tf32, fp16, bf16 or fp8",
+        "bf16",
+        default=None,
+    )
+    sharding: Sharding = _about(
+        "What the program divides over the GPUs of a machine: nothing, the optimizer's state (`zero1`), gradients too "
+        "(`zero2`), weights too (`zero3`, `fsdp`). It decides which GPUs are large enough.",
+        "none, zero1, zero2, zero3 or fsdp",
+        "fsdp",
         default="none",
     )
     probe: YesNo = _about(

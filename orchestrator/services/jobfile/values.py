@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, PlainValidator, ValidationInfo
 
+from orchestrator import model
 from orchestrator.errors import did_you_mean
 from orchestrator.model import GpuRequest
 from orchestrator.services.jobfile import units
 from orchestrator.services.jobfile.units import BadValueError, quoted
+from providers import hardware
 from providers.hardware import GPUS, canonical_gpu
 from providers.offer import CapacityType
 
@@ -176,3 +178,5 @@ Deadline = Annotated[tuple[float | None, int | None], PlainValidator(_deadline)]
 Mount = Annotated[str, PlainValidator(_matching(r"/[^\n]*", "must be an absolute path"))]
 Keep = Annotated[Literal["all", "last", "best"], PlainValidator(_one_of("all", "last", "best"))]
 Standby = Annotated[Literal["none", "warm"], PlainValidator(_one_of("none", "warm"))]
+Precision = Annotated[hardware.Precision, PlainValidator(_one_of(*get_args(hardware.Precision)))]
+Sharding = Annotated[model.Sharding, PlainValidator(_one_of(*get_args(model.Sharding)))]

@@ -46,4 +46,6 @@ standby: none
 probe: true
 retries: 5
 max_duration: 72h
+precision: bf16
+sharding: fsdp
 """

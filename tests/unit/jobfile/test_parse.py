@@ -74,6 +74,8 @@ def test_the_whole_job_file_becomes_a_spec(folder: Path, whole: str) -> None:
         probe=True,
         retries=5,
         max_duration_s=259_200.0,
+        precision="bf16",
+        sharding="fsdp",
     )
 
 
@@ -202,6 +204,12 @@ name: again
         ("outputs: [{path: a, keep: newest}]", "outputs[0].keep", "is not one of all, last, best"),
         ("standby: hot", "standby", "is not one of none, warm"),
         ("probe: yes", "probe", "must be true or false"),
+        ("precision: bfloat16", "precision", "is not one of fp32, tf32, fp16, bf16, fp8"),
+        ("precision: 16", "precision", "is not one of fp32, tf32, fp16, bf16, fp8"),
+        ("precision: [bf16]", "precision", "is not one of fp32, tf32, fp16, bf16, fp8"),
+        ("precision: BF16", "precision", "is not one of fp32, tf32, fp16, bf16, fp8"),
+        ("sharding: true", "sharding", "is not one of none, zero1, zero2, zero3, fsdp"),
+        ("sharding: {zero: 3}", "sharding", "is not one of none, zero1, zero2, zero3, fsdp"),
         ("retries: -1", "retries", "must be at least 0"),
         ("max_duration: 5", "max_duration", "is not a duration"),
         ("labels: {a: [b]}", "labels.a", "must be text"),
@@ -339,7 +347,7 @@ def test_problems_of_a_mapping_have_no_line(folder: Path) -> None:
 
 NAMES = """
 name project labels train data outputs resources objective deadline budget capacity where checkpoint standby probe
-retries entry script args env secrets steps gpu gpu_memory cost time source mount path keep
+precision sharding retries entry script args env secrets steps gpu gpu_memory cost time source mount path keep
 """
 FIELDS = st.sampled_from(NAMES.split())
 SCALARS = st.one_of(

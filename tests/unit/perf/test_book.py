@@ -20,6 +20,20 @@ def job(job_id: str = "job_1", **args: object) -> Job:
 JOB = job()
 
 
+def computing(precision: str, job_id: str = "job_1") -> Job:
+    plain = job(job_id)
+    return replace(plain, spec=replace(plain.spec, precision=precision))
+
+
+def ratio(precision: str, gpu: str, work: Work | None = None) -> Estimate:
+    """Against one A100-80GB; its rate is a fourth of its peak for the language model below."""
+    asked = computing(precision)
+    works = {program_of(asked.spec.train): work} if work else {}
+    book = PerfBook.as_of(1, [Observation("job_1", "A100-80GB", 1, 0.125, 10_000, 0)], works=works)
+    found = book.estimate_kind(asked, gpu, 1)
+    return replace(found, value=found.value * 8, low=found.low * 8, high=found.high * 8)
+
+
 def estimate(
     observations: list[Observation], gpu: str | None, count: int = 1, at: int = 1000, **book: object
 ) -> Estimate:
@@ -76,7 +90,9 @@ def test_real_gpus_scale_with_far_less_certainty_and_more_so_the_farther_they_ar
     near, far = estimate(measured, "P100"), estimate(measured, "B200")
     assert near.low < 9.3 / 15.7 < near.high
     assert 2 < width(near) < width(far)
-    assert near.provenance == "predicted from V100 (measured over 10000 steps) by the ratios of 7 model families"
+    assert (
+        near.provenance == "predicted from V100 (measured over 10000 steps) by the ratios of 7 model families at fp32"
+    )
     # V100 over K80 spans 1.60x to 9.60x across Gavel's jobs.
     assert estimate([seen("K80", 1.0, 10_000)], "V100").high > 9.6
 
@@ -99,7 +115,7 @@ def test_more_gpus_are_faster_but_not_in_proportion():
 def test_without_any_observation_a_prior_keeps_the_ratios_and_says_so():
     slow, fast = estimate([], "SIM-S"), estimate([], "SIM-L")
     assert fast.value == pytest.approx(4 * slow.value)
-    assert fast.provenance == "prior: not measured yet; typical of 7 model families"
+    assert fast.provenance == "prior: not measured yet; typical of 7 model families at fp32"
     assert width(fast) > 20
     assert estimate([], "K80").value < estimate([], "P100").value < estimate([], "A100-80GB").value
 
@@ -122,7 +138,7 @@ def test_a_job_of_the_same_program_with_other_settings_narrows_the_guess():
     found, blind = (estimate(observations, "V100", programs=p) for p in ({"job_2": relative}, {}))
     assert width(found) < width(blind)
     assert found.value > 3 * blind.value
-    assert found.provenance == "predicted from 1 other job of this program by the ratios of 7 model families"
+    assert found.provenance == "predicted from 1 other job of this program by the ratios of 7 model families at fp32"
 
 
 WORK = Work(
@@ -142,7 +158,7 @@ def test_a_profile_places_the_rates_by_the_roofline_and_knows_the_host():
     found = estimate([], "V100", works=WORKS)
     assert found.low < 4.39 < found.high  # as Gavel's table has it
     assert width(found) < width(estimate([], "V100"))
-    assert found.provenance == "predicted from a profile of its step by the ratios of 7 model families"
+    assert found.provenance == "predicted from a profile of its step by the ratios of 7 model families at fp32"
     assert estimate([], "SIM-M", works=WORKS).value == pytest.approx(0.005)
     assert estimate([], None, 0, works=WORKS).value == pytest.approx(0.01)
 
@@ -225,7 +241,9 @@ def test_an_imported_table_speaks_for_a_job_of_its_name_until_it_has_run():
     assert 1.15 < width(found) < 1.25
     predicted = estimate([], "P100", tables=table)
     assert predicted.low < 7 * 9.3 / 15.7 < predicted.high
-    assert predicted.provenance == "predicted from V100 (in an imported table) by the ratios of 8 model families"
+    assert (
+        predicted.provenance == "predicted from V100 (in an imported table) by the ratios of 8 model families at fp32"
+    )
     assert estimate([seen("V100", 3.0)], "V100", tables=table).value == pytest.approx(3)
 
 
@@ -235,3 +253,78 @@ def test_an_imported_table_refines_the_ratios_for_everyone():
     plain, refined = estimate(measured, "T4"), estimate(measured, "T4", tables=table)
     assert plain.value < refined.value < 4.5
     assert width(refined) < width(plain)
+
+
+LLM = Work(
+    flops=6 * 7e9 * 16_384,  # 7 billion parameters, 16,384 tokens
+    half_flops=6 * 7e9 * 16_384,
+    traffic_bytes=1e12,
+    operations=5000,
+    parameters=7_000_000_000,
+    resident_bytes=60_000_000_000,
+    activation_bytes=10_000_000_000,
+    host_steps_per_s=1e-4,
+    precision="fp16",
+    sort="matrices",
+)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "least", "most"),
+    [
+        ("T4", 0.09, 0.18),
+        ("L4", 0.16, 0.27),
+        ("A10G", 0.24, 0.32),
+        ("V100", 0.38, 0.49),
+        ("L40S", 0.47, 0.80),
+        ("A100-40GB", 0.85, 1.0),
+        ("H100", 2.0, 2.3),
+        ("H200", 2.3, 2.7),
+        ("B200", 3.5, 4.8),
+        ("MI300X", 1.9, 2.3),
+    ],
+)
+def test_ratios_of_a_language_model_at_16_bits_are_those_that_were_published(gpu, least, most):
+    found = ratio("fp16", gpu, LLM)
+    assert least < found.value < most
+    assert found.low < (least + most) / 2 < found.high
+    assert found.provenance.endswith("model families at fp16")
+
+
+def test_a_chip_without_bfloat16_is_far_slower_at_it_than_at_fp16():
+    for gpu in ("V100", "T4"):
+        assert ratio("bf16", gpu).value < ratio("fp16", gpu).value / 2
+        assert ratio("bf16", gpu, LLM).value < ratio("fp16", gpu, LLM).value / 2
+    assert ratio("bf16", "H100").value == pytest.approx(ratio("fp16", "H100").value)
+
+
+def test_a_chip_with_8_bit_units_gains_by_them_and_another_does_not():
+    assert ratio("fp8", "H100").value > 1.3 * ratio("fp16", "H100").value
+    assert ratio("fp8", "V100").value == pytest.approx(ratio("fp16", "V100").value)
+
+
+def test_the_precision_is_what_the_file_says_else_what_the_profile_saw_else_fp32():
+    works = {program_of(JOB.spec.train): LLM}
+    assert PerfBook.as_of(0, [], works=works).precision(computing("bf16")) == "bf16"
+    assert PerfBook.as_of(0, [], works=works).precision(JOB) == "fp16"
+    assert PerfBook.as_of(0, []).precision(JOB) == "fp32"
+
+
+def test_the_roofline_computes_at_the_peak_of_the_precision():
+    def rate(gpu: str, precision: str, work: Work = LLM) -> float:
+        return math.exp(work.log_rate((gpu, 1), precision))
+
+    assert rate("V100", "bf16") < rate("V100", "fp16") / 4
+    assert rate("A100-80GB", "bf16") == rate("A100-80GB", "fp16") < rate("H100", "bf16") < rate("H100", "fp8")
+    # Counted in 32 bits on a processor, run in 16 on a GPU: as the file says.
+    assert rate("H100", "bf16", replace(LLM, half_flops=0.0)) == rate("H100", "bf16")
+    assert rate("H100", "tf32", replace(LLM, half_flops=0.0)) > rate("H100", "fp32", replace(LLM, half_flops=0.0))
+
+
+def test_more_gpus_of_a_machine_are_faster_at_16_bits_too_and_the_host_is_where_it_was():
+    book = PerfBook.as_of(1, [], works={program_of(JOB.spec.train): LLM})
+    one, eight, bus = (book.estimate_kind(JOB, *kind) for kind in (("H100", 1), ("H100", 8), ("L40S", 8)))
+    assert 4 * one.value < eight.value < 8 * one.value
+    assert bus.value < 8 * book.estimate_kind(JOB, "L40S", 1).value
+    assert book.estimate_kind(JOB, None, 0).value == pytest.approx(1e-4)
+    assert book.estimate_kind(JOB, "SIM-M", 1).value == pytest.approx(5e-5)

@@ -3,13 +3,20 @@ better."""
 
 from __future__ import annotations
 
-from orchestrator.model import Placement, Resources
+from dataclasses import replace
+
+import pytest
+
+from orchestrator.model import Placement, Resources, Sharding
 from orchestrator.perf import PerfBook, Work, program_of
 from orchestrator.policy import Demand, decide
 from tests.unit.policy.conftest import World
 
 # 40 GB of weights, gradients and optimizer state, 5 of activations, 1 of the runtime
 BIG = Work(1e12, 0, 1e10, 1000, 10**10, 40 * 10**9, 5 * 10**9, 1.0)
+
+
+SHARDED = replace(BIG, weight_bytes=10**10, gradient_bytes=10**10)
 
 
 def planned(world: World, **spec: object) -> Placement:
@@ -46,3 +53,29 @@ def test_where_it_has_run_it_fits(world: World) -> None:
     middle = world.offer("middle", 4.0, gpu="A100-40GB", provider="aws")
     world.job(rates={"A100-40GB": 1.0})
     assert planned(world).offer_id == middle
+
+
+@pytest.mark.parametrize(
+    ("sharding", "state_gb"),
+    [("none", 40), ("zero1", 20 + 20 / 8), ("zero2", 10 + 30 / 8), ("zero3", 5), ("fsdp", 5)],
+)
+def test_sharded_state_is_divided_over_the_gpus_of_a_machine(sharding: Sharding, state_gb: float) -> None:
+    rest = 6 * 10**9
+    assert SHARDED.memory_bytes(8, sharding) == state_gb * 10**9 + rest
+    assert SHARDED.memory_bytes(1, sharding) == 40 * 10**9 + rest
+    assert SHARDED.shortfall_bytes(("V100", 8), sharding) == max(state_gb * 10**9 + rest - 16 * 10**9, 0)
+
+
+def test_a_job_that_says_how_it_is_sharded_may_use_machines_of_small_gpus(world: World) -> None:
+    world.offer("one", 0.5, gpu="V100", provider="aws")
+    eight = world.offer("eight", 4.0, gpu="V100", count=8, provider="aws")
+    large = world.offer("large", 9.0, gpu="A100-80GB", provider="aws")
+    assert planned(world).offer_id == large
+    placed = planned(world, sharding="fsdp")
+    assert placed.offer_id == eight
+    assert [(each.topic, each.count) for each in placed.rejected] == [("another GPU memory", 1)]
+
+
+def test_a_profile_that_did_not_tell_weights_from_optimizer_divides_only_what_is_all_sharded() -> None:
+    assert BIG.memory_bytes(8, "zero1") == BIG.memory_bytes(8, "zero2") == BIG.memory_bytes(1, "none")
+    assert BIG.memory_bytes(8, "fsdp") == SHARDED.memory_bytes(8, "fsdp")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,14 +24,15 @@ import torch
 import trainers
 
 
-def main(steps, width=64):
+def main(steps, width=64, narrow=0):
     pathlib.Path(__file__).with_name("told").write_text(f"{steps} steps")
-    model = torch.nn.Linear(width, width, bias=False)
+    kind = torch.bfloat16 if narrow else torch.float32
+    model = torch.nn.Linear(width, width, bias=False, dtype=kind)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     run = trainers.attach(model=model, optimizer=optimizer, steps=1_000_000)
     for _ in run.batches():
         optimizer.zero_grad()
-        loss = model(torch.ones(8, width)).square().mean()
+        loss = model(torch.ones(8, width, dtype=kind)).square().mean()
         loss.backward()
         optimizer.step()
         run.step(loss)
@@ -65,6 +67,7 @@ def test_a_profile_counts_predicts_and_is_found_by_plans(world, spec, scratch, t
     assert (tmp_path / "told").read_text() == "1000 steps"  # the job's, although it is ended long before
     assert view.flops == 2 * 2 * 8 * 64 * 64
     assert (view.parameters, view.resident_bytes) == (64 * 64, 2 * 4 * 64 * 64)
+    assert (view.precision, view.computes, view.sharding) == ("fp32", "matrices", "none")
     assert view.gpu_memory_bytes > 10**9
     assert view.step_wall_s > 0
     by_kind = {(row.gpu, row.gpu_count): row for row in view.kinds}
@@ -83,6 +86,18 @@ def test_a_profile_counts_predicts_and_is_found_by_plans(world, spec, scratch, t
     assert "a profile of its step" in book.estimate_kind(job, "V100", 1).provenance
     other = Job("job_new", spec(width=128), "me", 0, "queued")
     assert book.estimate_kind(other, "V100", 1).provenance.startswith("prior")
+
+
+def test_speeds_are_predicted_at_what_the_file_says_else_at_what_the_program_was_seen_to_compute_in(world, spec):
+    said, seen = profile(world, replace(spec(narrow=1), precision="fp16")), profile(world, spec(narrow=1))
+    assert (said.precision, seen.precision) == ("fp16", "bf16")
+    v100 = [next(row for row in view.kinds if row.gpu == "V100") for view in (said, seen)]
+    assert v100[0].throughput_source.endswith("at fp16")
+    assert v100[1].throughput_source.endswith("at bf16")
+    with world.store.read() as tx:
+        (work,) = tx.works().values()
+    assert (work.precision, work.sort) == ("bf16", "matrices")
+    assert (work.weight_bytes, work.gradient_bytes) == (2 * 64 * 64, 2 * 64 * 64)
 
 
 def test_a_program_that_fails_says_why_without_its_secrets_and_leaves_nothing(world, spec, scratch, monkeypatch):

@@ -83,5 +83,5 @@ def test_a_profiled_job_that_fits_no_offer_says_by_how_much(world: World) -> Non
         tx.put_work(program_of(job.train), Work(1e12, 0, 1e10, 10, 10**9, 400 * 10**9, 10**9, 1.0), 1)
     now = world.clock.now_ms()
     listed = offers(world.config, lambda: world, OfferQuery.of(gpu="A100-80GB:1", cloud=["aws", "gcp"]), now_ms=now)
-    with pytest.raises(InfeasibleError, match=r"takes 402 GB of a GPU \(profiled\), the largest has 80, 322 GB less"):
+    with pytest.raises(InfeasibleError, match=r"takes 402 GB of each GPU \(profiled\), .* it has 80, 322 GB less"):
         appraise(job, listed.offers, world, now)

@@ -137,7 +137,7 @@ def test_the_shipped_model_is_the_fit_to_gavels_table():
     assert model.spreads.exponent == pytest.approx(FITTED.spreads.exponent, rel=1e-3)
     assert model.mean == pytest.approx(FITTED.mean, abs=1e-3)
     assert model.covariance == pytest.approx(FITTED.covariance, abs=1e-3)
-    assert (model.architectures, model.families) == (FITTED.architectures, FITTED.families)
+    assert (model.offsets, model.families) == (FITTED.offsets, FITTED.families)
 
 
 def test_words_and_numbers_that_nobody_means_are_refused_by_row(tmp_path):

@@ -58,3 +58,43 @@ def test_recurrent_layers_count_although_torch_has_no_formula_for_them(layers):
         model(inputs)[0].sum().backward()
     weights = sum(weight.numel() for weight in model.parameters() if weight.dim() == 2)
     assert counter.flops == pytest.approx(3 * 2 * 10 * BATCH * weights, rel=0.3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "precision"), [(torch.float32, "fp32"), (torch.bfloat16, "bf16"), (torch.float16, "fp16")]
+)
+def test_the_precision_is_the_one_that_most_flops_are_done_in(kind, precision):
+    with Counter() as counter:
+        torch.ones(8, 8, dtype=kind) @ torch.ones(8, 8, dtype=kind)
+        torch.ones(2, 2) @ torch.ones(2, 2)
+    assert counter.precision == precision
+    with Counter() as nothing:
+        torch.ones(4) + 1
+    assert nothing.precision is None
+
+
+def test_products_that_torch_may_round_to_tf32_are_tf32(monkeypatch):
+    with Counter() as exact:
+        torch.ones(8, 8) @ torch.ones(8, 8)
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "high")
+    with Counter() as rounded:
+        torch.ones(8, 8) @ torch.ones(8, 8)
+    with Counter() as convolved:
+        torch.nn.functional.conv2d(torch.ones(1, 8, 9, 9), torch.ones(8, 8, 3, 3))
+    # cuDNN rounds unless it is told not to, which is torch's own default.
+    assert (exact.precision, rounded.precision, convolved.precision) == ("fp32", "tf32", "tf32")
+
+
+def test_the_sort_of_work_is_that_of_most_flops_or_lookups_where_there_are_hardly_any():
+    def sort(work) -> str:
+        with Counter() as counter:
+            work()
+        return counter.sort
+
+    image, kernel = torch.ones(1, 8, 9, 9), torch.ones(8, 8, 3, 3)
+    assert sort(lambda: torch.ones(64, 64) @ torch.ones(64, 64)) == "matrices"
+    assert sort(lambda: torch.nn.functional.conv2d(image, kernel)) == "convolutions"
+    model, inputs = torch.nn.LSTM(64, 64), torch.randn(10, 64, 64)
+    assert sort(lambda: model(inputs)) == "recurrences"
+    table = torch.randn(1000, 64)
+    assert sort(lambda: torch.nn.functional.embedding(torch.arange(500), table).sum()) == "lookups"
