@@ -16,11 +16,10 @@ from orchestrator.services.catalog_views import (
     FlaggedRow,
     SourceRow,
 )
-from providers.catalog import AcceleratorPrice, Catalog, CatalogError, Finding, Flag, PriceRow, age_days, load
+from providers.catalog import AcceleratorPrice, Catalog, CatalogError, Finding, Flag, PriceRow, age_days, damage, load
 from providers.catalog import verify as examine
 from providers.catalog import verify_own as examine_own
-from providers.catalog.files import day_ms
-from providers.catalog.installed import in_force
+from providers.catalog.files import DATA, day_ms
 from providers.catalog.manifest import verify_files
 from providers.offer import Offer
 from providers.price import PricePoint
@@ -35,7 +34,8 @@ def show(now_ms: int, path: Path | None = None) -> CatalogView:
         at_ms=now_ms,
         version=catalog.version,
         date=catalog.date,
-        installed=in_force().installed,
+        installed=catalog.folder != DATA,
+        damage=tuple(map(str, damage())),
         clouds=_clouds(catalog, now_ms),
         flagged=tuple(FlaggedRow(*key, Flag(key[1]).reason, count) for key, count in sorted(kinds.items())),
         sources=_sources(catalog, flagged, now_ms),
@@ -49,8 +49,8 @@ def verify(now_ms: int, path: Path | None = None) -> CatalogVerdict:
     if path is not None and not path.is_file():
         raise NotFoundError(f"{path} is no file", hint="name a CSV file; docs/catalog.md says what is in it")
     if path is None:
-        folder = in_force().folder
-        verdict, altered = examine(now_ms, folder), verify_files(folder)
+        folder = load().folder
+        verdict, altered = examine(now_ms, folder), (*damage(), *verify_files(folder))
     else:
         verdict, altered = examine_own(path, load(), now_ms), ()
     found = (*altered, *verdict.findings)

@@ -15,7 +15,7 @@ from urllib.parse import SplitResult, urlsplit
 from orchestrator.errors import NotFoundError, ProviderFailure, StoreError, UsageError
 from orchestrator.services.catalog import refuse
 from orchestrator.services.catalog_views import CatalogUpdate
-from providers.catalog import Catalog, load, read
+from providers.catalog import Catalog, damage, load, read
 from providers.catalog import verify as examine
 from providers.catalog.files import Finding, day_ms
 from providers.catalog.install import staged, switch, turn_to_install
@@ -47,7 +47,7 @@ def update(now_ms: int, at: str, *, sha256: str | None = None, force: bool = Fal
     try:
         with turn_to_install() as place:
             before = load()
-            if manifest.version == before.version:
+            if manifest.version == before.version and not damage():
                 return CatalogUpdate(at, before.version, len(before.rows), before.version, len(before.rows), False)
             _refuse_by_date(manifest, before, now_ms, force)
             files = _files(origin, manifest)

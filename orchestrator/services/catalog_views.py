@@ -64,7 +64,7 @@ class AcceleratorRow:
 @dataclass(frozen=True, slots=True)
 class CatalogView:
     """`version` is that of the whole, its `date` the day on which it was compiled; `installed`: it did not come with
-    Tradewind, but by `catalog update`."""
+    Tradewind, but by `catalog update`. `damage` is why one that was installed is not used."""
 
     kind: ClassVar[str] = "catalog"
 
@@ -72,6 +72,7 @@ class CatalogView:
     version: str
     date: str
     installed: bool
+    damage: tuple[str, ...]
     clouds: tuple[CloudRow, ...]
     flagged: tuple[FlaggedRow, ...]
     sources: tuple[SourceRow, ...]

@@ -7,7 +7,7 @@ Facts only, one latest price per offer, no time series. Must not know: jobs, sto
 """
 
 from providers.catalog.accelerators import AcceleratorPrice
-from providers.catalog.catalog import Catalog, Flagged, age_days, instance_types, load, read
+from providers.catalog.catalog import Catalog, Flagged, age_days, damage, instance_types, load, read
 from providers.catalog.check import Verdict, verify, verify_own
 from providers.catalog.files import CatalogError, Finding
 from providers.catalog.flags import Flag
@@ -27,6 +27,7 @@ __all__ = [
     "Source",
     "Verdict",
     "age_days",
+    "damage",
     "hazard",
     "instance_types",
     "load",

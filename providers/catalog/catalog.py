@@ -17,7 +17,7 @@ from providers.catalog.files import DATA, CatalogError, Finding, day_ms
 from providers.catalog.flags import Flag
 from providers.catalog.hazard import Interruption
 from providers.catalog.installed import in_force
-from providers.catalog.manifest import Manifest, read_manifest
+from providers.catalog.manifest import Manifest, read_manifest, verify_files
 from providers.catalog.rows import (
     InstanceType,
     PriceRow,
@@ -72,7 +72,7 @@ class Catalog:
         self.rows = tuple(rows)
         self.types = types
         self._sources = sources
-        self._folder = folder
+        self.folder = folder
         kinds = {capacity.value: capacity for capacity in CapacityType}
         self._offers = tuple(_offer(row, types[row.provider, row.instance_type], kinds) for row in self.rows)
         by_id: dict[str, PriceRow] = {}
@@ -108,7 +108,7 @@ class Catalog:
     @cached_property
     def _flagged(self) -> tuple[Flagged, ...]:
         findings: list[Finding] = []
-        path = self._folder / "flagged.csv"
+        path = self.folder / "flagged.csv"
         rows = read_prices(path, self.types, self._sources, findings.append, flagged=True)
         _refuse(findings)
         return tuple(Flagged(row, Flag(row.flag)) for row in rows)
@@ -120,7 +120,7 @@ class Catalog:
     @cached_property
     def _accelerators(self) -> tuple[AcceleratorPrice, ...]:
         findings: list[Finding] = []
-        rows = read_accelerators(self._folder / "accelerators.csv", self._sources, findings.append)
+        rows = read_accelerators(self.folder / "accelerators.csv", self._sources, findings.append)
         _refuse(findings)
         return tuple(rows)
 
@@ -144,7 +144,7 @@ class Catalog:
         """How often spot machines are taken back, by (provider, region, instance_type). Raises CatalogError."""
         findings: list[Finding] = []
         found = {}
-        for path in sorted(self._folder.glob("interruptions*.csv")):
+        for path in sorted(self.folder.glob("interruptions*.csv")):
             for bucket in read_buckets(path, self._sources, findings.append):
                 found[bucket.provider, bucket.region, bucket.instance_type] = Interruption(
                     bucket.low_percent / 100,
@@ -163,9 +163,9 @@ class Catalog:
     def _egress(self) -> EgressTable:
         findings: list[Finding] = []
         rows = []
-        for path in sorted(self._folder.glob("egress*.csv")):
+        for path in sorted(self.folder.glob("egress*.csv")):
             rows += read_egress(path, self._sources, findings.append)
-        continents = read_continents(findings.append, self._folder / "continents.csv")
+        continents = read_continents(findings.append, self.folder / "continents.csv")
         _refuse(findings)
         try:
             return EgressTable(rows, continents)
@@ -182,7 +182,7 @@ class Catalog:
         _refuse(findings)
         replaced = {offer_key(row) for row in own}
         kept = [row for row in self.rows if offer_key(row) not in replaced]
-        return Catalog([*kept, *own], {**self.types, **brought}, self._sources, self._folder, self._manifest)
+        return Catalog([*kept, *own], {**self.types, **brought}, self._sources, self.folder, self._manifest)
 
     def _says(self, source: str, day: str) -> str:
         known = self._sources.get(source)
@@ -203,8 +203,41 @@ def read(folder: Path) -> Catalog:
 
 
 def load() -> Catalog:
-    """The catalogue in force (providers.catalog.installed), read once as long as it is. Raises CatalogError."""
-    return _read_once(in_force().folder)
+    """The catalogue in force, read once as long as it is.
+
+    Where what is installed is damaged (`damage` says how), the one that came with this version: a control plane goes
+    on, and every price says which catalogue it is from.
+    """
+    return _read_once(_folder())
+
+
+def damage() -> tuple[Finding, ...]:
+    """Why the installed catalogue is not in force; nothing where it is, or where none is installed."""
+    try:
+        found = in_force()
+    except CatalogError as error:
+        return error.findings
+    return _unusable(found.folder) if found.installed else ()
+
+
+def _folder() -> Path:
+    try:
+        found = in_force()
+    except CatalogError:
+        return DATA
+    return DATA if found.installed and _unusable(found.folder) else found.folder
+
+
+@lru_cache(maxsize=2)
+def _unusable(folder: Path) -> tuple[Finding, ...]:
+    """What is wrong with an installed catalogue. Whatever else is in its files was checked when it was installed."""
+    findings = verify_files(folder)
+    if not findings:
+        try:
+            _read_once(folder)
+        except CatalogError as error:
+            findings = error.findings
+    return findings
 
 
 @lru_cache(maxsize=2)
@@ -214,7 +247,7 @@ def _read_once(folder: Path) -> Catalog:
 
 def instance_types(provider: str) -> tuple[InstanceType, ...]:
     """The GPU machines of a provider, without reading any price. Raises CatalogError."""
-    return _types_once(in_force().folder, provider)
+    return _types_once(_folder(), provider)
 
 
 @lru_cache(maxsize=16)

@@ -6,6 +6,7 @@ Must not know: how one is installed (providers.catalog.install), what the files 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -14,7 +15,8 @@ from providers.catalog.files import DATA, CatalogError, Finding, day_ms
 from providers.catalog.manifest import NAME, Manifest, read_manifest
 
 CURRENT = "current.json"
-_AGAIN = "remove it: then the catalogue that came with Tradewind counts; or install one: tradewind catalog update"
+_AGAIN = "install one again: tradewind catalog update; or remove it, for the one that came with Tradewind"
+_FOLDER = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}-[0-9a-f]{8}-\w+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,18 +35,18 @@ def home() -> Path:
 
 
 def in_force() -> InForce:
-    """The catalogue that counts: an installed one, unless a later one came with this version of Tradewind.
+    """The catalogue that is meant to count: an installed one, unless a later one came with this version of Tradewind.
 
-    Raises CatalogError when what is installed is damaged: to take the other one silently would change decisions.
+    Raises CatalogError when it cannot be told which was installed.
     """
     pointer = home() / CURRENT
     try:
         body = json.loads(pointer.read_text(encoding="utf-8"))
         name, date, over = body["folder"], body["date"], body["instead_of"]
-        known = day_ms(date) is not None and day_ms(over) is not None and Path(name).name == name
+        known = day_ms(date) is not None and day_ms(over) is not None and _FOLDER.fullmatch(name) is not None
     except (FileNotFoundError, NotADirectoryError):
         return InForce(DATA, False)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise _damaged(pointer, f"cannot be read: {type(error).__name__}") from error
     folder = pointer.parent / name / DATA.name
     if not known or not (folder / NAME).is_file():

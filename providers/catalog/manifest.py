@@ -136,7 +136,8 @@ def verify_files(folder: Path) -> tuple[Finding, ...]:
             with (folder / name).open("rb") as file:
                 check_file(name, file.read(MAX_FILE_BYTES + 1), entry, findings.append)
         except OSError as error:
-            findings.append(Finding(name, 0, "", f"cannot be read: {error.strerror}", "install the catalogue again"))
+            remedy = "install the catalogue again: tradewind catalog update"
+            findings.append(Finding(name, 0, "", f"cannot be read: {error.strerror}", remedy))
     for path in sorted(folder.glob("*.csv")):
         if path.name not in manifest.files:
             remedy = "remove it, or name it in the manifest"

@@ -43,9 +43,11 @@ def catalog(view: CatalogView, paint: Paint) -> str:
         for row in view.not_usable
     ]
     chip_head = ("not usable yet", "provider", "GB", "$/chip-h from", "spot from", "regions", "as of")
+    broken = [f"the catalogue that was installed is not used: {clean(each)}" for each in view.damage[:3]]
     return "\n\n".join(
         part
         for part in (
+            paint.state("\n".join(broken), "fail") if broken else "",
             blocks(
                 table(head, clouds, paint, right=(1, 2, 3, 4, 5, 6)),
                 f"{total} offers of the catalogue {clean(view.version)}, which "

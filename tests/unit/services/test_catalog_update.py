@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from orchestrator.errors import NotFoundError, ProviderFailure, SpecError, TradewindError, UsageError
 from orchestrator.services import catalog as service
 from orchestrator.services.catalog_update import update
-from providers.catalog import CatalogError, installed, load
+from providers.catalog import catalog, installed, load
 from providers.catalog.files import DATA, day_ms
 from providers.catalog.manifest import MAX_FILE_BYTES, MAX_MANIFEST_BYTES, NAME, sealed
 from tests.clouds.server import Fault, LoopbackServer, Request, Response, serving
@@ -267,14 +267,19 @@ def _hasty():
     return Patience(read_s=1.0, attempts=1)
 
 
-def test_a_pointer_that_is_damaged_is_said_and_not_passed_over(tmp_path, home):
-    update(NOW_MS, str(published(tmp_path)))
-    for text in ("{", "[]", '{"folder": "../x", "date": "2026-12-01", "instead_of": "2026-11-21"}'):
+def test_a_damaged_pointer_stops_nobody_and_is_said_and_repaired_by_an_update(tmp_path, home):
+    folder = published(tmp_path)
+    update(NOW_MS, str(folder))
+    for text in ("{", "[]", "\0", '{"folder": "..", "date": "2026-12-01", "instead_of": "2026-11-21"}'):
         (home / "current.json").write_text(text)
-        with pytest.raises(CatalogError, match=r"current\.json: .*remove it"):
-            load()
+        assert load().version == SHIPPED.version, "a control plane goes on"
+        assert "current.json" in service.show(NOW_MS).damage[0]
+        [finding] = service.verify(NOW_MS).findings
+        assert "tradewind catalog update" in finding.remedy
+        assert update(NOW_MS, str(DATA)).changed, "the same as the one that came, to be rid of the damage"
+        assert (service.show(NOW_MS).damage, service.show(NOW_MS).installed) == ((), True)
     (home / "current.json").unlink()
-    assert load().version == SHIPPED.version
+    assert update(NOW_MS, str(folder)).changed
 
 
 def test_verify_notices_a_file_that_was_changed_after_it_was_installed(tmp_path, home):
@@ -282,11 +287,23 @@ def test_verify_notices_a_file_that_was_changed_after_it_was_installed(tmp_path,
     [folder] = [path for path in home.iterdir() if path.is_dir()]
     edit(folder / "data/prices_aws.csv", "p3.2xlarge,on_demand,2.04,", "p3.2xlarge,on_demand,2.05,")
     (folder / "data/extra.csv").write_text("x\n")
+    catalog._unusable.cache_clear()  # as in the next process
     said = {(each.file, each.message) for each in service.verify(NOW_MS).findings}
     assert said == {
         ("prices_aws.csv", "is not what the manifest says: its SHA-256 is another"),
         ("extra.csv", "is not in the manifest"),
     }
+    assert p3() == 3.06, "nothing of it counts any more"
+    assert not service.show(NOW_MS).installed
+
+
+def test_a_file_that_is_lost_after_it_was_installed_stops_nobody(tmp_path, home):
+    update(NOW_MS, str(published(tmp_path)))
+    [folder] = [path for path in home.iterdir() if path.is_dir()]
+    (folder / "data/interruptions_aws.csv").unlink()
+    catalog._unusable.cache_clear()
+    assert load().interruptions
+    assert [each.file for each in service.verify(NOW_MS).findings] == ["interruptions_aws.csv"]
 
 
 WHOLE = json.loads((DATA / NAME).read_text())
