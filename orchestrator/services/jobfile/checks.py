@@ -11,7 +11,8 @@ import re
 import reprlib
 from collections.abc import Callable, Iterator
 
-from orchestrator.services.jobfile.entrypoint import entry_problem, script_problem
+from orchestrator.services.jobfile.arguments import misfits
+from orchestrator.services.jobfile.entrypoint import entry_problem, entry_source, script_problem
 from orchestrator.services.jobfile.marks import Finding
 from orchestrator.services.jobfile.values import ENTRY_PATTERN
 
@@ -55,7 +56,7 @@ def _check_train(train: dict[str, object], base_dir: str) -> Iterator[Finding]:
     if entry is not None and script is None and not {"steps", "epochs"} & train.keys():
         yield Finding(("train",), "has neither steps nor epochs", 'say when it is done: "steps: 20000"', "key")
     yield from _check_lengths(train)
-    yield from _check_code(entry, script, train.get("workdir", "."), base_dir)
+    yield from _check_code(train, base_dir)
     env, secrets = train.get("env"), train.get("secrets")
     if isinstance(env, dict) and isinstance(secrets, list):
         for index, name in enumerate(secrets):
@@ -72,15 +73,24 @@ def _check_lengths(train: dict[str, object]) -> Iterator[Finding]:
             yield Finding(("train", "args", name), wrong, f"leave it out: the program gets train.{name}")
 
 
-def _check_code(entry: object, script: object, workdir: object, base_dir: str) -> Iterator[Finding]:
+def _check_code(train: dict[str, object], base_dir: str) -> Iterator[Finding]:
+    entry, script, workdir = train.get("entry"), train.get("script"), train.get("workdir", ".")
     if not isinstance(workdir, str) or not workdir.strip():
         return  # its own type is wrong already
     folder = absolute(workdir, base_dir)
     if not os.path.isdir(folder):
         yield Finding(("train", "workdir"), f"there is no folder {folder}", "it is relative to the job file")
         return
-    if isinstance(entry, str) and ENTRY_PATTERN.fullmatch(entry) and (problem := entry_problem(entry, folder)):
-        yield Finding(("train", "entry"), *problem)
+    if isinstance(entry, str) and ENTRY_PATTERN.fullmatch(entry):
+        problem = entry_problem(entry, folder)
+        if problem is not None:
+            yield Finding(("train", "entry"), *problem)
+        elif (source := entry_source(entry, folder)) is not None:
+            for each in misfits(source, entry, train):
+                if each.name is None:
+                    yield Finding(("train", "args"), each.message, each.hint, "key")
+                else:
+                    yield Finding(("train", "args", each.name), each.message, each.hint)
     if isinstance(script, str) and script.strip() and (problem := script_problem(script, folder)):
         yield Finding(("train", "script"), *problem)
 

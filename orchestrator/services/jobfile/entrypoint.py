@@ -30,9 +30,7 @@ def entry_problem(entry: str, workdir: str) -> tuple[str, str] | None:
     if path.suffix != ".py":
         return None
     try:
-        with warnings.catch_warnings():  # of the user's code; Python shows them when it really runs
-            warnings.simplefilter("ignore")
-            tree = ast.parse(path.read_bytes())
+        tree = _parsed(path)
     except SyntaxError as error:
         return f"{path}:{error.lineno or 1}: {error.msg}", "correct the file"
     except (OSError, ValueError, RecursionError, MemoryError) as error:
@@ -43,6 +41,22 @@ def entry_problem(entry: str, workdir: str) -> tuple[str, str] | None:
     functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
     known = f"it defines {', '.join(functions)}" if functions else f"define it: def {function}(): ..."
     return f'{path} defines no "{function}"', did_you_mean(function, names) or known
+
+
+def entry_source(entry: str, workdir: str) -> ast.Module | None:
+    """The source of the module of `entry`; None if it cannot be looked into."""
+    module = entry.partition(":")[0]
+    path = _module_in(workdir, module) or _installed_module(module)
+    try:
+        return None if path is None or path.suffix != ".py" else _parsed(path)
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _parsed(path: Path) -> ast.Module:
+    with warnings.catch_warnings():  # of the user's code; Python shows them when it really runs
+        warnings.simplefilter("ignore")
+        return ast.parse(path.read_bytes())
 
 
 def script_problem(script: str, workdir: str) -> tuple[str, str] | None:

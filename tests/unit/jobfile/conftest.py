@@ -11,7 +11,7 @@ import pytest
 def folder(tmp_path: Path) -> Path:
     """A folder with train.py, which defines main() and raises when it is imported."""
     (tmp_path / "train.py").write_text(
-        "def main(layers=1, lr=0.1):\n    pass\n\n\nraise RuntimeError('was imported')\n"
+        "def main(layers=1, lr=0.1, **others):\n    pass\n\n\nraise RuntimeError('was imported')\n"
     )
     return tmp_path
 
