@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # each method loads what it needs: a command that asks the ca
     from orchestrator.services.offer_views import OfferList
     from orchestrator.services.offers import Grouping
     from orchestrator.services.price_views import (
+        AcceptedPrice,
         CollectedRegion,
         PriceArchive,
         PriceChange,
@@ -346,6 +347,12 @@ class Client(StoreClient):
         from orchestrator.services import prices
 
         return prices.watch(self._opened, gpu=gpu)
+
+    def accept_price(self, offer_id: str) -> AcceptedPrice:
+        """Vouch for a price that is kept and not believed. Raises NotFoundError, UsageError."""
+        from orchestrator.services.price_accept import accept
+
+        return accept(self._opened, offer_id)
 
     def collect_prices(
         self,

@@ -9,7 +9,9 @@ import typer
 from orchestrator.cli.output import Format
 from orchestrator.cli.session import MARKET, OutputOption, session
 
-prices = typer.Typer(no_args_is_help=True, help="Collect prices, look at their history, import and export them.")
+prices = typer.Typer(
+    no_args_is_help=True, help="Collect prices, accept them, look at their history, import and export them."
+)
 
 
 class HistoryFormat(StrEnum):
@@ -27,6 +29,7 @@ def register(app: typer.Typer) -> None:
     prices.command(epilog="Example: tradewind prices history --gpu H100 --spot --since 30d")(history)
     prices.command(epilog="Example: tradewind prices watch --gpu H100")(watch)
     prices.command(epilog="Example: tradewind prices collect --once --cloud aws --cloud azure")(collect)
+    prices.command(epilog="Example: tradewind prices accept verda/FIN-01//8H100.80S/on_demand")(accept)
     prices.command("import", epilog="Example: tradewind prices import archive/ extra.csv")(import_)
     prices.command(epilog="Example: tradewind prices export prices.parquet --gpu H100")(export)
     prices.command(epilog="Example: tradewind prices archive --keep-days 400")(archive)
@@ -123,6 +126,19 @@ def collect(
         out.show(view)
         if view.failed:
             raise PartialFailure(f"{view.failed} of {len(view.polls)} polls failed", hint="tradewind prices status")
+
+
+def accept(
+    ctx: typer.Context,
+    offer: Annotated[str, typer.Argument(metavar="OFFER", help="The id of an offer whose price is flagged.")],
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Vouch for a price that is implausible or leapt: from now on jobs may be sent there. It leaves an event.
+
+    `tradewind prices status` names what is flagged. A second source that tells about the same price does it, too.
+    """
+    with session(ctx, output) as (client, out):
+        out.show(client.accept_price(offer))
 
 
 def import_(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from orchestrator.engine.world import World
 from orchestrator.prices.sink import StoreSink, stored
@@ -14,6 +15,8 @@ from orchestrator.prices.suspect import ENABLED_INTERVAL_S, suspicion
 from orchestrator.store import Leadership, Store, Tx
 from providers.base import Provider, ProvidesPriceHistory
 from providers.clock import Clock
+from providers.collect.anchors import Anchors
+from providers.collect.facts import Flag
 from providers.collect.judge import Judge
 from providers.collect.runner import Collector, Known, Poll, SourceSpec
 from providers.errors import ProviderError
@@ -53,6 +56,7 @@ def collector(
                 [(offers[point.offer_id], point) for point in tx.newest_prices()],
                 {place: state.newest_ms for place, state in states.items() if state.newest_ms is not None},
                 _doubted(tx),
+                _questioned(tx),
                 frozenset(place for place, state in states.items() if state.failures),
             )
 
@@ -72,7 +76,7 @@ def collect_from(world: World, leadership: Leadership | None, provider: Provider
     with world.store.read() as tx:
         listed = tx.offers([provider.name])
         known = {point.offer_id: point for point in tx.newest_prices([provider.name])}
-        doubted = _doubted(tx)
+        judge_of = partial(Judge, doubted=_doubted(tx), questioned=_questioned(tx), anchors=Anchors())
     with world.store.write(leadership) as tx:
         named = {offer.id for offer in offers}
         suspect = suspicion(tx, provider.name, "", "", named, started, ENABLED_INTERVAL_S)
@@ -80,7 +84,7 @@ def collect_from(world: World, leadership: Leadership | None, provider: Provider
             tx.put_offers(provider.name, offers, whole=not suspect)
         changed = 0
         if any(_is_news(known.get(point.offer_id), point) for point in prices):
-            changed = _judge(tx, provider.name, world.clock.now_ms(), offers, prices, known, doubted)
+            changed = _judge(tx, provider.name, world.clock.now_ms(), offers, prices, known, judge_of)
         tx.record_poll(provider.name, started, world.clock.now_ms(), len(offers), changed, None, suspect=suspect)
     return changed
 
@@ -92,11 +96,11 @@ def _judge(
     offers: Sequence[Offer],
     prices: Sequence[PricePoint],
     known: Mapping[str, PricePoint],
-    doubted: Mapping[str, PricePoint],
+    judge_of: Callable[[list[tuple[Offer, PricePoint]]], Judge],
 ) -> int:
     """Store which of a provider's prices are payable, and which are not to be chosen. Returns how many changed."""
-    judge = Judge([(offer, known[offer.id]) for offer in offers if offer.id in known], doubted)
-    judged = judge.judge(offers, prices)
+    judge = judge_of([(offer, known[offer.id]) for offer in offers if offer.id in known])
+    judged = judge.judge(offers, prices, name)
     changed = tx.add_prices(judged.payable)
     sound = {each.offer_id for each in prices}
     tx.put_flags(name, "", now_ms, [stored(each) for each in judged.flagged], sound=sound)
@@ -116,9 +120,17 @@ def _doubted(tx: Tx) -> dict[str, PricePoint]:
         each.subject: PricePoint(
             each.subject, each.nano_usd_per_hour, each.effective_at_ms, each.opened_ms, each.source
         )
-        for each in tx.unconfirmed(limit=MOST_FLAGS)
+        for each in tx.open_flags(Flag.OUTLIER.value, limit=MOST_FLAGS)
         if each.nano_usd_per_hour is not None and each.effective_at_ms is not None
     }
+
+
+def _questioned(tx: Tx) -> dict[str, dict[str, int]]:
+    """The implausible prices that wait for a second source, by offer and source."""
+    said: dict[str, dict[str, int]] = {}
+    for each in tx.open_flags(Flag.IMPLAUSIBLE.value, limit=MOST_FLAGS):
+        said.setdefault(each.subject, {})[each.source] = each.nano_usd_per_hour or 0
+    return said
 
 
 def _prices(world: World, provider: Provider) -> list[PricePoint]:

@@ -109,6 +109,19 @@ class PriceCollection:
 
 
 @dataclass(frozen=True, slots=True)
+class AcceptedPrice:
+    """A price that a person vouches for, and the `flag` that it had, of which `source`."""
+
+    kind: ClassVar[str] = "price-accepted"
+
+    offer_id: str
+    nano_usd_per_hour: int
+    flag: str
+    detail: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class ImportedFile:
     """`gaps` are silences of a series that are longer than three usual steps of the file; None where the file has only
     changes, so that silence says nothing. `skipped` says why nothing was read."""

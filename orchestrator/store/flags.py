@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from sqlalchemy import bindparam, func, or_, select, update
 
 from orchestrator.store.offers import OfferRows, batches
-from orchestrator.store.rows import checked, record
+from orchestrator.store.rows import checked, decoded, record
 from orchestrator.store.schema import offer, price_flag, risk_point
 from orchestrator.store.transaction import insert_into
 from providers.collect.facts import Signal
@@ -61,7 +61,14 @@ _FLAGS_OF = (
     .where(offer.c.id == bindparam("name"))
     .order_by(price_flag.c.opened_ms, price_flag.c.seq)
 )
-_UNCONFIRMED = _OPEN_FLAGS.where(price_flag.c.unconfirmed)
+_OPEN_OF_KIND = _OPEN_FLAGS.where(price_flag.c.flag == bindparam("kind"))
+_OPEN_OF_OFFER = (
+    select(*_FLAG_ROW, price_flag.c.seq)
+    .join(offer, offer.c.key == price_flag.c.offer_key)
+    .where(price_flag.c.cleared_ms.is_(None), offer.c.id == bindparam("name"))
+    .where(price_flag.c.flag.in_(bindparam("kinds", expanding=True)))
+    .order_by(price_flag.c.seq)
+)
 _FLAGGED_AT = (
     select(offer.c.id, price_flag.c.detail)
     .join(price_flag, price_flag.c.offer_key == offer.c.key)
@@ -179,10 +186,19 @@ class FlagRows(OfferRows):
         rows = self._connection.execute(_OPEN_FLAGS if open else _FLAGS, {"limit": limit}).all()
         return [record(FlagRow, "price_flag", row) for row in rows]
 
-    def unconfirmed(self, *, limit: int) -> list[FlagRow]:
-        """Open flags whose price waits for a second report, the newest first."""
-        rows = self._connection.execute(_UNCONFIRMED, {"limit": limit}).all()
+    def open_flags(self, flag: str, *, limit: int) -> list[FlagRow]:
+        """The open flags of one kind, the newest first."""
+        rows = self._connection.execute(_OPEN_OF_KIND, {"kind": flag, "limit": limit}).all()
         return [record(FlagRow, "price_flag", row) for row in rows]
+
+    def clear_flags(self, offer_id: str, kinds: Collection[str], at_ms: int) -> list[FlagRow]:
+        """End the open flags of these kinds that an offer has; returns them as they were, the newest last."""
+        asked = {"name": offer_id, "kinds": sorted(kinds)}
+        rows = self._connection.execute(_OPEN_OF_OFFER, asked).all()
+        if rows:
+            self._connection.execute(_CLEAR, [{"number": row.seq, "at_ms": at_ms} for row in rows])
+        names = [field.name for field in fields(FlagRow)]
+        return [decoded(FlagRow, "price_flag", {name: row._mapping[name] for name in names}, row.seq) for row in rows]
 
     def flagged_as_of(self, at_ms: int) -> dict[str, str]:
         """Why an offer was not to be chosen at `at_ms`, by offer id: of several reasons the newest."""

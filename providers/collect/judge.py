@@ -2,7 +2,9 @@
 
 Three facts of a price are kept apart. It is *observed*: somebody said it, and it is kept, always. It is *payable*: what
 a machine costs there, which the books use; a leap is not until a second report confirms it. It is *eligible*: fit to be
-chosen; a payable price with a flag is not. Every price of every source passes here: of providers that are enabled, of
+chosen; a payable price with a flag is not. Nor is one that nothing outside of its source makes plausible: the first of
+an offer, and one that leapt, are held against `Anchors`; a second source that says about the same, or a person, lifts
+that. Every price of every source passes here: of providers that are enabled, of
 collectors and feeds as they answer (`judge`), of recorded tables (`replay`). Must not know: clouds, stores, time.
 """
 
@@ -13,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
+from providers.collect.anchors import Anchors
 from providers.collect.facts import Flag, Flagged
 from providers.money import format_usd
 from providers.offer import Offer
@@ -46,20 +49,30 @@ class Judged:
 
 class Judge:
     """`known` are offers with their newest payable prices, of earlier polls; `doubted` the outliers that wait for a
-    second report, by offer."""
+    second report, by offer; `questioned` the implausible prices that wait for a second source: by offer, by source.
+    Without `anchors` nothing is implausible but by what on-demand costs."""
 
     def __init__(
-        self, known: Iterable[tuple[Offer, PricePoint]] = (), doubted: Mapping[str, PricePoint] | None = None
+        self,
+        known: Iterable[tuple[Offer, PricePoint]] = (),
+        doubted: Mapping[str, PricePoint] | None = None,
+        questioned: Mapping[str, Mapping[str, int]] | None = None,
+        anchors: Anchors | None = None,
     ) -> None:
+        self._anchors = anchors
         self._paid: dict[str, int] = {}
+        self._questioned = {offer_id: dict(said) for offer_id, said in (questioned or {}).items()}
         self._doubted = dict(doubted or {})
         self._on_demand: dict[Kind, int] = {}
         self._spot: dict[Kind, dict[str, tuple[Offer, PricePoint]]] = defaultdict(dict)
+        self._plausible: dict[str, int] = {}
         for offer, point in known:
             self._accept(offer, point)
+            if offer.id not in self._questioned:
+                self._plausible[offer.id] = point.nano_usd_per_hour
 
-    def judge(self, offers: Sequence[Offer], points: Sequence[PricePoint]) -> Judged:
-        """Prices as they are reported. `points` ascend in time per offer, and the last of an offer is its present.
+    def judge(self, offers: Sequence[Offer], points: Sequence[PricePoint], source: str = "") -> Judged:
+        """Prices as `source` reports them. `points` ascend in time per offer, and the last of an offer is its present.
 
         On-demand prices are judged first; a new one may also flag spot prices that were sound before. A report that
         confirms an outlier makes that payable, too, from when it took effect.
@@ -77,7 +90,7 @@ class Judge:
                     continue
                 if doubted.effective_at_ms < point.effective_at_ms:
                     judged.payable.append(doubted)
-            self._pay(judged, offer, point)
+            self._pay(judged, offer, point, source)
             if not offer.spot:
                 judged.flagged.extend(self._spot_prices_now_wrong(offer, reported_anew))
         return judged
@@ -95,15 +108,16 @@ class Judge:
             offer, (told, place) = of_offer[point.offer_id], places[id(point)]
             wrong = _slip(offer, told, place) if place + 1 < len(told) else self._leap(offer, point)
             if wrong is None:
-                self._pay(judged, offer, point)
+                self._pay(judged, offer, point, "")
             else:
                 judged.flagged.append(wrong)
         return judged
 
-    def _pay(self, judged: Judged, offer: Offer, point: PricePoint) -> None:
+    def _pay(self, judged: Judged, offer: Offer, point: PricePoint, source: str) -> None:
         judged.payable.append(point)
         self._accept(offer, point)
-        if (wrong := self._against_on_demand(offer, point)) is not None:
+        wrong = self._against_on_demand(offer, point) or self._implausible(offer, point, source)
+        if wrong is not None:
             self._spot[_kind(offer)].pop(offer.id, None)
             judged.flagged.append(wrong)
 
@@ -116,18 +130,34 @@ class Judge:
 
     def _leap(self, offer: Offer, point: PricePoint) -> Flagged | None:
         price, before = point.nano_usd_per_hour, self._paid.get(offer.id)
-        if before is None or _near(price, before):
-            return None
+        if before is None or offer.id in self._questioned or _near(price, before):
+            return None  # from what is not believed itself nothing leaps
         text = f"{format_usd(price)}/h after {format_usd(before)}/h: left out until reported again"
         return Flagged(Flag.OUTLIER, offer.id, text, offer, point)
 
+    def _implausible(self, offer: Offer, point: PricePoint, source: str) -> Flagged | None:
+        """Held against what is known elsewhere, unless it is about what it was when that was last found plausible."""
+        price, before = point.nano_usd_per_hour, self._plausible.get(offer.id)
+        said = self._questioned.get(offer.id, {})
+        second = any(name != source and _near(price, other, ALIKE) for name, other in said.items())
+        if not second and not (before is not None and _near(price, before, ALIKE)):
+            why = "" if self._anchors is None else self._anchors.objection(offer, price)
+            on_demand = self._on_demand.get(_kind(offer))
+            if not why and offer.spot and on_demand is not None and price < SPOT_FLOOR * on_demand:
+                why = f"spot {format_usd(price)}/h is {price / on_demand:.1%} of on-demand {format_usd(on_demand)}/h"
+            if why:
+                self._questioned[offer.id] = {**said, source: price}
+                return Flagged(Flag.IMPLAUSIBLE, offer.id, f"{why}: tradewind prices accept", offer, point)
+        self._questioned.pop(offer.id, None)
+        self._plausible[offer.id] = price
+        return None
+
     def _against_on_demand(self, offer: Offer, point: PricePoint) -> Flagged | None:
         price, on_demand = point.nano_usd_per_hour, self._on_demand.get(_kind(offer))
-        if not offer.spot or on_demand is None or SPOT_FLOOR * on_demand <= price < SPOT_SHARE * on_demand:
+        if not offer.spot or on_demand is None or price < SPOT_SHARE * on_demand:
             return None
-        flag = Flag.IMPLAUSIBLE if price < SPOT_FLOOR * on_demand else Flag.SPOT_NOT_BELOW_ON_DEMAND
         text = f"spot {format_usd(price)}/h is {price / on_demand:.1%} of on-demand {format_usd(on_demand)}/h"
-        return Flagged(flag, offer.id, text, offer, point)
+        return Flagged(Flag.SPOT_NOT_BELOW_ON_DEMAND, offer.id, text, offer, point)
 
     def _spot_prices_now_wrong(self, on_demand: Offer, reported_anew: Set[str]) -> list[Flagged]:
         """Of those that were sound before; what is reported anew is judged on its own."""

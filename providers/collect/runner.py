@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import IO, Any, Protocol, TypeAlias
 
 from providers.clock import Clock
+from providers.collect.anchors import Anchors
 from providers.collect.child import Task, request
 from providers.collect.facts import UNLISTED, Flagged, Signal
 from providers.collect.judge import Changes, Judge
@@ -98,12 +99,13 @@ class Sink(Protocol):
 @dataclass(frozen=True, slots=True)
 class Known:
     """What a store remembers of earlier polls, by whatever collector: offers with their newest payable price; the
-    newest change by (source, region); the outliers that wait for a second report, by offer; and where the last poll was
-    not whole."""
+    newest change by (source, region); the outliers that wait for a second report, by offer; the implausible prices that
+    wait for a second source, by offer and source; and where the last poll was not whole."""
 
     prices: Sequence[tuple[Offer, PricePoint]] = ()
     newest_ms: Mapping[tuple[str, str], int] = field(default_factory=dict)
     doubted: Mapping[str, PricePoint] = field(default_factory=dict)
+    questioned: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     half: frozenset[tuple[str, str]] = frozenset()
 
 
@@ -140,7 +142,8 @@ class Collector:
         self._limits = Limits() if limits is None else limits
         self._schedule = Schedule(chance)
         self._recall = recall
-        self._judge = Judge()
+        self._anchors = Anchors()
+        self._judge = Judge(anchors=self._anchors)
         self._changes = Changes()
         self._newest_ms: dict[tuple[str, str], int] = {}
         self._half: set[tuple[str, str]] = set()
@@ -192,7 +195,8 @@ class Collector:
     def _remember(self) -> None:
         if self._recall is not None:
             known = self._recall()
-            self._judge, self._changes = Judge(known.prices, known.doubted), Changes(known.prices)
+            self._judge = Judge(known.prices, known.doubted, known.questioned, self._anchors)
+            self._changes = Changes(known.prices)
             self._newest_ms, self._half = dict(known.newest_ms), set(known.half)
 
     def _start_due(self, rounds: dict[_Child, _Round], inbox: Inbox) -> None:
@@ -255,7 +259,7 @@ class Collector:
             offers = list(progress.offers.values())
             history = history_of(source)
             judge = progress.judge if history == "only" else self._judge
-            judged = judge.judge(offers, batch.points)
+            judged = judge.judge(offers, batch.points, source)
             flagged += judged.flagged
             payable = self._changes.past(judged.payable) if history == "only" else judged.payable
             unheard = (source, region) in self._half or (source, region) not in self._newest_ms

@@ -319,12 +319,12 @@ def test_what_another_collector_stored_meanwhile_is_known(stored, mine):
 def test_an_outlier_is_confirmed_by_a_second_report_to_whatever_collector(stored, mine):
     says, source = mine
     found = []
-    for usd in (1, 20, 20):
+    for usd in (8, 120, 120):
         says(usd)
         (poll,) = collecting_into(stored, SystemClock(), [source], random.Random(4)).collect()
         found.append((poll.changed, poll.flagged))
     assert found == [(1, 0), (0, 1), (1, 0)]
-    assert in_force(stored) == [20]
+    assert in_force(stored) == [120]
 
 
 def test_a_provider_that_hangs_does_not_hold_up_the_others(server, stored, mine):

@@ -30,6 +30,7 @@ RENDERERS = {
     "LogLine": "jobs:log_line",
     "OfferList": "offers:offers",
     "PlanView": "plans:plan",
+    "AcceptedPrice": "prices:accepted",
     "PriceArchive": "prices:archived",
     "PriceChange": "prices:change",
     "PriceCollection": "prices:collection",

@@ -17,6 +17,7 @@ from orchestrator.cli.render.text import (
     table,
 )
 from orchestrator.services.price_views import (
+    AcceptedPrice,
     CollectedRegion,
     PriceArchive,
     PriceChange,
@@ -175,6 +176,11 @@ def collection(view: PriceCollection, paint: Paint) -> str:
     total += f"{sum(each.changed for each in view.polls)} prices changed, "
     total += f"{sum(each.flagged for each in view.polls)} rows flagged, {view.failed} failed"
     return blocks(*(polled(each, paint) for each in view.polls), paint(total, "bold"))
+
+
+def accepted(view: AcceptedPrice, _paint: Paint) -> str:
+    was = f"it was flagged {view.flag} of {clean(view.source)}: {clean(view.detail)}"
+    return f"{clean(view.offer_id)}: {rate(view.nano_usd_per_hour)} is accepted\n{was}"
 
 
 def imported(view: PriceImport, paint: Paint) -> str:

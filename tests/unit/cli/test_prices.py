@@ -97,6 +97,21 @@ def test_a_poll_of_the_enabled_providers_shows_in_the_status(tradewind: Run) -> 
     assert "simulated" in status.stdout
 
 
+def test_an_implausible_price_is_shown_and_accepted_by_name(tradewind: Run) -> None:
+    Path("verda.csv").write_text(HEAD.removesuffix(",effective_at\n") + "\nverda,FIN-01,,8H,H100,8,on_demand,0.98\n")
+    assert tradewind("prices", "collect", "--once", "--feed", "verda=verda.csv").exit_code == 0
+    assert (
+        "verda/FIN-01//8H/on_demand: $0.12/h for one H100 on demand, and elsewhere it costs"
+        in tradewind("prices", "status").stdout
+    )
+    accepted = tradewind("prices", "accept", "verda/FIN-01//8H/on_demand")
+    assert accepted.exit_code == 0, accepted.stderr
+    assert "$0.98/h is accepted" in accepted.stdout
+    again = tradewind("prices", "accept", "verda/FIN-01//8H/on_demand")
+    assert (again.exit_code, "not in doubt" in again.stderr) == (2, True)
+    assert tradewind("prices", "accept", "verda/FIN-01//8J/on_demand").exit_code == 4
+
+
 def test_a_feed_that_fails_is_marked_with_its_remedy_and_exits_with_8(tradewind: Run) -> None:
     result = tradewind("prices", "collect", "--once", "--feed", "verda=missing.csv")
     assert result.exit_code == 8
@@ -123,7 +138,7 @@ def test_a_full_disk_keeps_nothing_by_halves_and_the_next_collection_makes_up_fo
     tradewind: Run, state: Path
 ) -> None:
     head = HEAD.removesuffix(",effective_at\n")
-    rows = [f"verda,FIN-01,z,{number}H100,H100,8,spot,{number / 1000 + 1}" for number in range(3000)]
+    rows = [f"verda,FIN-01,z,{number}H100,H100,8,spot,{number / 1000 + 8}" for number in range(3000)]
     Path("verda.csv").write_text("\n".join([head, *rows]))
     state.mkdir(exist_ok=True)
     with mounted(state, "size=2m"):
