@@ -94,7 +94,11 @@ def test_a_count_that_is_none(local: Config, text: str) -> None:
             "catalog show",
         ),
         ({"gpu": "trainium2:16"}, "aws asks from $1.4414 spot per chip and hour for it (ap-", "catalog show"),
-        ({"gpu": "MI325X"}, "none is in the catalogue or collected, which does not say that none is sold", "there is "),
+        (
+            {"gpu": "M60:16"},
+            "none is in the catalogue or collected, which does not say that none is sold",
+            "in counts of",
+        ),
         ({"gpu": "H200", "cloud": ["lambda"]}, "which does not say that none is sold", "there is "),
         ({"gpu": "H100:x"}, "--gpu H100:x is not a GPU and its count", "write it like H100:8"),
         ({"gpu_memory": "80..40"}, "ends below its beginning", "smaller number first"),

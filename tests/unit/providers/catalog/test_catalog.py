@@ -111,8 +111,14 @@ def test_a3_ultra_is_listed_as_spot_only_and_azure_has_its_h200() -> None:
     assert {"eastus2", "westus3", "swedencentral"} <= regions("azure", "H200")
 
 
-def test_mi300x_is_listed_at_more_clouds_than_azure() -> None:
+def test_cards_of_amd_are_listed_at_more_clouds_than_azure() -> None:
     assert {each.provider for each in CATALOG.offers() if each.gpu == "MI300X"} >= {"azure", "oci", "digitalocean"}
+    assert {each.region for each in CATALOG.offers() if each.gpu == "MI325X"} == {"nyc2", "tor1"}
+
+
+def test_g4_is_listed_where_it_is_known_to_be() -> None:
+    for capacity in CapacityType:
+        assert regions("gcp", "g4-standard-48", capacity) == {"europe-west4", "europe-west8"}
 
 
 def test_what_no_trainer_can_use_is_priced_and_sourced_and_never_offered() -> None:
