@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from providers.charges import egress_nano_usd
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-GB = 1_000_000_000
 
 ANY = "*"
 OTHER_ZONE = "zone"
@@ -88,7 +88,7 @@ class EgressTable:
 
     def cost_nano_usd(self, source: Sequence[str], target: Sequence[str], size_bytes: int) -> int:
         """nano-USD for `size_bytes`, rounded down."""
-        return self.rate(source, target) * size_bytes // GB
+        return egress_nano_usd(self.rate(source, target), size_bytes)
 
     def _first(self, source: Place, targets: Iterable[str], otherwise: int) -> int:
         names = self.names(source)

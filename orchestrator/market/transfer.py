@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from providers import charges
+
 Place = tuple[str, ...]
 """(provider, region[, zone]). An empty region is one that is not known, and taken for the nearest; without a zone it is
 anywhere in the region."""
-
-GB = 1_000_000_000
 
 # Public price lists (AWS, Azure: 2024-01; GCP: 2026-07). AWS between its regions mostly 0.02, GCP up to 0.08 between
 # continents, Azure up to 0.05; to the internet AWS 0.09, GCP 0.12, Azure 0.087. `local` is simulated, and cheap.
@@ -48,4 +48,4 @@ TYPICAL: Tariff = TypicalTariff()
 
 def egress_nano_usd(source: Place, target: Place, size_bytes: int, tariff: Tariff = TYPICAL) -> int:
     """nano-USD for `size_bytes` from one place to another."""
-    return tariff.rate(source, target) * size_bytes // GB
+    return charges.egress_nano_usd(tariff.rate(source, target), size_bytes)

@@ -1,8 +1,9 @@
 """Tolls: what getting to a site and being there costs besides the machine's price, by site.
 
 Egress of the checkpoint and of the data, storage of checkpoints, the shortest time that is billed. Data and bucket of a
-job name a cloud and no region: within that cloud they are taken to lie where the machine is. Simulated sites take none
-of storage and minimum. Must not know: throughput, offers, prices of machines beyond the one that is left.
+job name a cloud and no region: within that cloud they are taken to lie where the machine is. providers.charges says
+what each charge comes to, as it does for the ledger. Must not know: throughput, offers, prices of machines beyond the
+one that is left.
 """
 
 from __future__ import annotations
@@ -15,19 +16,12 @@ from numpy.typing import NDArray
 
 from orchestrator.market import Market, Place
 from orchestrator.policy.demand import Demand, Running
+from providers.charges import GB, MONTH_MS, RateCard, egress_nano_usd, rate_card, storage_nano_usd
 
 Floats = NDArray[np.float64]
 
 LINK_BYTES_PER_S = 125e6  # 1 Gbit/s between regions
-GB = 1_000_000_000
-
-# List prices per GB and month (730 h) of the standard class: S3 us-east-1 0.023, Cloud Storage us-central1 0.020, Azure
-# Blob hot LRS 0.0184; 2026-11.
-_STORAGE = {"aws": 23_000_000, "gcp": 20_000_000, "azure": 18_400_000}
-_STORAGE_OTHER = 23_000_000
-_MONTH_S = 730 * 3600
-MINIMUM_S = 60.0  # AWS and GCP bill by the second after the first minute; others by the minute
-
+_MONTH_S = MONTH_MS / 1000
 _CLOUD_OF_SCHEME = {"s3": "aws", "gs": "gcp", "gcs": "gcp", "az": "azure", "abfs": "azure", "abfss": "azure"}
 
 
@@ -67,21 +61,22 @@ def tolls(demand: Demand, market: Market, running: Running | None, current: int 
     none = np.zeros(len(listing.sites))
     egress, transfer_s = none, none
     if place is not None and size:
-        egress = np.floor(rates(place) * size / GB)
+        egress = _egress(rates(place), size)
         elsewhere = np.array([each != place[:2] for each in listing.regions])
         transfer_s = elsewhere * (size / LINK_BYTES_PER_S)
     data = none
     for item in spec.data:
         lies_at = place_of(item.source)
         if lies_at is not None and item.size_bytes:
-            data = data + rates(lies_at) * item.size_bytes / GB
+            data = data + _egress(rates(lies_at), item.size_bytes)
     storage_s, uploads_s, restore = none, none, none
     if demand.checkpoint_bytes:
-        storage_s = _by_provider(market, _storage_s) * demand.checkpoint_bytes * spec.checkpoint.keep / GB
+        stored = demand.checkpoint_bytes * spec.checkpoint.keep
+        storage_s = _by_provider(market, lambda card: storage_nano_usd(card, [(0, stored)], 0, MONTH_MS) / _MONTH_S)
         bucket = place_of(spec.checkpoint.to or "")
         if bucket is not None:
             uploads_s = market.rates_to(bucket) * demand.checkpoint_bytes / GB / interval_s
-            restore = rates(bucket) * demand.checkpoint_bytes / GB
+            restore = _egress(rates(bucket), demand.checkpoint_bytes)
 
     startup_s = market.site_startup_s
     if current is None:
@@ -92,7 +87,7 @@ def tolls(demand: Demand, market: Market, running: Running | None, current: int 
         billed_s = startup_s + begin_s
         double = begin_s * float(max(market.price[current], 0)) / 3600
     upkeep_s, per_loss = storage_s + uploads_s, data + restore
-    minimum = _by_provider(market, lambda simulated, _provider: 0.0 if simulated else MINIMUM_S)
+    minimum = _by_provider(market, lambda card: card.minimum_ms / 1000)
     return Tolls(
         begin_s=begin_s,
         billed_s=billed_s,
@@ -111,11 +106,11 @@ def place_of(url: str) -> Place | None:
     return None if cloud is None else (cloud, "")
 
 
-def _storage_s(simulated: bool, provider: str) -> float:
-    """nano-USD per GB and second."""
-    return 0.0 if simulated else _STORAGE.get(provider, _STORAGE_OTHER) / _MONTH_S
+def _egress(rates: Floats, size_bytes: int) -> Floats:
+    """nano-USD for bytes that are moved once, over the sites; few of them differ in their rate."""
+    known, site = np.unique(rates, return_inverse=True)
+    return np.array([egress_nano_usd(int(rate), size_bytes) for rate in known.tolist()], np.float64)[site]
 
 
-def _by_provider(market: Market, rate: Callable[[bool, str], float]) -> Floats:
-    simulated, providers = market.listing.simulated_providers, market.listing.providers
-    return np.array([rate(name in simulated, name) for name in providers])[market.listing.site_provider]
+def _by_provider(market: Market, of: Callable[[RateCard], float]) -> Floats:
+    return np.array([of(rate_card(name)) for name in market.listing.providers])[market.listing.site_provider]

@@ -8,9 +8,10 @@ from orchestrator.market import HazardPrior, Market
 from orchestrator.model import FASTEST, CheckpointSpec, DataSource
 from orchestrator.perf import PerfBook
 from orchestrator.policy import Demand, Rails, compare, decide, prospects
-from orchestrator.policy.tolls import MINIMUM_S, place_of
+from orchestrator.policy.tolls import place_of
+from providers.charges import rate_card
 from providers.egress import EgressRow, EgressTable
-from providers.money import usd
+from providers.money import MS_PER_HOUR, usd
 from providers.offer import CapacityType, Offer
 from providers.price import PricePoint
 
@@ -28,7 +29,7 @@ def test_a_job_of_seconds_pays_for_the_shortest_time_that_is_billed(world):
     world.offer("a", 3.60, provider="aws", gpu="T4")
     job = world.job(rates={"T4": 1.0})
     placement, parts = parts_of(world, Demand(job, 20))
-    assert placement.cost_nano_usd == pytest.approx(usd(3.60) * MINIMUM_S / 3600)
+    assert placement.cost_nano_usd == pytest.approx(usd(3.60) * rate_card("aws").minimum_ms / MS_PER_HOUR)
     assert parts.minimum_nano_usd == pytest.approx(usd(3.60) * 30 / 3600)
     long = world.decide(Demand(job, STEPS)).parts
     assert long.minimum_nano_usd == 0
