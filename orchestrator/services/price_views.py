@@ -26,10 +26,13 @@ class PricedRegion:
     error: str | None
     hint: str | None
     suspect: str | None
+    simulated: bool  # then `polled_at_ms` is market time
 
 
 @dataclass(frozen=True, slots=True)
 class PriceStatus:
+    """`at_ms` is real time."""
+
     kind: ClassVar[str] = "price-status"
 
     at_ms: int
@@ -66,7 +69,8 @@ class PriceHistory:
 
 @dataclass(frozen=True, slots=True)
 class PriceChange:
-    """One price that changed, or one poll that failed (`error`)."""
+    """One price that changed, when that was learned, or one poll that failed or is suspect (`error`), when it ended. Of
+    what is `simulated`, `at_ms` is market time."""
 
     kind: ClassVar[str] = "price-change"
 
@@ -77,6 +81,7 @@ class PriceChange:
     nano_usd_per_hour: int | None
     before_nano_usd_per_hour: int | None
     error: str | None
+    simulated: bool
 
 
 @dataclass(frozen=True, slots=True)

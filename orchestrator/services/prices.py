@@ -25,12 +25,12 @@ from orchestrator.services.price_views import (
     PriceStatus,
 )
 from orchestrator.services.readable import iso
-from orchestrator.store import Interval, Tx
+from orchestrator.store import Interval, PollState, Tx
 from providers.collect.runner import Poll, SourceSpec
 from providers.errors import ProviderError
 from providers.hardware import GPUS, canonical_gpu
 from providers.money import NANO_USD
-from providers.offer import Offer
+from providers.offer import Offer, region_of
 from providers.price import PricePoint
 
 NEWEST_FLAGS = 10
@@ -40,8 +40,7 @@ Told = Callable[[CollectedRegion], None]
 
 def status(world: World) -> PriceStatus:
     """How fresh and how sound the prices of every source and region are."""
-    now = world.clock.now_ms()
-    outside_now = world.outside_clock.now_ms()
+    now, outside_now = world.clock.now_ms(), world.outside_clock.now_ms()
     with world.store.read() as tx:
         states, counts = tx.poll_states(), tx.flag_counts()
         flags, kept_from = tx.flags(limit=NEWEST_FLAGS), tx.kept_from_ms()
@@ -53,18 +52,24 @@ def status(world: World) -> PriceStatus:
             polled_at_ms=state.finished_ms,
             age_s=None
             if state.good_finished_ms is None
-            else ((now if state.provider in world.providers else outside_now) - state.good_finished_ms) / 1000,
+            else ((now if _of_this_market(world, state) else outside_now) - state.good_finished_ms) / 1000,
             failures=state.failures,
             offers=state.offers_seen,
             flags=counts.pop((state.source, state.region), {}),
             error=state.error,
             hint=state.hint,
             suspect=state.suspect,
+            simulated=_of_this_market(world, state) and world.providers[state.source].simulated,
         )
         for state in states
     )
-    simulated = any(each.provider in world.providers and world.providers[each.provider].simulated for each in states)
-    return PriceStatus(now, regions, tuple(flags), kept_from, simulated)
+    return PriceStatus(outside_now, regions, tuple(flags), kept_from, any(each.simulated for each in regions))
+
+
+def _of_this_market(world: World, state: PollState) -> bool:
+    """Whether the tick polled it, on the market's clock; collectors poll on the real one, also where the provider is
+    enabled."""
+    return state.source in world.providers
 
 
 def history(
@@ -114,20 +119,23 @@ def history_csv(view: PriceHistory) -> str:
 
 
 def watch(world: World, *, gpu: str | None = None, every_wall_s: float = 2.0) -> Iterator[PriceChange]:
-    """Prices that change and polls that fail, as the store learns of them. Never ends. Raises UsageError."""
+    """Prices that change and polls that fail or are suspect, as the store learns of them. Never ends. Each is dated by
+    the clock of its own market: that of simulated prices runs faster. Raises UsageError."""
     kind = _gpu(gpu)
-    prices, failures = _snapshot(world, kind)
+    prices, troubles = _snapshot(world, kind)
     while True:
         world.clock.sleep(every_wall_s)
-        now = world.clock.now_ms()
-        new_prices, new_failures = _snapshot(world, kind)
-        for name, price in new_prices.items():
-            if prices.get(name) != price:
-                yield PriceChange(now, name, "", name.split("/")[1], price, prices.get(name), None)
-        for place, (at_ms, error) in new_failures.items():
-            if error is not None and failures.get(place) != (at_ms, error):
-                yield PriceChange(now, None, *place, None, None, error)
-        prices, failures = new_prices, new_failures
+        new_prices, new_troubles = _snapshot(world, kind)
+        for name, (point, simulated) in new_prices.items():
+            before = prices.get(name)
+            price, old = point.nano_usd_per_hour, None if before is None else before[0].nano_usd_per_hour
+            if price != old:
+                at_ms, region = point.observed_at_ms, region_of(name)
+                yield PriceChange(at_ms, name, point.source, region, price, old, None, simulated)
+        for place, (at_ms, trouble, simulated) in new_troubles.items():
+            if trouble and troubles.get(place) != (at_ms, trouble, simulated):
+                yield PriceChange(at_ms, None, *place, None, None, trouble, simulated)
+        prices, troubles = new_prices, new_troubles
 
 
 def collect(
@@ -231,13 +239,25 @@ def _series(tx: Tx, offer: Offer, start_ms: int, end_ms: int, listed: bool) -> P
     )
 
 
-def _snapshot(world: World, gpu: str | None) -> tuple[dict[str, int], dict[tuple[str, str], tuple[int, str | None]]]:
+def _snapshot(
+    world: World, gpu: str | None
+) -> tuple[dict[str, tuple[PricePoint, bool]], dict[tuple[str, str], tuple[int, str, bool]]]:
+    """Per offer its newest price and whether that is simulated; per source and region when it was polled last, what was
+    wrong with that, and whether it is simulated."""
     with world.store.read() as tx:
-        wanted = {offer.id for offer in tx.offers() if gpu in (None, offer.gpu)}
+        simulated = {offer.id: offer.simulated for offer in tx.offers() if gpu in (None, offer.gpu)}
         points = tx.newest_prices()
-        prices = {point.offer_id: point.nano_usd_per_hour for point in points if point.offer_id in wanted}
-        failures = {(state.source, state.region): (state.finished_ms, state.error) for state in tx.poll_states()}
-    return prices, failures
+        states = tx.poll_states()
+    prices = {each.offer_id: (each, simulated[each.offer_id]) for each in points if each.offer_id in simulated}
+    troubles = {
+        (each.source, each.region): (
+            each.finished_ms,
+            each.error or each.suspect or "",
+            _of_this_market(world, each) and world.providers[each.source].simulated,
+        )
+        for each in states
+    }
+    return prices, troubles
 
 
 def instant_of(text: str, now_ms: int) -> int:

@@ -43,7 +43,7 @@ def status(view: PriceStatus, paint: Paint) -> str:
             "fail" if each.error is not None else "suspect" if each.suspect else "ok",
             each.source,
             each.region or "all",
-            moment(each.polled_at_ms),
+            moment(each.polled_at_ms) + (" market" if each.simulated else ""),
             "never" if each.age_s is None else span(each.age_s),
             str(each.offers),
             str(sum(each.flags.values())),
@@ -73,8 +73,16 @@ def status(view: PriceStatus, paint: Paint) -> str:
         "\n".join(errors),
         "newest flagged rows, not eligible:\n  " + "\n  ".join(flags) if flags else "",
         left,
-        paint(note_simulated(view.simulated, "prices"), "dim"),
+        paint(note_simulated(view.simulated, _whose(view)), "dim"),
     )
+
+
+def _whose(view: PriceStatus) -> str:
+    """Whose prices are simulated: all, or those of some sources."""
+    if all(each.simulated for each in view.regions):
+        return "prices"
+    names = sorted({each.source for each in view.regions if each.simulated})
+    return f"the prices of {', '.join(names)}"
 
 
 def _where(regions: Sequence[PricedRegion]) -> str:
@@ -149,12 +157,13 @@ def _steps(view: PriceHistory, series: PriceSeries) -> tuple[list[int], list[flo
 
 def change(view: PriceChange, paint: Paint) -> str:
     if view.offer_id is None:
-        text = f"{moment(view.at_ms)}  {view.source} {view.region}: {clean(view.error or '')}"
+        text = f"{moment(view.at_ms)}  {view.source} {view.region or 'all'}: {clean(view.error or '')}"
         return paint(text, "red")
     before, now = view.before_nano_usd_per_hour, view.nano_usd_per_hour
     share = f"  {(now - before) / before:+.1%}" if before and now is not None else "  new"
     style = "green" if before and now is not None and now < before else "yellow"
-    return f"{moment(view.at_ms)}  {clean(view.offer_id)}  {rate(now)}{paint(share, style)}"
+    whose = paint(f"  {clean(view.source)}", "dim")
+    return f"{moment(view.at_ms)}  {clean(view.offer_id)}  {rate(now)}{paint(share, style)}{whose}"
 
 
 def polled(view: CollectedRegion, paint: Paint) -> str:

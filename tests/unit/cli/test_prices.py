@@ -106,7 +106,7 @@ def test_an_implausible_price_is_shown_and_accepted_by_name(tradewind: Run) -> N
     )
     accepted = tradewind("prices", "accept", "verda/FIN-01//8H/on_demand")
     assert accepted.exit_code == 0, accepted.stderr
-    assert "$0.98/h is accepted" in accepted.stdout
+    assert "$0.9800/h is accepted" in accepted.stdout
     again = tradewind("prices", "accept", "verda/FIN-01//8H/on_demand")
     assert (again.exit_code, "not in doubt" in again.stderr) == (2, True)
     assert tradewind("prices", "accept", "verda/FIN-01//8J/on_demand").exit_code == 4
@@ -182,6 +182,7 @@ def test_watching_tells_changes_and_failures_as_they_come(tmp_path: Path) -> Non
     world = World(made.config, Waking(first.effective_at_ms), made.store, made.providers)
     seen = list(islice(prices.watch(world), 2))
     assert [(each.offer_id, each.error) for each in seen] == [(first.offer_id, None), (None, "no answer")]
+    assert [(each.source, each.simulated) for each in seen] == [("test", True), ("fake", True)]
     assert "+100.0%" in render(seen[0], color=False)
     assert "no answer" in render(seen[1], color=False)
     made.close()

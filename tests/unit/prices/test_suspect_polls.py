@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ from orchestrator.prices.sink import StoreSink
 from orchestrator.services import prices
 from orchestrator.services.doctor import state as doctor
 from orchestrator.store import Store
-from providers.clock import VirtualClock
+from providers.clock import SystemClock, VirtualClock
 from providers.collect.runner import Poll, SourceSpec
 from providers.fake import FakeCloud, FakeProvider
 from providers.fake.cloud import default_catalog
@@ -136,3 +138,47 @@ def test_an_enabled_provider_that_names_nothing_keeps_its_offers_for_a_while(wor
     assert polled(60) == len(ids)
     assert polled(200) == 0
     assert doctor.prices(world, "fake").state == "ok"
+
+
+def test_what_is_real_and_what_is_simulated_is_dated_by_its_own_clock(world: World) -> None:
+    """The market here runs 600 times as fast as the real one, of which a feed tells."""
+    real = SystemClock()
+    fast = replace(world, clock=VirtualClock(T0, factor=600.0))
+    prices.collect(fast)
+    now = real.now_ms()
+    with fast.store.write() as tx:
+        tx.put_offers("feed", MACHINES, source="feed:verda")
+        tx.record_poll("feed", now - 60_000, now - 60_000, 4, 4, None, source="feed:verda", region="all")
+    fast.clock.sleep(10.0)
+    view = prices.status(fast)
+    found = {each.source: each for each in view.regions}
+    assert found["fake"].age_s == pytest.approx(6000, abs=60)
+    assert found["feed:verda"].age_s == pytest.approx(60, abs=30)
+    assert {name: each.simulated for name, each in found.items()} == {"fake": True, "feed:verda": False}
+    assert abs(view.at_ms - now) < 60_000
+    shown = render(view, color=False)
+    assert "the prices of fake are simulated" in shown
+    assert [line.split()[5] for line in shown.splitlines()[1:3] if "fake" in line] == ["market"]
+
+
+def test_watching_dates_each_change_by_when_it_was_learned_and_names_its_source(world: World) -> None:
+    prices.collect(world)
+    learned = T0 + 7_000
+
+    class Waking(VirtualClock):
+        """Something happens while the watcher sleeps."""
+
+        def sleep(self, wall_s: float) -> None:
+            super().sleep(wall_s)
+            with world.store.write() as tx:
+                tx.put_offers("feed", MACHINES[:1], source="feed:verda")
+                tx.add_prices([PricePoint(MACHINES[0].id, 5, T0, learned, "our table")])
+                tx.record_poll(
+                    "feed", learned, learned, 0, 0, None, source="feed:v", region="all", suspect="names none"
+                )
+
+    seen = list(islice(prices.watch(replace(world, clock=Waking(T0 + 10**9, factor=600.0))), 2))
+    assert [(each.at_ms, each.source, each.simulated, each.error) for each in seen] == [
+        (learned, "our table", False, None),
+        (learned, "feed:v", False, "names none"),
+    ]
