@@ -54,6 +54,7 @@ def main() -> int:
     # the control plane is a process of its own: it reads the same settings from the environment
     os.environ["TRADEWIND_STATE_DIR"] = str(state)
     os.environ["TRADEWIND_PROVIDERS_LOCAL_HAZARD"] = "false"  # the director decides who is preempted
+    os.environ["TRADEWIND_POLICY_MIN_DWELL_S"] = "360"  # jobs of an hour of the market's time would never move
     console = Console(record=options.record is not None)
     if options.record is not None or not console.is_terminal:
         console.width = 132
@@ -193,7 +194,7 @@ class Demo:
 
 def _on_throttled_machines(spec: JobSpec) -> JobSpec:
     """While they train at full speed, three jobs leave no core to the machines that start, and are through before one
-    of those is up: as if a cloud's machines took an hour to boot."""
+    of those is up."""
     wanted = tuple(GpuRequest(kind, 1) for kind in ("SIM-M", "SIM-S"))
     return replace(spec, resources=replace(spec.resources, gpus=wanted))
 

@@ -18,7 +18,7 @@ from orchestrator.model import TERMINAL, Job, Migration, Run, Step
 from providers.hardware import GPUS
 from providers.local import LocalProvider
 
-NOTICE_S = 1800.0  # market seconds: 3 wall seconds at the demo's pace
+NOTICE_WALL_S = 3.0
 SALE_SHARE = (0.25, 0.15)  # of the price in force; deeper if nobody comes
 SALE_PATIENCE_S = 8.0
 EARLY = 0.1  # of its steps, after which a job may be hit
@@ -140,8 +140,9 @@ class Director:
                 self.say(f"SIGKILL to every process of {name}'s machine {run.instance_id}")
                 self.cloud.crash(run.instance_id)
             elif run.offer_id.endswith("/spot"):
-                self.say(f"{name}'s machine {run.instance_id} will be taken back in {NOTICE_S:.0f} market seconds")
-                self.cloud.preempt(run.instance_id, NOTICE_S)
+                notice_s = NOTICE_WALL_S * self.world.clock.factor
+                self.say(f"{name}'s machine {run.instance_id} will be taken back in {notice_s:.0f} market seconds")
+                self.cloud.preempt(run.instance_id, notice_s)
             else:
                 continue
             self._victims[incident] = run.id

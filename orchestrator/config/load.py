@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from orchestrator.config.settings import (
+    CLOCK_FACTOR,
     MAX_TEMP_DIR_BYTES,
     SETTINGS,
     SIMULATED_PROVIDERS,
@@ -150,7 +151,7 @@ def _derive(values: dict[str, object], environ: Mapping[str, str]) -> None:
         values["state_dir"] = user_state_path("tradewind").absolute()
     state_dir = values["state_dir"]
     values.setdefault("store_url", f"sqlite:///{state_dir}/tradewind.db")
-    values.setdefault("providers.local.clock_factor", 1.0 if _real_clouds(values) else 600.0)
+    values.setdefault("providers.local.clock_factor", 1.0 if _real_clouds(values) else CLOCK_FACTOR)
     name = f"tw-{zlib.crc32(os.fsencode(str(state_dir))):08x}"
     temp_dir = Path(environ.get("TMPDIR") or "/tmp", name)
     if not temp_dir.is_absolute() or len(os.fsencode(temp_dir)) > MAX_TEMP_DIR_BYTES:

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+CLOCK_FACTOR = 60.0  # a Ray node is up in 4 to 10 s here: minutes of its market, as a machine of a cloud takes
 SIMULATED_PROVIDERS = frozenset({"local", "fake"})
 PRICED_CLOUDS = ("aws", "gcp", "azure")
 MAX_TEMP_DIR_BYTES = 38  # Ray's sockets add up to 69 bytes, and the path of a unix socket has at most 107
@@ -193,8 +194,8 @@ class LocalProvider:
         None,
         "Market seconds that pass in one second; 1 as soon as a real cloud is enabled.",
         _number(above=0),
-        "600",
-        "600; 1 beside a real cloud",
+        "60",
+        f"{CLOCK_FACTOR:.0f}; 1 beside a real cloud",
     )
     hazard: bool = _setting(True, "Whether its spot instances are taken back now and then.", _yes_no, "false")
 

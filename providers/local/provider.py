@@ -71,7 +71,7 @@ class LocalProvider:
         seed: int = 0,
         *,
         background_preemptions: bool = True,
-        notice_s: float = 1200.0,
+        notice_s: float = 120.0,
         max_instances: int = 16,
     ) -> None:
         self.market = LocalMarket(seed)

@@ -17,7 +17,7 @@ from trainers.errors import FencedError
 
 pytestmark = pytest.mark.ray
 
-NOTICE_MARKET_S = 1200.0  # two seconds at 600 market seconds each
+NOTICE_MARKET_S = 120.0  # two seconds at 60 market seconds each
 
 
 @dataclass(frozen=True)

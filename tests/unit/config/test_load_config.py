@@ -47,7 +47,7 @@ def test_without_any_source_everything_is_a_default_and_nothing_is_made(home: Pa
     assert config.state_dir == home / ".local" / "state" / "tradewind"
     assert config.store_url == f"sqlite:///{config.state_dir}/tradewind.db"
     assert config.providers.enabled == ("local",)
-    assert (config.providers.local.seed, config.providers.local.clock_factor) == (7, 600.0)
+    assert (config.providers.local.seed, config.providers.local.clock_factor) == (7, 60.0)
     assert (config.lease_s, config.suspect_after_s) == (60.0, 5.0)
     assert config.policy.decide_every_s == 86_400
     assert set(config.origins) == set(SETTINGS)
@@ -95,8 +95,8 @@ def test_the_folder_of_sockets_is_short_and_its_own_for_each_state_folder(home: 
 
 def test_market_time_is_wall_time_beside_a_real_cloud(home: Path) -> None:
     assert config_of(home, {"providers.enabled": "local, aws"}).providers.local.clock_factor == 1.0
-    assert config_of(home, {"providers.enabled": ["local", "fake"]}).providers.local.clock_factor == 600.0
-    flags = {"providers.enabled": ("local", "aws"), "providers.local.clock_factor": 60}
+    assert config_of(home, {"providers.enabled": ["local", "fake"]}).providers.local.clock_factor == 60.0
+    flags = {"providers.enabled": ("local", "aws"), "providers.local.clock_factor": 600}
     assert problems_of(home, flags) == [
         "command line: providers.local.clock_factor: must be 1 beside a real cloud (aws) (leave it out)"
     ]

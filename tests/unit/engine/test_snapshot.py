@@ -71,6 +71,12 @@ def test_jobs_that_have_ended_make_no_decision_dearer(store: Store, config: Conf
     assert rows_read(store, config) == first
 
 
+def test_a_start_on_this_machine_takes_minutes_of_its_market_as_on_a_cloud(store: Store) -> None:
+    local = load_config({"state_dir": "/nowhere"}, environ={}, cwd=Path("/"))
+    with store.read() as tx:
+        assert 120 <= snapshot._startup_s(tx, local)["local"] <= 600
+
+
 def test_the_newest_starts_tell_how_long_the_next_takes(store: Store, config: Config) -> None:
     with store.read() as tx:
         assert snapshot._startup_s(tx, config) == {"fake": snapshot.STARTUP_PRIOR_S}
