@@ -54,6 +54,7 @@ class Progress:
     step, the end of a save, or the end of the program after its last step; None while nothing is: while it restores,
     waits for its turn or holds. `save_wall_s` is how long the latest save took. `not_finite_step` is the first step of
     this run whose loss was NaN or infinite. `stopped_early` is set by a program that called run.stop().
+    `permanent`: the program could not be loaded or called with its arguments, and fails alike on any machine.
     """
 
     state: TrainerState = "starting"
@@ -73,6 +74,7 @@ class Progress:
     save_wall_s: float | None = None
     not_finite_step: int | None = None
     stopped_early: bool = False
+    permanent: bool = False
 
 
 PROGRESS: Mapping[str, words.Check] = {
@@ -93,6 +95,7 @@ PROGRESS: Mapping[str, words.Check] = {
     "save_wall_s": words.maybe(words.seconds),
     "not_finite_step": words.maybe(words.count),
     "stopped_early": words.yes_no,
+    "permanent": words.yes_no,
 }
 """What each field of a Progress may be."""
 _HOLD: Mapping[str, words.Check] = {"until_monotonic_s": words.number, "successor": words.count}

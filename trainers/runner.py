@@ -87,7 +87,7 @@ def execute(
             if desk.leaving is not None:
                 journal.enter(desk.leaving)
             else:
-                journal.enter("failed", error=text[-_LONGEST_ERROR:])
+                journal.enter("failed", error=text[-_LONGEST_ERROR:], permanent=_is_permanent(error, desk))
             # the program may have put anything in place of sys.stderr, and closed even this
             with suppress(OSError), open(2, "w", closefd=False, errors="backslashreplace") as stderr:
                 stderr.write(text)
@@ -264,6 +264,13 @@ def _told(error: BaseException) -> str:
         where = "".join(traceback.format_tb(error.__traceback__))
         text = f"{where}{type(error).__name__} (which cannot be shown: {type(second).__name__})\n"
     return text.encode(errors="backslashreplace").decode()
+
+
+def _is_permanent(error: BaseException, desk: Desk) -> bool:
+    """Whether the program would fail alike on any machine: it could not be loaded, or called with these arguments."""
+    progress = desk.journal.progress
+    loading = progress.step == progress.start_step
+    return isinstance(error, EntryError) or (loading and isinstance(error, ImportError | SyntaxError))
 
 
 def _of_the_job(error: BaseException) -> Any:

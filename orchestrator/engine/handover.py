@@ -213,7 +213,7 @@ def _target_over(ctx: Context, move: Move, report: RunReport) -> bool:
         why = report.error or "the target failed"
         if report.exit_status is not None and not (alone := died_alone(ctx, move.target)):
             return False if alone is None else abort(ctx, move, f"{why}, and its machine is gone", cause="taken")
-        return abort(ctx, move, why, cause="trainer", failed=True)
+        return abort(ctx, move, why, cause="trainer", failed=True, permanent=report.permanent)
     state = "gone" if report.state == "absent" else report.state
     return abort(ctx, move, f"the target's trainer is {state}", cause="trainer")
 

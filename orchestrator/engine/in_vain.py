@@ -81,7 +81,7 @@ def count(ctx: Context, tx: Tx, job: Job, run: Run, migration: Migration, kind: 
     """Record one more, in the transaction that gives it up. Returns how many in a row that makes."""
     earlier = in_a_row(tx, job.id, kind)
     number = len(earlier) + 1
-    spent = _spent_nano_usd(tx, [run.id, *(each.run_id for each in earlier)], ctx.now_ms)
+    spent = spent_nano_usd(tx, [run.id, *(each.run_id for each in earlier)], ctx.now_ms)
     why = why[:MOST_SAID]
     what = {"placement.in_vain": "machine", "move.in_vain": "move", "standby.in_vain": "spare"}[kind]
     ctx.event(
@@ -107,7 +107,7 @@ def back_off_s(number: int) -> float:
 def give_up(ctx: Context, tx: Tx, job: Job, run: Run) -> None:
     """Pause a job whose every placement was in vain: with what it cost, and what to change."""
     latest = in_a_row(tx, job.id, "placement.in_vain")
-    spent = _spent_nano_usd(tx, [each.run_id for each in latest], ctx.now_ms)
+    spent = spent_nano_usd(tx, [each.run_id for each in latest], ctx.now_ms)
     reason = (
         f"{len(latest)} machines in a row were rented for it and given up before it trained, for "
         f"{format_usd(spent, 4)}; the last: {latest[0].why}. {_CHANGE[latest[0].cause].format(job=job.name)}; "
@@ -127,7 +127,7 @@ def _since(tx: Tx, job_id: str, kinds: Sequence[Kind], anew: Sequence[str], limi
     return found
 
 
-def _spent_nano_usd(tx: Tx, run_ids: Sequence[str], now_ms: int) -> int:
+def spent_nano_usd(tx: Tx, run_ids: Sequence[str], now_ms: int) -> int:
     """What these machines have cost up to now, at the prices known."""
     spent = 0
     for run in map(tx.run, run_ids):

@@ -14,6 +14,7 @@ from orchestrator.engine.context import Context
 from orchestrator.errors import SiteError
 from orchestrator.model import Job, JobState, Migration, Plan, Run, RunState, Step
 from orchestrator.store import Tx
+from providers.money import format_usd
 
 MOVING: tuple[JobState, ...] = ("starting", "migrating")
 SPARED: tuple[JobState, ...] = ("queued", "starting", "running", "migrating")  # may have a spare
@@ -88,11 +89,13 @@ def abort(
     failed: bool = False,
     at_once: bool = False,
     refused: bool = False,
+    permanent: bool = False,
     plan: Plan | None = None,
 ) -> bool:
     """Give a migration up.
 
-    `failed`: the job's own code is to blame, which counts against its retries unless its source trains on. `at_once`:
+    `failed`: the job's own code is to blame, which counts against its retries unless its source trains on, and is
+    `permanent` if it will always be. `at_once`:
     the job may be placed elsewhere right away; otherwise it waits, the longer the more often it was in vain. With a
     `cause` (any but a user's or a ceiling's wish) a machine that was rented for it counts as in vain. Unless its
     launch was `refused`, one that was ever asked for may have made a machine: its run ends, but stays in the state
@@ -133,7 +136,7 @@ def abort(
         elif job.state in MOVING and source is not None:
             tx.set_job_state(job.id, "running")
         elif job.state in MOVING and failed:
-            count_failure(ctx, tx, job, target, why)
+            count_failure(ctx, tx, job, target, why, permanent=permanent)
         elif job.state in MOVING and number >= in_vain.MOST_IN_A_ROW:
             in_vain.give_up(ctx, tx, job, target)
         elif job.state in MOVING:
@@ -157,20 +160,26 @@ def _count_in_vain(ctx: Context, tx: Tx, move: Move, cause: in_vain.Cause, why: 
     return in_vain.count(ctx, tx, move.job, move.target, move.migration, kind, cause, why)
 
 
-def count_failure(ctx: Context, tx: Tx, job: Job, run: Run, error: str) -> None:
+def count_failure(ctx: Context, tx: Tx, job: Job, run: Run, error: str, *, permanent: bool = False) -> None:
     """A run failed by its job's own doing: queue that again after a growing pause, or fail it for want of retries.
 
-    A job that is being cancelled or paused is not tried again.
+    A `permanent` failure is the job's last, unless the job has trained before, on another machine. A job that is being
+    cancelled or paused is not tried again.
     """
+    runs = tx.runs(job_id=job.id)
+    permanent = permanent and not any(each.last_step for each in runs)
     failures = tx.job_facts(job.id).failures + 1
     tx.set_job_facts(job.id, failures=failures, error=error)
     last_line = error.strip().splitlines()[-1] if error.strip() else "unknown error"
-    if failures > job.spec.retries:
+    if permanent or failures > job.spec.retries:
         if job.state != "cancelling":
             tx.set_job_state(job.id, "failed")
             tx.set_job_facts(job.id, finished_at_ms=ctx.now_ms)
-        message = f"failed after {failures} attempt{'s' if failures > 1 else ''}: {last_line}"
-        ctx.event(tx, "job.failed", message, job, run=run, failures=failures)
+        spent = in_vain.spent_nano_usd(tx, [each.id for each in runs], ctx.now_ms)
+        tries = f"after {failures} attempt{'s' if failures > 1 else ''}"
+        after = f"{tries}, for another would fail alike" if permanent else tries
+        message = f"failed {after}; {format_usd(spent, 4)} spent: {last_line}"
+        ctx.event(tx, "job.failed", message, job, run=run, failures=failures, spent_nano_usd=spent, traceback=error)
         return
     if job.state not in ("cancelling", "pausing"):
         tx.set_job_state(job.id, "queued")

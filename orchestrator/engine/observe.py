@@ -296,7 +296,7 @@ def _failed(ctx: Context, job: Job, run: Run, report: RunReport, why: str) -> Se
     with ctx.write() as tx:
         _progress(tx, run, report)
         tx.update_run(run.id, state="ended", end="failed", training_to_ms=ctx.now_ms)
-        count_failure(ctx, tx, job, run, why)
+        count_failure(ctx, tx, job, run, why, permanent=report.permanent)
     return Seen(changed=True, need_place=True)
 
 

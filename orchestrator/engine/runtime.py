@@ -73,6 +73,7 @@ class RunReport:
     save_wall_s: float | None = None
     not_finite_step: int | None = None
     stopped_early: bool = False
+    permanent: bool = False  # a failed run says that another try would fail alike
 
 
 class Runtime(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from orchestrator.engine.move import waits
 from orchestrator.engine.snapshot import current_run, left_out
@@ -11,7 +11,7 @@ from orchestrator.engine.world import World
 from orchestrator.model import TERMINAL, Job, Migration, Run, Step
 from orchestrator.services.control_plane import control_plane
 from orchestrator.services.views import JobList, JobView, StatusView
-from orchestrator.store import Tx
+from orchestrator.store import JobFacts, Tx
 
 _STALLED_OUTSIDE: Mapping[object, str] = {
     "begin": "has not begun to train",
@@ -65,7 +65,7 @@ def job_view(world: World, tx: Tx, job: Job) -> JobView:
     facts = tx.job_facts(job.id)
     alive = current_run(runs)
     stepped = [run for run in runs if run.last_step > run.start_step]
-    marks = _marks(tx, alive) if alive is not None else ()
+    marks = _marks(tx, alive) if alive is not None else _failures(job, runs, facts)
     return JobView(
         id=job.id,
         name=job.name,
@@ -91,6 +91,16 @@ def job_view(world: World, tx: Tx, job: Job) -> JobView:
         quarantine=facts.quarantine,
         marks=marks,
     )
+
+
+def _failures(job: Job, runs: Sequence[Run], facts: JobFacts) -> tuple[str, ...]:
+    """Of a job whose newest run failed, and that is tried again."""
+    over = [run for run in runs if run.end not in (None, "aborted")]
+    newest = max(over, key=lambda run: run.generation, default=None)
+    if newest is None or newest.end != "failed" or job.state in TERMINAL:
+        return ()
+    error = (facts.error or "").strip().splitlines() or ["unknown error"]
+    return (f"failed {facts.failures} of {job.spec.retries + 1}: {error[-1]}",)
 
 
 def _marks(tx: Tx, run: Run) -> tuple[str, ...]:

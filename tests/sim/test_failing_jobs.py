@@ -56,8 +56,48 @@ def test_a_trainer_that_dies_by_itself_uses_up_the_retries_and_blames_no_offer(h
     assert [run.end for run in home.runs(job)] == ["failed", "failed"]
     assert signs(home) == []
     told = home.events(job, "job.failed")[0].message
-    assert told == "failed after 2 attempts: the trainer was killed by signal 9 (out of memory?)"
+    assert told.startswith("failed after 2 attempts; $0.0")
+    assert told.endswith(" spent: the trainer was killed by signal 9 (out of memory?)")
     check_truth(home)
+
+
+def misfit(report: RunReport, _since_s: float) -> RunReport:
+    return replace(report, error="Traceback ...\nEntryError: train.args do not fit", permanent=True)
+
+
+def test_a_failure_that_would_repeat_anywhere_is_the_last_and_what_it_cost_is_told(home: Installation) -> None:
+    job = home.submit(steps=30)
+    home.site.raise_at(job.id, 0)
+    home.site.misbehave(job.id, misfit)
+    home.settle()
+    assert home.job(job).state == "failed"
+    assert [run.end for run in home.runs(job)] == ["failed"]
+    (told,) = home.events(job, "job.failed")
+    assert told.message.startswith("failed after 1 attempt, for another would fail alike; $0.00")
+    assert told.message.endswith(" spent: EntryError: train.args do not fit")
+    assert str(told.data["traceback"]).startswith("Traceback ...")
+    check_truth(home)
+
+
+def test_a_job_that_has_trained_is_tried_elsewhere_whatever_its_program_says(home: Installation) -> None:
+    job = home.submit(steps=30)
+    home.site.raise_at(job.id, 12)
+    home.site.misbehave(job.id, misfit)
+    home.settle()
+    assert [run.end for run in home.runs(job)] == ["failed", "finished"]
+    check_truth(home)
+
+
+def test_a_job_between_two_tries_says_how_often_it_failed_and_why(home: Installation) -> None:
+    job = home.submit(steps=30, retries=4)
+    home.site.raise_at(job.id, *[4] * 24)
+    home.site.misbehave(job.id, killed)
+    home.until(lambda: failures(home, job) == 2 and home.job(job).state == "starting")
+    mark = "failed 2 of 5: the trainer was killed by signal 9 (out of memory?)"
+    assert view(home, job).marks == (mark,)
+    assert view(home, job).note.startswith(mark)
+    home.settle()
+    assert view(home, job).marks == ()
 
 
 def test_a_trainer_that_dies_before_its_job_is_handed_over_counts_as_well(home: Installation) -> None:

@@ -67,6 +67,13 @@ def test_an_entry_that_cannot_be_called_is_explained(job, entry, message):
     assert outcome.status == "failed"
     assert message in outcome.progress.error
     assert message in outcome.log
+    assert outcome.progress.permanent is (not entry.startswith(("odd:raises", "odd:interrupted")))
+
+
+def test_a_program_that_has_made_a_step_may_be_tried_again_whatever_it_raises(job):
+    outcome = job.run(spec={"entry": "odd:imports_late"})
+    assert "ModuleNotFoundError" in outcome.progress.error
+    assert not outcome.progress.permanent
 
 
 def test_a_folder_that_is_not_there_is_explained(job):

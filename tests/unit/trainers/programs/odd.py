@@ -76,6 +76,10 @@ def stops_early():
     steps_then(lambda run: run.stop())
 
 
+def imports_late():
+    steps_then(lambda _: __import__("a_module_that_is_not_here"))
+
+
 def breaks_off():
     steps_then(lambda _: "break")
 
