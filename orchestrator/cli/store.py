@@ -34,7 +34,12 @@ def backup(
 
 def restore(
     ctx: typer.Context,
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="A file that `store backup` or an upgrade wrote.")],
+    path: Annotated[
+        Path,
+        typer.Argument(
+            metavar="PATH", exists=True, dir_okay=False, help="A file that `store backup` or an upgrade wrote."
+        ),
+    ],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     output: OutputOption = Format.TABLE,
 ) -> None:

@@ -14,9 +14,7 @@ from orchestrator.errors import NotFoundError, TradewindError, UsageError
 from orchestrator.model import TERMINAL, Job
 from trainers.masking import Mask, forms
 
-MAX_TOTAL_CHARACTERS = (
-    512 << 10
-)  # of all jobs, each value once: what is looked for in texts is some fifty times as large
+MAX_TOTAL_CHARACTERS = 512 << 10  # of all jobs, each value once: what is looked for is some fifty times as large
 UNKNOWN_S = 600.0
 """Values come before their job is stored. Those of a job that is not stored for so long are let go: whoever gave them
 was killed in between. In real seconds; counted from the first look (engine.control.FORGET_EVERY_S)."""

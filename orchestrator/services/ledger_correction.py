@@ -26,18 +26,12 @@ def correct(world: World, reason: str, ref: str | None = None, *, dry_run: bool 
     One transaction, in which every run is read anew: a control plane may go on. Raises NotFoundError, UsageError for a
     reason that is none, StoreError.
     """
-    reason = reason.strip()
-    if not dry_run and not reason:
-        raise UsageError("a correction needs a reason", hint="say why: --reason 'booked twice by two control planes'")
-    if len(reason) > LONGEST_REASON or not reason.isprintable():
-        raise UsageError(
-            f"a reason is one line of at most {LONGEST_REASON} printable characters", hint="say it in fewer words"
-        )
     opened: AbstractContextManager[Tx] = world.store.read() if dry_run else world.store.write()
     found = []
     now_ms = world.clock.now_ms()
     with opened as tx:
         jobs = tx.outlines() if ref is None else [tx.find_job(ref)]
+        reason = _one_line(reason, needed=not dry_run)
         for job in jobs:
             for run in tx.runs(job_id=job.id):
                 booked = tx.entries(run_id=run.id)
@@ -105,3 +99,14 @@ def _event(world: World, job: Job, run: Run, reason: str, fresh: Sequence[Entry]
         owner=job.owner,
         labels=job.spec.labels,
     )
+
+
+def _one_line(reason: str, *, needed: bool) -> str:
+    reason = reason.strip()
+    if needed and not reason:
+        raise UsageError("a correction needs a reason", hint="say why: --reason 'booked twice by two control planes'")
+    if len(reason) > LONGEST_REASON or not reason.isprintable():
+        raise UsageError(
+            f"a reason is one line of at most {LONGEST_REASON} printable characters", hint="say it in fewer words"
+        )
+    return reason

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from orchestrator.config import Config
+from orchestrator.services.secret_file import kept_secrets
 from orchestrator.services.version import installed_version
 from orchestrator.services.views import Check
 
@@ -94,3 +95,14 @@ def _importable(module: str) -> bool:
         return find_spec(module) is not None
     except ModuleNotFoundError:
         return False
+
+
+def secrets(config: Config) -> Check:
+    """Whether a control plane can have the secrets that it keeps. Raises what would keep `up` from starting one."""
+    key_file = config.secrets.key_file
+    if key_file is None:
+        return Check("secrets", "ok", "in the control plane's memory alone: after a restart they are given again")
+    if not key_file.exists():
+        return Check("secrets", "ok", f"in a file, once there are any; its key {key_file} is made then")
+    kept_secrets(config)
+    return Check("secrets", "ok", f"in a file that the key {key_file} opens")

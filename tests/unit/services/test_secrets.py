@@ -23,6 +23,7 @@ from orchestrator.engine.world import World
 from orchestrator.errors import SiteError, StoreError, UsageError
 from orchestrator.model import Job, JobSpec, TrainSpec
 from orchestrator.services import secrets
+from orchestrator.services.doctor import examine
 from orchestrator.services.secret_file import FILE, kept_secrets
 from orchestrator.services.secret_line import SOCKET, SecretLine, hand_over
 from providers.clock import VirtualClock
@@ -388,6 +389,8 @@ def test_a_key_that_others_can_read_or_that_lies_beside_the_file_is_refused(keep
     key.chmod(0o640)
     with pytest.raises(UsageError, match="others can read"):
         kept_secrets(keeping)
+    (told,) = [check for check in examine(keeping).checks if check.name == "secrets"]
+    assert (told.state, told.fix) == ("fail", f"chmod 600 {key}, and make it your own")
     inside = replace(keeping, secrets=replace(keeping.secrets, key_file=keeping.state_dir / "key"))
     with pytest.raises(UsageError, match="beside what it locks"):
         kept_secrets(inside)
