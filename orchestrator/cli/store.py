@@ -34,12 +34,7 @@ def backup(
 
 def restore(
     ctx: typer.Context,
-    path: Annotated[
-        Path,
-        typer.Argument(
-            metavar="PATH", exists=True, dir_okay=False, help="A file that `store backup` or an upgrade wrote."
-        ),
-    ],
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="A file that `store backup` or an upgrade wrote.")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
@@ -49,7 +44,7 @@ def restore(
     the backup is forgotten; machines that were rented since are named by `tradewind doctor` and end by themselves.
     """
     with session(ctx, output) as (client, out):
-        if not yes and not out.confirm(f"Replace the store by {path}?"):
+        if not yes and path.is_file() and not out.confirm(f"Replace the store by {path}?"):
             out.note("nothing was changed")
             raise typer.Exit(0)
         out.show(client.restore_store(path))

@@ -2,8 +2,8 @@
 
 Each region is described in one call, as often as its provider's limits bear, and more often while something is expected
 there. A machine is gone when its provider says so, or leaves it out of two looks that are its listing lag apart and
-finds nothing under its token either: one answer that does not mention it proves nothing. Every machine ends by itself
-unless it is renewed, and only what a living run wants is. Must not know: what follows from a machine's end.
+then twice finds nothing under its token either: one answer that does not mention it proves nothing. Every machine ends
+by itself unless it is renewed, and only what a living run wants is. Must not know: what follows from a machine's end.
 """
 
 from __future__ import annotations
@@ -100,8 +100,9 @@ def _look(ctx: Context, provider: Provider, runs: Sequence[Run]) -> None:
             instance = described.get(run.instance_id)
             if instance is None and _long_absent(ctx, provider, run.instance_id, asked_ms):
                 instance = _looked_up(provider, run, _tokens(ctx, run))
-                if instance is None:
+                if instance is None and _not_found(run.instance_id) in ctx.pacing:
                     ctx.instances[run.instance_id] = None
+                ctx.pacing[_not_found(run.instance_id)] = ctx.world.clock.monotonic_s()
             if instance is not None:
                 _believe(ctx, provider, instance, asked_ms)
     except ProviderError:
@@ -113,7 +114,8 @@ def _believe(ctx: Context, provider: Provider, instance: Instance, asked_ms: int
         strike(ctx, Compartment.DESCRIBE, ValueError(wrong), None, f"{provider.name} {instance.id}")
         return
     ctx.instances[instance.id] = instance
-    ctx.pacing.pop(_absent(instance.id), None)
+    for remembered in (_absent(instance.id), _not_found(instance.id)):
+        ctx.pacing.pop(remembered, None)
 
 
 def _long_absent(ctx: Context, provider: Provider, instance_id: str, asked_ms: int) -> bool:
@@ -151,3 +153,8 @@ def _impossible(instance: Instance, now_ms: int) -> str | None:
 def _absent(instance_id: str | None) -> str:
     """Remembers the market instant of the first look that left the machine out."""
     return f"absent/{instance_id}"
+
+
+def _not_found(instance_id: str) -> str:
+    """Remembers that a look found nothing under its token."""
+    return f"not-found/{instance_id}"
