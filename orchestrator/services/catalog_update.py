@@ -41,14 +41,14 @@ def update(now_ms: int, at: str, *, sha256: str | None = None, force: bool = Fal
     """
     if sha256 is not None and not SHA256.fullmatch(sha256.lower()):
         raise UsageError(f"--sha256 {sha256} is no SHA-256", hint="give 64 hexadecimal digits")
-    origin = _origin(at, pinned=sha256 is not None)
+    origin, shown = _origin(at, pinned=sha256 is not None), _shown(at)
     data = origin.manifest()
     manifest = _manifest(data, sha256)
     try:
         with turn_to_install() as place:
             before = load()
             if manifest.version == before.version and not damage():
-                return CatalogUpdate(at, before.version, len(before.rows), before.version, len(before.rows), False)
+                return CatalogUpdate(shown, before.version, len(before.rows), before.version, len(before.rows), False)
             _refuse_by_date(manifest, before, now_ms, force)
             files = _files(origin, manifest)
             folder = staged(place, data, manifest, files)
@@ -62,7 +62,7 @@ def update(now_ms: int, at: str, *, sha256: str | None = None, force: bool = Fal
         raise StoreError(
             f"the catalogue cannot be written to {home()}: {error.strerror}", hint="make room, or mend its permissions"
         ) from error
-    return CatalogUpdate(at, made.version, len(made.rows), before.version, len(before.rows), True)
+    return CatalogUpdate(shown, made.version, len(made.rows), before.version, len(before.rows), True)
 
 
 def _manifest(data: bytes, sha256: str | None) -> Manifest:
@@ -131,13 +131,21 @@ def _origin(at: str, *, pinned: bool) -> _Origin:
     if parts.scheme in ("http", "https"):
         if parts.scheme == "http" and parts.hostname not in LOOPBACK and not pinned:
             raise UsageError(
-                f"{at.partition('?')[0]} is not encrypted: anybody on the way could replace the catalogue",
+                f"{_shown(at)} is not encrypted: anybody on the way could replace the catalogue",
                 hint="use https, or give the manifest's hash: --sha256",
             )
         return _Url(at)
     if parts.scheme and re.fullmatch(r"[a-zA-Z][a-zA-Z0-9+.-]+:.*", at):
-        raise UsageError(f"{at} is neither an http(s) URL nor a path", hint="give a path without a scheme")
+        raise UsageError(f"{_shown(at)} is neither an http(s) URL nor a path", hint="give a path without a scheme")
     return _Folder(Path(at))
+
+
+def _shown(at: str) -> str:
+    """An address without what may be secret in it: a user's name and password, and the query."""
+    parts = urlsplit(at)
+    return (
+        parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl() if parts.netloc else at
+    )
 
 
 class _Url:

@@ -11,14 +11,13 @@ import csv
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 from providers.aws.hardware import InstanceType, gpu_of_family
 from providers.aws.prices import RegionalPrices
 from providers.aws.regions import gpu_types, pages_of, rows_of, zones_by_type
 from providers.aws.session import in_our_words
-from providers.collect.facts import Finding, Flag, PollResult, gather, hourly_price
+from providers.collect.facts import Finding, Flag, PollResult, gather, hourly_price, instant_ms
 from providers.collect.http import Http, Patience
 from providers.errors import AuthError, FormatError, ProviderError
 from providers.hardware import GIB
@@ -225,7 +224,7 @@ def _add(finding: Finding, kind: InstanceType, zones: Sequence[str], row: Row, n
     if row["unit"] != "Hrs" or row["price"].strip("0.") == "":
         return  # a price of zero stands for what is billed elsewhere
     try:
-        price, effective_ms = hourly_price(row["price"]), _date_ms(row["effectiveDate"])
+        price, effective_ms = hourly_price(row["price"]), instant_ms(row["effectiveDate"])
     except ValueError as error:
         finding.flag(Flag.MALFORMED, subject, str(error))
         return
@@ -251,9 +250,3 @@ def _add(finding: Finding, kind: InstanceType, zones: Sequence[str], row: Row, n
             finding.flag(Flag.NO_HARDWARE, subject, f"no zone of {finding.region} offers {kind.name}", offer, point)
         else:
             finding.price(offer, point)
-
-
-def _date_ms(text: str) -> int:
-    """`2025-06-01` or `2025-06-01T00:00:00Z` -> milliseconds. Raises ValueError."""
-    at = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -7,12 +7,11 @@ prices, which say what is in force now.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 
 from providers.azure.graph import ORDER, SOURCE, GraphSource
 from providers.azure.hardware import sizes
-from providers.collect.facts import Finding, Flag, hourly_price
+from providers.collect.facts import Finding, Flag, hourly_price, instant_ms
 from providers.offer import CapacityType, Offer
 from providers.price import PricePoint
 
@@ -39,8 +38,7 @@ class SpotHistory(GraphSource):
         changes = []
         for change in row.get("prices") or ():
             try:
-                at = datetime.fromisoformat(str(change["effectiveDate"]).replace("Z", "+00:00"))
-                changes.append((round(at.timestamp() * 1000), hourly_price(change["priceUSD"])))
+                changes.append((instant_ms(change["effectiveDate"]), hourly_price(change["priceUSD"])))
             except (KeyError, TypeError, ValueError) as error:
                 finding.flag(Flag.MALFORMED, offer.id, f"{type(error).__name__} {error} in {str(change)[:200]}", offer)
         before = None

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from providers.azure.hardware import REGIONS, sizes
-from providers.collect.facts import Finding, Flag, PollResult, gather, hourly_price
+from providers.collect.facts import Finding, Flag, PollResult, gather, hourly_price, instant_ms
 from providers.collect.http import Http, Patience, RefusedError
 from providers.collect.pages import Pages
 from providers.errors import FormatError, ProviderError
@@ -30,6 +29,7 @@ VERSION = "2023-01-01-preview"
 GPU_SIZES = "Standard_N"
 """Names of all GPU machines begin so."""
 NOT_PLAIN = re.compile(r"low priority|windows|\bwin\b|cloud ?services|dedicated|expired", re.I)
+FOR_EVER = "9999-"
 MOST_PAGES = 200
 """Of 1000 rows: far above what a region has; more means that the filter was not applied."""
 
@@ -162,13 +162,13 @@ class RetailPrices:
             return None
         try:
             price = hourly_price(row["retailPrice"]) * hourly_price(rate) // NANO_USD
-            effective_ms = _ms(row["effectiveStartDate"])
+            effective_ms = instant_ms(row["effectiveStartDate"])
             end = row.get("effectiveEndDate")
-            ended = end is not None and _ms(end) <= now_ms
+            ended = end is not None and not str(end).startswith(FOR_EVER) and instant_ms(end) <= now_ms
             billed = row.get("isPrimaryMeterRegion", True)
             if not isinstance(billed, bool):
                 raise ValueError(f"isPrimaryMeterRegion is {str(billed)[:50]!r}")
-        except (KeyError, ValueError, OverflowError) as error:
+        except (KeyError, ValueError) as error:
             finding.flag(Flag.MALFORMED, subject, f"{type(error).__name__} {error} in {str(dict(row))[:200]}")
             return None
         if effective_ms > now_ms or ended:
@@ -204,10 +204,6 @@ class RetailPrices:
 def _word(value: Any) -> str:
     """Enumerations arrive as members or as text, depending on the library's version."""
     return str(getattr(value, "value", value))
-
-
-def _ms(date: object) -> int:
-    return round(datetime.fromisoformat(str(date).replace("Z", "+00:00")).timestamp() * 1000)
 
 
 def _add(

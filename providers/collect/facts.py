@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from typing import Protocol
@@ -16,7 +17,7 @@ from providers.errors import ProviderError
 from providers.money import format_usd, usd
 from providers.offer import Offer
 from providers.price import PricePoint
-from providers.tables import MAX_NAME_CHARACTERS, shown
+from providers.tables import MAX_NAME_CHARACTERS, checked_instant, shown
 
 UNLISTED = "*"
 """The region of a poll that could not even list the regions."""
@@ -207,3 +208,14 @@ def hourly_price(text: object) -> int:
     if nano_usd == 0:
         raise ValueError(f"{shown(written)} is less than a billionth of a dollar per hour")
     return nano_usd
+
+
+def instant_ms(text: object) -> int:
+    """A time as a cloud writes it, `2026-06-01` or `2026-06-01T00:00:00Z` -> epoch ms; without a zone it is UTC, never
+    this machine's. Raises ValueError for what is none, or is outside of the years 2000 to 2999."""
+    written = str(text)
+    try:
+        at = datetime.fromisoformat(written.strip().replace("Z", "+00:00"))
+    except ValueError:
+        raise ValueError(f"{shown(written)} is not a time like 2026-11-21T13:00:00Z") from None
+    return checked_instant(at)

@@ -220,7 +220,7 @@ def _with_query(url: str, query: Mapping[str, str] | None) -> str:
 def _json(data: bytes, url: str) -> Any:
     try:
         return json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FormatError(f"{_place(url)}: the answer is not JSON: {data[:80]!r}") from error
 
 

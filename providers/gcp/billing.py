@@ -53,6 +53,8 @@ class BillingCatalog:
 
     def _get(self, query: Mapping[str, str]) -> Any:
         key = os.environ.get(API_KEY, "").strip()
+        if key and self.key_refused is None and not (key.isascii() and key.isprintable()):
+            self.key_refused = AuthError("it is not made of letters, digits, - and _")
         if key and self.key_refused is None:
             try:
                 return self._http.get_json(self._url, query, {"X-Goog-Api-Key": key})

@@ -6,10 +6,9 @@ Not every project has; a refusal is an error of this source alone. Must not know
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any
 
-from providers.collect.facts import Finding, Flag, PollResult, Signal, gather
+from providers.collect.facts import Finding, Flag, PollResult, Signal, gather, instant_ms
 from providers.gcp.prices import machines_in, offer_of
 from providers.gcp.session import Connections, in_our_words, listed_regions
 from providers.gcp.skus import NANO, Machine
@@ -71,7 +70,7 @@ class CapacityHistory:
             timeout=self._connections.call_s,
         )
         finding.page(len(answer.price_history) + len(answer.preemption_history))
-        for record in answer.preemption_history:
+        for record in _dated(finding, machine.name, answer.preemption_history):
             at_ms, rate = _start_ms(record), record.preemption_rate
             what = ("preemption_fraction", "gcp", finding.region, zone, machine.name)
             finding.signal(Signal(*what, rate, rate, at_ms, now_ms, SOURCE))
@@ -80,7 +79,7 @@ class CapacityHistory:
     def _add_prices(self, finding: Finding, zone: str, machine: Machine, records: Sequence[Any], now_ms: int) -> None:
         offer = offer_of(finding.region, zone, machine, CapacityType.SPOT)
         before = None
-        for record in sorted(records, key=_start_ms):
+        for record in sorted(_dated(finding, offer.id, records), key=_start_ms):
             money = record.list_price
             nano = money.units * NANO + money.nanos
             if money.currency_code != "USD":
@@ -98,5 +97,18 @@ class CapacityHistory:
                 finding.price(offer, point)
 
 
+def _dated(finding: Finding, subject: str, records: Sequence[Any]) -> list[Any]:
+    """The records that say when they begin; others are flagged."""
+    dated = []
+    for record in records:
+        try:
+            _start_ms(record)
+        except ValueError as error:
+            finding.flag(Flag.MALFORMED, subject, str(error))
+            continue
+        dated.append(record)
+    return dated
+
+
 def _start_ms(record: Any) -> int:
-    return round(datetime.fromisoformat(record.interval.start_time.replace("Z", "+00:00")).timestamp() * 1000)
+    return instant_ms(record.interval.start_time)

@@ -11,11 +11,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from fractions import Fraction
 from typing import Any
 
-from providers.collect.facts import MAX_PRICE_USD, Finding, Flag
+from providers.collect.facts import MAX_PRICE_USD, Finding, Flag, instant_ms
 from providers.money import format_usd
 
 NANO = 1_000_000_000
@@ -175,7 +174,7 @@ def _part_of(sku: Mapping[str, Any], finding: Finding) -> Part | None:
         nano = round(_nano(price) / _hours(expression["usageUnit"], table))
         if not 0 <= nano <= MAX_PRICE_USD * NANO:
             raise ValueError(f"{nano / NANO:g} USD per hour is no price")
-        versions.append((_ms(row.get("effectiveTime")), nano))
+        versions.append((instant_ms(row["effectiveTime"]) if "effectiveTime" in row else 0, nano))
     spot = category["usageType"] == "Preemptible" or bool(SPOT.search(description))
     return Part(table, name, spot, tuple(map(str, sku["serviceRegions"])), description, tuple(sorted(versions)))
 
@@ -207,12 +206,6 @@ def _hours(unit: str, table: str) -> Fraction:
         raise ValueError(f"{unit[:50]!r} is not the unit of a {table} price")
     size = SIZES[found["size"]] if found["size"] else Fraction(1)
     return int(found["count"] or 1) * size * TIMES[found["time"]]
-
-
-def _ms(time: str | None) -> int:
-    if time is None:
-        return 0
-    return round(datetime.fromisoformat(time.replace("Z", "+00:00")).timestamp() * 1000)
 
 
 def _what(description: str, resource_family: str) -> tuple[str, str] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -137,7 +138,24 @@ def test_the_meter_that_is_billed_counts_and_not_the_newest(server):
     assert flags(result) == [("ambiguous", f"azure/eastus//{A100}/on_demand")]
 
 
-@pytest.mark.parametrize("field", [{"isPrimaryMeterRegion": "false"}, {"effectiveEndDate": "soon"}])
+def test_a_row_without_an_end_or_without_a_zone_is_read_by_utc(server, monkeypatch):
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        cloud(
+            server, row("eastus", H100, 98.32, effective="2026-09-21T14:00:00", effectiveEndDate="9999-12-31T00:00:00")
+        )
+        [point] = poll(server).points
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert point.effective_at_ms == 1_789_999_200_000
+
+
+@pytest.mark.parametrize(
+    "field",
+    [{"effectiveStartDate": "0001-01-01T00:00:00Z"}, {"isPrimaryMeterRegion": "false"}, {"effectiveEndDate": "soon"}],
+)
 def test_a_row_whose_force_cannot_be_told_is_malformed(server, field):
     cloud(server, row("eastus", H100, 12.0, **field))
     assert flags(poll(server)) == [("malformed", f"azure/eastus/{H100}")]

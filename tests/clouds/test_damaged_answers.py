@@ -161,6 +161,12 @@ def test_a_refusal_is_read_no_further_than_its_words(server: LoopbackServer):
     assert len(str(caught.value)) < 400
 
 
+def test_an_answer_that_is_nested_without_end_is_no_json(server: LoopbackServer):
+    server.serve(lambda request: Response(body=b"[" * 200_000))
+    with pytest.raises(FormatError, match="not JSON"):
+        Http(Patience(attempts=1)).get_json(server.url)
+
+
 def test_a_line_without_an_end_is_an_error_and_not_all_of_memory(server: LoopbackServer):
     server.serve(lambda request: Response(body=b"SKU\n" + b"x" * (4 << 20)))
     lines = Http(Patience(attempts=1)).lines(server.url)

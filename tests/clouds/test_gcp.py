@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
@@ -530,6 +531,31 @@ def test_history_of_prices_and_preemptions_comes_from_the_advice_service(server,
     result = CapacityHistory(connections=connections).poll(HERE, NOW, None)
     assert [point.nano_usd_per_hour / 1e9 for point in result.points] == [1.25, 1.5]
     assert [(signal.kind, signal.low) for signal in result.signals] == [("preemption_fraction", 0.125)]
+
+
+def test_a_record_that_does_not_say_when_costs_only_itself(server, connections):
+    interval = {"startTime": "2026-08-01T00:00:00Z", "endTime": "2026-08-02T00:00:00Z"}
+    price = {"currencyCode": "USD", "units": "1"}
+    body = {
+        "priceHistory": [
+            {"interval": {"startTime": "soon"}, "listPrice": price},
+            {"interval": interval, "listPrice": price},
+        ],
+        "preemptionHistory": [{"interval": {"startTime": ""}, "preemptionRate": 0.5}],
+    }
+    server.serve(cloud(A2, history={f"{ZONE}/a2-highgpu-1g": body}))
+    result = CapacityHistory(connections=connections).poll(HERE, NOW, None)
+    assert (result.error, len(result.points), result.signals) == (None, 1, ())
+    assert [flag for flag, _ in flags(result)] == ["malformed", "malformed"]
+
+
+@pytest.mark.parametrize("key", ["\u043a\u043b\u044e\u0447", "AIza\nX-Evil: 1", "AIza\x00"])
+def test_a_key_that_no_header_can_hold_is_a_refused_one(server, poll, environment, key):
+    server.serve(cloud(A2))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.environ", {**os.environ, "GOOGLE_API_KEY": key})
+        assert (poll().error, len(server.asked("skus"))) == (None, 1)
+    assert not {"X-Goog-Api-Key", "X-Evil"} & set(server.requests[-1].headers)
 
 
 @pytest.fixture
