@@ -226,6 +226,13 @@ class Prices:
         '{ "feed:verda" = { at = "prices.csv" }, azure-prices = { regions = ["eastus"], every_s = 7200 } }',
         "none",
     )
+    max_age_days: int = _setting(
+        365,
+        "`plan --anywhere` and `offers --for` leave out prices that nobody confirmed for more days than these, and say "
+        "how many.",
+        _whole(1),
+        "90",
+    )
     keep_days: int = _setting(
         400, "Prices older than so many days leave the store, once they are in the monthly archive.", _whole(31), "90"
     )

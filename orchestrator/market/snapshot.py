@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from orchestrator.market.ageing import FRESH_S, drift
 from orchestrator.market.availability import (
     ASSUMED,
     AvailabilityPoint,
@@ -57,9 +58,9 @@ class Market:
 
     `price` is nano-USD per hour and -1 where none is known, `effective_at` when it came into force, `observed_at` when
     we learned it. `shut_until` is the end of the back-off after missing capacity seen at `shut_at` (both -1: none).
-    `doubts` says of some rows why they are not to be chosen, though the price is what a machine there costs.
-    `hazard` is in losses per hour. `polled` is the last answer by provider, region ('': everywhere) and spot
-    (None: both), `startup` the usual seconds from a
+    A price counts as it is for `fresh_s` seconds after it was last seen in force. `doubts` says of some rows why they
+    are not to be chosen, though the price is what a machine there costs. `hazard` is in losses per hour. `polled` is
+    the last answer by provider, region ('': everywhere) and spot (None: both), `startup` the usual seconds from a
     launch to a ready trainer by provider, `tariff` what it costs to move bytes.
     """
 
@@ -76,6 +77,7 @@ class Market:
     exposure_ms: Ints
     hazard: Floats
     doubts: Mapping[int, str]
+    fresh_s: Floats | float
     polled: Mapping[Answered, int]
     startup: Mapping[str, float]
     priors: Mapping[tuple[str, str, str], HazardPrior]
@@ -108,6 +110,7 @@ class Market:
         priors: Mapping[tuple[str, str, str], HazardPrior] | None = None,
         tariff: Tariff = TYPICAL,
         doubts: Mapping[str, str] | None = None,
+        fresh_s: Mapping[str, float] | None = None,
     ) -> Market:
         """The market as it was known at `at_ms`.
 
@@ -115,7 +118,7 @@ class Market:
         successful price polls: a price that did not change is as fresh as the last poll of its region.
         `startup_s` is the usual time (market seconds) from a launch to a ready trainer, by provider; `priors` what is
         publicly known of interruptions, by (provider, region, instance type). `doubts` says, by offer id, why one is
-        not to be chosen.
+        not to be chosen, and `fresh_s` for how many seconds its price counts as it is (else: FRESH_S).
         """
         listing = offers if isinstance(offers, Listing) else Listing.of(offers)
         size = len(listing)
@@ -135,6 +138,9 @@ class Market:
             doubts=MappingProxyType(
                 {row: why for name, why in (doubts or {}).items() if (row := listing.row(name)) is not None}
             ),
+            fresh_s=FRESH_S
+            if fresh_s is None
+            else np.array([fresh_s.get(name, FRESH_S) for name in listing.ids], np.float64),
             polled=MappingProxyType({}),
             startup=MappingProxyType(dict(startup_s or {})),
             priors=priors or {},
@@ -341,6 +347,14 @@ class Market:
             ],
             np.int64,
         ).reshape(-1, 2)
+
+    @cached_property
+    def drift(self) -> Floats | None:
+        """How far each price may have moved since it was last seen in force (market.ageing), by row; None while none is
+        older than usual."""
+        if not len(self) or not self.older_than(float(np.min(self.fresh_s))).any():
+            return None
+        return drift(self.price_age_s(), self.fresh_s, self.spot)
 
     @cached_property
     def doubted(self) -> Bools:

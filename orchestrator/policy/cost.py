@@ -46,9 +46,10 @@ _FEW = 256  # rows of a pool that are found through a dictionary
 class Pool:
     """Rows of a market, ascending, and their cells; jobs that may use the same rows share it.
 
-    Over the rows: `rows`, `cell`, `price_s` (nano-USD per second, 0 without a known price), `spot`. Over the cells:
-    `site`, `kind`, `hazard_s` (losses per second). The row where a job is (`current`, one of the rows) has a cell of
-    its own, `here`, and so has the one to which it is on its way (`target`), `there`.
+    Over the rows: `rows`, `cell`, `spot`, `price_s` (nano-USD per second, 0 without a known price; an old one counts
+    one standard deviation higher, because of many old prices those that look cheapest are those that have most likely
+    risen). Over the cells: `site`, `kind`, `hazard_s` (losses per second). The row where a job is (`current`, one of
+    the rows) has a cell of its own, `here`, and so has the one to which it is on its way (`target`), `there`.
     """
 
     def __init__(self, market: Market, rows: Rows, current: int | None = None, target: int | None = None) -> None:
@@ -94,7 +95,14 @@ class Pool:
 
     @cached_property
     def price_s(self) -> Floats:
-        return np.maximum(self.market.price[self.of_all], 0) / 3600
+        price_s: Floats = np.maximum(self.market.price[self.of_all], 0) / 3600
+        return price_s if self.drift is None else price_s * np.exp(self.drift)
+
+    @cached_property
+    def drift(self) -> Floats | None:
+        """One standard deviation of the logarithm of each price, for its age; None while all are fresh."""
+        drift = self.market.drift
+        return None if drift is None else drift[self.of_all]
 
     @cached_property
     def spot(self) -> NDArray[np.bool_]:
@@ -137,6 +145,14 @@ class Case:
     cell_seconds: Floats
     billed_s: Floats
     dues: Floats
+    deviations: float = 1.0  # by which a price that is old may have moved
+
+    @cached_property
+    def price_s(self) -> Floats:
+        drift = self.pool.drift
+        if drift is None or self.deviations == 1.0:
+            return self.pool.price_s
+        return self.pool.price_s * np.exp((self.deviations - 1.0) * drift)
 
     @cached_property
     def seconds(self) -> Floats:
@@ -144,7 +160,7 @@ class Case:
 
     @cached_property
     def cost(self) -> Floats:
-        cost = self.pool.price_s * self.billed_s[self.pool.cell]
+        cost = self.price_s * self.billed_s[self.pool.cell]
         return cost + self.dues[self.pool.cell] if self.dues.any() else cost
 
 
@@ -250,7 +266,7 @@ class Outlook:
     def low(self) -> Case:
         work_s = self._work_s("high")
         losses = self._losses(work_s)
-        return self._case(work_s, np.maximum(losses - Z95 * np.sqrt(losses), 0))
+        return self._case(work_s, np.maximum(losses - Z95 * np.sqrt(losses), 0), -Z95)
 
     @cached_property
     def high(self) -> Case:
@@ -259,12 +275,12 @@ class Outlook:
         work_s = self._work_s("low")
         losses = self._losses(work_s)
         most = np.maximum(losses + Z95 * np.sqrt(losses), 1)
-        return self._case(work_s, np.where(self.pool.hazard_s > 0, most, 0))
+        return self._case(work_s, np.where(self.pool.hazard_s > 0, most, 0), Z95)
 
     def afresh(self, case: Case) -> tuple[Floats, Floats]:
         """(seconds, cost) over the rows of starting there from nowhere; on the current row of going on."""
         seconds = self.over_rows(case.run_s + self.pool.startup_s)
-        return seconds, seconds * self.pool.price_s + self.over_rows(case.run_dues)
+        return seconds, seconds * case.price_s + self.over_rows(case.run_dues)
 
     def parts(self, row: int) -> CostParts:
         """What the expected cost on a row of the pool consists of; the sum is exact."""
@@ -291,7 +307,7 @@ class Outlook:
             minimum_nano_usd=minimum,
         )
 
-    def _case(self, work_s: Floats, losses: Floats) -> Case:
+    def _case(self, work_s: Floats, losses: Floats, deviations: float = 1.0) -> Case:
         run_s = work_s + losses * self.setback_s
         run_dues = self.tolls.upkeep_s[self.pool.site] * run_s + self.tolls.per_loss[self.pool.site] * losses
         least_s = self._less(self.pool.from_here(self.tolls.minimum_s), self._ready)
@@ -303,6 +319,7 @@ class Outlook:
             run_s + self.begin_s,
             np.maximum(run_s + self.move_billed_s, least_s),
             run_dues + self.move_fixed,
+            deviations,
         )
 
     def _work_s(self, quantile: str) -> Floats:

@@ -28,15 +28,20 @@ class Kind(NamedTuple):
         return cls(offer.provider, offer.region, offer.instance_type, offer.capacity_type)
 
 
+LIST_FRESH_S = 86_400.0
+"""A list is of a day."""
+
+
 @dataclass(frozen=True, slots=True)
 class Told:
     """An offer and its price as one source tells them. `known_ms` is up to when the price is known to be in force,
-    `source` whose it is, for people."""
+    `source` whose it is, for people; it counts as it is for `fresh_s` seconds from there."""
 
     offer: Offer
     price: PricePoint
     known_ms: int
     source: str
+    fresh_s: float = LIST_FRESH_S
 
     @property
     def dated_price(self) -> PricePoint:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from orchestrator.config import Config
 from orchestrator.engine import snapshot
 from orchestrator.engine.world import World
 from orchestrator.errors import InfeasibleError
@@ -15,7 +16,7 @@ from orchestrator.model import Job, JobSpec, new_id
 from orchestrator.perf import PerfBook, kind_name, kind_of
 from orchestrator.policy import Demand, Rails, prospects
 from orchestrator.services.actor import user
-from orchestrator.services.catalog_market import CATALOGUE_RAILS, catalogue_market
+from orchestrator.services.catalog_market import catalogue_market, catalogue_rails
 from orchestrator.services.collected import NOTHING, Collected
 from orchestrator.services.offer_views import OfferRow
 from providers.hardware import GPUS
@@ -31,7 +32,12 @@ class Appraised:
 
 
 def appraise(
-    spec: JobSpec, rows: Sequence[OfferRow], world: World | None, now_ms: int, heard: Collected = NOTHING
+    spec: JobSpec,
+    rows: Sequence[OfferRow],
+    world: World | None,
+    now_ms: int,
+    config: Config,
+    heard: Collected = NOTHING,
 ) -> Appraised:
     """What a new job of `spec` would make of these offers. `world` is None when none is of an enabled provider.
 
@@ -46,7 +52,7 @@ def appraise(
             markets.append((snapshot.market(tx, at_ms, world.config), snapshot.rails(world.config), at_ms))
             perf = snapshot.perf(tx, at_ms)
     enabled = [] if world is None else list(world.providers)
-    markets.append((catalogue_market(now_ms, without=enabled, heard=heard), CATALOGUE_RAILS, now_ms))
+    markets.append((catalogue_market(now_ms, without=enabled, heard=heard), catalogue_rails(config), now_ms))
     found: list[OfferRow] = []
     unfit: Counter[str] = Counter()
     source = ""

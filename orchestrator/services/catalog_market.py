@@ -1,21 +1,25 @@
 """Clouds that are not enabled as a market to decide in: what was collected of them and what the catalogue says, its
 hazards and transfer prices.
 
-Its prices are as old as they say, so decisions about it use `CATALOGUE_RAILS`. Must not know: stores, enabled
-providers' machines.
+Its prices are as old as they say, so decisions about it use `catalogue_rails`: what is older than `prices.max_age_days`
+is left out, and what is older than usual counts dearer and less certain. Must not know: stores, enabled providers'
+machines.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 
+from orchestrator.config import Config
 from orchestrator.engine import public
 from orchestrator.market import Market
 from orchestrator.policy import Rails
 from orchestrator.services.collected import NOTHING, Collected, elsewhere
 
-CATALOGUE_RAILS = Rails(max_price_age_s=math.inf)
+
+def catalogue_rails(config: Config) -> Rails:
+    """The limits of decisions about it."""
+    return Rails(max_price_age_s=config.prices.max_age_days * 86_400.0)
 
 
 def catalogue_market(now_ms: int, *, without: Collection[str] = (), heard: Collected = NOTHING) -> Market:
@@ -27,6 +31,7 @@ def catalogue_market(now_ms: int, *, without: Collection[str] = (), heard: Colle
         now_ms,
         offers=offers,
         prices=[each.dated_price for each in told],
+        fresh_s={each.offer.id: each.fresh_s for each in told},
         priors=public.hazard_priors(offers, heard.risks),
         tariff=public.tariff(offers),
     )

@@ -34,7 +34,7 @@ NOTHING = Collected()
 
 def collected(world: World) -> Collected:
     """What the store knows now of clouds that are not enabled; flagged rows are left out."""
-    from providers.collect.sources import history_of
+    from providers.collect.sources import fresh_s, history_of
 
     now = world.outside_clock.now_ms()
     with world.store.read() as tx:
@@ -46,12 +46,14 @@ def collected(world: World) -> Collected:
             if history_of(each.source) != "only":
                 capacity = CapacityType.SPOT if each.spot else CapacityType.ON_DEMAND
                 gone[Kind(each.provider, each.region, each.instance_type, capacity)] = each.at_ms
+        sources = tx.sources()
         risks = tuple(tx.risks_as_of(now))
     told = []
     for point in points:
         offer = offers[point.offer_id]
         until_ms = polled.get((offer.provider, offer.region, offer.spot), 0)
-        told.append(Told(offer, point, max(until_ms, point.observed_at_ms), point.source))
+        lasting_s = fresh_s(sources.get(offer.id, ""))
+        told.append(Told(offer, point, max(until_ms, point.observed_at_ms), point.source, lasting_s))
     return Collected(tuple(told), gone, risks)
 
 

@@ -54,7 +54,7 @@ def offers(
     if spec is not None:
         from orchestrator.services.appraisal import appraise
 
-        appraised = appraise(spec, found, world() if own else None, now_ms, heard)
+        appraised = appraise(spec, found, world() if own else None, now_ms, config, heard)
         found, source, unfit = list(appraised.rows), appraised.throughput_source, appraised.unfit
     else:
         source, unfit = "", ()

@@ -64,7 +64,7 @@ def preview(
 def catalogue_plan(world: World, new: Sequence[Job], now: int) -> PlanView:
     """Where new jobs would run if the clouds of the catalogue were enabled, at the real time `now` (epoch ms). It can't
     be submitted."""
-    from orchestrator.services.catalog_market import CATALOGUE_RAILS, catalogue_market
+    from orchestrator.services.catalog_market import catalogue_market, catalogue_rails
     from orchestrator.services.collected import collected
 
     new = [replace(job, submitted_at_ms=now) for job in new]
@@ -72,16 +72,17 @@ def catalogue_plan(world: World, new: Sequence[Job], now: int) -> PlanView:
     with world.store.read() as tx:
         perf = perf_book(tx, world.clock.now_ms())
     demands = [Demand(job=job, total_steps=job.spec.train.steps) for job in new]
-    plan = decide(demands, market, perf, {}, rails=CATALOGUE_RAILS)
+    limits = catalogue_rails(world.config)
+    plan = decide(demands, market, perf, {}, rails=limits)
     placements = {placement.job_id: placement for placement in plan.placements}
     shown = {each.offer_id for p in plan.placements for each in (*p.alternatives, p.baseline) if each is not None}
     offers = {id: market.offer(row) for id in shown if (row := market.row(id)) is not None}
     decisions = tuple(
-        _compared(decision(demand.job, placements[demand.job.id], offers), demand, market, perf, CATALOGUE_RAILS)
+        _compared(decision(demand.job, placements[demand.job.id], offers), demand, market, perf, limits)
         for demand in demands
     )
     chosen = {decided.offer_id.partition("/")[0] for decided in decisions if decided.offer_id is not None}
-    ages = [choice.price_age_s for decided in decisions for choice in decided.choices]
+    ages = [each.price_age_s for decided in decisions for each in decided.choices if each.role in ("choose", "next")]
     return PlanView(
         id=plan.id,
         at_ms=plan.at_ms,

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import bindparam, select, update
 
 from orchestrator.errors import NotFoundError
-from orchestrator.store.rows import decoded
+from orchestrator.store.rows import checked, decoded
 from orchestrator.store.schema import offer
 from orchestrator.store.transaction import Transaction, columns, insert_into
 from providers.offer import CapacityType, Offer
@@ -27,6 +27,7 @@ _OF_SOURCE = _STORED.where(offer.c.source == bindparam("name"))
 _OF_REGION = _OF_SOURCE.where(offer.c.region == bindparam("place"))
 _LISTED_BY = select(offer.c.id).where(offer.c.listed, offer.c.source == bindparam("name"))
 _LISTED_IN = _LISTED_BY.where(offer.c.region == bindparam("place"))
+_SOURCES_OF = select(offer.c.id, offer.c.source).where(offer.c.listed)
 _BY_ID = _STORED.where(offer.c.id.in_(bindparam("ids", expanding=True)))
 _KEYS_OF_PROVIDERS = select(offer.c.id, offer.c.key).where(offer.c.provider.in_(bindparam("names", expanding=True)))
 _KEYS = select(offer.c.id, offer.c.key).where(offer.c.id.in_(bindparam("ids", expanding=True)))
@@ -98,6 +99,10 @@ class OfferRows(Transaction):
         """Ids of the offers that `source` named last in `region` ('': in all)."""
         query, asked = (_LISTED_IN, {"name": source, "place": region}) if region else (_LISTED_BY, {"name": source})
         return frozenset(self._connection.execute(query, asked).scalars())
+
+    def sources(self) -> dict[str, str]:
+        """Whose polls name each listed offer, by id."""
+        return dict(checked("offer", self._connection.execute(_SOURCES_OF), (str, str)))
 
     def find_offers(
         self,

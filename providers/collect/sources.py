@@ -43,6 +43,10 @@ KINDS = {
 }
 
 
+FRESH_INTERVALS = 4.0
+"""A price that was not confirmed for so many usual intervals of its source is old."""
+
+
 def source_kind(name: str) -> SourceKind:
     """Raises NotFoundError, with the nearest name, for one that is not ours."""
     kind = name.partition(":")[0]
@@ -63,6 +67,11 @@ def usual_interval_s(name: str) -> float:
     """The usual seconds between two polls of a source; of one that is not ours, five minutes."""
     kind = KINDS.get(name.partition(":")[0])
     return 300.0 if kind is None else kind.cadence_s
+
+
+def fresh_s(name: str) -> float:
+    """For how many seconds a price of a source counts as it is, after it was last seen in force."""
+    return FRESH_INTERVALS * usual_interval_s(name)
 
 
 def make_source(name: str, options: Mapping[str, Any]) -> PriceSource:

@@ -200,6 +200,19 @@ def test_a_plan_for_clouds_that_are_not_enabled_says_so_and_is_never_submitted(w
         assert tx.jobs() == []
 
 
+def test_prices_past_the_age_limit_are_no_choice_and_counted_wherever_a_job_is_ranked(world: World) -> None:
+    limit_s = world.config.prices.max_age_days * DAY_S
+    wanted = spec(resources=Resources(gpus=(GpuRequest("H100", 8),)), steps=50_000)
+    (decided,) = plan.preview(world, [wanted], anywhere=True, wall=VirtualClock(NOW)).decisions
+    assert max(choice.price_age_s for choice in decided.choices if choice.role in ("choose", "next")) <= limit_s
+    left_out = {each.topic: each.count for each in decided.rejected}["a stale price"]
+    ranked = offers.offers(world.config, lambda: world, now_ms=NOW, spec=wanted)
+    assert max(row.age_s or 0 for row in ranked.offers if not row.simulated) <= limit_s
+    assert dict(ranked.unfit)["a stale price"] == left_out > 0
+    everything = offers.offers(world.config, lambda: world, now_ms=NOW).offers
+    assert max(row.age_s or 0 for row in everything) > limit_s, "a list shows them, with their age"
+
+
 def test_what_nobody_has_is_refused_as_before(world: World) -> None:
     view = plan.preview(world, [spec(resources=Resources(gpus=(GpuRequest("SIM-L", 7),)))], anywhere=None)
     assert not view.anywhere

@@ -84,4 +84,4 @@ def test_a_profiled_job_that_fits_no_offer_says_by_how_much(world: World) -> Non
     now = world.clock.now_ms()
     listed = offers(world.config, lambda: world, OfferQuery.of(gpu="A100-80GB:1", cloud=["aws", "gcp"]), now_ms=now)
     with pytest.raises(InfeasibleError, match=r"takes 402 GB of each GPU \(profiled\), .* it has 80, 322 GB less"):
-        appraise(job, listed.offers, world, now)
+        appraise(job, listed.offers, world, now, world.config)
