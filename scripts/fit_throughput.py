@@ -13,7 +13,7 @@ from pathlib import Path
 from textwrap import fill
 
 from benchmarks._published import read_published
-from orchestrator.perf.ratios import RatioModel, Row, fit
+from orchestrator.perf.ratios import RatioModel, Row, calibrated, fit
 from orchestrator.services.throughput_tables import read_table
 
 TARGET = Path(__file__).parents[1] / "orchestrator" / "perf" / "fitted.py"
@@ -93,7 +93,8 @@ def main(arguments: list[str]) -> int:
         sys.stderr.write(f"{__doc__}\n")
         return 2
     wide, narrow = list(read_table(Path(arguments[0])).rows), read_published(Path(arguments[1]), idle=False)
-    TARGET.write_text(module(fit(wide), fit(narrow), (wide, narrow), arguments[2]))
+    models = fit(wide), calibrated(fit(narrow), narrow)
+    TARGET.write_text(module(*models, (wide, narrow), arguments[2]))
     return 0
 
 

@@ -9,7 +9,7 @@ from orchestrator.perf.fitted import FITTED, FITTED_NARROW
 from orchestrator.perf.kinds import Kind, kind_name, kind_of, narrow, on_host
 from orchestrator.perf.measured import Observation
 from orchestrator.perf.program import Program, program_of
-from orchestrator.perf.ratios import Cell, RatioModel, Row, fit
+from orchestrator.perf.ratios import Cell, RatioModel, Row, calibrated, fit
 from orchestrator.perf.structure import Spreads
 from orchestrator.perf.work import SORTS, Sort, Work
 
@@ -29,6 +29,7 @@ __all__ = [
     "Sort",
     "Spreads",
     "Work",
+    "calibrated",
     "fit",
     "kind_name",
     "kind_of",

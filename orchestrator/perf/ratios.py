@@ -45,7 +45,6 @@ _SPREAD_LOG_SD = 0.5
 _SPREAD_DOF = 2.0
 _LEAST_STEP = 0.02
 _Z95 = 1.645
-_ENOUGH_TO_CALIBRATE = 20  # families
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +93,7 @@ class RatioModel:
     the `offsets` of generations and chips.
 
     `per_step`: whether the tables count steps, so that a rate tells something of ratios. `calibration` is a factor on
-    every interval: the one that made nine of ten hold, with each family left out in turn.
+    the intervals of a job that was measured on some GPU: with it nine of ten held, each family left out in turn.
     """
 
     spreads: Spreads
@@ -150,7 +149,7 @@ class RatioModel:
         covariance = covariance + deviations(design, family, job, spreads, with_sort=unsorted)
         n = len(kinds)
         if not cells:
-            return Belief(mean, covariance * self.calibration**2, self.dof)
+            return Belief(mean, covariance, self.dof)
         measured = np.array([cell.log_rate for cell in cells])
         noise = np.array([cell.variance for cell in cells])
         gain = np.linalg.solve(covariance[n:, n:] + np.diag(noise), covariance[n:, :n]).T
@@ -158,7 +157,9 @@ class RatioModel:
         beyond = 0.0 if work is not None else self._beyond(off)
         off -= beyond
         surprise = float(off @ np.linalg.solve(covariance[n:, n:] + np.diag(noise), off))
-        widen = (self.dof + surprise) / (self.dof + len(cells)) * self.calibration**2
+        widen = (self.dof + surprise) / (self.dof + len(cells))
+        if any(not cell.nearness and not aside for cell, aside in zip(cells, design.on_host[n:], strict=True)):
+            widen *= self.calibration**2
         location = mean[:n] + beyond + gain @ off
         scale = covariance[:n, :n] - gain @ covariance[n:, :n]
         return Belief(location, (scale + scale.T) / 2 * widen, self.dof + len(cells))
@@ -191,13 +192,15 @@ class RatioModel:
 
         A host stays where it was measured, and a step that is bound by its launches is as fast on every GPU.
         """
-        known, covariance = self._prior(design)
         anchor: Kind = (REFERENCE[narrow(precision)], 1)
-        at, _ = self._prior(Design.of([anchor], [precision], [design.sort[0]]))
-        mean = np.minimum(known - at[0] + work.log_rate(anchor, precision, launched=False), work.log_launches)
+        with_anchor = [*where, anchor]
+        known, shared = self._prior(
+            Design.of(with_anchor, [precision] * len(with_anchor), [design.sort[0]] * len(with_anchor))
+        )
+        mean = np.minimum(known - known[-1] + work.log_rate(anchor, precision, launched=False), work.log_launches)[:-1]
         mean = np.where(design.on_host, [work.log_rate(kind, precision) for kind in where], mean)
-        aside = ~design.on_host
-        return mean, covariance * np.outer(aside, aside)
+        apart = np.hstack([np.eye(len(where)), -np.ones((len(where), 1))]) * ~design.on_host[:, None]
+        return mean, apart @ shared @ apart.T
 
     def _beyond(self, off: Floats) -> float:
         """By how much a job lies outside the rates of the tables' middle 90 %, on the whole.
@@ -221,13 +224,12 @@ class RatioModel:
         return taken @ self.mean + design.shift, covariance
 
 
-def fit(rows: Iterable[Row], start: Spreads | None = None) -> RatioModel:
+def fit(rows: Iterable[Row], spreads: Spreads | None = None) -> RatioModel:
     """The spreads that make the rows most likely (times their prior), and the shared part given the rows.
 
     Deterministic, whatever the order of rows. Rows of several GPUs decide `doubling` and `gang`, those that tell their
-    sort `sort`, those of steps `level`, the others `residual`; without any these
-    stay at their prior. `start` is where the search begins.
-    Raises ValueError without rows, KeyError for a GPU that is not in the hardware table.
+    sort `sort`, those of steps `level`, the others `residual`; without any these stay at their prior. Given `spreads`
+    are not searched for. Raises ValueError without rows, KeyError for a GPU that is not in the hardware table.
     """
     table = _sorted(rows)
     per_step = any(row.per_step for row in table)
@@ -235,7 +237,7 @@ def fit(rows: Iterable[Row], start: Spreads | None = None) -> RatioModel:
     prior = Spreads(residual=0.0) if per_step else Spreads()
     family, job = _grouped(table)
     design = _design(table)
-    sorts = tuple(sort for sort in SORTS if sort in design.sort)
+    sorts = SORTS if any(design.sort) else ()  # of those that no row has, what physics says
     names = sorted(design.labels)
     fixed = {
         *(() if (design.features[:, DOUBLINGS] > 0).any() else ("doubling", "gang")),
@@ -247,44 +249,49 @@ def fit(rows: Iterable[Row], start: Spreads | None = None) -> RatioModel:
     mean, _ = blank(prior, sorts, per_step)
     off = _off(table, job, taken[:, : len(mean)] @ mean + design.shift)
 
-    def loss(spreads: Spreads) -> float:
-        _, variance = blank(spreads, sorts, per_step)
+    def loss(tried: Spreads) -> float:
+        _, variance = blank(tried, sorts, per_step)
         variance = np.concatenate([variance, np.full(len(names), OFFSET_SD**2)])
-        covariance = (taken * variance) @ taken.T + _within(table, design, family, job, spreads)
+        covariance = (taken * variance) @ taken.T + _within(table, design, family, job, tried)
         lower = np.linalg.cholesky(covariance)
         whitened = np.linalg.solve(lower, off)
-        unlikely = sum((math.log(getattr(spreads, name) / getattr(prior, name)) / _SPREAD_LOG_SD) ** 2 for name in free)
+        unlikely = sum((math.log(getattr(tried, name) / getattr(prior, name)) / _SPREAD_LOG_SD) ** 2 for name in free)
         return float(whitened @ whitened / 2 + np.log(np.diag(lower)).sum()) + unlikely / 2
 
-    spreads = _descend(loss, start or prior, free)
-    mean, variance = blank(spreads, sorts, per_step)
-    unread = RatioModel(spreads, (), mean, np.diag(variance), 0, sorts, per_step)
-    model = unread.learn(table)
-    if model.families < _ENOUGH_TO_CALIBRATE:
-        return model
-    return replace(model, calibration=_calibration(unread, table))
+    return _unread(spreads or _descend(loss, prior, free), sorts, per_step).learn(table)
 
 
-def _calibration(unread: RatioModel, table: Sequence[Row]) -> float:
-    """The factor on every interval by which nine of ten ratios of a family that was left out lie inside."""
+def calibrated(model: RatioModel, rows: Iterable[Row]) -> RatioModel:
+    """The model, fitted to these rows, with the factor on every interval by which nine of ten ratios of a family that
+    was left out lie inside. Raises ValueError where no job was measured on two kinds of hardware."""
+    table = _sorted(rows)
+    unread = _unread(model.spreads, model.sorts, model.per_step)
     off = []
     for family in sorted({row.family for row in table}):
-        model = unread.learn(row for row in table if row.family != family)
+        others = unread.learn(row for row in table if row.family != family)
         left_out: dict[str, list[Row]] = {}
         for row in table:
             if row.family == family:
                 left_out.setdefault(row.job, []).append(row)
-        for rows in left_out.values():
-            kinds = [row.kind for row in rows]
-            for row in rows:
+        for mine in left_out.values():
+            kinds = [row.kind for row in mine]
+            for row in mine:
                 cell = Cell(row.kind, math.log(row.steps_per_s), _TABLE_VARIANCE)
-                belief = model.belief(kinds, [cell], precision=row.precision, sort=row.sort)
+                belief = others.belief(kinds, [cell], precision=row.precision, sort=row.sort)
                 off += [
                     abs(math.log(other.steps_per_s) - belief.mean[i]) / belief.spread(i)
-                    for i, other in enumerate(rows)
+                    for i, other in enumerate(mine)
                     if other.kind != row.kind
                 ]
-    return float(np.quantile(off, 0.9))
+    if not off:
+        raise ValueError("a calibration needs jobs that were measured on several kinds of hardware")
+    return replace(model, calibration=float(np.quantile(off, 0.9)))
+
+
+def _unread(spreads: Spreads, sorts: tuple[Sort, ...], per_step: bool) -> RatioModel:
+    """A model that no table has taught yet."""
+    mean, variance = blank(spreads, sorts, per_step)
+    return RatioModel(spreads, (), mean, np.diag(variance), 0, sorts, per_step)
 
 
 def _sorted(rows: Iterable[Row]) -> list[Row]:

@@ -25,7 +25,7 @@ _SHARED_SD = np.array([3.0, 0.25, 0.25, 0.25, 0.2, 0.1])
 # Where tables hold no steps: those of 2020 tell how many per second are usual on a V100 (2.5, +-0.6); times 3.
 _USUAL_LEVEL, _USUAL_LEVEL_SD = 3.5, 0.6
 _SORT_MEAN: dict[Sort, dict[str, float]] = {
-    "matrices": {"arithmetic": 0.45, "bandwidth": 0.3},
+    "matrices": {"arithmetic": 0.45, "bandwidth": 0.4},
     "convolutions": {"arithmetic": 0.3, "bandwidth": 0.4},
     "recurrences": {"arithmetic": 0.35, "bandwidth": 0.4},
     "lookups": {"arithmetic": 0.05, "bandwidth": 0.85, "bus_doublings": -0.15},

@@ -6,10 +6,12 @@ import math
 import random
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from orchestrator.model import Estimate, Job, JobSpec, TrainSpec
-from orchestrator.perf import Observation, PerfBook, Program, Row, Work, program_of
+from orchestrator.perf import FITTED, FITTED_NARROW, SORTS, Observation, PerfBook, Program, Row, Work, program_of
+from providers.hardware import GPUS
 from providers.offer import CapacityType, Offer
 
 
@@ -328,3 +330,35 @@ def test_more_gpus_of_a_machine_are_faster_at_16_bits_too_and_the_host_is_where_
     assert bus.value < 8 * book.estimate_kind(JOB, "L40S", 1).value
     assert book.estimate_kind(JOB, None, 0).value == pytest.approx(1e-4)
     assert book.estimate_kind(JOB, "SIM-M", 1).value == pytest.approx(5e-5)
+
+
+def test_a_profile_alone_is_as_unsure_as_programs_lie_off_a_roofline_and_a_measurement_makes_it_surer():
+    profiled = PerfBook.as_of(1, [], works={program_of(JOB.spec.train): LLM})
+    least = math.exp(2 * 1.645 * 0.5)
+    for gpu in ("A100-80GB", "H100", "T4"):
+        assert width(profiled.estimate_kind(JOB, gpu, 1)) > least
+    assert width(ratio("fp16", "H100", LLM)) < least
+
+
+def test_a_step_that_is_bound_by_its_launches_is_as_fast_on_every_gpu_at_16_bits_too():
+    tiny = Work(1e6, 1e6, 1e6, 1000, 10, 40, 40, 1.0, "fp16", "matrices")
+    book = PerfBook.as_of(1, [], works={program_of(JOB.spec.train): tiny})
+    assert book.estimate_kind(JOB, "T4", 1).value == pytest.approx(book.estimate_kind(JOB, "B200", 8).value)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "fp16", "bf16", "fp8"])
+def test_every_gpu_has_a_rate_at_every_precision_profiled_or_not(precision):
+    kinds = [(name, count) for name in GPUS for count in (1, 8)] + [(None, 0)]
+    for works in ({}, {program_of(JOB.spec.train): LLM}, {program_of(JOB.spec.train): WORK}):
+        book = PerfBook.as_of(1, [seen("V100", 1.0)], works=works)
+        for found in book.estimate_kinds(computing(precision), kinds):
+            assert 0 < found.low < found.value < found.high < math.inf
+
+
+def test_the_shipped_models_are_whole():
+    for model in (FITTED, FITTED_NARROW):
+        assert np.linalg.eigvalsh(model.covariance).min() > -1e-6
+        assert len(model.mean) == len(model.covariance)
+    assert FITTED_NARROW.families >= 30
+    assert FITTED_NARROW.sorts == SORTS
+    assert 0.5 < FITTED_NARROW.calibration < 1.5
