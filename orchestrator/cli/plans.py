@@ -1,7 +1,7 @@
 """`submit`, `plan`, `apply`: look at what would be done, agree, have it done."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -9,10 +9,18 @@ from orchestrator.cli.output import Format, Output
 from orchestrator.cli.session import PLANNING, OutputOption, session
 from orchestrator.cli.stored import is_stored, only_a_warning
 
+if TYPE_CHECKING:
+    from orchestrator.services.views import PlanView
+
 CHANGES = 10  # `plan --check`: exit code when applying it would start or move something
 
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="Job file (YAML).", show_default=False)]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+YesOption = Annotated[
+    bool, typer.Option("--yes", "-y", help="Do not ask, unless deadline and budget are kept with less than 80 %.")
+]
+RiskOption = Annotated[
+    bool, typer.Option("--accept-risk", help="With --yes: also where deadline and budget are unlikely to be kept.")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -25,6 +33,7 @@ def submit(
     ctx: typer.Context,
     file: FileArgument,
     yes: YesOption = False,
+    accept_risk: RiskOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and stop.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the end; exit 8 if it failed.")] = False,
     token: Annotated[
@@ -38,8 +47,9 @@ def submit(
 ) -> None:
     """Hand a job over: shows where it would run and what it would cost, asks, then submits it.
 
-    Starts the control plane in the background when none runs. Once the job is stored the exit code is 0; what fails
-    after that is a warning. Only with --wait the job's own end counts.
+    Where deadline and budget are kept with less than 80 %, --yes is refused with exit code 9 unless --accept-risk is
+    given, too. Starts the control plane in the background when none runs. Once the job is stored the exit code is 0;
+    what fails after that is a warning. Only with --wait the job's own end counts.
     """
     with session(ctx, output) as (client, out):
         spec = client.load(file)
@@ -55,7 +65,7 @@ def submit(
                 require_startable(plan)
                 return
             _review(out, plan)
-            if not yes and not out.confirm("Submit this job?"):
+            if not _agreed(out, plan, "Submit this job?", yes=yes, accept_risk=accept_risk):
                 out.note("nothing was submitted")
                 raise typer.Exit(0)
             job = client.submit(plan, token=token)
@@ -121,6 +131,7 @@ def apply(
     ctx: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="PLAN", help="Saved by `plan -o`.", show_default=False)],
     yes: YesOption = False,
+    accept_risk: RiskOption = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
     """Act on a saved plan exactly as it was reviewed.
@@ -132,7 +143,7 @@ def apply(
         view = client.load_plan(file)
         client.check_plan(view)
         _review(out, view)
-        if not yes and not out.confirm("Apply this plan?"):
+        if not _agreed(out, view, "Apply this plan?", yes=yes, accept_risk=accept_risk):
             out.note("nothing was changed")
             raise typer.Exit(0)
         accepted = client.apply(view)
@@ -141,6 +152,17 @@ def apply(
         if not accepted.control_plane:
             out.note("no control plane runs here: starting one in the background (stop it: tradewind down)")
             client.up(progress=out.note)
+
+
+def _agreed(out: Output, plan: "PlanView", question: str, *, yes: bool, accept_risk: bool) -> bool:
+    """Raises RailError where `--yes` is not enough."""
+    from orchestrator.services.plan import require_accepted_risk
+
+    if not yes:
+        return out.confirm(question)
+    if not accept_risk:
+        require_accepted_risk(plan)
+    return True
 
 
 def _review(out: Output, view: object) -> None:

@@ -96,7 +96,8 @@ class Placement:
     never); `kept_up_to` the $/h of the chosen one up to which it is chosen (None: at any price, or there is no other).
     `probe` is what the probe rule said, where it was asked. If its offer is the chosen one, the decision is to be taken
     again with what it shows; another offer is to be tried once the job was measured on the chosen one. `again_at_ms`:
-    decide again then, whatever happens.
+    decide again then, whatever happens. `chance` is the probability of keeping deadline and budget where no offer does
+    so safely (at the 95th percentile); None where one does, or nothing was promised.
     """
 
     job_id: str
@@ -118,6 +119,7 @@ class Placement:
     rejected: tuple[Rejection, ...] = ()
     probe: Probe | None = None
     again_at_ms: int | None = None
+    chance: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,7 +113,12 @@ class Draft:
             rejected=explain.rejections(ranking),
             probe=probe,
             again_at_ms=again_at_ms,
+            chance=None if chosen is None else self._chance(chosen),
         )
+
+    def _chance(self, chosen: int) -> float | None:
+        likely = self.ranking.mode == "likely" and chosen in self.ranking.order
+        return self.ranking.odds(chosen) if likely else None
 
     def _misses(self, limit: int | None) -> list[int]:
         """Barred rows, nearest first; found once for all jobs of a demand when no promise bars any."""

@@ -11,7 +11,7 @@ from orchestrator.engine.snapshot import inputs, rails
 from orchestrator.engine.snapshot import perf as perf_book
 from orchestrator.engine.standby import best_spare, spare_cost
 from orchestrator.engine.world import World
-from orchestrator.errors import InfeasibleError, UsageError
+from orchestrator.errors import InfeasibleError, RailError, UsageError
 from orchestrator.market import Market
 from orchestrator.model import Alternative, Job, JobSpec, Placement, Plan, new_id
 from orchestrator.perf import PerfBook
@@ -27,6 +27,7 @@ from providers.offer import Offer
 _WALL = SystemClock()
 STALE_AFTER_S = 300.0  # prices older than this are asked for again before anything is planned or shown
 KEPT_CHOICES = 30
+LIKELY_ENOUGH = 0.8  # of keeping deadline and budget: what `--yes` agrees to
 
 
 def preview(
@@ -169,6 +170,7 @@ def decision(job: Job, placement: Placement, offers: dict[str, Offer]) -> Decisi
         kept_up_to_nano_usd_per_hour=placement.kept_up_to_nano_usd_per_hour,
         rejected=placement.rejected,
         probe=placement.probe,
+        chance=placement.chance,
     )
 
 
@@ -180,6 +182,19 @@ def require_feasible(view: PlanView) -> None:
             f"{decided.name}: {decided.reason}" + "".join(f"\n  - {reason}" for reason in reasons[:8]),
             hint="loosen what these lines name in the job file"
             + ("" if view.anywhere else "; see where else it would run: tradewind plan --anywhere"),
+        )
+
+
+def require_accepted_risk(view: PlanView) -> None:
+    """Raises RailError when a new job would begin with less than LIKELY_ENOUGH of keeping its deadline and budget: a
+    person who reads the plan may agree to that, a script that agrees to every plan does not."""
+    new = {job.id for job in view.new_jobs}
+    risky = [each for each in view.decisions if each.job_id in new and each.chance is not None]
+    told = [f"{each.name} with {each.chance:.0%}" for each in risky if (each.chance or 0.0) < LIKELY_ENOUGH]
+    if told:
+        raise RailError(
+            f"its promises are unlikely to be kept: {', '.join(told)}; --yes agrees to {LIKELY_ENOUGH:.0%} or more",
+            hint="loosen them in the job file, or take the risk: --accept-risk",
         )
 
 

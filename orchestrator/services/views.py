@@ -121,7 +121,8 @@ class Decision:
     """What a plan says of one job. `choices` is ranked, `count` is how many offers were looked at.
 
     `front` are the offers to which no other is both cheaper and faster, `picks` what each objective would take; both
-    only of a job that is not submitted yet.
+    only of a job that is not submitted yet. `chance` is that of keeping deadline and budget; None: they are kept at the
+    95th percentile, or there are none.
     """
 
     job_id: str
@@ -149,6 +150,7 @@ class Decision:
     rejected: tuple[Rejection, ...] = ()
     front: tuple[Pick, ...] = ()
     picks: tuple[Pick, ...] = ()
+    chance: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

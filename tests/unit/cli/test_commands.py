@@ -444,3 +444,13 @@ def test_a_correction_of_the_books_wants_a_reason_and_finds_nothing_where_they_a
     assert (refused.exit_code, "--reason" in refused.stderr) == (2, True)
     done = tradewind("ledger", "correct", "--reason", "store check", "--yes")
     assert (done.exit_code, "nothing to correct" in done.stdout) == (0, True)
+
+
+def test_yes_is_no_yes_to_a_plan_that_is_unlikely_to_keep_its_budget(tradewind: Run, tmp_path: Path) -> None:
+    planned = json.loads(tradewind("plan", "job.yaml", "--output", "json").stdout)["decisions"][0]
+    likely = f"{planned['cost_nano_usd'] / 1e9:.6f} USD"
+    (tmp_path / "risky.yaml").write_text((tmp_path / "job.yaml").read_text() + f"budget: {likely}\n")
+    refused = tradewind("submit", "risky.yaml", "--yes")
+    assert refused.exit_code == 9
+    assert "hint: loosen them in the job file, or take the risk: --accept-risk" in refused.stderr
+    assert tradewind("status", "fresh").exit_code == 4  # nothing was submitted

@@ -11,6 +11,7 @@ from orchestrator.engine.world import World
 from orchestrator.errors import (
     InfeasibleError,
     NotFoundError,
+    RailError,
     SpecError,
     StalePlanError,
     TokenConflictError,
@@ -44,6 +45,22 @@ def test_a_preview_asks_for_prices_when_the_last_answer_is_old(world: World, clo
     assert plan.preview(world, [spec()]).price_age_s == plan.STALE_AFTER_S
     clock.advance(1)
     assert plan.preview(world, [spec()]).price_age_s == 0
+
+
+def test_a_plan_that_is_unlikely_to_keep_its_promises_says_so_and_yes_is_not_enough(world: World) -> None:
+    sure = plan.preview(world, [spec()])
+    safe = sure.decisions[0]
+    assert safe.chance is None
+    plan.require_accepted_risk(sure)
+    assert safe.cost_nano_usd is not None
+    risky = plan.preview(world, [spec(budget_nano_usd=safe.cost_nano_usd)])
+    (decided,) = risky.decisions
+    assert decided.chance is not None
+    assert decided.chance < plan.LIKELY_ENOUGH
+    assert f"{decided.chance:.0%}" in decided.reason
+    with pytest.raises(RailError, match=f"with {decided.chance:.0%}; --yes agrees to 80% or more") as caught:
+        plan.require_accepted_risk(risky)
+    assert "--accept-risk" in caught.value.hint
 
 
 def test_submitting_writes_the_job_its_event_and_its_plan_at_once(world: World, clock: VirtualClock) -> None:
