@@ -239,6 +239,12 @@ class Client(StoreClient):
 
         return commands.resume(self._opened, ref)
 
+    def set_budget(self, ref: str, amount: str | float) -> Accepted:
+        """Give a job another budget: US dollars, as in the job file. Raises UsageError."""
+        from orchestrator.services import commands
+
+        return commands.set_budget(self._opened, ref, amount)
+
     def cancel(self, ref: str) -> Accepted:
         """End a job for good. Raises UsageError."""
         from orchestrator.services import commands

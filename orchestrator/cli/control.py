@@ -1,4 +1,4 @@
-"""`migrate`, `pause`, `resume`, `cancel`: a user's orders; the control plane carries them out."""
+"""`migrate`, `pause`, `resume`, `budget set`, `cancel`: a user's orders; the control plane carries them out."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +11,14 @@ if TYPE_CHECKING:
     from orchestrator.services.views import Accepted
 
 
+budget = typer.Typer(no_args_is_help=True, help="What a job may cost.")
+
+AmountArgument = Annotated[str, typer.Argument(metavar="USD", help='Such as "2.50".', show_default=False)]
+
+
 def register(app: typer.Typer) -> None:
+    budget.command("set", epilog="Example: tradewind budget set gpt 2.50")(set_budget)
+    app.add_typer(budget, name="budget", rich_help_panel=CONTROL)
     app.command(
         rich_help_panel=CONTROL,
         epilog="Example: tradewind migrate gpt --to local/south/south-a/sim.small/spot",
@@ -50,6 +57,15 @@ def resume(ctx: typer.Context, job: JobArgument, output: OutputOption = Format.T
     """Let a paused job go on from its checkpoint, wherever it is best now."""
     with session(ctx, output) as (client, out):
         _show(out, client.resume(job))
+
+
+def set_budget(ctx: typer.Context, job: JobArgument, usd: AmountArgument, output: OutputOption = Format.TABLE) -> None:
+    """Give a job another budget, more than what is spent.
+
+    A job that is paused for its budget goes on with `tradewind resume`.
+    """
+    with session(ctx, output) as (client, out):
+        _show(out, client.set_budget(job, usd))
 
 
 def cancel(

@@ -21,6 +21,7 @@ RELEASE_WALL_S = 2.0  # from the decision to end a machine until it is no longer
 RELEASE_MARKET_S = 30.0  # of a real provider, whose answers take longer
 STOP_WALL_S = 3.0  # a checkpoint and what surrounds it; two steps come on top
 STOP_SHARE = 100  # of a large budget a hundredth may be spent on waiting for a step boundary
+MARGIN = 1.2  # what finishing is thought to cost, so many times over, is a budget that will do
 STOP_TIMEOUT_WALL_S = 120.0  # but no longer than this
 
 
@@ -78,7 +79,10 @@ def refuses(ctx: Context, job: Job, offer_id: str) -> str | None:
     least = now.spent + now.release + _release_nano_usd(price, ctx.world.clock.factor, LOOK_EVERY_S)
     if least < budget:
         return None
-    return f"what is left of its budget pays for no machine on {offer_id} and its end; {spent_of(now.spent, budget)}"
+    return (
+        f"what is left of its budget pays for no machine on {offer_id} and its end; {spent_of(now.spent, budget)}: "
+        f"raise it with tradewind budget set {job.name} USD"
+    )
 
 
 def refuses_spare(ctx: Context, job: Job, current: Run, spare_nano_usd_per_hour: int, to_come: int) -> str | None:
@@ -96,6 +100,34 @@ def refuses_spare(ctx: Context, job: Job, current: Run, spare_nano_usd_per_hour:
 def spent_of(spent_nano_usd: int, budget_nano_usd: int) -> str:
     """How a reason begins."""
     return f"${spent_nano_usd / 1e9:.4f} of its budget of {format_usd(budget_nano_usd)} are spent"
+
+
+def why_paused(ctx: Context, job: Job, current: Run | None, now: Spending) -> str:
+    """What is spent, what the rest of the budget is kept for, and what it takes to go on."""
+    budget = job.spec.budget_nano_usd
+    assert budget is not None
+    reserve = now.release + now.stop
+    why = spent_of(now.spent, budget)
+    why += f"; {format_usd(reserve, 4)} are kept for its checkpoint and the end of its machines"
+    rest = _to_finish_nano_usd(ctx, job, current)
+    if rest is None:
+        return f"{why}; to go on: tradewind budget set {job.name} USD, then tradewind resume {job.name}"
+    cents = -(-(now.spent + reserve + round(MARGIN * rest)) // 10_000_000)
+    more = f"to finish at its present speed and price takes about {format_usd(rest, 4)} more"
+    order = f"tradewind budget set {job.name} {cents / 100:.2f}, then tradewind resume {job.name}"
+    return f"{why}; {more}: {order}"
+
+
+def _to_finish_nano_usd(ctx: Context, job: Job, current: Run | None) -> int | None:
+    """None where the number of its steps or their speed is not known."""
+    with ctx.world.store.read() as tx:
+        facts = tx.job_facts(job.id)
+        steps = job.spec.train.steps if facts.total_steps is None else facts.total_steps
+        if current is None or steps is None or not current.step_wall_s:
+            return None
+        price = price_now(tx, current.offer_id, ctx.now_ms)
+    market_s = max(0, steps - current.last_step) * current.step_wall_s * ctx.world.clock.factor
+    return reserve_nano_usd(price, market_s)
 
 
 def trained_s(runs: Sequence[Run], now_ms: int) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from itertools import takewhile
 
-from orchestrator.engine import by_hand, ceiling, snapshot
+from orchestrator.engine import by_hand, ceiling, in_vain, snapshot
 from orchestrator.engine.bring_up import check_rails
 from orchestrator.engine.compartment import Compartment, contained
 from orchestrator.engine.context import Context
@@ -19,6 +19,7 @@ from orchestrator.engine.quarantine import lift
 from orchestrator.errors import InfeasibleError, NotFoundError, RailError, TradewindError, UsageError
 from orchestrator.model import TERMINAL, Event, Job
 from orchestrator.store import Command, Tx
+from providers.money import NANO_USD, format_usd
 
 _REFUSALS: dict[str, type[TradewindError]] = {
     "refused": UsageError,
@@ -28,6 +29,7 @@ _REFUSALS: dict[str, type[TradewindError]] = {
 }
 """How the result of a command that was refused begins, and the error that it is to whoever asked."""
 _BROKE = "failed"
+MOST_NANO_USD = 10**9 * NANO_USD
 
 
 def refusal(result: str, *, hint: str) -> TradewindError | None:
@@ -99,6 +101,8 @@ def _result(ctx: Context, tx: Tx, command: Command, job: Job | None) -> str | No
         return _resume(ctx, tx, job, command.actor)
     if command.kind == "cancel":
         return _cancel(ctx, tx, job, command.actor)
+    if command.kind == "budget":
+        return _budget(ctx, tx, job, command)
     if command.kind == "migrate":
         return _migrate(ctx, tx, job, command)
     raise UsageError(f"there is no command {command.kind}")
@@ -134,6 +138,23 @@ def _cancel(ctx: Context, tx: Tx, job: Job, actor: str) -> str:
     tx.set_job_state(job.id, "cancelling")
     ctx.event(tx, "job.cancelling", "cancelling", job, actor=actor)
     return "cancelling"
+
+
+def _budget(ctx: Context, tx: Tx, job: Job, command: Command) -> str:
+    """A job that is paused for its budget goes on when it is resumed."""
+    wanted = command.args.get("nano_usd")
+    if type(wanted) is not int or not 0 < wanted <= MOST_NANO_USD:
+        raise UsageError("a budget is an amount of more than 0 and at most 1,000,000,000 USD")
+    spent = in_vain.spent_nano_usd(tx, [run.id for run in tx.runs(job_id=job.id)], ctx.now_ms)
+    if wanted <= spent:
+        raise UsageError(f"{format_usd(spent, 4)} of {job.name} are spent already, and not less can be its budget")
+    before = tx.job(job.id).spec.budget_nano_usd
+    tx.set_budget(job.id, wanted)
+    tx.set_job_facts(job.id, next_decision_ms=None)
+    was = "it had none" if before is None else f"it was {format_usd(before)}"
+    message = f"its budget is {format_usd(wanted)} now ({was}, {format_usd(spent, 4)} are spent)"
+    ctx.event(tx, "job.budget", message, job, actor=command.actor, before_nano_usd=before, nano_usd=wanted)
+    return message
 
 
 def _migrate(ctx: Context, tx: Tx, job: Job, command: Command) -> str:

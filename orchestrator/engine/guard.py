@@ -15,8 +15,8 @@ from orchestrator.engine.ceiling import (
     STOP_TIMEOUT_WALL_S,
     Spending,
     spending,
-    spent_of,
     trained_s,
+    why_paused,
 )
 from orchestrator.engine.checkpoints import CheckpointUnusable
 from orchestrator.engine.compartment import Compartment, contained
@@ -129,13 +129,14 @@ def _ceilings(ctx: Context, job: Job, current: Run | None, look_s: float) -> boo
 
 
 def _near_budget(ctx: Context, job: Job, current: Run | None, budget: int, now: Spending) -> bool:
-    why = spent_of(now.spent, budget)
     if now.used_up(budget):
+        why = why_paused(ctx, job, current, now)
         _end_now(ctx, job, current, "at its last checkpoint (its budget leaves no time to wait for another)", why)
         return True
     if now.too_little_for_a_spare(budget) and _end_spare(ctx, job):
         return True
     if job.state != "pausing" and now.nearly_used_up(budget):
+        why = why_paused(ctx, job, current, now)
         with ctx.write() as tx:
             pause(ctx, tx, job, current, why, actor=ACTOR)
         if current is not None:

@@ -13,8 +13,10 @@ from orchestrator.errors import UsageError
 from orchestrator.model import TERMINAL, Job
 from orchestrator.services.actor import actor
 from orchestrator.services.control_plane import control_plane
+from orchestrator.services.jobfile.units import BadValueError, parse_money
 from orchestrator.services.views import Accepted
 from orchestrator.store import Tx
+from providers.money import format_usd
 
 ANSWER_WALL_S = 2.0
 POLL_WALL_S = 0.05
@@ -53,6 +55,26 @@ def resume(world: World, ref: str) -> Accepted:
     if broke is not None:
         message += f"; it was quarantined, and is again if this has not changed: {broke}"
     return _accepted(world, order, "resume", job, message)
+
+
+def set_budget(world: World, ref: str, amount: str | float) -> Accepted:
+    """Give a job another budget, or its first. `amount` as in the job file: "2.50", "2.50 USD". Raises NotFoundError,
+    UsageError for no such amount and for one that is spent already."""
+    try:
+        nano_usd = parse_money(amount)
+    except BadValueError as error:
+        raise UsageError(str(error), hint=error.hint or 'write it in US dollars, such as "2.50"') from error
+    with world.store.write() as tx:
+        job = _living(tx, ref)
+        spent = tx.total_nano_usd(job_id=job.id)
+        if nano_usd <= spent:
+            told = f"{format_usd(spent, 4)} of {job.name} are spent already"
+            raise UsageError(told, hint=f"end it instead: tradewind pause {job.name}")
+        order = tx.add_command("budget", job.id, {"nano_usd": nano_usd}, actor())
+    message = f"{job.name} may cost {format_usd(nano_usd)}"
+    if job.state in ("paused", "pausing"):
+        message += f"; it goes on with: tradewind resume {job.name}"
+    return _accepted(world, order, "budget", job, message)
 
 
 def cancel(world: World, ref: str) -> Accepted:

@@ -49,12 +49,19 @@ def _with_token(tx: Tx, spec: JobSpec, token: str) -> Job | None:
     if not TOKEN.fullmatch(token):
         raise UsageError(f"{token!r} is no token", hint="1 to 200 printable ASCII characters without spaces")
     job = tx.job_with_token(spec.project, token)
-    if job is not None and codec.encode(job.spec) != codec.encode(spec):
+    if job is not None and codec.encode(_as_submitted(tx, job)) != codec.encode(spec):
         raise TokenConflictError(
             f"the token {token} is that of another submission to project {spec.project}: {job.name} ({job.id})",
             hint=f"see it: tradewind status {job.id}; a job that differs from it needs a token of its own",
         )
     return job
+
+
+def _as_submitted(tx: Tx, job: Job) -> JobSpec:
+    """The job file before its budget was set to another amount."""
+    changed = tx.events(job_id=job.id, kinds=("job.budget",), limit=1)
+    before = changed[0].data["before_nano_usd"] if changed else job.spec.budget_nano_usd
+    return dataclasses.replace(job.spec, budget_nano_usd=None if before is None else int(before))
 
 
 def make_checkpoint_folder(job: Job) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any, TypedDict, Unpack, get_args
 
@@ -179,6 +179,11 @@ class JobRows(Transaction):
         """Raises NotFoundError."""
         if not self._connection.execute(_UPDATE, {"job_id": job_id, **facts}).rowcount:
             raise NotFoundError(f"there is no job {job_id}", hint="tradewind queue lists them")
+
+    def set_budget(self, job_id: str, nano_usd: int) -> None:
+        """Of its job file nothing else ever changes. Raises NotFoundError, and RowError when that cannot be read."""
+        spec = replace(self.job(job_id).spec, budget_nano_usd=nano_usd)
+        self._connection.execute(_UPDATE, {"job_id": job_id, "spec": _SPEC.dumps(spec)})
 
     def _one_job(self, job_id: str) -> Row[Any]:
         row = self._connection.execute(_ONE_JOB, {"job_id": job_id}).one_or_none()

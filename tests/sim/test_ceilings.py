@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from orchestrator.model import Step
+from orchestrator.errors import TokenConflictError
+from orchestrator.model import JobSpec, Step
+from orchestrator.services.submit import submitted_before
 from providers.fake import Fault
 from providers.money import usd
 from providers.offer import CapacityType
-from tests.sim.harness import BRISK, CHEAP, RESERVE, Installation, check_truth
+from tests.sim.harness import BRISK, CHEAP, RESERVE, Installation, check_truth, train_spec
 
 Install = Callable[..., Installation]
 BUDGET = usd("0.12")  # 432 s of the cheapest machine
@@ -34,6 +37,59 @@ def test_a_budget_pauses_the_job_with_a_checkpoint_before_it_is_passed(home: Ins
     assert "of its budget of $0.12 are spent" in asked.message
     assert "with a checkpoint: $0." in told.message
     assert home.runs(job)[-1].end == "paused"
+
+
+def test_a_pause_for_the_budget_says_what_is_kept_and_what_going_on_takes_and_a_larger_one_does(
+    home: Installation,
+) -> None:
+    job = home.submit(steps=600, budget_nano_usd=BUDGET)
+    home.until(lambda: home.job(job).state == "paused", stride_s=3.0)
+    told = home.events(job, "job.paused")[0].message
+    kept, needed = re.search(r"; \$(\S+) are kept .* takes about \$(\S+) more: tradewind budget set", told).groups()  # type: ignore[union-attr]
+    assert 0 < float(kept) < 0.2 * BUDGET / 1e9
+    left = 600 - home.runs(job)[-1].last_step
+    assert float(needed) == pytest.approx(left / 3600, rel=0.1)  # at a dollar per hour and a step per second
+    (enough,) = re.search(r"budget set job (\d+\.\d\d), then tradewind resume job", told).groups()  # type: ignore[union-attr]
+    asked = home.ask("budget", job, nano_usd=usd(enough))
+    home.ask("resume", job)
+    home.settle(stride_s=3.0)
+    assert home.answer(asked) == home.events(job, "job.budget")[0].message
+    assert home.events(job, "job.budget")[0].actor == "user:me"
+    assert home.job(job).state == "finished"
+    assert BUDGET < paid(home) <= usd(enough)
+
+
+@pytest.mark.parametrize("wanted", [0, -1, True, 1.5, "2", None, 10**19])
+def test_a_budget_that_is_none_is_refused(home: Installation, wanted: object) -> None:
+    job = home.submit(steps=60, budget_nano_usd=BUDGET)
+    asked = home.ask("budget", job, nano_usd=wanted)  # type: ignore[arg-type]
+    home.tick()
+    assert (home.answer(asked) or "").startswith("refused: a budget is an amount of more than 0")
+    assert home.job(job).spec.budget_nano_usd == BUDGET
+
+
+def test_a_budget_below_what_is_spent_is_refused(home: Installation) -> None:
+    job = home.submit(steps=600)
+    home.until_step(job, 100)
+    asked = home.ask("budget", job, nano_usd=usd("0.01"))
+    home.tick()
+    assert "are spent already" in (home.answer(asked) or "")
+    assert home.job(job).spec.budget_nano_usd is None
+
+
+def test_a_submission_made_again_is_the_same_job_although_its_budget_was_set_since(home: Installation) -> None:
+    job = home.new_job(JobSpec("job", train_spec(600), budget_nano_usd=BUDGET))
+    with home.store.write() as tx:
+        tx.add_job(job, "once")
+    for dollars in ("2.50", "3.50"):
+        home.ask("budget", job, nano_usd=usd(dollars))
+        home.tick()
+    assert home.job(job).spec.budget_nano_usd == usd("3.50")
+    found = submitted_before(home.world, job.spec, "once")
+    assert found is not None
+    assert (found.id, found.budget_nano_usd) == (job.id, usd("3.50"))
+    with pytest.raises(TokenConflictError):
+        submitted_before(home.world, home.job(job).spec, "once")
 
 
 @pytest.mark.parametrize(("budget", "stride_s"), [(BUDGET, 2.0), (BUDGET, 7.0), (usd("0.15"), 5.0)])

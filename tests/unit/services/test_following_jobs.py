@@ -478,3 +478,25 @@ def test_the_doctor_sees_a_state_folder_that_cannot_be_made(world: World, tmp_pa
 def test_a_missing_extra_names_its_pip_command() -> None:
     check = here.package("no-such-distribution", "train")
     assert (check.state, check.fix) == ("warn", "pip install 'tradewind[train]'")
+
+
+@pytest.mark.parametrize("amount", ["0", "-2", "nan", "inf", "", "2 EUR", "1e3", float("nan"), -1.0, 10**12, "2;3"])
+def test_a_budget_that_is_no_amount_of_money_is_refused(world: World, amount: str | float) -> None:
+    with pytest.raises(UsageError) as caught:
+        commands.set_budget(world, "conv", amount)
+    assert caught.value.hint
+    with world.store.read() as tx:
+        assert all(command.kind != "budget" for command in tx.open_commands())
+
+
+def test_a_budget_is_ordered_for_a_job_that_has_not_ended_and_may_not_be_spent_already(
+    world: World, past: Past
+) -> None:
+    accepted = commands.set_budget(world, "conv", "250 USD")
+    assert accepted.message.startswith("conv may cost $250.00")
+    with world.store.read() as tx:
+        assert [each.args for each in tx.open_commands() if each.kind == "budget"] == [{"nano_usd": 250 * 10**9}]
+    with pytest.raises(UsageError, match="are spent already"):
+        commands.set_budget(world, "conv", "0.000001")
+    with pytest.raises(UsageError, match="gpt is finished"):
+        commands.set_budget(world, "gpt", "250")
