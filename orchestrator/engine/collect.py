@@ -6,7 +6,7 @@ A provider that fails leaves a poll record with its error, so that "no change" a
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 from orchestrator.engine.world import World
@@ -44,9 +44,11 @@ def collector(
     told: Callable[[Poll], None] = lambda _: None,
     *,
     leadership: Leadership | None = None,
+    reserved: Collection[str] = (),
 ) -> Collector:
     """A collector from `specs` into `store`, which goes on where the last one ended. Its child processes import what
-    the sources need; `told` hears of each region's poll once it is stored. `leadership`: as for `collect`."""
+    the sources need; `told` hears of each region's poll once it is stored. `leadership`: as for `collect`; `reserved`
+    are the enabled providers, of which no other's source may tell."""
 
     def recall() -> Known:
         with store.read() as tx:
@@ -60,7 +62,7 @@ def collector(
                 frozenset(place for place, state in states.items() if state.failures),
             )
 
-    return Collector(specs, StoreSink(store, told, leadership), clock, chance, recall=recall)
+    return Collector(specs, StoreSink(store, told, leadership, reserved), clock, chance, recall=recall)
 
 
 def collect_from(world: World, leadership: Leadership | None, provider: Provider) -> int:

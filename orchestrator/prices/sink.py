@@ -6,7 +6,7 @@ a poll found before it failed counts, and is marked by the poll's error; only a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from orchestrator.prices.suspect import suspicion
@@ -34,25 +34,40 @@ class StoreSink:
     """A sink (providers.collect.runner.Sink) that writes to `store` and tells of every poll that is stored.
 
     `ended` raises StoreError; the polls before it are stored. A control plane's `leadership` guards each of its writes;
-    None for a person's own collecting.
+    None for a person's own collecting. Of `reserved` providers, where machines are rented and booked, only their own
+    sources may tell: what a feed says of them is kept as a flag that touches no offer.
     """
 
     def __init__(
-        self, store: Store, told: Callable[[Poll], None] = lambda _: None, leadership: Leadership | None = None
+        self,
+        store: Store,
+        told: Callable[[Poll], None] = lambda _: None,
+        leadership: Leadership | None = None,
+        reserved: Collection[str] = (),
     ) -> None:
+        self._reserved = frozenset(reserved)
         self._store = store
         self._leadership = leadership
         self._told = told
         self._found: dict[tuple[str, str], _Found] = {}
 
     def offers(self, source: str, region: str, offers: Sequence[Offer]) -> None:
-        self._of(source, region).offers.update((offer.id, offer) for offer in offers)
+        found = self._of(source, region)
+        found.offers.update((offer.id, offer) for offer in offers if self._may_tell(source, offer.provider))
+        found.flagged.extend(_not_its_own(each) for each in offers if not self._may_tell(source, each.provider))
 
     def prices(self, source: str, region: str, points: Sequence[PricePoint]) -> None:
-        self._of(source, region).points.extend(points)
+        own = (each for each in points if self._may_tell(source, each.offer_id.partition("/")[0]))
+        self._of(source, region).points.extend(own)
 
     def flagged(self, source: str, region: str, flagged: Sequence[facts.Flagged]) -> None:
-        self._of(source, region).flagged.extend(flagged)
+        self._of(source, region).flagged.extend(
+            each if each.offer is None or self._may_tell(source, each.offer.provider) else _not_its_own(each.offer)
+            for each in flagged
+        )
+
+    def _may_tell(self, source: str, provider: str) -> bool:
+        return provider not in self._reserved or provider_of(source) == provider
 
     def signals(self, source: str, region: str, signals: Sequence[facts.Signal]) -> None:
         self._of(source, region).signals.extend(signals)
@@ -101,6 +116,8 @@ class StoreSink:
                 tx.add_past_offers(poll.source, list(only_flagged.values()))
             changed += tx.add_prices(points) if points else 0
             past, flags = _split(found, past_only)
+            if suspect:  # what it drops and says only why is not believed either
+                flags = [each if each.offer_id in found.offers else replace(each, offer_id=None) for each in flags]
             tx.add_past_flags(poll.source, [(each, poll.region, poll.ended_at_ms, poll.ended_at_ms) for each in past])
             sound = () if past_only else found.offers.keys()
             tx.put_flags(poll.source, poll.region, poll.ended_at_ms, flags, sound=sound, whole=believed)
@@ -124,6 +141,11 @@ class StoreSink:
 
     def _of(self, source: str, region: str) -> _Found:
         return self._found.setdefault((source, region), _Found())
+
+
+def _not_its_own(offer: Offer) -> facts.Flagged:
+    text = f"only {offer.provider}'s own sources tell prices of it, because it is enabled"
+    return facts.Flagged(facts.Flag.NOT_ITS_OWN, offer.id, text)
 
 
 def provider_of(source: str) -> str:

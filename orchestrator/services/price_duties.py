@@ -74,7 +74,13 @@ class PriceDuties:
         clock = self._world.outside_clock
         if self._collector is None:
             self._collector = collector(
-                self._world.store, clock, specs, random.Random(), self._told, leadership=self._leadership
+                self._world.store,
+                clock,
+                specs,
+                random.Random(),
+                self._told,
+                leadership=self._leadership,
+                reserved=self._world.providers.keys(),
             )
         due_ms = self._collector.next_ms()
         if due_ms is not None and due_ms <= clock.now_ms():

@@ -171,7 +171,7 @@ def collect(
             told(poll)
     clock = world.outside_clock
     try:
-        collecting = collector(world.store, clock, specs, random.Random(), keep)
+        collecting = collector(world.store, clock, specs, random.Random(), keep, reserved=world.providers.keys())
     except ProviderError as error:
         raise ProviderFailure(str(error), hint=error.hint) from error
     collecting.collect()

@@ -41,6 +41,7 @@ class Flag(StrEnum):
     RENAMED_SKU = "renamed_sku"
     MALFORMED = "malformed"
     AMBIGUOUS = "ambiguous"
+    NOT_ITS_OWN = "not_its_own"
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,11 +65,11 @@ class Judge:
         self._doubted = dict(doubted or {})
         self._on_demand: dict[Kind, int] = {}
         self._spot: dict[Kind, dict[str, tuple[Offer, PricePoint]]] = defaultdict(dict)
-        self._plausible: dict[str, int] = {}
+        self._plausible: dict[str, tuple[str | None, int, int]] = {}  # GPU, how many, price
         for offer, point in known:
             self._accept(offer, point)
             if offer.id not in self._questioned:
-                self._plausible[offer.id] = point.nano_usd_per_hour
+                self._plausible[offer.id] = (offer.gpu, offer.gpu_count, point.nano_usd_per_hour)
 
     def judge(self, offers: Sequence[Offer], points: Sequence[PricePoint], source: str = "") -> Judged:
         """Prices as `source` reports them. `points` ascend in time per offer, and the last of an offer is its present.
@@ -136,11 +136,13 @@ class Judge:
         return Flagged(Flag.OUTLIER, offer.id, text, offer, point)
 
     def _implausible(self, offer: Offer, point: PricePoint, source: str) -> Flagged | None:
-        """Held against what is known elsewhere, unless it is about what it was when that was last found plausible."""
+        """Held against what is known elsewhere, unless it is about what it was when that was last found plausible, for
+        the same hardware."""
         price, before = point.nano_usd_per_hour, self._plausible.get(offer.id)
+        as_before = before is not None and before[:2] == (offer.gpu, offer.gpu_count) and _near(price, before[2], ALIKE)
         said = self._questioned.get(offer.id, {})
         second = any(name != source and _near(price, other, ALIKE) for name, other in said.items())
-        if not second and not (before is not None and _near(price, before, ALIKE)):
+        if not second and not as_before:
             why = "" if self._anchors is None else self._anchors.objection(offer, price)
             on_demand = self._on_demand.get(_kind(offer))
             if not why and offer.spot and on_demand is not None and price < SPOT_FLOOR * on_demand:
@@ -149,7 +151,7 @@ class Judge:
                 self._questioned[offer.id] = {**said, source: price}
                 return Flagged(Flag.IMPLAUSIBLE, offer.id, f"{why}: tradewind prices accept", offer, point)
         self._questioned.pop(offer.id, None)
-        self._plausible[offer.id] = price
+        self._plausible[offer.id] = (offer.gpu, offer.gpu_count, price)
         return None
 
     def _against_on_demand(self, offer: Offer, point: PricePoint) -> Flagged | None:

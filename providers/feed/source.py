@@ -100,8 +100,10 @@ class Feed:
 
     def _price(self, row: Row, now_ms: int, shown: str) -> tuple[Offer, PricePoint, str]:
         """(offer, price, the GPU's name where it is unknown). Raises _BadField."""
-        count = _number(row, "gpu_count", 0)
+        count = _count(row)
         named = _text(row, "gpu", optional=count == 0)
+        if named and not count:
+            raise _BadField("gpu_count", f"is 0, of the GPU {quoted(named)}")
         gpu = canonical_gpu(named) if count else None
         capacity = _text(row, "capacity_type").replace("-", "_").lower()
         if capacity not in list(CapacityType):
@@ -160,6 +162,15 @@ def _checked(field: str, check: Callable[[T], U], value: T) -> U:
         return check(value)
     except ValueError as error:
         raise _BadField(field, str(error)) from None
+
+
+def _count(row: Row) -> int:
+    """How many GPUs: a part of one is not sold as a machine that a job can ask for."""
+    text = _text(row, "gpu_count", optional=True)
+    count = _number(row, "gpu_count", 0)
+    if text and float(text) != count:
+        raise _BadField("gpu_count", f"{quoted(text)} is not a whole number")
+    return count
 
 
 def _number(row: Row, field: str, missing: int) -> int:

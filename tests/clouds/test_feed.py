@@ -34,6 +34,13 @@ def file(tmp_path):
     return write
 
 
+@pytest.mark.parametrize(("gpu", "count"), [("H100", "0"), ("H100", "0.5"), ("H100", "7.9"), ("", "0.25")])
+def test_a_count_of_gpus_that_is_no_machine_is_malformed(file, gpu, count):
+    found = poll(file(GOOD.replace("H100,8,", f"{gpu},{count},")))
+    assert (found.offers, [row.flag.value for row in found.flagged]) == ((), ["malformed"])
+    assert "gpu_count" in found.flagged[0].detail
+
+
 def test_a_row_is_an_offer_and_a_price(file):
     result = poll(file(GOOD))
     (offer,), (point,) = result.offers, result.points

@@ -14,6 +14,7 @@ from orchestrator.config import load_config
 from orchestrator.engine.collect import collect_from, collector
 from orchestrator.engine.world import World
 from orchestrator.prices.sink import StoreSink
+from orchestrator.services import prices
 from orchestrator.store import Store
 from providers.clock import VirtualClock
 from providers.collect.facts import Flagged
@@ -147,6 +148,22 @@ def test_prices_of_an_enabled_provider_pass_the_same_judge(world: World) -> None
     assert polled() == (usd(12), ["spot_not_below_on_demand"])
     assert polled(0.9) == (usd(12), ["outlier"])
     assert polled() == (usd("0.9"), []), "told twice"
+
+
+def test_a_feed_says_nothing_of_a_provider_that_is_enabled(world: World, tmp_path: Path) -> None:
+    """It would set the books, or knock its offers out."""
+    provider = world.providers["fake"]
+    collect_from(world, None, provider)
+    with world.store.read() as tx:
+        before = tx.offers(), tx.payable_as_of(2**50), tx.eligible_as_of(2**50)
+    head = "provider,region,zone,instance_type,gpu,gpu_count,capacity_type,price_per_hour\n"
+    rows = ["fake,alpha,alpha-1,v100.1,V100,1,spot,0.5", "fake,alpha,alpha-1,v100.1,V101,1,on_demand,9"]
+    (tmp_path / "f.csv").write_text(head + "\n".join([*rows, "fake,alpha,,new,V100,1,on_demand,1"]) + "\n")
+    done = prices.collect(world, feeds=[("f", str(tmp_path / "f.csv"))])
+    assert [(poll.error, poll.offers) for poll in done.polls] == [(None, 2)]
+    with world.store.read() as tx:
+        assert (tx.offers(), tx.payable_as_of(2**50), tx.eligible_as_of(2**50)) == before
+        assert {row.flag for row in tx.flags()} == {"not_its_own"}
 
 
 PRICES = st.lists(st.tuples(st.floats(0.01, 1000), st.floats(0.01, 1000)), min_size=1, max_size=12)

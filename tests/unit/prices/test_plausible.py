@@ -49,12 +49,12 @@ class Tables:
     def __init__(self, world: World, folder: Path) -> None:
         self.world, self.folder = world, folder
 
-    def poll(self, name: str, dollars: float) -> tuple[list[int], list[str]]:
+    def poll(self, name: str, dollars: float, gpus: int = 8) -> tuple[list[int], list[str]]:
         """(what may be chosen, what is flagged) after it."""
         import random
 
         table = self.folder / f"{name}.csv"
-        table.write_text(f"{HEAD}newcloud,eu,h8,H100,8,on_demand,{dollars}\n")
+        table.write_text(f"{HEAD}newcloud,eu,h8,H100,{gpus},on_demand,{dollars}\n")
         specs = [SourceSpec(f"feed:{name}", {"at": str(table)})]
         collector(self.world.store, self.world.clock, specs, random.Random(1)).collect()
         return self.seen()
@@ -119,6 +119,12 @@ def test_a_leap_to_what_is_implausible_is_not_eligible_after_its_second_report(t
     assert tables.poll("a", 19.0) == ([usd(19)], [])
     assert tables.poll("a", 0.019) == ([], ["outlier"])
     assert tables.poll("a", 0.019) == ([], ["implausible"])
+    assert tables.poll("a", 19.0) == ([usd(19)], [])
+
+
+def test_a_machine_that_is_said_to_have_ten_times_the_gpus_is_held_against_them_anew(tables: Tables) -> None:
+    tables.poll("a", 19.0)
+    assert tables.poll("a", 19.0, gpus=80) == ([], ["implausible"])
     assert tables.poll("a", 19.0) == ([usd(19)], [])
 
 

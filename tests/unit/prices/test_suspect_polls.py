@@ -100,6 +100,9 @@ def test_a_unit_that_was_renamed_tells_what_its_rows_were_dropped_for(world: Wor
         collector(world.store, world.clock, specs, random.Random(1), told.append).collect()
     assert [each.suspect.partition(",")[0] for each in told] == ["", "names 0 of 4 offers; 4 rows were sent"]
     assert told[1].suspect.endswith("flagged 4 unknown_gpu")
+    with world.store.read() as tx:
+        assert len(tx.eligible_as_of(2**50)) == 4, "what is not believed leaves nothing out"
+        assert [row.flag for row in tx.flags()] == ["unknown_gpu"] * 4, "and is kept"
 
 
 def test_half_of_the_offers_may_go_at_once(feed: Polls) -> None:
