@@ -297,8 +297,9 @@ class Client(StoreClient):
     ) -> OfferList:
         """What can be rented, cheapest first: now at the enabled providers, and elsewhere as the catalogue says.
 
-        With `work`, a spec or job file, by what a step of that job costs. `limit`: so many simulated and so many real
-        ones. Raises UsageError when a filter leaves nothing, SpecError, InfeasibleError when nothing fits the job.
+        With `work`, a spec or job file, in the figures and the order of a plan of that job. `limit`: so many simulated
+        and so many real ones. Raises UsageError when a filter leaves nothing, SpecError, InfeasibleError when nothing
+        fits the job.
         """
         from orchestrator.services import offers
         from orchestrator.services.offer_filters import OfferQuery

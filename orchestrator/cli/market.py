@@ -46,7 +46,7 @@ def offers(
     ] = None,
     for_job: Annotated[
         Path | None,
-        typer.Option("--for", metavar="FILE", help="Rank by what a step of this job costs.", show_default=False),
+        typer.Option("--for", metavar="FILE", help="Rank as a plan of this job does.", show_default=False),
     ] = None,
     limit: Annotated[
         int | None,

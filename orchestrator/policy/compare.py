@@ -17,7 +17,7 @@ from orchestrator.policy.cost import Outlook, forecast
 from orchestrator.policy.demand import Demand, Rails
 from orchestrator.policy.eligible import NONE, Bar, Screen, Screened
 from orchestrator.policy.explain import span, topic, why_unfit
-from orchestrator.policy.objectives import rank
+from orchestrator.policy.objectives import rank, standing
 from providers.money import format_usd
 
 BALANCED = Objective(0.5, 0.5)
@@ -36,6 +36,7 @@ class Prospect:
     cost_nano_usd: int | None
     cost_low_nano_usd: int | None
     cost_high_nano_usd: int | None
+    standing: tuple[float, ...]  # smaller is better; of one job also between markets
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +68,13 @@ def ruled_out(spec: JobSpec, market: Market, row: int, *, home: str) -> str:
 def prospects(
     demand: Demand, market: Market, perf: PerfBook, *, rails: Rails
 ) -> tuple[list[Prospect], Mapping[str, int]]:
-    """(the offers that the job can use, in order of ids; how many each constraint rules out)."""
+    """(the offers that the job can use, in the order in which `decide` ranks them; how many each constraint rules out).
+
+    Those that break a promise come last.
+    """
     screened = _screened(demand, market, perf, rails)
     outlook = forecast(demand, screened.pool, perf, None)
-    positions = np.flatnonzero(screened.usable)
+    positions, standings = standing(demand, outlook, screened)
     rows = screened.pool.rows[positions].tolist()
     columns = (outlook.over_rows(outlook.rate), outlook.per_step, outlook.mid.seconds)
     rate, per_step, seconds = (column[positions].tolist() for column in columns)
@@ -84,6 +88,7 @@ def prospects(
             round(mid[i]) if outlook.known else None,
             round(low[i]) if outlook.known else None,
             round(high[i]) if outlook.known else None,
+            standings[i],
         )
         for i, row in enumerate(rows)
     ]

@@ -44,7 +44,7 @@ class Ranking:
     """`order`: the best candidate rows, best first; of more than HEAD candidates those behind are left out, but none
     ahead of where the job is, nor the best at another site than the best of all. `bars` of every row now include
     deadline and budget, and `counts` says how many each of them bars; `tiers` and in mode "likely" `chance` are over
-    `pool`."""
+    `pool`, and so are the `keys` by which the candidates were put in order."""
 
     mode: Mode
     order: NDArray[np.int64]
@@ -52,6 +52,7 @@ class Ranking:
     pool: Pool
     tiers: Tiers
     counts: dict[Bar, int]
+    keys: tuple[Floats, ...]
     chance: Floats | None = None
 
     def tier(self, row: int) -> int:
@@ -70,7 +71,7 @@ def rank(demand: Demand, outlook: Outlook, screened: Screened) -> Ranking:
     if budget_left(demand) is None and time_left_s(demand, pool.market) is None and screened.usable_at.size:
         keys = objective_keys(demand.job.spec.objective, outlook.mid.cost, outlook.mid.seconds)
         order = _head(screened.usable_at, keys, pool, current)
-        return Ranking("safe", pool.rows[order], screened.bars, pool, screened.unbound, screened.counts)
+        return Ranking("safe", pool.rows[order], screened.bars, pool, screened.unbound, screened.counts, keys)
     on_time = _on_time(demand, outlook, usable)
     affordable = _affordable(demand, outlook)
     tiers = np.where(usable, np.minimum(on_time, affordable), np.int8(IMPOSSIBLE))
@@ -99,7 +100,16 @@ def rank(demand: Demand, outlook: Outlook, screened: Screened) -> Ranking:
         bars[pool.rows[out]] = why
         added = {bar: int(np.count_nonzero(why == bar)) for bar in (Bar.DEADLINE, Bar.BUDGET)}
         counts = counts | (added if mode != "late" else {Bar.BUDGET: int(np.count_nonzero(out))})
-    return Ranking(mode, pool.rows[order], bars, pool, tiers, counts, chance)
+    return Ranking(mode, pool.rows[order], bars, pool, tiers, counts, keys, chance)
+
+
+def standing(demand: Demand, outlook: Outlook, screened: Screened) -> tuple[NDArray[np.int64], list[tuple[float, ...]]]:
+    """(positions of all usable rows, best first and those that break a promise last; what each was ranked by)."""
+    ranking = rank(demand, outlook, screened)
+    columns = (-ranking.tiers.astype(np.float64), *ranking.keys)
+    positions = np.flatnonzero(screened.usable)
+    positions = positions[np.lexsort(tuple(column[positions] for column in reversed(columns)))]
+    return positions, list(zip(*(column[positions].tolist() for column in columns), strict=True))
 
 
 def _head(

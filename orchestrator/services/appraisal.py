@@ -1,4 +1,7 @@
-"""Appraisal: offers in the light of one job, by its dollars per step. Must not know: filters, how offers are shown."""
+"""Appraisal: offers in the light of one job, ranked as a plan of it ranks them.
+
+Must not know: filters, how offers are shown.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from orchestrator.config import Config
 from orchestrator.engine import snapshot
 from orchestrator.engine.world import World
 from orchestrator.errors import InfeasibleError
@@ -17,68 +19,61 @@ from orchestrator.perf import PerfBook, kind_name, kind_of
 from orchestrator.policy import Demand, Rails, prospects
 from orchestrator.services.actor import user
 from orchestrator.services.catalog_market import catalogue_market, catalogue_rails
-from orchestrator.services.collected import NOTHING, Collected
+from orchestrator.services.collected import Collected
 from orchestrator.services.offer_views import OfferRow
 from providers.hardware import GPUS
 
 
 @dataclass(frozen=True, slots=True)
 class Appraised:
-    """The rows that the job can use, with its figures, and how many each constraint rules out."""
+    """The rows that the job can use, best first, with its figures, and how many each constraint rules out."""
 
     rows: tuple[OfferRow, ...]
     throughput_source: str
     unfit: tuple[tuple[str, int], ...]
 
 
-def appraise(
-    spec: JobSpec,
-    rows: Sequence[OfferRow],
-    world: World | None,
-    now_ms: int,
-    config: Config,
-    heard: Collected = NOTHING,
-) -> Appraised:
-    """What a new job of `spec` would make of these offers. `world` is None when none is of an enabled provider.
+def appraise(spec: JobSpec, rows: Sequence[OfferRow], world: World, now_ms: int, heard: Collected) -> Appraised:
+    """What a new job of `spec` would make of these offers: the figures and the order of a plan of it.
 
     Raises InfeasibleError when it can use none of them, saying what is in the way.
     """
     wanted = {row.id: row for row in rows}
-    perf = PerfBook.as_of(now_ms, ())
+    at_ms = world.clock.now_ms()
+    job = Job(new_id("job", at_ms, random.Random(0)), spec, user(), at_ms, "queued")
     markets: list[tuple[Market, Rails, int]] = []
-    if world is not None:
-        at_ms = world.clock.now_ms()
-        with world.store.read() as tx:
+    with world.store.read() as tx:
+        perf = snapshot.perf(tx, at_ms, [job.id])
+        if any(row.enabled for row in rows):
             markets.append((snapshot.market(tx, at_ms, world.config), snapshot.rails(world.config), at_ms))
-            perf = snapshot.perf(tx, at_ms)
-    enabled = [] if world is None else list(world.providers)
-    markets.append((catalogue_market(now_ms, without=enabled, heard=heard), catalogue_rails(config), now_ms))
-    found: list[OfferRow] = []
+    if not all(row.enabled for row in rows):
+        elsewhere = catalogue_market(now_ms, without=world.providers, heard=heard)
+        markets.append((elsewhere, catalogue_rails(world.config), now_ms))
+    found: list[tuple[tuple[float, ...], OfferRow]] = []
     unfit: Counter[str] = Counter()
-    source = ""
-    for market, rails, at_ms in markets:
-        job = Job(new_id("job", at_ms, random.Random(0)), spec, user(), at_ms, "queued")
-        usable, barred = prospects(Demand(job=job, total_steps=spec.train.steps), market, perf, rails=rails)
+    for market, rails, submitted_ms in markets:
+        demand = Demand(job=replace(job, submitted_at_ms=submitted_ms), total_steps=spec.train.steps)
+        usable, barred = prospects(demand, market, perf, rails=rails)
         unfit.update(barred)
         for each in usable:
             row = wanted.get(each.offer_id)
             if row is not None:
-                found.append(
-                    replace(
-                        row,
-                        steps_per_s=each.steps_per_s,
-                        nano_usd_per_step=each.nano_usd_per_step,
-                        duration_s=each.duration_s,
-                        cost_nano_usd=each.cost_nano_usd,
-                        cost_low_nano_usd=each.cost_low_nano_usd,
-                        cost_high_nano_usd=each.cost_high_nano_usd,
-                    )
+                figures = replace(
+                    row,
+                    steps_per_s=each.steps_per_s,
+                    nano_usd_per_step=each.nano_usd_per_step,
+                    duration_s=each.duration_s,
+                    cost_nano_usd=each.cost_nano_usd,
+                    cost_low_nano_usd=each.cost_low_nano_usd,
+                    cost_high_nano_usd=each.cost_high_nano_usd,
                 )
-        if found and not source:
-            source = perf.estimate_kind(job, found[0].gpu, found[0].gpu_count).provenance
+                found.append((each.standing, figures))
     if not found:
         raise InfeasibleError(f"none of {len(rows)} offers fits {spec.name}: {_lack(spec, rows, unfit, perf)}")
-    return Appraised(tuple(found), source, tuple(unfit.most_common()))
+    found.sort(key=lambda each: each[0])
+    best = found[0][1]
+    source = perf.estimate_kind(job, best.gpu, best.gpu_count).provenance
+    return Appraised(tuple(row for _, row in found), source, tuple(unfit.most_common()))
 
 
 def _lack(spec: JobSpec, rows: Sequence[OfferRow], unfit: Counter[str], perf: PerfBook) -> str:

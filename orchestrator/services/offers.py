@@ -1,4 +1,4 @@
-"""Offers: what can be rented, and for how much; for a job, in dollars per step of its own.
+"""Offers: what can be rented, and for how much; for a job, in its figures and in the order of its plan.
 
 What the enabled providers said last, from the store; and of other clouds what was collected, merged with the catalogue
 that came with this version, as old as it says. Must not know: how a filter is written on the command line.
@@ -33,10 +33,12 @@ def offers(
     group_by: Grouping | None = None,
     limit: int | None = None,
 ) -> OfferList:
-    """Every offer that matches, cheapest first (per hour, or with `spec` per step); those without a price last.
+    """Every offer that matches, cheapest per hour first and those without a price last; with `spec` those that the job
+    can use, as a plan of it ranks them: a filter hides offers, and changes neither figures nor order.
 
-    `world` is opened only if it may have such an offer. `now_ms` is the real time, by which the catalogue ages. Raises
-    UsageError when a filter leaves nothing, InfeasibleError when no offer that matches fits the job.
+    `world` is opened only if it may have such an offer or knows of the job. `now_ms` is the real time, by which the
+    catalogue ages. Raises UsageError when a filter leaves nothing, InfeasibleError when no offer that matches fits the
+    job.
     """
     own = [
         name
@@ -44,7 +46,7 @@ def offers(
         if query.asks(name, simulated_gpus_only=name == "local")  # the one provider whose GPUs all are
     ]
     at_ms = now_ms
-    heard = collected(world()) if own or may_have_collected(config) else NOTHING
+    heard = collected(world()) if own or spec is not None or may_have_collected(config) else NOTHING
     rows = list(_elsewhere(now_ms, config.providers.enabled, heard))
     if own:
         opened = world()
@@ -54,11 +56,12 @@ def offers(
     if spec is not None:
         from orchestrator.services.appraisal import appraise
 
-        appraised = appraise(spec, found, world() if own else None, now_ms, config, heard)
+        appraised = appraise(spec, found, world(), now_ms, heard)
         found, source, unfit = list(appraised.rows), appraised.throughput_source, appraised.unfit
+        found.sort(key=lambda row: not row.simulated)
     else:
         source, unfit = "", ()
-    found.sort(key=_order)
+        found.sort(key=_order)
     shown = found if limit is None else _head(found, limit)
     return OfferList(
         at_ms=at_ms,
@@ -73,9 +76,8 @@ def offers(
     )
 
 
-def _order(row: OfferRow) -> tuple[bool, bool, float, str]:
-    value = row.nano_usd_per_hour if row.nano_usd_per_step is None else row.nano_usd_per_step
-    return not row.simulated, value is None, value or 0, row.id
+def _order(row: OfferRow) -> tuple[bool, bool, int, str]:
+    return not row.simulated, row.nano_usd_per_hour is None, row.nano_usd_per_hour or 0, row.id
 
 
 def _head(rows: Sequence[OfferRow], limit: int) -> list[OfferRow]:

@@ -71,7 +71,7 @@ def catalogue_plan(world: World, new: Sequence[Job], now: int) -> PlanView:
     new = [replace(job, submitted_at_ms=now) for job in new]
     market = catalogue_market(now, without=world.providers, heard=collected(world))
     with world.store.read() as tx:
-        perf = perf_book(tx, world.clock.now_ms())
+        perf = perf_book(tx, world.clock.now_ms(), [job.id for job in new])
     demands = [Demand(job=job, total_steps=job.spec.train.steps) for job in new]
     limits = catalogue_rails(world.config)
     plan = decide(demands, market, perf, {}, rails=limits)

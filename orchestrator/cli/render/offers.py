@@ -81,7 +81,7 @@ def _notes(view: OfferList, paint: Paint) -> str:
     clouds = ", ".join(view.not_enabled)
     notes = [
         f"... {hidden} more: --limit {view.count} shows all" if hidden > 0 else "",
-        f"ranked for {clean(view.job)} by dollars per step; speed: {view.throughput_source}" if view.job else "",
+        f"ranked for {clean(view.job)} as its plan ranks them; speed: {view.throughput_source}" if view.job else "",
         f"left out for {clean(view.job)}: {unfit}" if view.job and unfit else "",
         f"{clouds}: not enabled here; prices as collected, else the catalogue's list prices, as old as shown"
         if clouds

@@ -150,12 +150,12 @@ def test_simulated_and_real_offers_are_listed_apart_and_never_ranked_together(wo
     assert sum(group.name == "H100:8" for group in by_gpu) in (1, 2)
 
 
-def test_offers_for_a_job_are_ranked_by_its_dollars_per_step(world: World) -> None:
+def test_offers_for_a_job_are_ranked_by_what_it_costs_to_finish_there(world: World) -> None:
     wanted = spec(resources=Resources(gpu_memory_bytes=(70 * 10**9, None)), steps=100_000)
     found = offers.offers(world.config, lambda: world, now_ms=NOW, spec=wanted)
     real = [row for row in found.offers if not row.simulated]
-    per_step = [row.nano_usd_per_step or 0 for row in real]
-    assert per_step == sorted(per_step)
+    costs = [row.cost_nano_usd or 0 for row in real]
+    assert costs == sorted(costs)
     assert any(a.nano_usd_per_hour > b.nano_usd_per_hour for a, b in pairwise(real))
     assert all(row.cost_low_nano_usd <= row.cost_nano_usd <= row.cost_high_nano_usd for row in real)
     assert found.job == "gpt"
