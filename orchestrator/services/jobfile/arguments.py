@@ -116,7 +116,10 @@ def _bound(body: Iterable[ast.stmt]) -> Iterator[str]:
 
 def _refused(annotation: ast.expr | None, value: object, shadowed: set[str]) -> str:
     """What the annotation asks for instead of `value`; empty if it takes that, or does not say."""
-    kinds = _kinds(annotation, shadowed)
+    try:
+        kinds = _kinds(annotation, shadowed)
+    except RecursionError:  # a union of a thousand types
+        return ""
     if kinds is None or isinstance(value, kinds):
         return ""
     return " or ".join(dict.fromkeys(_SPOKEN[kind] for kind in kinds if not (kind is int and float in kinds)))
