@@ -39,7 +39,7 @@ CHAOS_S = 120.0
 SETTLE_S = 3000.0
 PATIENCE_S = 12.0  # a death that finds no edge of the kind that the seed leans to by then is drawn anew,
 SHORT_PATIENCE_S = 4.0  # one of any other kind sooner
-DEATHS, PAUSES, NAPS = 20, 20, 14  # at most: of the control plane's deaths and pauses, of the trainers' pauses
+DEATHS, PAUSES, NAPS = 30, 30, 20  # at most: of the control plane's deaths and pauses, of the trainers' pauses
 STALLS = {"stalls.after_s": 15.0, "stalls.fail_after_s": 60.0}
 NAP_S = (0.5, 3.0, 10.0, 40.0)
 SECRET = "TOKEN"
@@ -219,7 +219,7 @@ class History:
         """Where it falls next: so many edges from now, or at the edge that the seed leans to, or at any other."""
         rng = self._random
         draw = rng.random()
-        leans = 0.2 <= draw < 0.75
+        leans = 0.2 <= draw < 0.85
         arms.until_s = self._now_s + (PATIENCE_S if leans else SHORT_PATIENCE_S)
         if draw < 0.2:
             return int(rng.expovariate(1 / 25)) + 1, None
