@@ -66,6 +66,7 @@ class Installation:
         self.saboteur = Saboteur()
         self.holder, self._rivals = HOLDER, 1
         self.asleep: Nap[bool] | None = None
+        self.forced: set[str] = set()  # the runs whose machines lived when everything was ended by force
         self.slate = slate
         slate.wipe()
         folder.mkdir(exist_ok=True)
@@ -139,7 +140,9 @@ class Installation:
             self.start()
 
     def go_down(self) -> None:
-        """As `tradewind down --force`: whoever ends everything leads while it does, and may be killed."""
+        """As `tradewind down --force`: whoever ends everything leads while it does, and may be killed. No trainer is
+        asked to save first (`forced`)."""
+        self.forced |= {each.tags["tradewind-run"] for each in self.cloud.instances() if each.alive}
         with suppress(Killed):
             leadership = self._campaign()
             assert leadership is not None
