@@ -6,10 +6,11 @@ print(play(1234, folder, slate).findings)   # one seed, one history: what is not
 
 from orchestrator.sim.folder import Folder
 from orchestrator.sim.harm import HARMS
-from orchestrator.sim.history import History, Outcome, play
+from orchestrator.sim.history import History, play
 from orchestrator.sim.installation import Installation
 from orchestrator.sim.mortality import EDGES, PAUSE_EDGES, Killed, Scythe
 from orchestrator.sim.nap import Nap
+from orchestrator.sim.outcome import Outcome
 from orchestrator.sim.sabotage import Sabotage, Saboteur
 from orchestrator.sim.site import SimSite, Trained
 from orchestrator.sim.slate import PostgresSlate, Slate, SqliteSlate, memory_folder

@@ -12,18 +12,19 @@ from __future__ import annotations
 import hashlib
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from orchestrator.errors import NotLeaderError
-from orchestrator.model import CHEAPEST, FASTEST, Job, JobSpec, Objective, Step, TrainSpec
+from orchestrator.model import CHEAPEST, FASTEST, STEP_ORDER, Job, JobSpec, Objective, Step, TrainSpec
 from orchestrator.sim.harm import Harm
 from orchestrator.sim.installation import Installation
-from orchestrator.sim.mortality import EDGES, PAUSE_EDGES, WRITES, Killed
+from orchestrator.sim.mortality import EDGES, FILES, PAUSE_EDGES, STEPS, WRITES, Killed
 from orchestrator.sim.nap import Nap
+from orchestrator.sim.outcome import Outcome
 from orchestrator.sim.sabotage import Sabotage
 from orchestrator.sim.slate import Slate
 from orchestrator.sim.trainer import HOLD_S, OF_A_VOID, SAVE_EDGES, Pace, Trainer
@@ -35,7 +36,7 @@ from providers.instance import Instance, InstanceState
 from providers.money import usd
 from providers.offer import CapacityType
 
-CHAOS_S = 120.0
+CHAOS_S = 200.0
 SETTLE_S = 3000.0
 PATIENCE_S = 12.0  # a death that finds no edge of the kind that the seed leans to by then is drawn anew,
 SHORT_PATIENCE_S = 4.0  # one of any other kind sooner
@@ -43,29 +44,9 @@ DEATHS, PAUSES, NAPS = 30, 30, 20  # at most: of the control plane's deaths and 
 STALLS = {"stalls.after_s": 15.0, "stalls.fail_after_s": 60.0}
 NAP_S = (0.5, 3.0, 10.0, 40.0)
 SECRET = "TOKEN"
+BREAKS = {"void": (Step.CUTOVER,), "unhold": STEP_ORDER[2:-3]}  # the steps at which a lost target leads there
 HOLDS = "after hold"  # whoever sleeps here leaves a trainer that holds to itself
 CALLS = ("launch", "terminate", "describe", "list_owned", "offers", "price_history")
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of one history. `deaths` and `pauses` of the control plane and `naps` of trainers are by edge,
-    `harms` by kind; `digest` is of everything that the store tells of it."""
-
-    seed: int
-    findings: tuple[str, ...]
-    deaths: Mapping[str, int]
-    pauses: Mapping[str, int]
-    naps: Mapping[str, int]
-    harms: Mapping[str, int]
-    migrations: int
-    completed: int
-    jobs: Mapping[str, int]
-    machines: int
-    events: int
-    virtual_s: float
-    digest: str
-    story: tuple[str, ...] = field(repr=False, default=())
 
 
 def play(seed: int, folder: Path, slate: Slate, *, story: bool = False) -> Outcome:
@@ -168,6 +149,8 @@ class History:
             self._later.remove(each)
             each[1]()
         self._give_secrets()
+        if (edge := self._leads_to()) in BREAKS and rng.random() < 0.8:
+            self._break_a_handover(BREAKS[edge])
         struck = scythe.deaths.total(), scythe.pauses.total(), self.home.site.naps.pauses.total()
         self._arm()
         if self.home.asleep is not None:
@@ -279,12 +262,14 @@ class History:
             "adopt": self._lose_a_launch,
             "resolve": self._lose_a_launch,
             "stop": self._pause,
+            "ask": self._pause,
+            "submit": self._submit,
             "event": self._mute,
             "sign": self._break_a_target,
             "abort": self._break_a_target,
-            "unhold": self._break_a_target,
+            **dict.fromkeys((*STEPS, "prepare", "start", "hold", "unhold", "void", "fence", *FILES), self._migrate),
         }.get(self._leads_to())  # what leads to the edge that this seed leans to
-        if wanted is not None and rng.random() < 0.3:
+        if wanted is not None and rng.random() < 0.8:
             wanted()
             return
         (what,) = rng.choices(
@@ -311,7 +296,7 @@ class History:
             workdir="/",
             env={},
             secrets=secrets,
-            steps=rng.choice((30, 60, 100)),
+            steps=rng.choice((40, 80, 140)),
             epochs=None,
         )
         spec = JobSpec(
@@ -368,8 +353,14 @@ class History:
 
     def _migrate(self) -> None:
         if (job := self._a_job("running")) is not None:
+            run, allowed = self.home.current(job), job.spec.capacity
+            others = [
+                each.id
+                for each, _ in CATALOG
+                if each.capacity_type in allowed and (run is None or each.id != run.offer_id)
+            ]
             if self._random.random() < 0.8:
-                self._ask("migrate", job, offer_id=self._an_offer())
+                self._ask("migrate", job, offer_id=self._random.choice(others))
             else:
                 self._ask("migrate", job)
 
@@ -428,6 +419,14 @@ class History:
         new = [run for run in self.home.read(lambda tx: tx.runs(live=True)) if run.training_from_ms is None]
         if rented := [run.instance_id for run in new if run.instance_id is not None]:
             self.home.cloud.crash(self._random.choice(rented))
+
+    def _break_a_handover(self, steps: Sequence[Step]) -> None:
+        """The machine to which a job that trains is about to be handed over."""
+        for migration in self.home.read(lambda tx: tx.migrations(open=True)):
+            if migration.step in steps and migration.source_run_id is not None:
+                target = self.home.read(lambda tx, of=migration: tx.run(of.target_run_id))  # type: ignore[misc]
+                if target.instance_id is not None:
+                    self.home.cloud.crash(target.instance_id)
 
     def _break_what_is_unknown(self) -> None:
         known = {run.instance_id for run in self.home.read(lambda tx: tx.runs())}
