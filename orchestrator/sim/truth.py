@@ -146,8 +146,8 @@ def _lost_work(home: Installation, runs: list[Run], book: list[Trained], culprit
         lost = before.step - after.start_step
         # a notice helps nobody whose code raised, who was ended by force before it was time to act on it, or whose
         # lease had lapsed: that one may not commit any more, or was ended as soon as it woke
-        fenced, lost = before.state == "fenced", before.run_id in lost_touch
-        lapsed = (lost and fenced) or (before.slept and (lost or fenced))
+        fenced, silent = before.state == "fenced", before.run_id in lost_touch
+        lapsed = (silent and fenced) or (before.slept and (silent or fenced))
         helpless = before.state == "failed" or lapsed or before.run_id in home.forced or before.job_id in culprits
         most = 1 if before.noticed and not helpless else lost_at_most(home)
         if lost > most:
