@@ -41,7 +41,7 @@ def left_out(rows: Sequence[Row], training: Sequence[Row], *, quick: bool = Fals
     """
     jobs: dict[str, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
-        if row.precision != "fp8":
+        if row.precision == "fp16":
             jobs[row.family][row.job].append(row)
     return [
         predicted

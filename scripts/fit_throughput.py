@@ -23,10 +23,10 @@ def module(wide: RatioModel, narrow: RatioModel, tables: tuple[list[Row], list[R
     """The source text of the fitted module."""
     return f'''"""The throughput models that come with the product. Written by scripts/fit_throughput.py: change that.
 
-FITTED is for 32-bit operands: fitted {on} to {len(tables[0])} rates of {wide.families} model families on K80, P100 and
-V100 (1 to 8 GPUs of one server, PyTorch 1.x, FP32), measured 2019 to 2020 by the authors of Gavel: Narayanan,
+FITTED is for FP32: fitted {on} to {len(tables[0])} rates of {wide.families} model families on K80, P100 and
+V100 (1 to 8 GPUs of one server, PyTorch 1.x), measured 2019 to 2020 by the authors of Gavel: Narayanan,
 Santhanam, Kazhamiaka, Phanishayee, Zaharia, OSDI 2020; github.com/stanford-futuredata/gavel at c4fa400, MIT licence.
-FITTED_NARROW is for 16 and 8 bits: fitted {on} to {_size(tables[1])},
+FITTED_NARROW is for TF32, 16 and 8 bits: fitted {on} to {_size(tables[1])},
 published 2021 to 2026 by mosaicml/llm-foundry, NVIDIA-NeMo (Apache-2), pytorch/torchtitan (BSD-3),
 mlcommons/training_results v1.1 to v5.1 (Apache-2), NVIDIA/DeepLearningExamples (Apache-2, BSD),
 VectorInstitute/vectorlm (MIT), hpcaitech/ColossalAI (Apache-2) and lambdal/deeplearning-benchmark (no licence stated);

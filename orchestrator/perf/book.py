@@ -76,7 +76,7 @@ class PerfBook:
 
         `programs` names what jobs run (`program_of`), by job id: without it jobs tell nothing of each other. `works`
         are the profiles of programs. `tables` are rates that others measured: they refine the ratios of `model`, and
-        speak for a job of the same name. `model` is for jobs that compute in 32 bits, `narrow_model` for 16 and 8.
+        speak for a job of the same name. `model` is for jobs that compute in FP32, `narrow_model` for narrower ones.
         """
         known = [seen for seen in observations if seen.at_ms <= at_ms]
         return cls(known, _refined(model, tuple(tables)), narrow_model, programs or {}, works or {}, tables)

@@ -14,7 +14,7 @@ from providers.hardware import GPUS, Precision
 Kind = tuple[str | None, int]  # GPU and how many; (None, 0) is any machine without one
 
 FEATURES = ("level", "arithmetic", "half_peak", "bandwidth", "doublings", "bus_doublings")
-"""1, then the logarithms of peak arithmetic at the job's precision, of that at 16 bits for a job in 32 (it tells how
+"""1, then the logarithms of peak arithmetic at the job's precision, of that at 16 bits for a job in FP32 (it tells how
 new a chip is; 0 for others) and of memory bandwidth, over the reference GPU's; then log2 of the number of GPUs: all,
 and those that talk over PCIe."""
 
@@ -62,8 +62,9 @@ def on_host(kind: Kind) -> bool:
 
 
 def narrow(precision: Precision) -> bool:
-    """Whether operands have 16 bits or fewer: those run on matrix units, whose efficiency is another matter."""
-    return precision in ("fp16", "bf16", "fp8")
+    """Whether operands are narrower than 32 bits (TF32 has 19): matrix units take those, whose efficiency is another
+    matter."""
+    return precision != "fp32"
 
 
 @cache

@@ -75,7 +75,8 @@ class Work:
         if known.architecture == HOST or kind[0] is None:
             return math.log(self.host_steps_per_s) + known.shift
         gpu = GPUS[kind[0]]
-        wide = self.flops - self.half_flops if narrow(precision) and self.half_flops else 0.0
+        sixteen = narrow(precision) and precision != "tf32"
+        wide = self.flops - self.half_flops if sixteen and self.half_flops else 0.0
         arithmetic_s = wide / gpu.fp32_flops + (self.flops - wide) / gpu.peak_flops(precision)
         traffic_s = self.traffic_bytes / gpu.bandwidth_bytes_per_s
         log_rate = -math.log(arithmetic_s / _ARITHMETIC_SHARE + traffic_s / _TRAFFIC_SHARE)
