@@ -10,8 +10,9 @@ Must not know: jobs, runs, who pays.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from providers.money import cost_nano_usd
 
@@ -19,19 +20,28 @@ GB = 1_000_000_000
 MONTH_MS = 730 * 3_600_000
 """As AWS and Azure count (aws.amazon.com/ebs/pricing, "730 hours in a month")."""
 
+ChargeKind = Literal["minimum_charge", "disk", "failed_launch"]
+"""What is billed besides a machine's time."""
+CHARGE_KINDS: tuple[ChargeKind, ...] = get_args(ChargeKind)
+
 
 @dataclass(frozen=True, slots=True)
 class RateCard:
     """What one provider bills besides machine time and egress. Money in nano-USD.
 
-    `minimum_ms`: a machine that was billed at all is billed for so long at least. `source`: who published the figures
-    and when. `declared` is false for one that nobody has written down: the plan reckons with typical figures, rather
-    too dear than too cheap, and the ledger books none of them.
+    `minimum_ms`: a machine that was billed at all is billed for so long at least. `disk_bytes` is the disk that comes
+    with each machine, billed as long as the machine is. `failed_launch_nano_usd` is for a launch that was accepted and
+    never became a machine that is billed. `source`: who published the figures and when. `declared` is false for a
+    provider that nobody has written down: the plan reckons with typical figures, rather too dear than too cheap, and
+    the ledger books none of them.
     """
 
     source: str
     minimum_ms: int = 0
     storage_nano_usd_per_gb_month: int = 0
+    disk_bytes: int = 0
+    disk_nano_usd_per_gb_month: int = 0
+    failed_launch_nano_usd: int = 0
     declared: bool = True
 
 
@@ -41,8 +51,14 @@ RATE_CARDS = {
     "aws": RateCard(f"S3, EC2 per-second billing: {_STORAGE_SOURCE}, at least a minute", 60_000, 23_000_000),
     "gcp": RateCard(f"Cloud Storage, Compute Engine billing: {_STORAGE_SOURCE}, at least a minute", 60_000, 20_000_000),
     "azure": RateCard(f"Blob hot LRS, Virtual Machines: {_STORAGE_SOURCE}, at least a minute", 60_000, 18_400_000),
-    "local": RateCard(_SIMULATED),
-    "fake": RateCard(_SIMULATED),
+    "local": RateCard(_SIMULATED, 60_000, disk_bytes=10 * GB, disk_nano_usd_per_gb_month=40_000_000),
+    "fake": RateCard(
+        _SIMULATED,
+        60_000,
+        disk_bytes=50 * GB,
+        disk_nano_usd_per_gb_month=80_000_000,
+        failed_launch_nano_usd=1_000_000,
+    ),
 }
 UNDECLARED = RateCard("assumed: nobody has declared this provider's charges", 60_000, 23_000_000, declared=False)
 
@@ -85,3 +101,32 @@ def kept_nano_usd(rate_nano_usd_per_gb_month: int, levels: Sequence[tuple[int, i
 def storage_nano_usd(card: RateCard, levels: Sequence[tuple[int, int]], from_ms: int, to_ms: int) -> int:
     """For checkpoints: the bytes kept and the time."""
     return kept_nano_usd(card.storage_nano_usd_per_gb_month, levels, from_ms, to_ms)
+
+
+def disk_nano_usd(card: RateCard, from_ms: int, to_ms: int) -> int:
+    """For the disk of a machine, from the begin of its billing to its end."""
+    return kept_nano_usd(card.disk_nano_usd_per_gb_month, [(from_ms, card.disk_bytes)], from_ms, to_ms)
+
+
+def charges(
+    card: RateCard,
+    price_changes: Sequence[tuple[int, int]],
+    from_ms: int | None,
+    to_ms: int | None,
+    upto_ms: int,
+    *,
+    ended: bool,
+) -> Mapping[ChargeKind, int]:
+    """All that a machine is billed up to `upto_ms` besides its time: nano-USD by kind, without those that are nothing.
+
+    It was billed from `from_ms` (None: never) to `to_ms` (None: it still is). Raises ValueError when no price is known
+    at `from_ms`.
+    """
+    found: dict[ChargeKind, int] = {}
+    if from_ms is None:
+        found["failed_launch"] = card.failed_launch_nano_usd if ended else 0
+    else:
+        found["disk"] = disk_nano_usd(card, from_ms, upto_ms if to_ms is None else to_ms)
+        if to_ms is not None:
+            found["minimum_charge"] = minimum_nano_usd(card, price_changes, from_ms, to_ms)
+    return {kind: amount for kind, amount in found.items() if amount}

@@ -19,6 +19,7 @@ from dataclasses import replace
 from functools import partial
 
 from providers.base import KeepsClaims, LaunchSpec, Provider, ProvidesBill, ProvidesPriceHistory
+from providers.charges import charges, rate_card
 from providers.errors import ConflictError, NotFoundError, ProviderError
 from providers.instance import EndReason, Instance, InstanceState
 from providers.money import cost_nano_usd
@@ -299,7 +300,9 @@ class ProviderContract(ABC):
             ]
             assert ended.billed_from_ms is not None
             assert ended.billed_to_ms is not None
-            assert bill == cost_nano_usd(path, ended.billed_from_ms, ended.billed_to_ms)
+            interval = ended.billed_from_ms, ended.billed_to_ms
+            besides = charges(rate_card(provider.name), path, *interval, self.now_ms(), ended=True)
+            assert bill == cost_nano_usd(path, *interval) + sum(besides.values())
 
     def test_the_bill_of_an_unknown_instance_is_not_found(self) -> None:
         provider = self.connect()

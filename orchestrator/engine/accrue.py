@@ -14,12 +14,14 @@ from orchestrator.engine.checkpoints import CheckpointUnusable, FileCatalog
 from orchestrator.engine.collect import collect
 from orchestrator.engine.compartment import Compartment, contained_writes
 from orchestrator.engine.context import Context
+from orchestrator.engine.machine_cost import machine_cost_nano_usd
 from orchestrator.engine.snapshot import left_out
 from orchestrator.engine.world import World
 from orchestrator.model import TERMINAL, Migration, Run, Step
 from orchestrator.store import Leadership, Tx
+from providers.charges import charges, disk_nano_usd, rate_card
 from providers.errors import ProviderError
-from providers.money import MS_PER_HOUR, cost_nano_usd
+from providers.money import MS_PER_HOUR
 
 
 def accrue(ctx: Context) -> None:
@@ -53,6 +55,7 @@ def settle(
             _book(tx, run.id, end_ms)
         else:
             tx.update_run(run.id, billed_to_ms=end_ms)
+        _book_charges(tx, run.id, end_ms)
         if run.end in ("finished", "failed", "moved", "paused", "cancelled", "aborted"):
             tx.add_availability(run.offer_id, world.clock.now_ms(), "released", run.id, "")
     return True
@@ -104,17 +107,14 @@ def settle_all(world: World, leadership: Leadership) -> None:
 
 def cost_so_far(ctx: Context, runs: Sequence[Run]) -> tuple[int, int]:
     """(what these runs have cost up to now, what the living ones cost per hour), in nano-USD at the prices known."""
-    now = ctx.now_ms
     spent = rate = 0
     with ctx.world.store.read() as tx:
         for run in runs:
-            if run.billed_from_ms is None:
-                continue
-            end = now if run.billed_to_ms is None else run.billed_to_ms
-            changes = tx.price_changes(run.offer_id, run.billed_from_ms, end)
-            spent += cost_nano_usd(changes, run.billed_from_ms, end)
-            if run.billed_to_ms is None and changes:
-                rate += changes[-1][1]
+            spent += machine_cost_nano_usd(tx, run, ctx.now_ms)
+            if run.billed_from_ms is not None and run.billed_to_ms is None:
+                changes = tx.price_changes(run.offer_id, ctx.now_ms, ctx.now_ms + 1)
+                rate += changes[-1][1] if changes else 0
+                rate += disk_nano_usd(rate_card(run.offer_id.partition("/")[0]), 0, MS_PER_HOUR)
     return spent, rate
 
 
@@ -149,4 +149,17 @@ def _book(tx: Tx, run_id: str, upto_ms: int) -> None:
     if run.billed_to_ms is not None:  # once, at its end: all of its entries are read
         fresh += ledger.restate(run, tx.entries(run_id=run.id), changes, upto_ms)
     if fresh:
+        tx.add_entries(fresh)
+
+
+def _book_charges(tx: Tx, run_id: str, at_ms: int) -> None:
+    """What a machine that has ended is billed besides its time, as its provider declares it."""
+    run = tx.run(run_id)
+    card = rate_card(run.offer_id.partition("/")[0])
+    if run.instance_id is None or not card.declared:
+        return
+    start_ms = run.billed_from_ms
+    changes = [] if start_ms is None else tx.price_changes(run.offer_id, start_ms, at_ms)
+    right = charges(card, changes, start_ms, run.billed_to_ms, at_ms, ended=True)
+    if fresh := ledger.charge(tx.outline(run.job_id), run, right, tx.entries(run_id=run.id), at_ms):
         tx.add_entries(fresh)

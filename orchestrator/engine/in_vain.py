@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from orchestrator.engine.context import Context
+from orchestrator.engine.machine_cost import machine_cost_nano_usd
 from orchestrator.model import Job, Migration, Run
 from orchestrator.store import Tx
-from providers.money import cost_nano_usd, format_usd
+from providers.money import format_usd
 
 MOST_IN_A_ROW = 5
 """So many placements in a row are given up, then the job is paused; so many spares, then it goes on without one."""
@@ -129,9 +130,4 @@ def _since(tx: Tx, job_id: str, kinds: Sequence[Kind], anew: Sequence[str], limi
 
 def spent_nano_usd(tx: Tx, run_ids: Sequence[str], now_ms: int) -> int:
     """What these machines have cost up to now, at the prices known."""
-    spent = 0
-    for run in map(tx.run, run_ids):
-        if run.billed_from_ms is not None:
-            end = max(run.billed_from_ms, now_ms if run.billed_to_ms is None else run.billed_to_ms)
-            spent += cost_nano_usd(tx.price_changes(run.offer_id, run.billed_from_ms, end), run.billed_from_ms, end)
-    return spent
+    return sum(machine_cost_nano_usd(tx, run, now_ms) for run in map(tx.run, run_ids))

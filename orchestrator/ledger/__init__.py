@@ -3,7 +3,7 @@
 Must not know: offers beyond their id and price path, policies, stores.
 """
 
-from orchestrator.ledger.accrual import accrue, amend, correction, restate, twice_booked
+from orchestrator.ledger.accrual import accrue, amend, charge, correction, restate, twice_booked
 from orchestrator.ledger.counterfactual import Counterfactual, counterfactual
 from orchestrator.ledger.duty import Duty, duty
 from orchestrator.ledger.totals import total_nano_usd, totals
@@ -13,6 +13,7 @@ __all__ = [
     "Duty",
     "accrue",
     "amend",
+    "charge",
     "correction",
     "counterfactual",
     "duty",

@@ -3,16 +3,18 @@
 The entry of a period is floor(cost from the run's start to the period's end) - floor(cost to the period's begin), so
 that the entries of any split sum to the cost of the whole, to the nano-dollar. Entries are never edited: what turns out
 different later (a price learned late, a machine that ended earlier) becomes a correction that names what it corrects.
+What is billed besides a machine's time (providers.charges) is one entry per run and kind.
 
 Must not know: who pays, where entries are kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from orchestrator.model import Entry, EntryKind, Job, Run, derived_id
+from providers.charges import CHARGE_KINDS, ChargeKind
 from providers.money import cost_nano_usd
 
 PriceChanges = Sequence[tuple[int, int]]
@@ -20,37 +22,39 @@ PriceChanges = Sequence[tuple[int, int]]
 
 
 def accrue(
-    job: Job,
-    run: Run,
-    price_changes: PriceChanges,
-    upto_ms: int,
-    last_period_end_ms: int | None,
-    *,
-    minimum_ms: int = 0,
+    job: Job, run: Run, price_changes: PriceChanges, upto_ms: int, last_period_end_ms: int | None
 ) -> list[Entry]:
-    """The entries still missing for `run` up to `upto_ms`: at most one period, and a minimum charge once it has ended.
+    """The entry of machine time still missing for `run` up to `upto_ms`: at most one period.
 
-    `last_period_end_ms` is the largest period end among the run's entries (None: it has none yet). Ids are derived from
-    (run, period start, kind), so that accruing again after a crash yields the same rows. Nothing is due for a run that
-    never became billable. Raises ValueError when no price is known at the billed start.
+    `last_period_end_ms` is the largest period end among the entries of its time (None: it has none yet). Ids are
+    derived from (run, period start, kind), so that accruing again after a crash yields the same rows. Nothing is due
+    for a run that never became billable. Raises ValueError when no price is known at the billed start.
     """
     start = run.billed_from_ms
     if start is None:
         return []
     end = upto_ms if run.billed_to_ms is None else min(upto_ms, run.billed_to_ms)
     begin = start if last_period_end_ms is None else last_period_end_ms
-    entries = []
-    if end > begin:
-        entries.append(_entry(job, run, "compute", begin, end, _between(price_changes, start, begin, end), upto_ms))
-    least_end = start + minimum_ms
-    if run.billed_to_ms is not None and begin <= run.billed_to_ms <= upto_ms and run.billed_to_ms < least_end:
-        end = run.billed_to_ms
-        # The price in force at the end holds for the rest of the minimum: nobody bills a machine that is gone by the
-        # market's later moves.
-        paid = [(at, price) for at, price in price_changes if at <= end]
-        amount = _between(paid, start, end, least_end)
-        entries.append(_entry(job, run, "minimum_charge", end, least_end, amount, upto_ms))
-    return entries
+    if end <= begin:
+        return []
+    return [_entry(job, run, "compute", begin, end, _between(price_changes, start, begin, end), upto_ms)]
+
+
+def charge(job: Job, run: Run, right: Mapping[ChargeKind, int], entries: Sequence[Entry], at_ms: int) -> list[Entry]:
+    """What is missing for the run's `entries` to hold each charge at its `right` amount: one entry per kind, which is
+    corrected if it turns out different. A kind that is booked and no longer due is taken back."""
+    missing = []
+    for kind in CHARGE_KINDS:
+        amount = right.get(kind, 0)
+        entry = next((each for each in entries if each.kind == kind), None)
+        if entry is not None:
+            change = correction(entry, amount, at_ms, earlier=entries)
+            missing += [] if change is None else [change]
+        elif amount:
+            begin = at_ms if run.billed_from_ms is None else run.billed_from_ms
+            end = at_ms if run.billed_to_ms is None else run.billed_to_ms
+            missing.append(_entry(job, run, kind, begin, max(begin, end), amount, at_ms))
+    return missing
 
 
 def correction(entry: Entry, right_nano_usd: int, at_ms: int, *, earlier: Iterable[Entry] = ()) -> Entry | None:

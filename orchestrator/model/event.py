@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-EntryKind = Literal["compute", "minimum_charge", "egress", "storage", "correction"]
+from providers.charges import ChargeKind
+
+EntryKind = Literal["compute", ChargeKind, "correction"]
 
 
 @dataclass(frozen=True, slots=True)

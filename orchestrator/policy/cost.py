@@ -280,7 +280,8 @@ class Outlook:
     def afresh(self, case: Case) -> tuple[Floats, Floats]:
         """(seconds, cost) over the rows of starting there from nowhere; on the current row of going on."""
         seconds = self.over_rows(case.run_s + self.pool.startup_s)
-        return seconds, seconds * case.price_s + self.over_rows(case.run_dues)
+        dues = case.run_dues + self.tolls.disk_s[self.pool.site] * self.pool.startup_s
+        return seconds, seconds * case.price_s + self.over_rows(dues)
 
     def parts(self, row: int) -> CostParts:
         """What the expected cost on a row of the pool consists of; the sum is exact."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from orchestrator.market import Market, Place
 from orchestrator.policy.demand import Demand, Running
-from providers.charges import GB, MONTH_MS, RateCard, egress_nano_usd, rate_card, storage_nano_usd
+from providers.charges import GB, MONTH_MS, RateCard, disk_nano_usd, egress_nano_usd, rate_card, storage_nano_usd
 
 Floats = NDArray[np.float64]
 
@@ -30,14 +30,16 @@ class Tolls:
     """Columns over the sites of a listing; seconds and nano-USD.
 
     To get there: `begin_s` without training, `billed_s` at the price of the new machine, `fixed` = `egress` + `double`
-    (the old machine, billed meanwhile). Once there: `upkeep_s` per second (`storage_s` of it for storage) and
-    `per_loss` for each machine that is lost. A machine is billed for `minimum_s` at least.
+    (the old machine and the new one's disk, billed meanwhile). Once there: `upkeep_s` per second (`storage_s` of it for
+    checkpoints and the disk, `disk_s` of that) and `per_loss` for each machine that is lost. A machine is billed
+    `minimum_s` at least.
     """
 
     begin_s: Floats
     billed_s: Floats
     egress: Floats
     double: Floats
+    disk_s: Floats
     storage_s: Floats
     upkeep_s: Floats
     per_loss: Floats
@@ -69,10 +71,12 @@ def tolls(demand: Demand, market: Market, running: Running | None, current: int 
         lies_at = place_of(item.source)
         if lies_at is not None and item.size_bytes:
             data = data + _egress(rates(lies_at), item.size_bytes)
-    storage_s, uploads_s, restore = none, none, none
+    disk_s = _by_provider(market, lambda card: disk_nano_usd(card, 0, MONTH_MS) / _MONTH_S)
+    storage_s, uploads_s, restore = disk_s, none, none
     if demand.checkpoint_bytes:
         stored = demand.checkpoint_bytes * spec.checkpoint.keep
-        storage_s = _by_provider(market, lambda card: storage_nano_usd(card, [(0, stored)], 0, MONTH_MS) / _MONTH_S)
+        kept_s = _by_provider(market, lambda card: storage_nano_usd(card, [(0, stored)], 0, MONTH_MS) / _MONTH_S)
+        storage_s = disk_s + kept_s
         bucket = place_of(spec.checkpoint.to or "")
         if bucket is not None:
             uploads_s = market.rates_to(bucket) * demand.checkpoint_bytes / GB / interval_s
@@ -81,11 +85,11 @@ def tolls(demand: Demand, market: Market, running: Running | None, current: int 
     startup_s = market.site_startup_s
     if current is None:
         begin_s = billed_s = startup_s + transfer_s
-        double = none
+        double = disk_s * billed_s
     else:
         begin_s = 2 * demand.checkpoint_s + transfer_s  # one save, one restore
         billed_s = startup_s + begin_s
-        double = begin_s * float(max(market.price[current], 0)) / 3600
+        double = begin_s * float(max(market.price[current], 0)) / 3600 + disk_s * billed_s
     upkeep_s, per_loss = storage_s + uploads_s, data + restore
     minimum = _by_provider(market, lambda card: card.minimum_ms / 1000)
     return Tolls(
@@ -93,6 +97,7 @@ def tolls(demand: Demand, market: Market, running: Running | None, current: int 
         billed_s=billed_s,
         egress=egress + data,
         double=double,
+        disk_s=disk_s,
         storage_s=storage_s,
         upkeep_s=upkeep_s,
         per_loss=per_loss,

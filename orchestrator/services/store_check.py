@@ -110,9 +110,7 @@ def _ledger(tx: Tx, runs: Sequence[Run], entries: Sequence[Entry]) -> Check:
         of_run[entry.run_id].append(entry)
     contradictions = [*_contradictions(tx, runs, entries, of_run)]
     wrong = [line for run in runs for line in _wrong_books(tx, run, of_run[run.id])]
-    well = (
-        f"{len(entries)} entries add up to {format_usd(tx.total_nano_usd(), 4)}, each run's to its price times its time"
-    )
+    well = f"{len(entries)} entries add up to {format_usd(tx.total_nano_usd(), 4)}, each run's time at its price"
     return _judged("ledger", well, [*contradictions, *wrong], REPORT if contradictions else CORRECT)
 
 
@@ -130,9 +128,9 @@ def _contradictions(
                 yield f"{entry.id} names another job than its run {run.id}"
             if entry.reverses is not None and entry.reverses not in known:
                 yield f"{entry.id} corrects {entry.reverses}, which is no entry of {run.id}"
-        if booked and run.billed_from_ms is None:
+        if run.billed_from_ms is None and any(entry.kind == "compute" for entry in booked):
             yield f"{run.id} is booked, and was never billed"
-        elif booked and not priced(tx, run):
+        elif booked and run.billed_from_ms is not None and not priced(tx, run):
             yield f"{run.id} is booked, but no price of {run.offer_id} is known at {run.billed_from_ms}"
 
 

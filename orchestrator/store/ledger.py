@@ -26,11 +26,14 @@ _FILTERS = {
 
 _BOOKED_UNTIL = (  # periods of a run follow one another: the one that starts last ends last
     select(ledger_entry.c.period_end_ms)
-    .where(ledger_entry.c.run_id == bindparam("run_id"), ledger_entry.c.reverses == "")
+    .where(ledger_entry.c.run_id == bindparam("run_id"), ledger_entry.c.kind == "compute")
     .order_by(ledger_entry.c.period_start_ms.desc(), ledger_entry.c.period_end_ms.desc())
     .limit(1)
 )
 
+_CHARGED = select(func.sum(ledger_entry.c.amount_nano_usd)).where(
+    ledger_entry.c.run_id == bindparam("run_id"), ledger_entry.c.kind.not_in(("compute", "correction"))
+)
 
 _CHECK = "nothing was written; see what the books say: tradewind store check"
 _BILLED_TO = select(run.c.billed_to_ms).where(run.c.id == bindparam("run_id"))
@@ -94,7 +97,7 @@ class LedgerRows(Transaction):
         ]
 
     def booked_until_ms(self, run_id: str) -> int | None:
-        """The largest period end among the run's entries, None when it has none."""
+        """The largest period end among the entries of a run's machine time, None when it has none."""
         return self._connection.execute(_BOOKED_UNTIL, {"run_id": run_id}).scalar_one_or_none()
 
     def total_nano_usd(self, job_id: str | None = None) -> int:
@@ -103,6 +106,10 @@ class LedgerRows(Transaction):
         if job_id is not None:
             query = query.where(ledger_entry.c.job_id == job_id)
         return int(self._connection.execute(query).scalar_one() or 0)
+
+    def charged_nano_usd(self, run_id: str) -> int:
+        """The sum of what is booked for a run besides its machine's time, as it was first booked."""
+        return int(self._connection.execute(_CHARGED, {"run_id": run_id}).scalar_one() or 0)
 
     def _admit_entry(self, entry: Entry) -> None:
         """The last line of the books, whoever writes them. Raises BookingError."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
 from providers.base import LaunchSpec
+from providers.charges import ChargeKind, charges, rate_card
 from providers.clock import Clock
 from providers.errors import CapacityError, ConflictError, NotFoundError, QuotaError
 from providers.hardware import GIB
@@ -50,7 +51,8 @@ class Behaviour:
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """One line of the cloud's books: an instance that lived, its billed interval and its exact cost up to now."""
+    """One line of the cloud's books: an instance that lived, its billed interval and its exact cost up to now: that of
+    its time and of each charge besides."""
 
     instance_id: str
     offer_id: str
@@ -58,8 +60,14 @@ class Bill:
     tags: Mapping[str, str]
     from_ms: int | None
     to_ms: int | None
-    amount_nano_usd: int
+    machine_nano_usd: int
+    charges: Mapping[ChargeKind, int]
     end_reason: EndReason | None
+
+    @property
+    def amount_nano_usd(self) -> int:
+        """All of it."""
+        return self.machine_nano_usd + sum(self.charges.values())
 
 
 @dataclass(slots=True)
@@ -365,12 +373,14 @@ class FakeCloud:
 
     def _bill(self, life: _Life, now_ms: int) -> Bill:
         from_ms, to_ms = self._billed(life, now_ms)
-        amount = 0
+        ended, path, amount = life.ended(now_ms), [], 0
         if from_ms is not None:
             end_ms = now_ms if to_ms is None else to_ms
-            amount = cost_nano_usd(self.price_path(life.spec.offer_id, end_ms, from_ms), from_ms, end_ms)
-        reason = life.reason if life.ended(now_ms) else None
-        return Bill(life.id, life.spec.offer_id, life.spec.token, life.spec.tags, from_ms, to_ms, amount, reason)
+            path = self.price_path(life.spec.offer_id, end_ms, from_ms)
+            amount = cost_nano_usd(path, from_ms, end_ms)
+        besides = charges(rate_card(NAME), path, from_ms, to_ms, now_ms, ended=ended)
+        reason, spec = life.reason if ended else None, life.spec
+        return Bill(life.id, spec.offer_id, spec.token, spec.tags, from_ms, to_ms, amount, besides, reason)
 
     def _billed(self, life: _Life, now_ms: int) -> tuple[int | None, int | None]:
         """From ready until asked to end or gone; a machine that never got ready costs nothing."""

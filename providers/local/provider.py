@@ -6,7 +6,8 @@ the next call, and what one process decided another one finishes, because every 
 before it is acted upon.
 
 Billing: whole market seconds, from the acceptance of the launch (floored) to the confirmed end (ceiled), or to the end
-of its time to live whoever looks later, at the price path of the market. Must not know: jobs, Ray, what user data does.
+of its time to live whoever looks later, at the price path of the market; and what providers.charges declares besides.
+Must not know: jobs, Ray, what user data does.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from providers.base import LaunchSpec, Quota
+from providers.charges import charges, rate_card
 from providers.clock import Clock
 from providers.errors import (
     CapacityError,
@@ -190,7 +192,9 @@ class LocalProvider:
         record = self._known(instance_id)
         end_ms = self._clock.now_ms() if record.ended_ms is None else record.ended_ms
         from_ms, to_ms = _floor_second(record.accepted_ms), _ceil_second(end_ms)
-        return cost_nano_usd(self._prices().changes(record.offer_id, from_ms, to_ms), from_ms, to_ms)
+        path, ended = self._prices().changes(record.offer_id, from_ms, to_ms), record.ended_ms is not None
+        besides = charges(rate_card(PROVIDER), path, from_ms, to_ms if ended else None, to_ms, ended=ended)
+        return cost_nano_usd(path, from_ms, to_ms) + sum(besides.values())
 
     # --- the world: time, and what a demo's director or a test makes happen ---
 

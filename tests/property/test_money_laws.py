@@ -24,13 +24,13 @@ def price_paths(draw, longest=10**8):
     return [(at, draw(prices)) for at in [0, *sorted(later)]]
 
 
-@given(price_paths(), st.lists(instants, min_size=2, max_size=12, unique=True), st.integers(0, 10**7))
-def test_entries_sum_exactly_for_any_split(path, cuts, minimum_ms):
+@given(price_paths(), st.lists(instants, min_size=2, max_size=12, unique=True))
+def test_entries_sum_exactly_for_any_split(path, cuts):
     start, *rest = sorted(cuts)
     run = replace(RUN, billed_from_ms=start)
     entries, last = [], None
     for upto in rest:
-        entries += accrue(JOB, run, path, upto, last, minimum_ms=minimum_ms)
+        entries += accrue(JOB, run, path, upto, last)
         last = entries[-1].period_end_ms
     assert total_nano_usd(entries) == cost_nano_usd(path, start, rest[-1])
     closed = replace(run, billed_to_ms=rest[-1])

@@ -105,7 +105,7 @@ def _parts(view: Decision) -> str:
         ("preemptions", view.parts.preemption_nano_usd),
         ("start", view.parts.start_nano_usd),
         ("egress", view.parts.egress_nano_usd),
-        ("storage", view.parts.storage_nano_usd),
+        ("storage and disk", view.parts.storage_nano_usd),
         ("minimum billing", view.parts.minimum_nano_usd),
     )
     return "of it  " + " + ".join(f"{name} {money(amount, 4)}" for name, amount in parts if amount)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.ledger import accrue, correction, restate, total_nano_usd, totals
+from orchestrator.ledger import accrue, charge, correction, restate, total_nano_usd, totals
 from orchestrator.model import Job, JobSpec, Run, TrainSpec
 from providers.money import cost_nano_usd, usd
 
@@ -58,30 +58,30 @@ def test_an_unknown_price_is_an_error_and_no_zero():
         accrue(JOB, RUN, [(2000, 1)], 5000, None)
 
 
-def test_a_short_run_pays_its_minimum_charge_as_an_entry_of_its_own():
-    compute, minimum = accrue(JOB, ended(21_000), PRICES, 30_000, None, minimum_ms=60_000)
-    assert (compute.period_end_ms, minimum.period_start_ms, minimum.period_end_ms) == (21_000, 21_000, 61_000)
-    assert minimum.kind == "minimum_charge"
-    assert total_nano_usd([compute, minimum]) == cost_nano_usd(PRICES, 1000, 61_000)
+def test_what_is_billed_besides_time_is_one_entry_of_each_kind_and_nothing_when_booked_again():
+    run = ended(21_000)
+    entries = charge(JOB, run, {"minimum_charge": 7, "disk": 3}, [], 30_000)
+    assert [(each.kind, each.amount_nano_usd) for each in entries] == [("minimum_charge", 7), ("disk", 3)]
+    assert {(each.period_start_ms, each.period_end_ms) for each in entries} == {(1000, 21_000)}
+    assert charge(JOB, run, {"minimum_charge": 7, "disk": 3}, entries, 30_000) == []
+    assert charge(JOB, run, {"disk": 3, "minimum_charge": 7}, [], 30_000) == entries
 
 
-def test_a_minimum_charge_is_due_also_when_the_period_was_accrued_before_the_end_was_known():
-    (minimum,) = accrue(JOB, ended(21_000), PRICES, 30_000, 21_000, minimum_ms=60_000)
-    assert minimum.kind == "minimum_charge"
-    assert accrue(JOB, ended(21_000), PRICES, 30_000, minimum.period_end_ms, minimum_ms=60_000) == []
+def test_a_machine_that_came_back_has_its_charges_corrected_and_those_no_longer_due_taken_back():
+    entries = charge(JOB, ended(21_000), {"minimum_charge": 7, "disk": 3}, [], 30_000)
+    entries += charge(JOB, ended(90_000), {"disk": 5}, entries, 90_000)
+    assert [each.kind for each in entries] == ["minimum_charge", "disk", "correction", "correction"]
+    assert total_nano_usd(entries) == 5
+    assert charge(JOB, ended(90_000), {"disk": 5}, entries, 99_000) == []
+    entries += charge(JOB, ended(90_000), {"disk": 4, "minimum_charge": 1}, entries, 99_000)
+    assert total_nano_usd(entries) == 5
 
 
-def test_neither_a_living_nor_a_long_run_pays_a_minimum_charge():
-    assert [e.kind for e in accrue(JOB, RUN, PRICES, 21_000, None, minimum_ms=60_000)] == ["compute"]
-    assert [e.kind for e in accrue(JOB, ended(61_000), PRICES, 70_000, None, minimum_ms=60_000)] == ["compute"]
-
-
-def test_the_minimum_is_charged_at_the_price_that_was_paid():
-    prices = [(0, usd(1)), (21_000, usd(1)), (30_000, usd(50))]
-    _, minimum = accrue(JOB, ended(21_000), prices, 90_000, None, minimum_ms=60_000)
-    assert minimum.amount_nano_usd == cost_nano_usd([(0, usd(1))], 1000, 61_000) - cost_nano_usd(
-        [(0, usd(1))], 1000, 21_000
-    )
+def test_a_launch_that_failed_is_booked_at_the_instant_of_which_it_is_known():
+    never = replace(RUN, billed_from_ms=None, state="ended", end="aborted")
+    (entry,) = charge(JOB, never, {"failed_launch": 9}, [], 30_000)
+    assert (entry.kind, entry.period_start_ms, entry.period_end_ms) == ("failed_launch", 30_000, 30_000)
+    assert charge(JOB, never, {"failed_launch": 9}, [entry], 40_000) == []
 
 
 def test_a_price_learned_late_becomes_corrections_that_name_what_they_reverse():
@@ -112,7 +112,8 @@ def test_a_bill_that_agrees_needs_no_correction():
 
 
 def test_totals_by_any_key_sum_to_the_total():
-    entries = accrue(JOB, ended(21_000), PRICES, 30_000, None, minimum_ms=60_000)
+    entries = accrue(JOB, ended(21_000), PRICES, 30_000, None)
+    entries += charge(JOB, ended(21_000), {"minimum_charge": 7}, entries, 30_000)
     by_kind = totals(entries, "kind")
     assert list(by_kind) == ["compute", "minimum_charge"]
     assert sum(by_kind.values()) == total_nano_usd(entries)

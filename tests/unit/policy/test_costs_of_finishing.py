@@ -9,7 +9,7 @@ from orchestrator.model import FASTEST, CheckpointSpec, DataSource
 from orchestrator.perf import PerfBook
 from orchestrator.policy import Demand, Rails, compare, decide, prospects
 from orchestrator.policy.tolls import place_of
-from providers.charges import rate_card
+from providers.charges import disk_nano_usd, rate_card
 from providers.egress import EgressRow, EgressTable
 from providers.money import MS_PER_HOUR, usd
 from providers.offer import CapacityType, Offer
@@ -35,11 +35,15 @@ def test_a_job_of_seconds_pays_for_the_shortest_time_that_is_billed(world):
     assert long.minimum_nano_usd == 0
 
 
-def test_simulated_machines_have_no_shortest_time_and_no_storage_to_pay(world):
+def test_simulated_machines_cost_what_their_market_declares_and_bills(world):
     world.startup_s = 10
     world.offer("a", 3.60)
-    _, parts = parts_of(world, Demand(world.job(), 20, 1, checkpoint_bytes=GB))
-    assert (parts.minimum_nano_usd, parts.storage_nano_usd) == (0, 0)
+    card = rate_card("local")
+    placement, parts = parts_of(world, Demand(world.job(), 20))
+    assert parts.minimum_nano_usd == pytest.approx(usd(3.60) * (card.minimum_ms - 30_000) / MS_PER_HOUR)
+    assert parts.storage_nano_usd == pytest.approx(disk_nano_usd(card, 0, 20_000), abs=1)
+    minute = usd(3.60) * card.minimum_ms / MS_PER_HOUR
+    assert placement.cost_nano_usd == pytest.approx(minute + disk_nano_usd(card, 0, 30_000), abs=10)
 
 
 def test_kept_checkpoints_are_stored_for_as_long_as_it_trains(world):

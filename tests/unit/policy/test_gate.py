@@ -114,7 +114,7 @@ def test_a_job_that_would_pass_its_budget_moves_at_once(world):
     job = world.job(objective=FASTEST, budget_nano_usd=usd(200))
     placement = world.decide(Demand(job, STEPS), Running(here, world.now))
     assert (placement.action, placement.offer_id) == ("move", there)
-    assert placement.reason == "where it is, it would cost $100.00 over the budget"
+    assert placement.reason == "where it is, it would cost $100.05 over the budget"
 
 
 def test_a_running_job_that_cannot_finish_within_its_budget_is_to_stop(world, settled):
@@ -122,7 +122,7 @@ def test_a_running_job_that_cannot_finish_within_its_budget_is_to_stop(world, se
     job = world.job(budget_nano_usd=usd(200))
     placement = world.decide(Demand(job, STEPS), settled(here))
     assert placement.action == "wait"
-    assert placement.reason.endswith("would cost $100.00 over the budget")
+    assert placement.reason.endswith("would cost $100.05 over the budget")
 
 
 def test_a_used_up_budget_stops_a_job_even_if_its_length_is_unknown(world, settled):

@@ -6,11 +6,17 @@ import pytest
 
 from orchestrator.model import CHEAPEST, FASTEST, Objective
 from orchestrator.policy import Demand
-from providers.money import usd
+from providers.charges import disk_nano_usd, rate_card
+from providers.money import MS_PER_HOUR, usd
 from providers.offer import CapacityType
 
 STEPS = 36_000
 RATES = {"SIM-S": 0.5, "SIM-M": 1.0, "SIM-L": 2.0}
+
+
+def disk(hours: float) -> int:
+    """What the disk of a simulated machine costs."""
+    return disk_nano_usd(rate_card("local"), 0, round(hours * MS_PER_HOUR))
 
 
 def test_cheapest_goes_by_dollars_per_step_and_not_per_hour(world):
@@ -20,7 +26,7 @@ def test_cheapest_goes_by_dollars_per_step_and_not_per_hour(world):
     assert placement.action == "place"
     assert placement.offer_id == fast
     # 5 h of work and 5 min of start-up at $1.20
-    assert placement.cost_nano_usd == pytest.approx(usd("6.10"), rel=1e-9)
+    assert placement.cost_nano_usd == pytest.approx(usd("6.10") + disk(5 + 1 / 12), rel=1e-9)
     assert placement.finish_at_ms == world.now + 18_300_000
     by_id = {a.offer_id: a for a in placement.alternatives}
     assert by_id[slow].nano_usd_per_hour < by_id[fast].nano_usd_per_hour
@@ -107,7 +113,7 @@ def test_the_baseline_is_the_cheapest_on_demand_offer_even_for_a_job_that_takes_
     placement = world.decide(Demand(world.job(capacity=(CapacityType.SPOT,)), STEPS))
     assert placement.offer_id == spot
     assert placement.baseline.offer_id == kept
-    assert placement.baseline.cost_nano_usd == pytest.approx(usd(1) * (10 + 1 / 12), rel=1e-9)
+    assert placement.baseline.cost_nano_usd == pytest.approx(usd(1) * (10 + 1 / 12) + disk(10 + 1 / 12), rel=1e-9)
     assert placement.saving_nano_usd == placement.baseline.cost_nano_usd - placement.cost_nano_usd
 
 

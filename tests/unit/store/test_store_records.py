@@ -268,12 +268,15 @@ def test_the_jobs_measured_last_are_found_by_their_last_measurement(tx: Tx, job:
     assert tx.measured_last(1) == ["job_A"]
 
 
-def test_booked_until_is_the_end_of_the_last_period_whatever_was_corrected(tx: Tx, entry: Make) -> None:
+def test_booked_until_is_the_end_of_the_last_machine_time_whatever_was_corrected_or_charged_besides(
+    tx: Tx, entry: Make
+) -> None:
     assert tx.booked_until_ms("run_A") is None
     tx.add_entries([entry("ent_A", 1000), entry("ent_B", 2000), entry("ent_X", 9000, run_id="run_B")])
     tx.add_entries([entry("ent_C", 3000, kind="minimum_charge", period_end_ms=60_000)])
     tx.add_entries([entry("ent_D", 3000, kind="correction", reverses="ent_C", period_end_ms=70_000)])
-    assert tx.booked_until_ms("run_A") == 60_000
+    assert tx.booked_until_ms("run_A") == tx.entries()[1].period_end_ms < 60_000
+    assert (tx.charged_nano_usd("run_A"), tx.charged_nano_usd("run_B")) == (7, 0)
 
 
 def test_a_command_is_open_until_it_is_closed(tx: Tx, clock: VirtualClock) -> None:

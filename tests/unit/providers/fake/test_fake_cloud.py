@@ -3,6 +3,7 @@
 import pytest
 
 from providers.base import LaunchSpec
+from providers.charges import disk_nano_usd, rate_card
 from providers.clock import VirtualClock
 from providers.errors import (
     CapacityError,
@@ -199,17 +200,33 @@ def test_the_books_outlive_the_client_and_hold_exact_bills():
     (bill,) = cloud.bills()
     assert (bill.from_ms, bill.to_ms) == (ready_ms, ready_ms + 270_000)
     first = (usd("3.06") // 3) * 100_001 + usd("7.77") * 169_999
-    assert bill.amount_nano_usd == first // 3_600_000 == restarted.bill_nano_usd(instance_id)
-    assert bill.amount_nano_usd == cost_nano_usd(cloud.price_path(SPOT, clock.now_ms()), bill.from_ms, bill.to_ms)
+    assert bill.machine_nano_usd == first // 3_600_000
+    assert bill.machine_nano_usd == cost_nano_usd(cloud.price_path(SPOT, clock.now_ms()), bill.from_ms, bill.to_ms)
+    assert bill.charges == {"disk": disk_nano_usd(rate_card("fake"), bill.from_ms, bill.to_ms)}
+    assert restarted.bill_nano_usd(instance_id) == bill.amount_nano_usd == first // 3_600_000 + bill.charges["disk"]
 
 
-def test_what_never_became_ready_costs_nothing():
+def test_a_machine_of_seconds_is_billed_for_the_shortest_time_once_it_has_ended():
+    clock, cloud, provider = cloud_and_client(boot_s=30)
+    (instance_id,) = provider.launch(SPEC)
+    clock.advance(50)
+    assert "minimum_charge" not in cloud.bill(instance_id).charges
+    provider.terminate(instance_id)
+    clock.advance(600)
+    bill = cloud.bill(instance_id)
+    assert bill.to_ms - bill.from_ms == 20_000
+    assert bill.machine_nano_usd + bill.charges["minimum_charge"] == usd("3.06") // 3 * 60 // 3600
+
+
+def test_what_never_became_ready_costs_what_is_declared_for_a_failed_launch():
     clock, cloud, provider = cloud_and_client(boot_s=30)
     (instance_id,) = provider.launch(SPEC)
     clock.advance(10)
     provider.terminate(instance_id)
     clock.advance(100)
-    assert (cloud.bill(instance_id).from_ms, cloud.bill(instance_id).amount_nano_usd) == (None, 0)
+    bill = cloud.bill(instance_id)
+    assert (bill.from_ms, bill.machine_nano_usd) == (None, 0)
+    assert bill.charges == {"failed_launch": rate_card("fake").failed_launch_nano_usd}
 
 
 def test_an_instance_is_listed_only_after_the_lag_and_forgotten_after_its_time():

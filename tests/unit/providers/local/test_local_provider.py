@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from providers.base import LaunchSpec
+from providers.charges import disk_nano_usd, minimum_nano_usd, rate_card
 from providers.clock import AcceleratedClock
 from providers.errors import CapacityError, NotFoundError, QuotaError, UnavailableError
 from providers.instance import EndReason, InstanceState
@@ -172,7 +173,11 @@ def test_billing_is_in_whole_seconds_at_the_prices_shown(machines):
     assert changed_ms == start_ms + 10_000
     assert (ended.billed_from_ms, ended.billed_to_ms) == (start_ms, start_ms + 21_000)
     old = machines.provider.market.price(machines.offer_id, start_ms)
-    assert machines.attach().bill_nano_usd(instance_id) == (old * 10_000 + usd("36") * 11_000) // 3_600_000
+    time, card = (old * 10_000 + usd("36") * 11_000) // 3_600_000, rate_card("local")
+    minimum = minimum_nano_usd(card, [(start_ms, old), (changed_ms, usd("36"))], start_ms, start_ms + 21_000)
+    disk = disk_nano_usd(card, start_ms, start_ms + 21_000)
+    assert machines.attach().bill_nano_usd(instance_id) == time + minimum + disk
+    assert minimum > disk > 0
 
 
 def test_an_override_never_rewrites_the_past_and_every_client_sees_it(machines):
@@ -208,7 +213,9 @@ def test_the_history_of_what_was_rented_has_no_gap_however_long_nobody_asked(mac
         found = machines.look(instance_id)
         end_ms = machines.clock.now_ms() if found.billed_to_ms is None else found.billed_to_ms
         path = [(each.effective_at_ms, each.nano_usd_per_hour) for each in history if each.offer_id == found.offer_id]
-        assert machines.provider.bill_nano_usd(instance_id) == cost_nano_usd(path, found.billed_from_ms, end_ms)
+        disk = disk_nano_usd(rate_card("local"), found.billed_from_ms, end_ms)
+        bill = machines.provider.bill_nano_usd(instance_id)
+        assert bill == cost_nano_usd(path, found.billed_from_ms, end_ms) + disk
     others = [each.effective_at_ms for each in history if each.offer_id not in (SPOT, machines.offer_id)]
     assert sum(at_ms < machines.clock.now_ms() - HISTORY_MS for at_ms in others) <= len(machines.provider.offers())
 

@@ -1,0 +1,25 @@
+"""What one machine has cost up to an instant, at the prices known: for ceilings, and to be told.
+
+The ledger holds what is final; a machine that lives is reckoned as if it ended then. Must not know: jobs, budgets.
+"""
+
+from __future__ import annotations
+
+from orchestrator.model import Run
+from orchestrator.store import Tx
+from providers.charges import charges, rate_card
+from providers.money import cost_nano_usd
+
+
+def machine_cost_nano_usd(tx: Tx, run: Run, upto_ms: int) -> int:
+    """Its time and every charge besides; of one that was never billed, what its launch cost."""
+    booked = tx.charged_nano_usd(run.id)
+    start_ms, end_ms = run.billed_from_ms, upto_ms if run.billed_to_ms is None else run.billed_to_ms
+    if start_ms is None or end_ms < start_ms:
+        return booked
+    changes = tx.price_changes(run.offer_id, start_ms, end_ms)
+    spent = cost_nano_usd(changes, start_ms, end_ms) + booked
+    card = rate_card(run.offer_id.partition("/")[0])
+    if run.billed_to_ms is None and card.declared:
+        spent += sum(charges(card, changes, start_ms, end_ms, upto_ms, ended=True).values())
+    return spent
