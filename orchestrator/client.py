@@ -37,6 +37,7 @@ if TYPE_CHECKING:  # each method loads what it needs: a command that asks the ca
         PriceImport,
         PriceStatus,
     )
+    from orchestrator.services.report_views import ReportView
     from orchestrator.services.views import (
         Accepted,
         ControlPlaneView,
@@ -50,7 +51,6 @@ if TYPE_CHECKING:  # each method loads what it needs: a command that asks the ca
         LogLine,
         PlanView,
         ProfileView,
-        ReportView,
         SettingList,
         StatusView,
     )
@@ -276,7 +276,11 @@ class Client(StoreClient):
         return explain.explain(self._opened, ref)
 
     def report(self, ref: str | None = None) -> ReportView:
-        """What one job, or all, cost, beside the on-demand baseline."""
+        """What one job, or all, cost, beside what they would have cost otherwise: paid + saved = baseline.
+
+        That of a job whose books are open is `provisional`. Once they are closed it never changes, but for what is
+        booked later, which makes another `version`.
+        """
         from orchestrator.services import report
 
         return report.report(self._opened, ref)

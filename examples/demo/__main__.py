@@ -23,7 +23,7 @@ from orchestrator.config import Config, load_config
 from orchestrator.engine.world import World, open_world
 from orchestrator.errors import TradewindError, UsageError
 from orchestrator.model import TERMINAL, Event, GpuRequest, JobSpec
-from orchestrator.services.views import ReportView
+from orchestrator.services.report_views import ReportView
 
 EXAMPLES = Path(__file__).resolve().parent.parent
 SEED = "TRADEWIND_PROVIDERS_LOCAL_SEED"
@@ -169,7 +169,7 @@ class Demo:
             for name in ("sale", "notice", "crash")
             if name not in done
         ]
-        self._console.print(closing_table(report.jobs))
+        self._console.print(closing_table(report))
         elapsed = time.monotonic() - self._started
         if found:
             for problem in found:

@@ -13,7 +13,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.services.views import JobReport, JobView
+from orchestrator.services.report_views import ReportView
+from orchestrator.services.views import JobView
 from providers.money import format_usd
 
 STATE_STYLE = {"running": "green", "finished": "bold green", "migrating": "yellow", "failed": "bold red"}
@@ -84,37 +85,33 @@ def objective(job: JobView) -> str:
     return ", ".join(parts)
 
 
-def closing_table(reports: Sequence[JobReport]) -> Table:
-    """Per job: what it took, and what it would have cost had it stayed on the on-demand instance."""
+def closing_table(view: ReportView) -> Table:
+    """Per job: what it took, and what the same machine would have cost on demand: paid + saved = that."""
     table = Table(title="What it took (prices, bills and market time are simulated)", title_style="bold")
-    for column in ("job", "runs", "migrations", "steps repeated", "wall time", "paid", "on-demand", "saved", "loss"):
+    amounts = ("paid", "+ saved", "= same machine on demand")
+    for column in ("job", "runs", "migrations", "steps repeated", "wall time", *amounts, "loss"):
         table.add_column(column, justify="left" if column == "job" else "right")
-    paid = baseline = 0
-    for report in reports:
-        paid += report.paid_nano_usd
-        baseline += report.baseline_nano_usd or 0
+    for row in view.jobs:
+        against = row.against("same_machine")
         table.add_row(
-            report.job.name,
-            str(len(report.runs)),
-            str(report.job.moves),
-            str(report.job.steps_repeated),
-            f"{report.duration_wall_s:.0f} s",
-            format_usd(report.paid_nano_usd),
-            "-" if report.baseline_nano_usd is None else format_usd(report.baseline_nano_usd),
-            _saved(report.paid_nano_usd, report.baseline_nano_usd),
-            "-" if report.job.loss is None else f"{report.job.loss:.4f}",
+            row.job.name,
+            str(len(row.runs)),
+            str(row.job.moves),
+            str(row.job.steps_repeated),
+            f"{row.duration_wall_s:.0f} s",
+            *_amounts(against.paid_nano_usd, against.saved_nano_usd, against.baseline_nano_usd),
+            "-" if row.job.loss is None else f"{row.job.loss:.4f}",
         )
     table.add_section()
-    total = ["total", "", "", "", "", format_usd(paid), format_usd(baseline), _saved(paid, baseline), ""]
-    table.add_row(*total, style="bold")
+    sums = view.total("same_machine")
+    of = "total" if not sums.left_out else f"total of {sums.jobs} compared"
+    total = _amounts(sums.paid_nano_usd, sums.saved_nano_usd, sums.baseline_nano_usd)
+    table.add_row(of, "", "", "", "", *total, "", style="bold")
     return table
 
 
-def _saved(paid: int, baseline: int | None) -> str:
-    if not baseline:
-        return "-"
-    share = 1 - paid / baseline
-    return f"{share:.0%}" if share >= 0 else f"{-share:.0%} dearer"
+def _amounts(*nano_usd: int | None) -> tuple[str, ...]:
+    return tuple("-" if amount is None else format_usd(amount, 9) for amount in nano_usd)
 
 
 def market_time(at_ms: int) -> str:

@@ -38,11 +38,16 @@ def report(
         Path | None, typer.Option(help="Write one self-contained page with charts.", show_default=False)
     ] = None,
     csv: Annotated[bool, typer.Option("--csv", help="Every ledger entry, as CSV on stdout.")] = False,
+    savings_csv: Annotated[
+        bool, typer.Option("--savings-csv", help="What each job paid, saved and would have cost, as CSV on stdout.")
+    ] = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Say what each job cost, and what on-demand would have cost.
+    """Say what each job cost, and what it would have cost otherwise.
 
-    Totals are the exact sums of the ledger's entries, which `--csv` shows.
+    paid + saved = what it would have cost, in every row. A job's comparison is made once, when it has ended and its
+    machines are booked to their end; until then it is provisional. Totals are the exact sums of the ledger's entries,
+    which `--csv` shows.
     """
     with session(ctx, output) as (client, out):
         view = client.report(job)
@@ -54,5 +59,10 @@ def report(
             from orchestrator.services.entries_csv import entries_csv
 
             out.data(entries_csv(view.entries).rstrip("\n"))
+            return
+        if savings_csv:
+            from orchestrator.services.savings_csv import savings_csv as as_csv
+
+            out.data(as_csv(view.jobs).rstrip("\n"))
             return
         out.show(view)

@@ -55,6 +55,7 @@ class Compartment(StrEnum):
     KILL = "kill"  # the trainer of a run that has ended
     TERMINATE = "terminate"  # a machine
     SETTLE = "settle"  # the books of a run
+    COMPARE = "compare"  # what a job cost with what it would have cost
     SWEEP = "sweep"  # a provider's machines that no run accounts for
 
 

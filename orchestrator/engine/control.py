@@ -17,6 +17,7 @@ from orchestrator.engine import claims
 from orchestrator.engine.accrue import accrue
 from orchestrator.engine.collect import collect_from
 from orchestrator.engine.commands import commands
+from orchestrator.engine.comparisons import compare
 from orchestrator.engine.compartment import Compartment, contained, everybodys, strike
 from orchestrator.engine.context import Context
 from orchestrator.engine.guard import guard
@@ -61,6 +62,7 @@ class ControlPlane:
             ctx.forget()
             ctx.secrets.forget(ctx.world)
         changed = self._part("reaping", lambda: reap(ctx)) if ctx.work.idle else self._work()
+        changed |= self._part("comparing", lambda: compare(ctx))
         if self._broken:
             broken, self._broken = self._broken, []
             raise broken[0]

@@ -11,6 +11,7 @@ from contextlib import suppress
 
 from orchestrator.engine import claims
 from orchestrator.engine.accrue import settle_all
+from orchestrator.engine.comparisons import conclude_all
 from orchestrator.engine.snapshot import left_out
 from orchestrator.engine.world import World
 from orchestrator.errors import RowError
@@ -33,6 +34,7 @@ def shut_down(world: World, leadership: Leadership, progress: Callable[[str], No
         except ProviderError as error:
             refused.append(error)
     settle_all(world, leadership)
+    conclude_all(world, leadership)
     return refused
 
 

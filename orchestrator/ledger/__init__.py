@@ -4,20 +4,44 @@ Must not know: offers beyond their id and price path, policies, stores.
 """
 
 from orchestrator.ledger.accrual import accrue, amend, charge, correction, restate, twice_booked
-from orchestrator.ledger.counterfactual import Counterfactual, counterfactual
+from orchestrator.ledger.comparison import (
+    BASELINES,
+    Baseline,
+    BaselineTotal,
+    Comparison,
+    Inputs,
+    Prices,
+    Rate,
+    baseline_nano_usd,
+    baseline_totals,
+    elsewhere,
+)
 from orchestrator.ledger.duty import Duty, duty
+from orchestrator.ledger.stays import Part, Stay, carried_nano_usd, stays
 from orchestrator.ledger.totals import total_nano_usd, totals
 
 __all__ = [
-    "Counterfactual",
+    "BASELINES",
+    "Baseline",
+    "BaselineTotal",
+    "Comparison",
     "Duty",
+    "Inputs",
+    "Part",
+    "Prices",
+    "Rate",
+    "Stay",
     "accrue",
     "amend",
+    "baseline_nano_usd",
+    "baseline_totals",
+    "carried_nano_usd",
     "charge",
     "correction",
-    "counterfactual",
     "duty",
+    "elsewhere",
     "restate",
+    "stays",
     "total_nano_usd",
     "totals",
     "twice_booked",

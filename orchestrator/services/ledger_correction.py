@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
 from orchestrator import ledger
+from orchestrator.engine.comparisons import conclude
 from orchestrator.engine.world import World
 from orchestrator.errors import UsageError
 from orchestrator.ledger import total_nano_usd
@@ -45,6 +46,8 @@ def correct(world: World, reason: str, ref: str | None = None, *, dry_run: bool 
                 if not dry_run:
                     tx.add_entries(fresh)
                     tx.add_event(_event(world, job, run, reason, fresh))
+            if not dry_run:
+                conclude(world, tx, job.id, because=reason)  # what it saved was of the books as they were
     return LedgerCorrection(dry_run, reason, tuple(found), sum(total_nano_usd(each.entries) for each in found))
 
 

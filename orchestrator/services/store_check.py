@@ -77,6 +77,7 @@ def _content(tx: Tx, leader: LeaderInfo | None) -> Iterator[Check]:
         return
     runs = tx.runs()
     yield _ledger(tx, runs, tx.entries())
+    yield _judged("comparisons", *_comparisons(tx), REPORT)
     yield _judged("work", *_work(tx, runs), "tradewind events, then please report this")
     yield _leader(tx, leader)
 
@@ -93,7 +94,7 @@ def _unreadable(tx: Tx) -> list[str]:
     tx.migrations(unreadable=hear)
     heard += [command.damage for command in tx.open_commands() if command.damage]
     reads: list[Callable[[], object]] = [partial(tx.plan, each) for each in tx.plan_ids()]
-    reads += [tx.events, tx.entries, tx.offers, tx.newest_prices, tx.polls, tx.poll_states, tx.perf]
+    reads += [tx.events, tx.entries, tx.offers, tx.newest_prices, tx.polls, tx.poll_states, tx.perf, tx.comparisons]
     for read in reads:
         try:
             read()
@@ -141,6 +142,19 @@ def _wrong_books(tx: Tx, run: Run, booked: Sequence[Entry]) -> list[str]:
     if not told and amendments(tx, tx.job(run.job_id), run, booked, run.billed_from_ms):
         told = [f"{run.id} is not booked at its prices"]
     return told
+
+
+def _comparisons(tx: Tx) -> tuple[str, list[str]]:
+    """Each is what follows from what is kept with it, and from the entries that it counts."""
+    wrong = []
+    found = tx.comparisons()
+    for each in found:
+        entries = tx.entries(job_id=each.job_id)[: each.entries]
+        if ledger.total_nano_usd(entries) != each.paid_nano_usd:
+            wrong.append(f"{each.job_id} paid {each.paid_nano_usd} by its comparison, and not by its entries")
+        if each.inputs is not None and ledger.baseline_nano_usd(each.inputs) != each.baseline_nano_usd:
+            wrong.append(f"the baseline {each.baseline} of {each.job_id} does not follow from its inputs")
+    return f"{len({each.job_id for each in found})} job(s) compared, each as its inputs have it", wrong
 
 
 def _work(tx: Tx, runs: Sequence[Run]) -> tuple[str, list[str]]:

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from orchestrator.config import ShownSetting
-from orchestrator.ledger import Duty
-from orchestrator.model import CostParts, Entry, Event, Job, JobState, Migration, Pick, Plan, Probe, Rejection, Run
+from orchestrator.model import CostParts, Event, Job, JobState, Migration, Pick, Plan, Probe, Rejection, Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,52 +251,6 @@ class Explanation:
     migration: Migration | None
     steps: tuple[StepTime, ...]
     history: tuple[Event, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class RunCost:
-    """One run, what it was billed, and what it was for."""
-
-    run: Run
-    number: int
-    reason: str
-    cost_nano_usd: int
-    prices: tuple[tuple[int, int], ...]  # (effective_at_ms, nano_usd_per_hour) while it was billed
-
-
-@dataclass(frozen=True, slots=True)
-class JobReport:
-    """`baseline_nano_usd` is what the job would have cost on `baseline_offer_id` all along (None: not known)."""
-
-    job: JobView
-    runs: tuple[RunCost, ...]
-    duration_s: float  # from submission to the end, or until now
-    duration_wall_s: float
-    paid_nano_usd: int
-    baseline_offer_id: str | None
-    baseline_nano_usd: int | None
-    saving_nano_usd: int | None
-    verdict: str
-    duty: Duty
-    losses: tuple[tuple[int, float], ...]  # (step, loss), thinned
-
-
-@dataclass(frozen=True, slots=True)
-class ReportView:
-    """Totals are the exact sums of the rows, and of `entries`."""
-
-    kind: ClassVar[str] = "report"
-
-    at_ms: int
-    simulated: bool
-    clock_factor: float
-    jobs: tuple[JobReport, ...]
-    paid_nano_usd: int
-    baseline_nano_usd: int | None  # of the jobs whose baseline is known; None: of none
-    saving_nano_usd: int | None
-    entries: tuple[Entry, ...]
-    migrations: tuple[Migration, ...]
-    events: tuple[Event, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -234,12 +234,12 @@ class Installation:
 
     @property
     def settled(self) -> bool:
-        """Whether every job is in a terminal state or paused, and every machine gone and booked."""
+        """Whether every job is in a terminal state, and compared, or paused, and every machine gone and booked."""
         if any(instance.alive for instance in self.cloud.instances()):
             return False
         with self.store.read() as tx:
             done = all(job.state in TERMINAL | {"paused"} for job in tx.jobs())
-            return done and not tx.unsettled_runs() and not tx.migrations(open=True)
+            return done and not tx.unsettled_runs() and not tx.migrations(open=True) and not tx.uncompared(1)
 
     # -- what came of it ----------------------------------------------------------------------------------------------
     def read(self, query: Callable[[Tx], _T]) -> _T:

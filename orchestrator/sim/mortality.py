@@ -31,7 +31,7 @@ from providers.fake import FakeProvider
 STEPS = tuple(f"step {a}>{b}" for a, b in pairwise(STEP_ORDER))
 WRITES = (  # what a transaction is called: the first of these that it does
     *STEPS, "abort", "attempt", "command", "intent", "settle", "adopt", "resolve", "end of run", "accrue", "collect",
-    "duty", "progress", "submit", "ask", "job", "sign", "event",
+    "compare", "duty", "progress", "submit", "ask", "job", "sign", "event",
 )  # fmt: skip
 CALLS = ("launch", "terminate", "prepare", "start", "hold", "unhold", "stop", "kill", "fence", "void")
 FILES = (  # what a fence, and the look for the checkpoint to start from, do to files
@@ -162,6 +162,10 @@ class _Witness(Tx):
         rows: list[Entry] = list(entries)
         super().add_entries(rows)
         self.done.add("accrue")
+
+    def add_comparisons(self, new: Any) -> None:
+        super().add_comparisons(new)
+        self.done.add("compare")
 
     def record_poll(self, *args: Any, **fields: Any) -> None:
         super().record_poll(*args, **fields)

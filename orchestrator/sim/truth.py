@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from itertools import pairwise
 
+from orchestrator.ledger import Comparison, baseline_nano_usd
 from orchestrator.model import TERMINAL, Job, Run
 from orchestrator.sim.installation import Installation
 from orchestrator.sim.site import Trained
@@ -27,8 +28,12 @@ def findings(home: Installation, *, paused: bool = False, culprits: Collection[s
     with home.store.read() as tx:
         jobs, runs = tx.jobs(), tx.runs()
         booked: Counter[str] = Counter()
+        paid: Counter[str] = Counter()
         for entry in tx.entries():
             booked[entry.run_id] += entry.amount_nano_usd
+            paid[entry.job_id] += entry.amount_nano_usd
+        compared = tx.comparisons()
+        quarantined = {each.job_id for each in tx.quarantined()}
         unfinished = [*tx.migrations(open=True), *tx.open_commands(), *tx.unsettled_runs()]
     bills = home.cloud.bills()
     book = home.site.book()
@@ -36,6 +41,7 @@ def findings(home: Installation, *, paused: bool = False, culprits: Collection[s
         *_leaked(home),
         *_doubled(bills, jobs, runs),
         *_money(bills, booked),
+        *_compared(compared, [job for job in jobs if job.id not in quarantined], paid),
         *(f"unfinished: {each}" for each in unfinished),
         *(line for job in jobs for line in _state(job, book, paused)),
         *(line for job in jobs for line in _generations(home, job, [run for run in runs if run.job_id == job.id])),
@@ -86,6 +92,19 @@ def _money(bills: tuple[Bill, ...], booked: Counter[str]) -> Iterator[str]:
     for run_id in sorted(billed.keys() | booked.keys()):
         if billed[run_id] != booked[run_id]:
             yield f"money: {run_id} cost {billed[run_id]} nano-USD, the ledger says {booked[run_id]}"
+
+
+def _compared(compared: list[Comparison], jobs: list[Job], paid: Counter[str]) -> Iterator[str]:
+    """Of a job that has ended, what it paid and what it would have cost are kept, as its inputs have it."""
+    known = {each.job_id for each in compared}
+    for job in jobs:
+        if job.state in TERMINAL and job.id not in known:
+            yield f"not compared: {job.id} is {job.state}"
+    for each in compared:
+        if each.paid_nano_usd != paid[each.job_id]:
+            yield f"comparison: {each.job_id} paid {paid[each.job_id]}, and {each.paid_nano_usd} is compared"
+        if each.inputs is not None and baseline_nano_usd(each.inputs) != each.baseline_nano_usd:
+            yield f"comparison: {each.baseline} of {each.job_id} does not follow from its inputs"
 
 
 def _state(job: Job, book: list[Trained], paused: bool) -> Iterator[str]:

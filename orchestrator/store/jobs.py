@@ -26,7 +26,8 @@ class JobFacts:
 
     `failures` counts the retries used up, `error` is the last traceback or reason, `baseline_offer_id` the on-demand
     offer that costs are compared with, `next_decision_ms` when it is to be decided on again. `quarantine` says what
-    broke the control plane's work on it at `quarantined_at_ms`; both None: nothing did.
+    broke the control plane's work on it at `quarantined_at_ms`; both None: nothing did. `compared_at_ms` is when what
+    it paid was compared with what it would have cost; None: it is still to be, or again, for its books have changed.
     """
 
     total_steps: int | None = None
@@ -39,10 +40,11 @@ class JobFacts:
     next_decision_ms: int | None = None
     quarantine: str | None = None
     quarantined_at_ms: int | None = None
+    compared_at_ms: int | None = None
 
 
 class JobFactFields(TypedDict, total=False):
-    """The fields of JobFacts, each as an option."""
+    """The fields of JobFacts, each as an option; `compared_at_ms` is kept with the comparisons."""
 
     total_steps: int | None
     failures: int

@@ -7,12 +7,12 @@ from dataclasses import fields
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Select, bindparam, func, select
+from sqlalchemy import Select, bindparam, func, select, update
 
 from orchestrator.errors import BookingError
 from orchestrator.model import Entry
 from orchestrator.store.rows import mapping, record
-from orchestrator.store.schema import ledger_entry, run
+from orchestrator.store.schema import job, ledger_entry, run
 from orchestrator.store.transaction import Transaction, columns, insert_into, to_text
 
 _ENTRY = [ledger_entry.c[field.name] for field in fields(Entry)]
@@ -51,6 +51,10 @@ _CORRECTED = select(ledger_entry.c.id).where(
     ledger_entry.c.id == bindparam("entry_id"), ledger_entry.c.run_id == bindparam("run_id")
 )
 
+_UNCOMPARED_AGAIN = (
+    update(job).where(job.c.id == bindparam("of_job"), job.c.compared_at_ms.is_not(None)).values(compared_at_ms=None)
+)
+
 
 @cache
 def _entries(filters: tuple[str, ...]) -> Select[Any]:
@@ -66,6 +70,7 @@ class LedgerRows(Transaction):
             self._admit_entry(entry)
             row = columns(entry) | {"labels": to_text(entry.labels), "reverses": entry.reverses or ""}
             self._connection.execute(insert_into(ledger_entry), row)
+            self._connection.execute(_UNCOMPARED_AGAIN, {"of_job": entry.job_id})
 
     def entries(
         self,

@@ -33,6 +33,7 @@ MIGRATION_OPEN = text("(step NOT IN ('done', 'aborted'))")
 COMMAND_OPEN = text("(closed_at_ms IS NULL)")
 QUARANTINED = text("(quarantined_at_ms IS NOT NULL)")
 FLAG_OPEN = text("(cleared_ms IS NULL)")
+UNCOMPARED = text("(compared_at_ms IS NULL)")
 
 meta = Table("meta", metadata, Column("key", Word, primary_key=True), Column("value", Word, nullable=False))
 
@@ -72,11 +73,13 @@ job = Table(
     Column("next_decision_ms", Number),
     Column("quarantine", Prose),
     Column("quarantined_at_ms", Number),
+    Column("compared_at_ms", Number),  # NULL: never, or entries were added since
     Index("job_state", "state"),
     Column("token", Word),  # of the submitter's, so that the same submission again is the same job
     Index("job_name", "name"),
     Index("job_token", "project", "token", unique=True),
     Index("job_quarantined", "id", sqlite_where=QUARANTINED, postgresql_where=QUARANTINED),
+    Index("job_uncompared", "id", sqlite_where=UNCOMPARED, postgresql_where=UNCOMPARED),
 )
 
 run = Table(
@@ -391,6 +394,23 @@ ledger_entry = Table(
     Index("ledger_entry_period", "period_start_ms"),
 )
 
+comparison = Table(
+    "comparison",
+    metadata,
+    Column("seq", Sequence, primary_key=True),
+    Column("job_id", Word, ForeignKey("job.id"), nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("baseline", Word, nullable=False),
+    Column("at_ms", Number, nullable=False),
+    Column("reason", Prose, nullable=False),
+    Column("paid_nano_usd", Number, nullable=False),
+    Column("entries", Integer, nullable=False),  # of the ledger, whose sum is paid
+    Column("baseline_nano_usd", Number),  # NULL: the job is left out, see left_out
+    Column("left_out", Prose, nullable=False),
+    Column("inputs", Text),
+    UniqueConstraint("job_id", "version", "baseline", name="comparison_once"),
+)
+
 command = Table(
     "command",
     metadata,
@@ -409,7 +429,7 @@ command = Table(
 
 duty = Table("duty", metadata, Column("name", Word, primary_key=True), Column("last_ok_ms", Number, nullable=False))
 
-APPEND_ONLY = ("price_point", "availability_point", "event", "ledger_entry", "poll", "risk_point")
+APPEND_ONLY = ("price_point", "availability_point", "event", "ledger_entry", "poll", "risk_point", "comparison")
 """Tables whose rows are never changed, and not deleted either, but for those of ARCHIVED."""
 
 ARCHIVED = ("price_point", "poll")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from orchestrator.store.claims import ClaimRows
 from orchestrator.store.commands import CommandRows
+from orchestrator.store.comparisons import ComparisonRows
 from orchestrator.store.events import EventRows
 from orchestrator.store.jobs import JobRows
 from orchestrator.store.ledger import LedgerRows
@@ -24,6 +25,7 @@ class Tx(
     ProfileRows,
     EventRows,
     LedgerRows,
+    ComparisonRows,
     CommandRows,
     QuarantineRows,
     ClaimRows,

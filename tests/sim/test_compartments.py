@@ -57,10 +57,13 @@ AFTER_A_FAULT = [Compartment.CONFINE, Compartment.VOID, Compartment.END_RUNS]
 OF_A_ROW = [Compartment.LOOK, Compartment.MEND]  # MEND: tests/sim/test_damaged_runs.py
 OF_MONEY = [Compartment.ACCRUE]
 OF_ORDERS = [Compartment.ANSWER]
+OF_THE_ENDED = [Compartment.COMPARE]  # tests/sim/test_comparisons.py
 
 
 def test_every_compartment_is_thrown_into_here() -> None:
-    assert sorted([*OF_A_JOB, *OF_A_PROVIDER, *AFTER_A_FAULT, *OF_A_ROW, *OF_MONEY, *OF_ORDERS]) == sorted(Compartment)
+    assert sorted(
+        [*OF_A_JOB, *OF_A_PROVIDER, *AFTER_A_FAULT, *OF_A_ROW, *OF_MONEY, *OF_ORDERS, *OF_THE_ENDED]
+    ) == sorted(Compartment)
 
 
 def _until_struck(home: Installation, where: Compartment, job: Job) -> None:

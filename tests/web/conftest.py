@@ -13,7 +13,7 @@ from orchestrator.config import load_config
 from orchestrator.engine.world import World
 from orchestrator.services.report import report
 from orchestrator.services.report_html import page
-from orchestrator.services.views import ReportView
+from orchestrator.services.report_views import ReportView
 from orchestrator.store import Store
 from providers.clock import VirtualClock
 from providers.fake import FakeCloud, FakeProvider

@@ -11,7 +11,8 @@ NANO = Decimal(10) ** 9
 
 
 def dollars(text: str) -> Decimal:
-    return Decimal(text.replace("$", "").replace(",", "").replace("-", "0") or "0")
+    plain = text.replace("$", "").replace(",", "")
+    return Decimal(plain if plain not in ("", "-") else "0")
 
 
 def test_the_page_is_one_file_that_asks_for_nothing_and_complains_of_nothing(opened: Opened) -> None:
@@ -45,14 +46,40 @@ def test_totals_shown_are_the_sums_of_the_rows_shown(opened: Opened) -> None:
     jobs = opened.cells("Jobs;", "tbody tr")
     (total,) = opened.cells("Jobs;", "tfoot tr")
     head = opened.cells("Jobs;", "thead tr")[0]
-    for name in ("paid", "on-demand", "saved"):
-        column = head.index(name)
-        assert sum(dollars(row[column]) for row in jobs) == dollars(total[column]), name
+    paid = head.index("paid")
+    assert sum(dollars(row[paid]) for row in jobs) == dollars(total[paid])
     entries = opened.cells("Ledger entries", "tbody tr")
     (ledger_total,) = opened.cells("Ledger entries", "tfoot tr")
     assert len(entries) == len(opened.view.entries) > 0
     assert sum(dollars(row[-1]) for row in entries) == dollars(ledger_total[-1])
     assert dollars(ledger_total[-1]) == Decimal(opened.view.paid_nano_usd) / NANO
+
+
+def test_paid_and_saved_is_what_it_would_have_cost_in_each_row_and_total_shown(opened: Opened) -> None:
+    for sums in opened.view.totals:
+        rows = opened.cells(f"Against {sums.name}", "tbody tr")
+        total, left_out, in_all = opened.cells(f"Against {sums.name}", "tfoot tr")
+        compared = [row for row in rows if not row[4].startswith("left out: ")]
+        for row in (*compared, total):
+            assert dollars(row[1]) + dollars(row[2]) == dollars(row[3])
+        for column in (1, 2, 3):
+            assert sum(dollars(row[column]) for row in compared) == dollars(total[column])
+        assert left_out[4].split(", ") == [row[0] for row in rows if row not in compared] != []
+        assert dollars(total[1]) + dollars(left_out[1]) == dollars(in_all[1])
+        assert {row[0]: row[4] for row in compared} == {"gpt": "final", "conv": "provisional"}
+        caption = opened.page.locator("caption", has_text=f"Against {sums.name}")
+        assert sums.definition in (caption.text_content() or "")
+
+
+def test_the_figures_at_the_top_add_up_and_say_what_is_not_in_them(opened: Opened) -> None:
+    names = [each.replace("\xa0", " ") for each in opened.page.locator("header dt").all_text_contents()]
+    values = opened.page.locator("header dd").all_text_contents()
+    shown = dict(zip(names, values, strict=True))
+    (paid,) = (dollars(value) for name, value in shown.items() if name.startswith("paid by 2 of 4"))
+    (saved,) = (dollars(value.split()[0]) for name, value in shown.items() if name.startswith("+ saved"))
+    assert any(name.endswith("so far") for name in names)
+    assert paid + saved == dollars(shown["= same machine on demand"])
+    assert shown["paid by 2 jobs that are left out"] == "$0.000000000"
 
 
 def test_text_stands_out_from_its_ground(opened: Opened, tmp_path: Path) -> None:

@@ -4,53 +4,84 @@ from __future__ import annotations
 
 from orchestrator.cli.render.text import Paint, blocks, clean, money, note_simulated, number, progress, span, table
 from orchestrator.ledger import Duty, total_nano_usd
-from orchestrator.services.views import JobReport, ReportView
+from orchestrator.services.report_views import BaselineSum, Compared, JobReport, ReportView
+
+JOBS = ("job", "state", "progress", "runs", "moves", "repeated", "time", "real", "loss")
+SAVED = ("paid", "+ saved", "= on-demand", "compared")
+PLACES = 9  # whole: what is rounded does not add up on sight
 
 
 def report(view: ReportView, paint: Paint) -> str:
     if not view.jobs:
         return "no jobs"
-    head = (
-        "job",
-        "state",
-        "progress",
-        "runs",
-        "moves",
-        "repeated",
-        "time",
-        "real",
-        "paid",
-        "on-demand",
-        "saved",
-        "loss",
-    )
-    rows = [_row(row) for row in view.jobs]
-    totals = (money(total, 6) for total in (view.paid_nano_usd, view.baseline_nano_usd, view.saving_nano_usd))
-    rows.append(("total", *[""] * 7, *totals, ""))
+    rows = [_row(row) for row in view.jobs] + [_foot(*cells) for cells in _sums(view)]
     duties = [(row.job.name, *_duty(row.duty)) for row in view.jobs]
     real = f"1 real second is {view.clock_factor:g} market seconds; " if view.clock_factor != 1 else ""
-    verdicts = [f"{clean(row.job.name)}: {row.verdict}" for row in view.jobs]
     corrections = [entry for entry in view.entries if entry.kind == "correction"]
     entries = f"{len(view.entries)} ledger entries"
     if corrections:
         entries += f" ({len(corrections)} of them corrections, of {money(total_nano_usd(corrections), 6)})"
+    compared = [
+        (each.name, _count(each, view), *(money(amount, PLACES) for amount in _amounts(each)), each.definition)
+        for each in view.totals
+    ]
     return blocks(
-        table(head, rows, paint, right=range(2, 12), state=1),
+        table((*JOBS, *SAVED), rows, paint, right=range(2, 12), state=1),
         "",
-        *verdicts,
+        table(("compared with", "jobs", "paid", "+ saved", "= cost", "which is"), compared, paint, right=(1, 2, 3, 4)),
+        "",
+        *(f"{clean(row.job.name)}: {clean(row.verdict)}" for row in view.jobs),
+        *_notes(view),
         "",
         table(("billed time of", *DUTIES, "sum"), duties, paint, right=range(1, 8)),
         "",
-        paint(f"{real}paid is the exact sum of {entries} (--csv shows them)", "dim"),
+        paint(f"{real}on-demand is the {view.total('same_machine').name}; paid + saved = cost", "dim"),
+        paint(f"paid is the exact sum of {entries} (--csv shows them)", "dim"),
         paint(note_simulated(view.simulated), "dim"),
     )
+
+
+def _sums(view: ReportView) -> list[tuple[str, int, int | None, int | None]]:
+    """The total; where jobs are left out of a comparison, first of those compared and of those left out."""
+    sums = view.total("same_machine")
+    if not sums.left_out:
+        return [("total", *_amounts(sums))]
+    return [
+        (f"{sums.jobs} compared", *_amounts(sums)),
+        (f"{len(sums.left_out)} left out", sums.left_out_nano_usd, None, None),
+        ("total", view.paid_nano_usd, None, None),
+    ]
+
+
+def _amounts(sums: BaselineSum) -> tuple[int, int | None, int | None]:
+    if not sums.jobs:
+        return 0, None, None
+    return sums.paid_nano_usd, sums.saved_nano_usd, sums.baseline_nano_usd
+
+
+def _foot(name: str, paid: int, saved: int | None, baseline: int | None) -> tuple[str, ...]:
+    return (name, *[""] * 8, *(money(amount, PLACES) for amount in (paid, saved, baseline)), "")
+
+
+def _count(sums: BaselineSum, view: ReportView) -> str:
+    so_far = f", {sums.provisional} so far" if sums.provisional else ""
+    return f"{sums.jobs} of {len(view.jobs)}{so_far}"
+
+
+def _notes(view: ReportView) -> list[str]:
+    """Whose comparison was made again after its books had closed."""
+    return [
+        f"{clean(row.job.name)}: version {row.version}, {clean(row.corrected)}"
+        for row in view.jobs
+        if row.corrected and not row.provisional
+    ]
 
 
 DUTIES = ("useful", "checkpoint", "lost work", "provisioning", "migration", "idle")
 
 
 def _row(row: JobReport) -> tuple[str, ...]:
-    job = row.job
+    job, against = row.job, row.against("same_machine")
     return (
         job.name,
         job.state,
@@ -60,11 +91,20 @@ def _row(row: JobReport) -> tuple[str, ...]:
         str(job.steps_repeated),
         span(row.duration_s),
         span(row.duration_wall_s),
-        money(row.paid_nano_usd, 6),
-        money(row.baseline_nano_usd, 6),
-        money(row.saving_nano_usd, 6),
         number(job.loss, 6),
+        money(row.paid_nano_usd, PLACES),
+        money(against.saved_nano_usd, PLACES),
+        money(against.baseline_nano_usd, PLACES),
+        _standing(row, against),
     )
+
+
+def _standing(row: JobReport, against: Compared) -> str:
+    if against.left_out:
+        return "left out"
+    if row.provisional:
+        return "provisional"
+    return f"version {row.version}" if row.corrected else "final"
 
 
 def _duty(duty: Duty) -> tuple[str, ...]:

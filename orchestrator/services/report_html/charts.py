@@ -22,7 +22,8 @@ from orchestrator.services.report_html.svg import (
     time_scale,
     value_axis,
 )
-from orchestrator.services.views import JobReport, ReportView, RunCost, short_zone
+from orchestrator.services.report_views import JobReport, ReportView, RunCost
+from orchestrator.services.views import short_zone
 from providers.money import NANO_USD, format_usd
 
 LANE = 34.0
@@ -156,23 +157,26 @@ def loss(row: JobReport, number: int) -> Html | None:
 
 
 def costs(view: ReportView) -> Html:
-    """Paid beside what on-demand would have cost, per job."""
-    highest = max((max(row.paid_nano_usd, row.baseline_nano_usd or 0) for row in view.jobs), default=1)
+    """Paid, per job, beside what the same machine would have cost on demand."""
+    cells = [row.against("same_machine") for row in view.jobs]
+    highest = max((max(cell.paid_nano_usd, cell.baseline_nano_usd or 0) for cell in cells), default=1)
     across = Scale(0, highest or 1, LEFT, WIDTH - RIGHT - 190)
     marks: list[object] = []
-    for lane, row in enumerate(view.jobs):
+    for lane, (row, cell) in enumerate(zip(view.jobs, cells, strict=True)):
         y = lane * 50.0 + 6
         marks.append(label(LEFT - 8, y + 22, _short(row.job.name, NAME_LETTERS), anchor="end", class_="name"))
-        for i, (words, amount) in enumerate((("paid", row.paid_nano_usd), ("on-demand", row.baseline_nano_usd))):
+        so_far = " so far" if row.provisional else ""
+        for i, (words, amount) in enumerate((("paid", cell.paid_nano_usd), ("on demand", cell.baseline_nano_usd))):
             top = y + i * 20
             if amount is None:
-                marks.append(label(LEFT + 4, top + 13, f"{words}: not known yet"))
+                marks.append(label(LEFT + 4, top + 13, f"left out: {cell.left_out}"))
                 continue
-            title = f"{row.job.name} {words}: {format_usd(amount, 6)}"
-            marks.append(bar(LEFT, top, across(amount) - LEFT, 16, PALETTE[2 - 2 * i], title))
-            marks.append(label(across(amount) + 6, top + 13, f"{words} {format_usd(amount, 4)}"))
+            title = f"{row.job.name} {words}{so_far}: {format_usd(amount, 6)}"
+            marks.append(bar(LEFT, top, max(across(amount) - LEFT, 0.0), 16, PALETTE[2 - 2 * i], title))
+            marks.append(label(max(across(amount), LEFT) + 6, top + 13, f"{words}{so_far} {format_usd(amount, 4)}"))
     words = "; ".join(f"{row.job.name}: {row.verdict}" for row in view.jobs)
-    return figure("Paid, and what on-demand would have cost", words, len(view.jobs) * 50.0 + 8, *marks, number="costs")
+    title = "Paid, and what the same machine would have cost on demand"
+    return figure(title, words, len(view.jobs) * 50.0 + 8, *marks, number="costs")
 
 
 def _where(cost: RunCost) -> str:

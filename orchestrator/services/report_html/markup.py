@@ -41,7 +41,7 @@ def table(
     rows: Iterable[Sequence[object]],
     *,
     numbers: Sequence[int] = (),
-    foot: Sequence[object] = (),
+    foot: Iterable[Sequence[object]] = (),
 ) -> Html:
     """A table with a caption and scoped headers; columns in `numbers` are right-aligned, the first names its row."""
 
@@ -56,7 +56,8 @@ def table(
 
     titles = [element("th", h, scope="col", class_="n" if i in numbers else None) for i, h in enumerate(head)]
     body = element("tbody", *(row(cells, "row") for cells in rows))
-    end = element("tfoot", row(foot, "row")) if foot else ""
+    ends = [row(cells, "row") for cells in foot]
+    end = element("tfoot", *ends) if ends else ""
     made = element("table", element("caption", caption), element("thead", element("tr", *titles)), body, end)
     return element("div", made, class_="scroll", tabindex="0", role="region", aria_label=caption)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
-from orchestrator.ledger import totals
+from orchestrator.ledger import BASELINES, Baseline, totals
 from orchestrator.services.readable import iso
 from orchestrator.services.report_html import charts
 from orchestrator.services.report_html.markup import Html, element, join, table
 from orchestrator.services.report_html.style import STYLE
-from orchestrator.services.views import JobReport, ReportView
+from orchestrator.services.report_views import BaselineSum, JobReport, ReportView
 from providers.money import format_usd
 
 DUTIES = (
@@ -44,16 +45,21 @@ def _header(view: ReportView) -> Iterable[Html]:
         factor = f" Its clock runs {view.clock_factor:g} times as fast as ours." if view.clock_factor != 1 else ""
         words = "Simulated: prices, costs and times are those of a market on this machine. No real money was spent."
         yield element("p", words + factor, class_="simulated", role="note")
-    baseline = view.baseline_nano_usd
-    compared = sum(row.baseline_nano_usd is not None for row in view.jobs)
-    of = "" if compared == len(view.jobs) else f" ({compared} of {jobs} compared)"
-    figures = [
-        ("paid", format_usd(view.paid_nano_usd, 4)),
-        (f"on-demand would have cost{of}", "not known yet" if baseline is None else format_usd(baseline, 4)),
-        (f"saved{of}", _saved(view)),
-        ("moves", sum(row.job.moves for row in view.jobs)),
-        ("steps repeated", sum(row.job.steps_repeated for row in view.jobs)),
-    ]
+    figures: list[tuple[str, object]] = [("paid", _exact(view.paid_nano_usd))]
+    sums = view.total("same_machine")
+    if sums.jobs:
+        of = "" if sums.jobs == len(view.jobs) else f" by {sums.jobs} of {jobs}"
+        so_far = ", so far" if sums.provisional else ""
+        figures[:1] = [
+            (f"paid{of}", _exact(sums.paid_nano_usd)),
+            (f"+ saved against the same machine on demand{so_far}", _saved(sums)),
+            ("= same machine on demand", _exact(sums.baseline_nano_usd)),
+        ]
+        if sums.left_out:
+            out = "1 job that is" if len(sums.left_out) == 1 else f"{len(sums.left_out)} jobs that are"
+            figures.append((f"paid by {out} left out", _exact(sums.left_out_nano_usd)))
+    figures.append(("moves", sum(row.job.moves for row in view.jobs)))
+    figures.append(("steps repeated", sum(row.job.steps_repeated for row in view.jobs)))
     yield element("dl", *(element("div", element("dt", name), element("dd", value)) for name, value in figures))
 
 
@@ -62,6 +68,7 @@ def _sections(view: ReportView) -> Iterable[Html]:
         yield element("p", "There are no jobs to report on.")
         return
     yield _section("Jobs", "tradewind report", _jobs(view), *(element("p", _verdict(row)) for row in view.jobs))
+    yield _section("Paid and saved", "tradewind report --savings-csv", *map(partial(_against, view), BASELINES))
     yield _section("Where they ran", "tradewind status JOB", charts.timeline(view), _runs(view))
     yield _section("Cost", "tradewind report --output json", charts.costs(view), _duties(view))
     drawn = [(charts.prices(row, view, i), charts.loss(row, i)) for i, row in enumerate(view.jobs)]
@@ -81,20 +88,7 @@ def _section(title: str, command: str, *content: object) -> Html:
 
 
 def _jobs(view: ReportView) -> Html:
-    head = (
-        "job",
-        "state",
-        "objective",
-        "steps",
-        "runs",
-        "moves",
-        "repeated",
-        "hours",
-        "paid",
-        "on-demand",
-        "saved",
-        "loss",
-    )
+    head = ("job", "state", "objective", "steps", "runs", "moves", "repeated", "hours", "paid", "loss")
     rows = [
         (
             row.job.name,
@@ -106,27 +100,47 @@ def _jobs(view: ReportView) -> Html:
             row.job.steps_repeated,
             f"{row.duration_s / 3600:.2f}",
             _exact(row.paid_nano_usd),
-            _money(row.baseline_nano_usd),
-            _money(row.saving_nano_usd),
             "-" if row.job.loss is None else f"{row.job.loss:.6g}",
         )
         for row in view.jobs
     ]
-    foot = (
-        "total",
-        "",
-        "",
-        "",
-        "",
-        "",
-        "",
-        "",
-        *map(_money, (view.paid_nano_usd, view.baseline_nano_usd, view.saving_nano_usd)),
-        "",
-    )
-    return table(
-        "Jobs; hours are of the market, from submission to the end", head, rows, numbers=range(3, 12), foot=foot
-    )
+    foot = ("total", *[""] * 7, _exact(view.paid_nano_usd), "")
+    caption = "Jobs; hours are of the market, from submission to the end"
+    return table(caption, head, rows, numbers=range(3, 10), foot=[foot])
+
+
+def _against(view: ReportView, baseline: Baseline) -> Html:
+    """paid + saved = baseline, in every row and in the total."""
+    sums = view.total(baseline)
+    cells = [(row, row.against(baseline)) for row in view.jobs]
+    rows = [
+        (
+            row.job.name,
+            _exact(cell.paid_nano_usd),
+            _money(cell.saved_nano_usd),
+            _money(cell.baseline_nano_usd),
+            f"left out: {cell.left_out}" if cell.left_out else _standing(row),
+            ", ".join(cell.offer_ids),
+            cell.speed,
+        )
+        for row, cell in cells
+    ]
+    count = "1 job" if sums.jobs == 1 else f"{sums.jobs} jobs"
+    amounts = map(_exact, (sums.paid_nano_usd, sums.saved_nano_usd, sums.baseline_nano_usd))
+    so_far = f"{sums.provisional} of them provisional" if sums.provisional else "final"
+    foot = [(f"total of {count}", *amounts, so_far, "", "")]
+    if sums.left_out:
+        names = ", ".join(each.name for each in sums.left_out)
+        foot.append(("left out", _exact(sums.left_out_nano_usd), "-", "-", names, "", ""))
+        foot.append(("paid in all", _exact(view.paid_nano_usd), "-", "-", "", "", ""))
+    head = ("job", "paid", "+ saved", "= would have cost", "", "machines", "speed there")
+    return table(f"Against {sums.name}: {sums.definition}", head, rows, numbers=(1, 2, 3), foot=foot)
+
+
+def _standing(row: JobReport) -> str:
+    if row.provisional:
+        return "provisional"
+    return f"version {row.version}: {row.corrected}" if row.corrected else "final"
 
 
 def _verdict(row: JobReport) -> Html:
@@ -184,7 +198,7 @@ def _entries(view: ReportView) -> Html:
         for entry in view.entries
     ]
     kinds = ", ".join(f"{kind} {format_usd(amount, 6)}" for kind, amount in totals(view.entries, "kind").items())
-    foot = ("total", *[""] * 7, _exact(view.paid_nano_usd))
+    foot = [("total", *[""] * 7, _exact(view.paid_nano_usd))]
     made = table("Ledger entries, to the nano-dollar", head, rows, numbers=(8,), foot=foot)
     summary = f"{len(view.entries)} entries sum to {_exact(view.paid_nano_usd)}" + (f": {kinds}" if kinds else "")
     return element("details", element("summary", summary), made)
@@ -200,10 +214,9 @@ def _events(view: ReportView) -> Html:
     return element("details", element("summary", f"the last {len(view.events)} events"), made)
 
 
-def _saved(view: ReportView) -> str:
-    if not view.baseline_nano_usd or view.saving_nano_usd is None:
-        return "not known yet"
-    return f"{format_usd(view.saving_nano_usd, 4)} ({view.saving_nano_usd / view.baseline_nano_usd:.0%})"
+def _saved(sums: BaselineSum) -> str:
+    share = f" ({sums.saved_nano_usd / sums.baseline_nano_usd:.0%})" if sums.baseline_nano_usd > 0 else ""
+    return _exact(sums.saved_nano_usd) + share
 
 
 def _money(nano_usd: int | None) -> str:

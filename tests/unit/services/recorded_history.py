@@ -10,6 +10,7 @@ import json
 from dataclasses import dataclass
 
 from orchestrator.engine.collect import collect
+from orchestrator.engine.comparisons import conclude
 from orchestrator.engine.world import World
 from orchestrator.ledger import accrue
 from orchestrator.model import (
@@ -89,7 +90,8 @@ def record(world: World) -> Past:
         tx.set_job_facts(gpt.id, finished_at_ms=now + 3 * HOUR_MS, baseline_offer_id=ON_DEMAND, weights_hash="abc")
         tx.set_job_state(conv.id, "running")
         tx.set_job_facts(conv.id, baseline_offer_id=ON_DEMAND)
-        tx.add_perf(gpt.id, "V100", 1, 0.1, 1000, now + HOUR_MS)
+        tx.add_perf(gpt.id, "V100", 1, 0.1, 1000, now)
+        conclude(world, tx, gpt.id)
     runs = (first, second, third, fourth)
     _files(world, gpt.id, runs)
     return Past(gpt.id, conv.id, lstm.id, runs, story.migrations, now)

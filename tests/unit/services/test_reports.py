@@ -26,30 +26,6 @@ def test_the_total_is_the_exact_sum_of_jobs_of_runs_and_of_entries(world: World,
     assert view.paid_nano_usd == sum(cost.cost_nano_usd for row in view.jobs for cost in row.runs)
 
 
-def test_a_job_is_compared_with_staying_on_the_on_demand_offer(world: World, past: Past) -> None:
-    gpt = report(world, "gpt").jobs[0]
-    assert gpt.baseline_offer_id == ON_DEMAND
-    assert gpt.baseline_nano_usd is not None
-    assert gpt.saving_nano_usd == gpt.baseline_nano_usd - gpt.paid_nano_usd
-    assert gpt.verdict.startswith("saved $")
-
-
-def test_a_job_that_gained_nothing_is_told_so(world: World, past: Past) -> None:
-    with world.store.write() as tx:
-        tx.add_perf(past.gpt, "V100", 1, 1000.0, 10_000_000, past.start_ms)  # on-demand would have been done at once
-    gpt = report(world, "gpt").jobs[0]
-    assert gpt.saving_nano_usd is not None
-    assert gpt.saving_nano_usd < 0
-    assert gpt.verdict.startswith("moving gained nothing: $")
-
-
-def test_without_a_measured_step_there_is_no_comparison(world: World, past: Past) -> None:
-    conv = report(world, "conv")
-    assert conv.jobs[0].baseline_nano_usd is None
-    assert conv.baseline_nano_usd is None
-    assert "no comparison" in conv.jobs[0].verdict
-
-
 def test_every_billed_millisecond_is_in_one_box(world: World, past: Past) -> None:
     view = report(world)
     for row in view.jobs:
@@ -157,7 +133,7 @@ def test_the_page_says_simulated_and_names_the_command_of_each_section(world: Wo
     text = page(report(world))
     assert "Simulated:" in text
     sections = text.split("<section>")[1:]
-    assert len(sections) == 7
+    assert len(sections) == 8
     assert all("<code>tradewind " in section for section in sections)
 
 

@@ -17,7 +17,18 @@ from orchestrator.services.views import Check
 from tests.postgres import Server
 from tests.unit.services.recorded_history import Past
 
-SOUND = ["database", "integrity", "schema", "append-only", "references", "rows", "ledger", "work", "leader"]
+SOUND = [
+    "database",
+    "integrity",
+    "schema",
+    "append-only",
+    "references",
+    "rows",
+    "ledger",
+    "comparisons",
+    "work",
+    "leader",
+]
 
 
 def file_of(world: World) -> Path:

@@ -12,11 +12,13 @@ import pytest
 from sqlalchemy import text, update
 
 from orchestrator.errors import BookingError, NotFoundError, StoreError
+from orchestrator.ledger import Comparison, Inputs, Part, Rate, Stay
 from orchestrator.model import Alternative, Estimate, Placement, Plan
 from orchestrator.perf import Program, Row, Work
 from orchestrator.store import Codec, Command, PerfPoint, Store, Tx, schema
 from orchestrator.store.plans import MAX_PERF_POINTS
 from orchestrator.store.schema import APPEND_ONLY
+from providers.charges import RateCard
 from providers.clock import VirtualClock
 from providers.collect.facts import Signal
 from providers.price import PricePoint
@@ -127,6 +129,58 @@ def test_a_correction_names_an_entry_of_its_run(tx: Tx, entry: Make) -> None:
             tx.add_entries([entry("ent_B", 1000, kind="correction", **wrong)])
 
 
+def test_comparisons_come_back_as_they_were_and_the_newest_version_counts(tx: Tx) -> None:
+    stay = Stay(T0, True, (Part("run_A", "fake/r/z/t/on_demand", 5, 7, 1.25),))
+    rate = Rate("V100", 0.1 + 0.2, 0.1, 0.5, "measured")
+    prices = {"fake/r/z/t/on_demand": ((T0, 5), (T0 + 9, 6))}
+    inputs = Inputs((stay,), prices, {"fake": RateCard("s", 60_000)}, -3, (rate,))
+    first = Comparison("job_A", 1, "at_submission", T0, "", 4, 2, 9, "", inputs)
+    out = Comparison("job_A", 1, "same_machine", T0, "", 4, 2, None, "no step of it was seen", None)
+    later = replace(first, version=2, reason="corrected", paid_nano_usd=5, entries=3)
+    other = replace(out, job_id="job_B")
+    tx.add_comparisons([first, out])
+    tx.add_comparisons([other])
+    tx.add_comparisons([later])
+    assert tx.comparisons("job_A", all_versions=True) == [first, out, later]
+    assert tx.comparisons("job_A") == [later]
+    assert tx.comparisons() == [other, later]
+
+
+def test_a_version_is_kept_once(store: Store, job: Make) -> None:
+    first = Comparison("job_A", 1, "same_machine", T0, "", 4, 2, None, "no step of it was seen", None)
+    with store.write() as tx:
+        tx.add_job(job())
+        tx.add_comparisons([first])
+    with pytest.raises(StoreError), store.write() as tx:
+        tx.add_comparisons([first])
+
+
+def test_a_job_is_due_to_be_compared_when_its_books_are_closed_and_again_after_each_new_entry(
+    tx: Tx, entry: Make
+) -> None:
+    def due() -> list[str]:
+        assert [tx.books_closed(each) for each in ("job_A", "job_B")] == [each in closed for each in ("job_A", "job_B")]
+        return tx.uncompared(10)
+
+    closed: set[str] = set()
+    tx.update_run("run_A", state="ended", instance_id="i")
+    tx.update_run("run_B", state="ended")
+    assert due() == []
+    tx.set_job_state("job_A", "finished")
+    tx.set_job_state("job_B", "paused")
+    assert due() == []  # one has a machine that is not booked to its end, the other may go on
+    tx.update_run("run_A", billed_to_ms=T0)
+    closed = {"job_A"}
+    assert due() == ["job_A"]
+    tx.add_comparisons([Comparison("job_A", 1, "same_machine", T0, "", 0, 0, None, "no step of it was seen", None)])
+    assert due() == []
+    assert tx.job_facts("job_A").compared_at_ms == T0
+    tx.add_entries([entry("ent_A", -1, kind="storage")])
+    assert due() == ["job_A"]
+    tx.set_job_facts("job_A", quarantined_at_ms=T0)
+    assert due() == []
+
+
 @pytest.mark.parametrize("table", APPEND_ONLY)
 def test_what_is_append_only_cannot_be_changed(
     store: Store, job: Make, run: Make, offer: Make, event: Make, entry: Make, table: str
@@ -141,6 +195,7 @@ def test_what_is_append_only_cannot_be_changed(
         tx.add_risks([Signal("placement_score", "fake", "r", "", "t", 1, 2, T0, T0, "test")])
         tx.add_event(event("evt_A"))
         tx.add_entries([entry("ent_A")])
+        tx.add_comparisons([Comparison("job_A", 1, "same_machine", T0, "", 1, 1, None, "no step of it was seen", None)])
     column = {"price_point": "nano_usd_per_hour", "poll": "changed", "risk_point": "observed_at_ms"}.get(table, "at_ms")
     for change in (f"UPDATE {table} SET {column} = 1", f"DELETE FROM {table}"):
         with pytest.raises(StoreError, match=f"{table} is append-only"), store.write() as tx:

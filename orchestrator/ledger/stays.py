@@ -1,0 +1,112 @@
+"""Stays: the time that a job's work would have taken on machines that nobody takes away. Pure.
+
+A stay is one unbroken time on a machine. The runs of a job make one stay together where only a loss of spot capacity or
+a move lies between them: what those added is left out (the work done again, the start of the next machine, the end of
+the one before, the wait of a spare). A pause, a failure of the job's own code and the loss of an on-demand machine
+would have come on any machine: after one of them another stay begins, and all of its time counts.
+
+Must not know: prices, speeds, what a stay is compared with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from orchestrator.ledger.duty import duty
+from orchestrator.model import Entry, EntryKind, Run
+from providers.charges import CHARGE_KINDS
+
+OF_A_MACHINE: tuple[EntryKind, ...] = ("compute", *CHARGE_KINDS)
+"""Charges that follow from which machine was rented, when and for how long."""
+KEPT_FOR_THE_JOB: tuple[str, ...] = ("storage", "requests")
+"""Charges that a job has wherever it runs, and however often it moves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What counts of one run, in ms of market time: `worked_ms` made steps and goes by the machine's speed (with the
+    repetition of steps that the job's own failure lost), `kept_ms` is start-up, saving and waiting, which does not.
+
+    `offer_id` is where it ran, or where it is thought to have run; `pace` is how long a step takes there over how long
+    it took."""
+
+    run_id: str
+    offer_id: str
+    kept_ms: int
+    worked_ms: int
+    pace: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """`from_ms` is when its first machine was billed from; `ended`, whether its last one is booked to its end."""
+
+    from_ms: int
+    ended: bool
+    parts: tuple[Part, ...]
+
+
+def trained(runs: Sequence[Run]) -> list[Run]:
+    """The runs that took over and trained, in order: any other has done nothing that another machine would have."""
+    taken = (run for run in runs if run.training_from_ms is not None and run.billed_from_ms is not None)
+    return sorted((run for run in taken if run.end != "aborted"), key=lambda run: run.generation)
+
+
+def stays(runs: Sequence[Run], upto_ms: Mapping[str, int], *, factor: float) -> list[Stay]:
+    """The stays of a job. `upto_ms` says up to when each run is booked that is billed still; `factor` is market seconds
+    per wall second (Clock.factor)."""
+    made: list[Stay] = []
+    for together in _chained(trained(runs)):
+        first = together[0]
+        assert first.billed_from_ms is not None
+        last, begin = together[-1], first.billed_from_ms
+        parts = tuple(
+            _part(run, upto_ms.get(run.id, begin), factor, opens=run is first, closes=run is last) for run in together
+        )
+        made.append(Stay(begin, last.billed_to_ms is not None, parts))
+    return made
+
+
+def carried_nano_usd(runs: Sequence[Run], entries: Sequence[Entry]) -> int:
+    """What a job was charged, in nano-USD, beyond what follows from its machines, and would have been charged on any
+    machine: for what is kept for it, and with the first machine of each stay."""
+    first = {together[0].id for together in _chained(trained(runs))}
+    kinds: dict[str, EntryKind] = {}
+    total = 0
+    for entry in entries:  # in the order of writing: what is corrected comes before its correction
+        kind = kinds[entry.id] = kinds.get(entry.reverses or "", entry.kind)
+        if kind not in OF_A_MACHINE and (kind in KEPT_FOR_THE_JOB or entry.run_id in first):
+            total += entry.amount_nano_usd
+    return total
+
+
+def _chained(runs: Sequence[Run]) -> list[list[Run]]:
+    chains: list[list[Run]] = []
+    for run in runs:
+        if chains and _spared(chains[-1][-1]):
+            chains[-1].append(run)
+        else:
+            chains.append([run])
+    return chains
+
+
+def _spared(run: Run) -> bool:
+    """Whether what ended this run would not have ended it on a machine that nobody takes away."""
+    if run.end in ("preempted", "lost"):
+        return not run.offer_id.endswith("/on_demand")
+    return run.end == "moved"
+
+
+def _part(run: Run, upto_ms: int, factor: float, *, opens: bool, closes: bool) -> Part:
+    assert run.billed_from_ms is not None
+    assert run.training_from_ms is not None
+    start = run.billed_from_ms
+    end = max(start, upto_ms if run.billed_to_ms is None else run.billed_to_ms)
+    trained_from = min(max(run.training_from_ms, start), end)
+    trained_to = end if run.training_to_ms is None else min(max(run.training_to_ms, trained_from), end)
+    split = duty(run, end, factor=factor)
+    tail, waited = end - trained_to, min(max(run.created_at_ms, start), trained_from) - start
+    within = trained_to - trained_from - split.useful_ms - split.lost_work_ms  # saving, stalls, holding
+    kept = within + (waited + split.provisioning_ms if opens else 0) + (tail if closes else 0)
+    return Part(run.id, run.offer_id, kept, split.useful_ms + (split.lost_work_ms if opens else 0))

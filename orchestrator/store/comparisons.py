@@ -1,0 +1,90 @@
+"""Comparisons: what jobs saved, as worked out when their books closed, never changed once written.
+
+A job's books are open while one of its machines may still be booked. Every new entry of a job takes back the mark that
+it is compared: then, once its books are closed again, another version is due. Must not know how a baseline's cost is
+worked out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+from sqlalchemy import Row, bindparam, func, select, update
+
+from orchestrator.ledger import Comparison, Inputs
+from orchestrator.model import TERMINAL
+from orchestrator.store.codec import Codec
+from orchestrator.store.rows import Unreadable, record, records
+from orchestrator.store.schema import UNCOMPARED, UNSETTLED, comparison, job, run
+from orchestrator.store.transaction import Transaction
+
+_INPUTS = Codec(Inputs, "comparison-inputs", 1)
+_ENDED = job.c.state.in_(sorted(TERMINAL))
+_OPEN_BOOKS = select(run.c.id).where(run.c.job_id == job.c.id, UNSETTLED).correlate(job).exists()
+_DUE = (
+    select(job.c.id)
+    .where(UNCOMPARED, _ENDED, job.c.quarantined_at_ms.is_(None), ~_OPEN_BOOKS)
+    .order_by(job.c.id)
+    .limit(bindparam("most"))
+)
+_CLOSED = select(job.c.id).where(job.c.id == bindparam("of_job"), _ENDED, ~_OPEN_BOOKS)
+_later = comparison.alias()
+_COLUMNS = [comparison.c[field.name] for field in fields(Comparison)]
+_NEWEST = (
+    select(*_COLUMNS)
+    .where(
+        comparison.c.version
+        == select(func.max(_later.c.version)).where(_later.c.job_id == comparison.c.job_id).scalar_subquery()
+    )
+    .order_by(comparison.c.seq)
+)
+_NEWEST_OF_ONE = _NEWEST.where(comparison.c.job_id == bindparam("of_job"))
+_ALL = select(*_COLUMNS).where(comparison.c.job_id == bindparam("of_job")).order_by(comparison.c.seq)
+_MARK = update(job).where(job.c.id == bindparam("of_job")).values(compared_at_ms=bindparam("now_ms"))
+
+
+class ComparisonRows(Transaction):
+    def books_closed(self, job_id: str) -> bool:
+        """Whether a job has ended and all of its machines are booked to their end."""
+        return self._connection.execute(_CLOSED, {"of_job": job_id}).one_or_none() is not None
+
+    def uncompared(self, most: int) -> list[str]:
+        """The ids of jobs, `most` at once, whose books are closed and that are due to be compared."""
+        return list(self._connection.execute(_DUE, {"most": most}).scalars())
+
+    def add_comparisons(self, new: Sequence[Comparison]) -> None:
+        """Remember one version of a job's comparisons, and that it is compared. Raises StoreError when it is there."""
+        for each in new:
+            self._insert(
+                comparison,
+                job_id=each.job_id,
+                version=each.version,
+                baseline=each.baseline,
+                at_ms=each.at_ms,
+                reason=each.reason,
+                paid_nano_usd=each.paid_nano_usd,
+                entries=each.entries,
+                baseline_nano_usd=each.baseline_nano_usd,
+                left_out=each.left_out,
+                inputs=None if each.inputs is None else _INPUTS.dumps(each.inputs),
+            )
+        for job_id, at_ms in {each.job_id: each.at_ms for each in new}.items():
+            self._connection.execute(_MARK, {"of_job": job_id, "now_ms": at_ms})
+
+    def comparisons(
+        self, job_id: str | None = None, *, all_versions: bool = False, unreadable: Unreadable | None = None
+    ) -> list[Comparison]:
+        """The newest version of a job's comparisons, or of all jobs'; of one job also `all_versions`, in order.
+
+        One that cannot be read is told to `unreadable`, and left out; without `unreadable` it is raised as RowError.
+        """
+        query = _NEWEST if job_id is None else _ALL if all_versions else _NEWEST_OF_ONE
+        rows = self._connection.execute(query, {} if job_id is None else {"of_job": job_id}).all()
+        return records(_comparison, rows, "job_id", unreadable)
+
+
+def _comparison(row: Row[Any]) -> Comparison:
+    found = record(Comparison, "comparison", row, of=row.job_id, inputs=None)
+    return found if row.inputs is None else replace(found, inputs=_INPUTS.loads(row.inputs))
