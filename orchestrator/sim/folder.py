@@ -29,13 +29,14 @@ class Folder:
     """The jobs' checkpoints below `root`.
 
     `fenced_s` has the wall instant of each fence by job and generation, `slipped` the names of the manifests of each
-    job that were made when a newer generation owned it.
+    job that were made when a newer generation owned it, `spoilt` the jobs whose newest fence is altered now.
     """
 
     def __init__(self, root: Path, clock: Clock) -> None:
         self.root = root
         self.fenced_s: dict[tuple[str, int], float] = {}
         self.slipped: dict[str, set[str]] = {}
+        self.spoilt: set[str] = set()
         self._clock = clock
 
     # -- what a trainer does ------------------------------------------------------------------------------------------
@@ -125,7 +126,13 @@ class Folder:
         path = store.job_folder(self.root, job_id) / "fence" / str(self._newest(job_id))
         data = path.read_bytes()
         path.write_bytes(alter(data))
-        return lambda: path.write_bytes(data)
+        self.spoilt.add(job_id)
+
+        def mend() -> None:
+            path.write_bytes(data)
+            self.spoilt.discard(job_id)
+
+        return mend
 
     def _stored(self, job_id: str, generation: int, name: str, data: bytes) -> TensorEntry:
         chunk = store.write_chunk(self.root, job_id, data, generation)

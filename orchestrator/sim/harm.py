@@ -84,7 +84,6 @@ class Harm:
         self._home = home
         self._random = rng
         self._at = at
-        self._spoilt: set[str] = set()  # jobs whose newest fence is altered now
         self.culprits: set[str] = set()
         self.counted: Counter[str] = Counter()
 
@@ -163,21 +162,14 @@ class Harm:
         checkpoints = self._home.checkpoints
         self._home.site.look()  # what trainers saved before, they saved with a sound fence
         sound = checkpoints.fences_made(job.id) and checkpoints.fences_made(other.id)
-        if not sound or {job.id, other.id} & self._spoilt:
+        if not sound or {job.id, other.id} & checkpoints.spoilt:
             return
-        self._spoilt.add(job.id)
         self._blame(job, "fence")
         theirs = checkpoints.newest_fence(other.id)
         how: Callable[[bytes], bytes] = self._random.choice(
             (lambda data: _flip(data, 20 * 8), *_ALTERED, lambda _: theirs)
         )
-        mend = checkpoints.spoil_fence(job.id, how)
-
-        def repair() -> None:
-            mend()
-            self._spoilt.discard(job.id)
-
-        self._at(self._random.choice((3.0, 15.0, 60.0)), repair)
+        self._at(self._random.choice((3.0, 15.0, 60.0)), checkpoints.spoil_fence(job.id, how))
 
     def silence(self) -> None:
         """No answer to a call for long: a region is down."""
