@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -42,6 +43,27 @@ def test_a_month_of_polls_that_failed_leaves_no_gap_in_the_prices(home: Installa
     home.cloud.set_price(CHEAP.id, usd("1.00"))
     home.settle()
     check_truth(home)
+
+
+def test_each_charge_of_the_bill_is_in_the_ledger_under_its_kind(home: Installation) -> None:
+    moved, short, never = home.submit("moved", steps=120), home.submit("short", steps=2), home.submit("never")
+    home.until(lambda: bool(home.cloud.instances()))
+    home.ask("cancel", never)
+    home.until_step(moved, 5)
+    home.ask("migrate", moved, offer_id=RESERVE.id)
+    home.settle()
+    check_truth(home)
+    billed: Counter[tuple[str, str]] = Counter()
+    for bill in home.cloud.bills():
+        run_id = bill.tags["tradewind-run"]
+        billed.update({(run_id, "compute"): bill.machine_nano_usd})
+        billed.update({(run_id, kind): amount for kind, amount in bill.charges.items()})
+    booked: Counter[tuple[str, str]] = Counter()
+    for entry in home.read(lambda tx: tx.entries()):
+        booked.update({(entry.run_id, entry.kind): entry.amount_nano_usd})
+    assert booked == billed
+    assert {"compute", "minimum_charge", "disk", "failed_launch"} <= {kind for _, kind in booked}
+    assert home.runs(short)[-1].end == "finished"
 
 
 def history(home: Installation) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.cli.render.text import Paint, blocks, clean, money, note_simulated, number, progress, span, table
-from orchestrator.ledger import Duty, total_nano_usd
+from orchestrator.ledger import Duty, totals
 from orchestrator.services.report_views import BaselineSum, Compared, JobReport, ReportView
 
 JOBS = ("job", "state", "progress", "runs", "moves", "repeated", "time", "real", "loss")
@@ -17,10 +17,10 @@ def report(view: ReportView, paint: Paint) -> str:
     rows = [_row(row) for row in view.jobs] + [_foot(*cells) for cells in _sums(view)]
     duties = [(row.job.name, *_duty(row.duty)) for row in view.jobs]
     real = f"1 real second is {view.clock_factor:g} market seconds; " if view.clock_factor != 1 else ""
-    corrections = [entry for entry in view.entries if entry.kind == "correction"]
     entries = f"{len(view.entries)} ledger entries"
-    if corrections:
-        entries += f" ({len(corrections)} of them corrections, of {money(total_nano_usd(corrections), 6)})"
+    if len(kinds := totals(view.entries, "kind")) > 1:
+        named = (f"{KINDS.get(kind, kind)} {money(amount, PLACES)}" for kind, amount in kinds.items())
+        entries += f" ({', '.join(named)})"
     compared = [
         (each.name, _count(each, view), *(money(amount, PLACES) for amount in _amounts(each)), each.definition)
         for each in view.totals
@@ -77,6 +77,12 @@ def _notes(view: ReportView) -> list[str]:
     ]
 
 
+KINDS = {
+    "compute": "machine time",
+    "minimum_charge": "shortest time billed",
+    "failed_launch": "failed launches",
+    "correction": "corrections",
+}
 DUTIES = ("useful", "checkpoint", "lost work", "provisioning", "migration", "idle")
 
 
