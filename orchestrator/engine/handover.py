@@ -7,15 +7,19 @@ Must not know: how the target's machine came up, or why it was chosen.
 
 from __future__ import annotations
 
+from typing import Any
+
 from orchestrator.engine import limits, trainer_spec
 from orchestrator.engine.blame import died_alone
 from orchestrator.engine.bring_up import abandoned
 from orchestrator.engine.context import Context
+from orchestrator.engine.latencies import HANDOVER
 from orchestrator.engine.move import MOVING, Move, abort, step, waits
 from orchestrator.engine.reports import MALFORMED_S
 from orchestrator.engine.runtime import RunReport
 from orchestrator.engine.second_look import no_longer_pays
 from orchestrator.model import Run, Step
+from orchestrator.store import Tx
 
 HOLD_REFRESH_S = 5.0
 START_EVERY_S = 15.0
@@ -163,7 +167,10 @@ def cutover(ctx: Context, move: Move) -> bool:
         if job.state in MOVING:
             tx.set_job_state(job.id, "running")
         message = f"generation {migration.generation} trains on {migration.offer_id} from step {target.start_step}"
-        ctx.event(tx, "migration.cutover", message, job, run=target, migration=migration, step=target.start_step)
+        told: dict[str, Any] = {"step": target.start_step}
+        if move.living_source is not None and (gap_s := _gap_s(ctx, tx, move)) is not None:
+            told[HANDOVER] = gap_s
+        ctx.event(tx, "migration.cutover", message, job, run=target, migration=migration, **told)
     return True
 
 
@@ -184,6 +191,13 @@ def release(ctx: Context, move: Move) -> bool:
                 market_s=(ctx.now_ms - migration.created_at_ms) / 1000,
             )
     return True
+
+
+def _gap_s(ctx: Context, tx: Tx, move: Move) -> float | None:
+    """Market seconds since the source was asked to hold."""
+    told = tx.events(job_id=move.job.id, kinds=("migration.ready",), limit=1, newest_first=True)
+    asked = told and told[0].migration_id == move.migration.id
+    return (ctx.now_ms - told[0].at_ms) / 1000 if asked else None
 
 
 def _outdated(ctx: Context, move: Move) -> str | None:

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import cast
 
 from orchestrator.config import Config
-from orchestrator.engine import in_vain, public
+from orchestrator.config.settings import SIMULATED_PROVIDERS
+from orchestrator.engine import in_vain, latencies, public
 from orchestrator.engine.move import under_way
 from orchestrator.errors import RowError
 from orchestrator.market import AvailabilityKind, AvailabilityPoint, Market, Place
+from orchestrator.market.swing import SIMULATED
 from orchestrator.model import VOLUNTARY, Job, JobState, Migration, Run
 from orchestrator.perf import Observation, PerfBook, Program, program_of
 from orchestrator.policy import Demand, Rails, Running
@@ -20,10 +22,6 @@ from orchestrator.store import Tx
 DAY_MS = 86_400_000
 AVAILABILITY_WINDOW_MS = 30 * DAY_MS
 LIKE_JOBS = 50  # the jobs measured last, whose programs are looked at for what they tell of other jobs
-STARTUPS = 100  # the newest starts of a provider tell how long the next one takes
-STARTUP_PRIOR_WALL_S = {"local": 4.0}
-CHECKPOINT_PRIOR_WALL_S = 0.3  # one save of a small model; the trainer's own tuning keeps the share of time bounded
-STARTUP_PRIOR_S = 180.0  # a cloud's machine until it trains: market.md, SkyPilot's d = 3 min
 NO_LONGER_SOLD = "its provider no longer names it"
 
 _WANT_A_PLACE: tuple[JobState, ...] = ("queued", "starting", "running", "migrating")
@@ -59,13 +57,13 @@ def inputs(
     """
     waiting = tx.jobs(states=_WANT_A_PLACE, unreadable=left_out)
     jobs = [job for job in (*waiting, *extra) if only is None or job.id in only]
-    factor = config.providers.local.clock_factor if tuple(config.providers.enabled) == ("local",) else 1.0
+    save_s, gap_s = latencies.save_s(config), latencies.handover(tx, config).value
     running: dict[str, Running] = {}
     demands = []
     for job in jobs:
         known = all(job.id != other.id for other in extra)
         runs = tx.runs(job_id=job.id) if known else []
-        demands.append(_demand(tx, job, runs, known, factor, now_ms))
+        demands.append(_demand(tx, job, runs, known, now_ms, save_s=save_s, gap_s=gap_s))
         current = current_run(runs)
         if current is not None:
             running[job.id] = _running(tx, job, current, now_ms, job.id in doomed)
@@ -91,6 +89,7 @@ def market(tx: Tx, now_ms: int, config: Config, used: Collection[str] = ()) -> M
     listed = {offer.id for offer in offers}
     withdrawn = [offer for name in sorted({*used} - listed) for offer in tx.find_offers(offer_id=name)]
     offers += withdrawn
+    starts = latencies.starts(tx, config, offers, left_out)
     return Market.as_of(
         now_ms,
         offers=offers,
@@ -101,7 +100,9 @@ def market(tx: Tx, now_ms: int, config: Config, used: Collection[str] = ()) -> M
             for row in tx.availability(since, now_ms)
         ],
         polls=[((each.provider, each.region, each.spot), each.until_ms) for each in tx.polled()],
-        startup_s=_startup_s(tx, config),
+        startup_s={name: known.usual for name, known in starts.items()},
+        starts={place: each for known in starts.values() for place, each in known.at.items()},
+        swings={name: SIMULATED for name in config.providers.enabled if name in SIMULATED_PROVIDERS},
         priors=public.hazard_priors(offers, tx.risks_as_of(now_ms)),
         tariff=public.tariff(offers),
     )
@@ -131,31 +132,10 @@ def _programs(tx: Tx, job_ids: Collection[str]) -> dict[str, Program]:
     return programs
 
 
-def _startup_s(tx: Tx, config: Config) -> dict[str, float]:
-    """Market seconds from launch to training, per provider: the median of our own newest runs, else a prior."""
-    startup = {}
-    for name in config.providers.enabled:
-        seen = sorted(map(_startup_of, tx.runs_started(name, STARTUPS, left_out)))
-        if seen:
-            startup[name] = seen[len(seen) // 2]
-        elif name in STARTUP_PRIOR_WALL_S:
-            startup[name] = STARTUP_PRIOR_WALL_S[name] * config.providers.local.clock_factor
-        else:
-            startup[name] = STARTUP_PRIOR_S
-    return startup
-
-
-def _startup_of(run: Run) -> float:
-    assert run.billed_from_ms is not None
-    assert run.training_from_ms is not None
-    wanted_ms = max(run.billed_from_ms, run.created_at_ms)  # a spare was there before
-    return (run.training_from_ms - wanted_ms) / 1000
-
-
-def _demand(tx: Tx, job: Job, runs: Sequence[Run], known: bool, factor: float, now_ms: int) -> Demand:
+def _demand(tx: Tx, job: Job, runs: Sequence[Run], known: bool, now_ms: int, *, save_s: float, gap_s: float) -> Demand:
     total = job.spec.train.steps
     if not known:
-        return Demand(job=job, total_steps=total)
+        return Demand(job=job, total_steps=total, checkpoint_s=save_s, handover_s=gap_s)
     facts = tx.job_facts(job.id)
     trained = [run for run in runs if run.training_from_ms is not None]
     newest = max(trained, key=lambda run: run.generation, default=None)
@@ -165,7 +145,8 @@ def _demand(tx: Tx, job: Job, runs: Sequence[Run], known: bool, factor: float, n
         done_steps=max((run.last_step for run in runs), default=0),
         spent_nano_usd=tx.total_nano_usd(job_id=job.id),
         checkpoint_bytes=facts.checkpoint_bytes or 0,
-        checkpoint_s=CHECKPOINT_PRIOR_WALL_S * factor,
+        checkpoint_s=save_s,
+        handover_s=gap_s,
         checkpoint_at=_place(newest.offer_id) if newest is not None else None,
         excluded=in_vain.excluded(tx, job.id, now_ms),
     )

@@ -3,12 +3,14 @@
 Must not know: jobs, throughput, policies, stores.
 """
 
-from orchestrator.market.availability import AvailabilityKind, AvailabilityPoint, HazardPrior
+from orchestrator.market.availability import PRIOR_LOSSES, AvailabilityKind, AvailabilityPoint, HazardPrior
 from orchestrator.market.listing import Kind, Listing, Shape, Site
 from orchestrator.market.snapshot import Market
+from orchestrator.market.swing import Swing
 from orchestrator.market.transfer import TYPICAL, Place, Tariff, egress_nano_usd
 
 __all__ = [
+    "PRIOR_LOSSES",
     "TYPICAL",
     "AvailabilityKind",
     "AvailabilityPoint",
@@ -19,6 +21,7 @@ __all__ = [
     "Place",
     "Shape",
     "Site",
+    "Swing",
     "Tariff",
     "egress_nano_usd",
 ]

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import InitVar, dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +34,9 @@ from orchestrator.market.availability import (
 )
 from orchestrator.market.cells import BLOCK, Cells, block_hashes
 from orchestrator.market.listing import Listing
+from orchestrator.market.swing import USUAL, Swing
 from orchestrator.market.transfer import TYPICAL, Place, Tariff
+from orchestrator.model import Estimate
 from providers.offer import Offer
 from providers.price import PricePoint
 
@@ -48,6 +50,9 @@ Polled = tuple[Answered, int]
 """An answer, and the instant up to which it tells all."""
 
 DEFAULT_STARTUP_S = 360.0  # cold start of a cloud machine to a ready trainer: 6 min (SkyNomad, arXiv 2601.06520)
+
+Quantile = Literal["value", "low", "high"]
+QUANTILES: tuple[Quantile, ...] = get_args(Quantile)
 
 _SEAL = object()
 
@@ -79,9 +84,12 @@ class Market:
     doubts: Mapping[int, str]
     fresh_s: Floats | float
     polled: Mapping[Answered, int]
-    startup: Mapping[str, float]
+    startup: Mapping[str, float | Estimate]
+    starts: Mapping[tuple[int, int], Estimate]  # by site and kind, where any was seen
+    swings: Mapping[str, Swing]
     priors: Mapping[tuple[str, str, str], HazardPrior]
-    site_startup_s: Floats  # `startup` by site of the listing
+    site_starts: Mapping[Quantile, Floats]  # `startup` by site of the listing
+    site_swing: Floats  # `swings` by site: down, up, hold_h
     tariff: Tariff
     known_rates: dict[tuple[Place, bool], Floats]  # what was looked up in the tariff
     announced: tuple[PricePoint, ...]  # observed, not yet in force
@@ -106,7 +114,9 @@ class Market:
         prices: Iterable[PricePoint],
         availability: Iterable[AvailabilityPoint] = (),
         polls: Iterable[Polled] = (),
-        startup_s: Mapping[str, float] | None = None,
+        startup_s: Mapping[str, float | Estimate] | None = None,
+        starts: Mapping[tuple[Place, tuple[str | None, int]], Estimate] | None = None,
+        swings: Mapping[str, Swing] | None = None,
         priors: Mapping[tuple[str, str, str], HazardPrior] | None = None,
         tariff: Tariff = TYPICAL,
         doubts: Mapping[str, str] | None = None,
@@ -116,8 +126,9 @@ class Market:
 
         Points observed later are ignored, and so are prices that were announced but not yet in force. `polls` are
         successful price polls: a price that did not change is as fresh as the last poll of its region.
-        `startup_s` is the usual time (market seconds) from a launch to a ready trainer, by provider; `priors` what is
-        publicly known of interruptions, by (provider, region, instance type). `doubts` says, by offer id, why one is
+        `startup_s` is the usual time (market seconds) from a launch to a ready trainer, by provider, and `starts` what
+        is known of it by place and kind of hardware; `swings` how far its spot prices stray, by provider; `priors` what
+        is publicly known of interruptions, by (provider, region, instance type). `doubts` says, by offer id, why one is
         not to be chosen, and `fresh_s` for how many seconds its price counts as it is (else: FRESH_S).
         """
         listing = offers if isinstance(offers, Listing) else Listing.of(offers)
@@ -144,9 +155,23 @@ class Market:
             polled=MappingProxyType({}),
             startup=MappingProxyType(dict(startup_s or {})),
             priors=priors or {},
-            site_startup_s=np.array(
-                [(startup_s or {}).get(site.provider, DEFAULT_STARTUP_S) for site in listing.sites], np.float64
+            starts=MappingProxyType(_coded_starts(listing, starts or {})),
+            swings=MappingProxyType(dict(swings or {})),
+            site_starts=MappingProxyType(
+                {
+                    quantile: np.array(
+                        [
+                            _of((startup_s or {}).get(site.provider, DEFAULT_STARTUP_S), quantile)
+                            for site in listing.sites
+                        ],
+                        np.float64,
+                    )
+                    for quantile in QUANTILES
+                }
             ),
+            site_swing=np.array(
+                [(swings or {}).get(site.provider, USUAL) for site in listing.sites], np.float64
+            ).reshape(-1, 3),
             tariff=tariff,
             known_rates={},
             announced=(),
@@ -301,7 +326,15 @@ class Market:
     @property
     def startup_s(self) -> Floats:
         """Seconds from a launch to a ready trainer, by row."""
-        return self.site_startup_s[self.listing.site]
+        return self.start_s(self.listing.site, self.listing.kind)
+
+    def start_s(self, site: Ints, kind: Ints, quantile: Quantile = "value") -> Floats:
+        """Seconds from a launch to a ready trainer, for columns of sites and kinds of hardware: the expected ones, or
+        their 5th ("low") or 95th ("high") percentile."""
+        column = self.site_starts[quantile][site]
+        for (at, of), known in self.starts.items():
+            column[(site == at) & (kind == of)] = getattr(known, quantile)
+        return column
 
     def confirmed_at(self, rows: Ints | slice = slice(None)) -> Ints:
         """When each price was last seen in force (its observation, or a later poll of its region); -1 without one."""
@@ -412,8 +445,27 @@ class Market:
 
         Two markets with the same digest know the same: nothing was learned between them.
         """
-        told = repr(tuple(sorted(each.items()) for each in (self.startup, self.priors, self.doubts))).encode()
+        told = repr(
+            tuple(sorted(each.items()) for each in (self.startup, self.starts, self.swings, self.priors, self.doubts))
+        ).encode()
         return hashlib.blake2b(self.listing.digest + told + b"".join(self._blocks), digest_size=16).hexdigest()
+
+
+def _of(known: float | Estimate, quantile: Quantile) -> float:
+    return getattr(known, quantile) if isinstance(known, Estimate) else known
+
+
+def _coded_starts(
+    listing: Listing, starts: Mapping[tuple[Place, tuple[str | None, int]], Estimate]
+) -> dict[tuple[int, int], Estimate]:
+    """By site and kind of the listing; what it does not know is left out."""
+    sites = {tuple(site): code for code, site in enumerate(listing.sites)}
+    kinds = {kind: code for code, kind in enumerate(listing.kinds)}
+    return {
+        (sites[place], kinds[kind]): known
+        for (place, kind), known in starts.items()
+        if place in sites and kind in kinds
+    }
 
 
 def _latest(polled: Mapping[Answered, int], polls: Iterable[Polled], at_ms: int) -> Mapping[Answered, int]:

@@ -33,6 +33,8 @@ class Alternative:
     duration_s: float | None  # expected, to finish, market seconds
     feasible: bool
     reason: str
+    duration_low_s: float | None = None  # 5th and 95th percentile
+    duration_high_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

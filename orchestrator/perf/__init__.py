@@ -7,6 +7,7 @@ from orchestrator.perf.belief import Belief, Floats, student_quantile
 from orchestrator.perf.book import PerfBook
 from orchestrator.perf.fitted import FITTED, FITTED_NARROW
 from orchestrator.perf.kinds import Kind, kind_name, kind_of, narrow, on_host
+from orchestrator.perf.latency import Latencies, LatencyPrior, learned
 from orchestrator.perf.measured import Observation
 from orchestrator.perf.program import Program, program_of
 from orchestrator.perf.ratios import Cell, RatioModel, Row, calibrated, fit
@@ -21,6 +22,8 @@ __all__ = [
     "Cell",
     "Floats",
     "Kind",
+    "Latencies",
+    "LatencyPrior",
     "Observation",
     "PerfBook",
     "Program",
@@ -33,6 +36,7 @@ __all__ = [
     "fit",
     "kind_name",
     "kind_of",
+    "learned",
     "narrow",
     "on_host",
     "program_of",

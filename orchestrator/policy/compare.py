@@ -18,6 +18,7 @@ from orchestrator.policy.demand import Demand, Rails
 from orchestrator.policy.eligible import NONE, Bar, Screen, Screened
 from orchestrator.policy.explain import span, topic, why_unfit
 from orchestrator.policy.objectives import rank, standing
+from orchestrator.policy.spread import spread
 from providers.money import format_usd
 
 BALANCED = Objective(0.5, 0.5)
@@ -78,8 +79,9 @@ def prospects(
     rows = screened.pool.rows[positions].tolist()
     columns = (outlook.over_rows(outlook.rate), outlook.per_step, outlook.mid.seconds)
     rate, per_step, seconds = (column[positions].tolist() for column in columns)
-    low, mid, high = (case.cost[positions].tolist() for case in (outlook.low, outlook.mid, outlook.high))
-    found = [
+    found = spread(outlook)
+    low, mid, high = (cost[positions].tolist() for cost in (found.low_cost, outlook.mid.cost, found.high_cost))
+    told = [
         Prospect(
             market.ids[row],
             rate[i],
@@ -92,7 +94,7 @@ def prospects(
         )
         for i, row in enumerate(rows)
     ]
-    return found, {topic(bar): count for bar, count in screened.counts.items() if count}
+    return told, {topic(bar): count for bar, count in screened.counts.items() if count}
 
 
 def compare(demand: Demand, market: Market, perf: PerfBook, *, rails: Rails) -> Comparison | None:

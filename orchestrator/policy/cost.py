@@ -27,7 +27,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.market import Market
+from orchestrator.market import PRIOR_LOSSES, Market
 from orchestrator.model import CostParts, Estimate
 from orchestrator.perf import PerfBook, kind_of
 from orchestrator.policy.demand import Demand, Running, Underway
@@ -111,11 +111,44 @@ class Pool:
     @cached_property
     def startup_s(self) -> Floats:
         """Seconds from a launch to a ready trainer, by cell; 0 where the job is."""
-        return self.from_here(self.market.site_startup_s)
+        return self.from_here(self.start_s)
 
-    def from_here(self, by_site: Floats) -> Floats:
+    @cached_property
+    def start_s(self) -> Floats:
+        """The same, also where the job is: of another machine there."""
+        return self.market.start_s(self.site, self.kind)
+
+    @cached_property
+    def start_low_s(self) -> Floats:
+        """Its 5th percentile."""
+        return self.market.start_s(self.site, self.kind, "low")
+
+    @cached_property
+    def start_high_s(self) -> Floats:
+        """Its 95th percentile."""
+        return self.market.start_s(self.site, self.kind, "high")
+
+    @cached_property
+    def losses_known(self) -> Floats:
+        """By cell, from how many losses the hazard is known, the one of the prior included."""
+        column = np.full(len(self.site), PRIOR_LOSSES)
+        column[self.cell] = PRIOR_LOSSES + self.market.losses[self.of_all]
+        return column
+
+    @cached_property
+    def swing(self) -> Floats:
+        """By row: how far its price strays, down, up and within how many hours; not at all on demand."""
+        return np.where(
+            self.spot[:, None], self.market.site_swing[self.market.listing.site[self.of_all]], (0.0, 0.0, 1.0)
+        )
+
+    def over_sites(self, by_site: Floats) -> Floats:
         """Over the cells, what it takes to get to each site: nothing where the job is."""
-        column = by_site[self.site]
+        return self.from_here(by_site[self.site])
+
+    def from_here(self, column: Floats) -> Floats:
+        """A column over the cells with nothing where the job is."""
+        column = column.copy()
         if self.here is not None:
             column[self.here] = 0.0
         return column
@@ -216,19 +249,28 @@ class Outlook:
 
     @cached_property
     def setback_s(self) -> Floats:
-        return (self.pool.market.site_startup_s + interval_s(self.demand) / 2)[self.pool.site]
+        return self.pool.start_s + interval_s(self.demand) / 2
 
     @cached_property
     def begin_s(self) -> Floats:
-        return self._less(self.pool.from_here(self.tolls.begin_s), self._restored)
+        return self._less(self._way_s + self.pool.startup_s * self.tolls.waits, self._restored)
 
     @cached_property
     def move_billed_s(self) -> Floats:
-        return self._less(self.pool.from_here(self.tolls.billed_s), self._ready, self.begin_s)
+        return self._less(self._way_s + self.pool.startup_s, self._ready, self.begin_s)
 
     @cached_property
     def move_fixed(self) -> Floats:
-        return self._less(self.pool.from_here(self.tolls.fixed), self._restored)
+        return self._less(self.pool.over_sites(self.tolls.fixed) + self._disk, self._restored)
+
+    @cached_property
+    def _disk(self) -> Floats:
+        """What the new machine's disk costs while it starts."""
+        return self.tolls.disk_s[self.pool.site] * self.pool.startup_s
+
+    @cached_property
+    def _way_s(self) -> Floats:
+        return self.pool.over_sites(self.tolls.begin_s)
 
     @property
     def _ready(self) -> int | None:
@@ -268,10 +310,15 @@ class Outlook:
         losses = self._losses(work_s)
         return self._case(work_s, np.maximum(losses - Z95 * np.sqrt(losses), 0), -Z95)
 
+    @property
+    def work_range_s(self) -> tuple[Floats, Floats]:
+        """By cell, the 5th and 95th percentile of the work, checkpoints taking nothing or all that they may."""
+        return self._work_s("high") / (1 + self.overhead), self._work_s("low")
+
     @cached_property
     def high(self) -> Case:
-        # A spot machine that can be lost is taken to be lost once at least: a promise that does not survive the first
-        # loss is none.
+        # What promises are measured by, more than the 95th percentile (`spread`): a spot machine that can be lost is
+        # taken to be lost once at least, for a promise that does not survive the first loss is none.
         work_s = self._work_s("low")
         losses = self._losses(work_s)
         most = np.maximum(losses + Z95 * np.sqrt(losses), 1)
@@ -280,7 +327,7 @@ class Outlook:
     def afresh(self, case: Case) -> tuple[Floats, Floats]:
         """(seconds, cost) over the rows of starting there from nowhere; on the current row of going on."""
         seconds = self.over_rows(case.run_s + self.pool.startup_s)
-        dues = case.run_dues + self.tolls.disk_s[self.pool.site] * self.pool.startup_s
+        dues = case.run_dues + self._disk
         return seconds, seconds * case.price_s + self.over_rows(dues)
 
     def parts(self, row: int) -> CostParts:
@@ -290,7 +337,8 @@ class Outlook:
         losses, run_s, billed_s = (float(each[cell]) for each in (self.mid.losses, self.mid.run_s, self.mid.billed_s))
         move_s, site = float(self.move_billed_s[cell]), int(self.pool.site[cell])
         work_s = run_s - losses * float(self.setback_s[cell])
-        double = 0.0 if cell in (self.pool.here, self._restored) else float(self.tolls.double[site])
+        settled = cell in (self.pool.here, self._restored)
+        double = 0.0 if settled else float(self.tolls.double[site] + self._disk[cell])
         storage = round(float(self.tolls.storage_s[site]) * run_s)
         total = round(float(self.mid.cost[at]))
         checkpoint = round(price_s * work_s * self.overhead / (1 + self.overhead))
@@ -311,7 +359,7 @@ class Outlook:
     def _case(self, work_s: Floats, losses: Floats, deviations: float = 1.0) -> Case:
         run_s = work_s + losses * self.setback_s
         run_dues = self.tolls.upkeep_s[self.pool.site] * run_s + self.tolls.per_loss[self.pool.site] * losses
-        least_s = self._less(self.pool.from_here(self.tolls.minimum_s), self._ready)
+        least_s = self._less(self.pool.over_sites(self.tolls.minimum_s), self._ready)
         return Case(
             self.pool,
             losses,

@@ -14,8 +14,9 @@ class Demand:
 
     `total_steps` is None while the trainer has not yet said how many steps its epochs are. `done_steps` are safe in a
     checkpoint or in a living run. `spent_nano_usd` counts against the budget. `checkpoint_s` is how long one save takes
-    (market seconds); `checkpoint_at` where the newest checkpoint lies when the job is not running. `excluded` are the
-    ids of offers that failed this job lately and are not to be used now, each with the reason.
+    (market seconds), `handover_s` for how long training stands still when the job moves (None: one save, one restore);
+    `checkpoint_at` where the newest checkpoint lies when the job is not running. `excluded` are the ids of offers that
+    failed this job lately and are not to be used now, each with the reason.
     """
 
     job: Job
@@ -24,8 +25,14 @@ class Demand:
     spent_nano_usd: int = 0
     checkpoint_bytes: int = 0
     checkpoint_s: float = 30.0
+    handover_s: float | None = None
     checkpoint_at: Place | None = None
     excluded: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def gap_s(self) -> float:
+        """Market seconds without training when it moves, besides what moving its bytes takes."""
+        return 2 * self.checkpoint_s if self.handover_s is None else self.handover_s
 
     @property
     def started(self) -> bool:

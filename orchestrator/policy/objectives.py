@@ -176,7 +176,7 @@ def budget_left(demand: Demand) -> int | None:
 def rescue_s(outlook: Outlook, usable: Bools) -> float | None:
     """Pessimistic time of starting over on the fastest usable on-demand offer; None if there is none."""
     pool = outlook.pool
-    restart_s = outlook.high.run_s + pool.market.site_startup_s[pool.site]
+    restart_s = outlook.high.run_s + pool.start_high_s
     rescuers = restart_s[pool.cell[usable & ~pool.spot]]
     return float(rescuers.min()) if rescuers.size else None
 

@@ -17,6 +17,7 @@ from orchestrator.policy.cost import Floats, Outlook
 from orchestrator.policy.demand import Demand
 from orchestrator.policy.eligible import NONE, Bar, Screened, only
 from orchestrator.policy.objectives import Ranking, time_left_s
+from orchestrator.policy.spread import spread
 
 TOLD_WHOLE = 64  # a market of so many offers is told offer by offer
 TOLD_BEST = 6
@@ -207,23 +208,33 @@ class _Sheet:
         self._fits = ((bars == NONE) | (bars > _MEMORY)).tolist()
         self._price, self._age = market.price[rows].tolist(), market.price_age_s(rows).tolist()
         self._rate, self._per_step = _listed(outlook.over_rows(outlook.rate)), _listed(outlook.per_step)
-        self._seconds = _listed(outlook.mid.seconds)
-        self._costs = [_listed(case.cost) for case in (outlook.low, outlook.mid, outlook.high)]
+        found = spread(outlook)
+        self._seconds = [_listed(each) for each in (found.low_s, outlook.mid.seconds, found.high_s)]
+        self._costs = [_listed(each) for each in (found.low_cost, outlook.mid.cost, found.high_cost)]
 
     def view(self, row: int, reason: str, feasible: bool) -> Alternative:
         """A row, for a job that goes there from where it is."""
         at = self._outlook.pool.at(row)
-        return self._made(row, at, self._seconds[at], [cost[at] for cost in self._costs], reason, feasible)
+        seconds, costs = ([each[at] for each in columns] for columns in (self._seconds, self._costs))
+        return self._made(row, at, seconds, costs, reason, feasible)
 
     def afresh(self, row: int) -> Alternative:
         """A row, for a job that starts from nowhere."""
         outlook = self._outlook
         at = outlook.pool.at(row)
-        figures = [outlook.afresh(case) for case in (outlook.low, outlook.mid, outlook.high)]
-        return self._made(row, at, float(figures[1][0][at]), [float(cost[at]) for _, cost in figures], "", True)
+        (seconds, cost), found = outlook.afresh(outlook.mid), spread(outlook, afresh=True)
+        times, costs = (
+            [float(each[at]) for each in columns]
+            for columns in ((found.low_s, seconds, found.high_s), (found.low_cost, cost, found.high_cost))
+        )
+        return self._made(row, at, times, costs, "", True)
 
-    def _made(self, row: int, at: int, seconds: float, costs: list[float], reason: str, feasible: bool) -> Alternative:
+    def _made(
+        self, row: int, at: int, seconds: list[float], costs: list[float], reason: str, feasible: bool
+    ) -> Alternative:
+        """`seconds` and `costs`: 5th percentile, expected, 95th."""
         fits, price, known = self._fits[at], self._price[at], self._outlook.known
+        early_s, duration_s, late_s = seconds if fits and known else (None, None, None)
         low, mid, high = (round(cost) for cost in costs) if fits and price >= 0 and known else (None, None, None)
         return Alternative(
             offer_id=self._ids[row],
@@ -234,9 +245,11 @@ class _Sheet:
             cost_nano_usd=mid,
             cost_low_nano_usd=low,
             cost_high_nano_usd=high,
-            duration_s=seconds if fits and known else None,
+            duration_s=duration_s,
             feasible=feasible,
             reason=reason,
+            duration_low_s=early_s,
+            duration_high_s=late_s,
         )
 
 

@@ -29,14 +29,13 @@ _CLOUD_OF_SCHEME = {"s3": "aws", "gs": "gcp", "gcs": "gcp", "az": "azure", "abfs
 class Tolls:
     """Columns over the sites of a listing; seconds and nano-USD.
 
-    To get there: `begin_s` without training, `billed_s` at the price of the new machine, `fixed` = `egress` + `double`
+    To get there, besides the start of the machine: `begin_s` without training, `fixed` = `egress` + `double`
     (the old machine and the new one's disk, billed meanwhile). Once there: `upkeep_s` per second (`storage_s` of it for
     checkpoints and the disk, `disk_s` of that) and `per_loss` for each machine that is lost. A machine is billed
     `minimum_s` at least.
     """
 
     begin_s: Floats
-    billed_s: Floats
     egress: Floats
     double: Floats
     disk_s: Floats
@@ -44,6 +43,7 @@ class Tolls:
     upkeep_s: Floats
     per_loss: Floats
     minimum_s: Floats
+    waits: bool  # nothing trains while the machine starts
 
     @property
     def fixed(self) -> Floats:
@@ -82,19 +82,16 @@ def tolls(demand: Demand, market: Market, running: Running | None, current: int 
             uploads_s = market.rates_to(bucket) * demand.checkpoint_bytes / GB / interval_s
             restore = _egress(rates(bucket), demand.checkpoint_bytes)
 
-    startup_s = market.site_startup_s
     if current is None:
-        begin_s = billed_s = startup_s + transfer_s
-        double = disk_s * billed_s
+        begin_s = transfer_s
+        double = disk_s * begin_s
     else:
-        begin_s = 2 * demand.checkpoint_s + transfer_s  # one save, one restore
-        billed_s = startup_s + begin_s
-        double = begin_s * float(max(market.price[current], 0)) / 3600 + disk_s * billed_s
+        begin_s = demand.gap_s + transfer_s
+        double = begin_s * float(max(market.price[current], 0)) / 3600 + disk_s * begin_s
     upkeep_s, per_loss = storage_s + uploads_s, data + restore
     minimum = _by_provider(market, lambda card: card.minimum_ms / 1000)
     return Tolls(
         begin_s=begin_s,
-        billed_s=billed_s,
         egress=egress + data,
         double=double,
         disk_s=disk_s,
@@ -102,6 +99,7 @@ def tolls(demand: Demand, market: Market, running: Running | None, current: int 
         upkeep_s=upkeep_s,
         per_loss=per_loss,
         minimum_s=minimum,
+        waits=current is None,
     )
 
 

@@ -126,8 +126,7 @@ def _options(demand: Demand, market: Market, perf: PerfBook, outlook: Outlook, r
     second = objective.time_weight / objective.cost_weight * float(outlook.mid.cost[commit])
     second /= max(float(outlook.mid.seconds[commit]), 1e-3)
     # Without a probe a job that is where it would stay pays nothing to get there; after one it must start there again.
-    site = market.listing.site[rows[0]]
-    again = float(pool.price_s[commit] * market.site_startup_s[site]) if rows[0] == pool.current else 0.0
+    again = float(pool.price_s[commit] * pool.start_s[pool.cell[commit]]) if rows[0] == pool.current else 0.0
     back = again + market.rates_to(market.place(rows[0])) * demand.checkpoint_bytes / GB * (pool.current is not None)
     options = []
     for row in rows:

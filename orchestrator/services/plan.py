@@ -274,4 +274,6 @@ def _choice(role: str, alternative: Alternative, offer: Offer | None) -> Choice:
         cost_low_nano_usd=alternative.cost_low_nano_usd,
         cost_high_nano_usd=alternative.cost_high_nano_usd,
         reason=alternative.reason,
+        duration_low_s=alternative.duration_low_s,
+        duration_high_s=alternative.duration_high_s,
     )

@@ -104,6 +104,8 @@ class Choice:
     cost_low_nano_usd: int | None
     cost_high_nano_usd: int | None
     reason: str
+    duration_low_s: float | None = None
+    duration_high_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import random
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -32,7 +33,7 @@ from orchestrator.sim.slate import Slate
 from orchestrator.sim.trainer import Pace
 from orchestrator.store import Leadership, Store, Tx, schema
 from orchestrator.store.leader import TAKEOVER_S
-from providers.clock import VirtualClock
+from providers.clock import Clock, VirtualClock
 from providers.fake import Behaviour, FakeCloud, Faults
 from providers.instance import Instance
 from providers.offer import Offer
@@ -56,11 +57,13 @@ class Installation:
         pace: Pace | None = None,
         faults: Faults | None = None,
         overrides: Mapping[str, object] | None = None,
+        cloud: Callable[[Clock], FakeCloud] | None = None,
     ) -> None:
         self.clock = VirtualClock()
         self.random = random.Random(seed)
         self.pace = pace or Pace()
-        self.cloud = FakeCloud(self.clock, seed=seed, behaviour=behaviour, catalog=catalog)
+        usual = partial(FakeCloud, seed=seed, behaviour=behaviour, catalog=catalog)
+        self.cloud = (cloud or usual)(self.clock)
         self.faults = faults or Faults(seed)
         self.scythe = Scythe()
         self.saboteur = Saboteur()

@@ -60,6 +60,7 @@ class SimSite:
         self._garbled: dict[str, Mapping[str, object]] = {}
         self._spoilt: dict[str, Callable[[bytes], bytes]] = {}
         self._restores_s: dict[str, float] = {}
+        self._prepares_s: Callable[[str], float] | None = None
 
     # -- what happens -------------------------------------------------------------------------------------------------
     @property
@@ -101,6 +102,10 @@ class SimSite:
     def restore_takes(self, job_id: str, wall_s: float) -> None:
         """From now on, on every machine."""
         self._restores_s[job_id] = wall_s
+
+    def prepare_takes(self, wall_s: Callable[[str], float]) -> None:
+        """From now on, by the id of the offer; asked once per machine."""
+        self._prepares_s = wall_s
 
     def mute(self, run_id: str) -> None:
         """Let a trainer work on without answering any more, until its lease is over."""
@@ -148,10 +153,11 @@ class SimSite:
 
     def prepare(self, run_id: str, token: str) -> None:
         if token in self.nodes() and run_id not in self._trainers:
-            now = self._clock.monotonic_s()
-            self._trainers[run_id] = Trainer(
-                run_id, token, self._around, now, ready_s=now + self._around.pace.prepare_s
-            )
+            now, prepare_s = self._clock.monotonic_s(), self._around.pace.prepare_s
+            if self._prepares_s is not None:
+                machine = next(each for each in self._cloud.instances() if each.token == token)
+                prepare_s = self._prepares_s(machine.offer_id)
+            self._trainers[run_id] = Trainer(run_id, token, self._around, now, ready_s=now + prepare_s)
 
     def start(self, spec: RunSpec) -> None:
         trainer = self._trainers.get(spec.run_id)

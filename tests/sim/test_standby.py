@@ -236,7 +236,8 @@ def test_the_time_that_a_spare_waited_is_idle_and_no_start_up(home: Installation
     assert split.total_ms == run.billed_to_ms - run.billed_from_ms
     assert split.idle_ms > 30_000 > split.provisioning_ms
     startup = home.read(lambda tx: inputs(tx, home.clock.now_ms(), home.config).market).startup_s
-    assert max(startup) < 15
+    assert min(startup) < 15  # where machines were seen to start; elsewhere the prior still counts
+    assert max(startup) < 30
 
 
 @pytest.mark.parametrize("edge", range(0, 60, 6))

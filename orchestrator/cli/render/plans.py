@@ -51,7 +51,7 @@ def decision(view: Decision, paint: Paint) -> str:
     if view.cost_nano_usd is not None:
         expected.append(f"{money(view.cost_nano_usd, 4)} expected{_interval(view)}")
     if view.finish_at_ms is not None:
-        expected.append(f"done {instant(view.finish_at_ms)}")
+        expected.append(f"done {instant(view.finish_at_ms)}{_finish_interval(view)}")
     if view.saving_nano_usd > 0:
         instead = "staying" if view.action == "move" else "on-demand"
         expected.append(f"{money(view.saving_nano_usd, 4)} less than {instead}")
@@ -181,6 +181,13 @@ def _row(choice: Choice) -> tuple[str, ...]:
         money(choice.cost_nano_usd, 4),
         choice.reason,
     )
+
+
+def _finish_interval(view: Decision) -> str:
+    for choice in view.choices:
+        if choice.offer_id == view.offer_id and choice.duration_low_s is not None:
+            return f" (in {span(choice.duration_low_s)} to {span(choice.duration_high_s)}, p5-p95)"
+    return ""
 
 
 def _interval(view: Decision) -> str:

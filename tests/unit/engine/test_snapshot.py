@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import event
 
 from orchestrator.config import Config, load_config
-from orchestrator.engine import snapshot
+from orchestrator.engine import latencies, snapshot
 from orchestrator.model import Job, JobSpec, Run, TrainSpec
 from orchestrator.store import Store
 from providers.clock import VirtualClock
@@ -45,7 +45,9 @@ def trained(store: Store, numbers: range, *, state: Any = "finished", start_s: i
                 run_id = f"run_{number:04}_{generation}"
                 tx.add_run(Run(run_id, job_id, generation, OFFER.id, "i", "ended", number))
                 trains_ms = number + start_s * 1000
-                tx.update_run(run_id, billed_from_ms=number, billed_to_ms=trains_ms, training_from_ms=trains_ms)
+                tx.update_run(
+                    run_id, billed_from_ms=number, billed_to_ms=trains_ms, training_from_ms=trains_ms, end="finished"
+                )
                 tx.add_perf(job_id, "V100", 1, 1.0, 10, number)
 
 
@@ -71,16 +73,6 @@ def test_jobs_that_have_ended_make_no_decision_dearer(store: Store, config: Conf
     assert rows_read(store, config) == first
 
 
-def test_a_start_on_this_machine_takes_minutes_of_its_market_as_on_a_cloud(store: Store) -> None:
+def test_a_start_on_this_machine_takes_minutes_of_its_market_as_on_a_cloud() -> None:
     local = load_config({"state_dir": "/nowhere"}, environ={}, cwd=Path("/"))
-    with store.read() as tx:
-        assert 120 <= snapshot._startup_s(tx, local)["local"] <= 600
-
-
-def test_the_newest_starts_tell_how_long_the_next_takes(store: Store, config: Config) -> None:
-    with store.read() as tx:
-        assert snapshot._startup_s(tx, config) == {"fake": snapshot.STARTUP_PRIOR_S}
-    trained(store, range(snapshot.STARTUPS), start_s=60)
-    trained(store, range(1000, 1000 + snapshot.STARTUPS // 2), start_s=90)
-    with store.read() as tx:
-        assert snapshot._startup_s(tx, config) == {"fake": 90.0}
+    assert 120 <= latencies.start_prior("local", local).seconds <= 600

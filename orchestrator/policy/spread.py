@@ -1,0 +1,62 @@
+"""Spread: the 5th and 95th percentile of what finishing on each offer costs and takes, as a plan shows them.
+
+What is uncertain, each by itself: the speed, what checkpoints take of the time that they may take, the first start, how
+often the machine is taken back (a Poisson number whose rate is known from few losses: a negative binomial one), and
+what a spot machine will cost by then. These are independent, so their deviations from what is expected add up as
+squares, on either side by themselves (Barlow 2003, "Asymmetric errors"): all worst cases at once would be far too wide.
+
+How far the price strays is the market's (`orchestrator.market.swing`), and what its age adds (`ageing`). Must not know:
+promises, objectives; `Outlook.high` is what promises are measured by, which is stricter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from orchestrator.policy.cost import Z95, Floats, Outlook
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spread:
+    """Over the rows of an outlook: seconds and nano-USD."""
+
+    low_s: Floats
+    high_s: Floats
+    low_cost: Floats
+    high_cost: Floats
+
+
+def spread(outlook: Outlook, *, afresh: bool = False) -> Spread:
+    """Of going there from where the job is; `afresh`: of starting there from nowhere (Outlook.afresh)."""
+    pool, mid = outlook.pool, outlook.mid
+    start_s = pool.from_here(pool.start_s)
+    seconds = mid.run_s + start_s if afresh else mid.cell_seconds
+    billed_s = seconds if afresh else mid.billed_s
+    faster_s, slower_s = outlook.work_range_s
+    losses = mid.losses
+    often = Z95 * np.sqrt(losses + losses**2 / pool.losses_known)
+    most, least = losses + often, np.maximum(losses - often, 0)
+    work = (mid.run_s - losses * outlook.setback_s, faster_s, slower_s)
+    lost = ((losses - least) * outlook.setback_s, (most - losses) * outlook.setback_s)
+    start = (start_s - pool.from_here(pool.start_low_s), pool.from_here(pool.start_high_s) - start_s)
+    waits = afresh or outlook.tolls.waits
+    time = tuple(
+        np.sqrt((work[0] - work[side + 1]) ** 2 + lost[side] ** 2 + (start[side] ** 2 if waits else 0.0))
+        for side in (0, 1)
+    )
+    bill = tuple(np.sqrt((work[0] - work[side + 1]) ** 2 + lost[side] ** 2 + start[side] ** 2) for side in (0, 1))
+    over, cell = outlook.over_rows, pool.cell
+    cost = outlook.afresh(mid)[1] if afresh else mid.cost
+    # An old price counts one standard deviation higher in what is expected; what its age adds lies around the price.
+    price_s = pool.price_s if pool.drift is None else pool.price_s * np.exp(-pool.drift)
+    cost = cost - (pool.price_s - price_s) * over(billed_s)
+    machine, aged = price_s * over(billed_s), Z95 * (0.0 if pool.drift is None else pool.drift)
+    strays = np.minimum(over(billed_s) / 3600 / pool.swing[:, 2], 1.0)
+    down, up = machine * -np.expm1(-pool.swing[:, 0] * strays), machine * np.expm1(pool.swing[:, 1] * strays)
+    per_loss = outlook.tolls.per_loss[pool.site]
+    low = cost - np.hypot(price_s * bill[0][cell], down) - over((losses - least) * per_loss)
+    high = cost + np.hypot(price_s * bill[1][cell], up) + over((most - losses) * per_loss)
+    low, high = low + machine * np.expm1(-aged), high + machine * np.expm1(aged)
+    return Spread(over(np.maximum(seconds - time[0], 0)), over(seconds + time[1]), np.maximum(low, 0), high)

@@ -1,0 +1,68 @@
+"""The interval that a plan shows: as wide as speed, start-up, interruptions and prices make it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from orchestrator.market import Market, Swing
+from orchestrator.model import Alternative, Estimate
+from orchestrator.policy import Demand, decide
+from tests.unit.policy.conftest import World
+
+STEPS = 36_000
+
+
+def chosen(world: World, *, swing: Swing | None = None, start: Estimate | float = 300.0, **spec: object) -> Alternative:
+    market = Market.as_of(
+        world.now,
+        offers=world.offers,
+        prices=world.prices,
+        startup_s={"local": start},
+        swings={} if swing is None else {"local": swing},
+    )
+    world.observations.clear()
+    job = world.job(rates={"SIM-M": 10.0}, **spec)
+    return decide([Demand(job, STEPS)], market, world.perf(), {}).placements[0].alternatives[0]
+
+
+def test_on_demand_only_speed_and_start_are_uncertain(world: World) -> None:
+    world.offer("it", 1.0)
+    each = chosen(world)
+    assert each.duration_s == pytest.approx(3900)
+    assert 0.95 * 3900 < each.duration_low_s < 3900 < each.duration_high_s < 1.05 * 3900
+    low, high = each.cost_low_nano_usd, each.cost_high_nano_usd
+    assert low / each.cost_nano_usd == pytest.approx(each.duration_low_s / each.duration_s, rel=1e-3)
+    assert high / each.cost_nano_usd == pytest.approx(each.duration_high_s / each.duration_s, rel=1e-3)
+
+
+def test_a_start_that_is_hardly_known_is_in_the_interval_of_time_and_cost(world: World) -> None:
+    world.offer("it", 1.0)
+    each = chosen(world, start=Estimate(300.0, 100.0, 900.0, "prior"))
+    assert each.duration_high_s > 3900 + 600
+    assert each.duration_low_s < 3900 - 200
+    assert each.cost_high_nano_usd / each.cost_nano_usd == pytest.approx(each.duration_high_s / 3900, rel=1e-3)
+
+
+def test_a_spot_price_strays_and_an_on_demand_price_does_not(world: World) -> None:
+    world.offer("it", 1.0, spot=True)
+    world.offer("sure", 3.0)
+    calm, stormy = chosen(world), chosen(world, swing=Swing(0.2, 0.7, 0.5))
+    assert stormy.cost_high_nano_usd > stormy.cost_nano_usd * np.exp(0.7)
+    assert stormy.cost_low_nano_usd < stormy.cost_nano_usd * np.exp(-0.15)
+    assert calm.cost_high_nano_usd < stormy.cost_high_nano_usd
+    assert (calm.duration_low_s, calm.duration_high_s) == (stormy.duration_low_s, stormy.duration_high_s)
+
+
+def test_a_short_job_is_through_before_the_price_can_stray(world: World) -> None:
+    world.offer("it", 1.0, spot=True)
+    quick, slow = chosen(world, swing=Swing(0.2, 0.7, 100.0)), chosen(world, swing=Swing(0.2, 0.7, 0.5))
+    assert quick.cost_high_nano_usd - quick.cost_nano_usd < (slow.cost_high_nano_usd - slow.cost_nano_usd) / 2
+
+
+def test_deviations_add_up_as_squares_not_as_worst_cases(world: World) -> None:
+    world.offer("it", 1.0)
+    speed = chosen(world)
+    both = chosen(world, start=Estimate(300.0, 100.0, 500.0, "prior"))
+    by_speed = speed.duration_high_s - 3900
+    assert both.duration_high_s - 3900 == pytest.approx(np.hypot(by_speed, 200), rel=1e-6)
