@@ -79,7 +79,7 @@ def prospects(
     rows = screened.pool.rows[positions].tolist()
     columns = (outlook.over_rows(outlook.rate), outlook.per_step, outlook.mid.seconds)
     rate, per_step, seconds = (column[positions].tolist() for column in columns)
-    found = spread(outlook)
+    found = spread(outlook, screened.usable)
     low, mid, high = (cost[positions].tolist() for cost in (found.low_cost, outlook.mid.cost, found.high_cost))
     told = [
         Prospect(

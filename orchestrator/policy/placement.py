@@ -208,7 +208,7 @@ class _Sheet:
         self._fits = ((bars == NONE) | (bars > _MEMORY)).tolist()
         self._price, self._age = market.price[rows].tolist(), market.price_age_s(rows).tolist()
         self._rate, self._per_step = _listed(outlook.over_rows(outlook.rate)), _listed(outlook.per_step)
-        found = spread(outlook)
+        found = spread(outlook, ((bars == NONE) | (bars > _MEMORY)) & market.priced[rows])
         self._seconds = [_listed(each) for each in (found.low_s, outlook.mid.seconds, found.high_s)]
         self._costs = [_listed(each) for each in (found.low_cost, outlook.mid.cost, found.high_cost)]
 

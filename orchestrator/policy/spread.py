@@ -14,8 +14,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from orchestrator.policy.cost import Z95, Floats, Outlook
+
+Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,8 +31,9 @@ class Spread:
     high_cost: Floats
 
 
-def spread(outlook: Outlook, *, afresh: bool = False) -> Spread:
-    """Of going there from where the job is; `afresh`: of starting there from nowhere (Outlook.afresh)."""
+def spread(outlook: Outlook, rivals: Bools | None = None, *, afresh: bool = False) -> Spread:
+    """Of going there from where the job is; `afresh`: of starting there from nowhere (Outlook.afresh). `rivals` are the
+    rows to which it may come, when prices stray, instead: it may be done as soon as on the fastest of them."""
     pool, mid = outlook.pool, outlook.mid
     start_s = pool.from_here(pool.start_s)
     seconds = mid.run_s + start_s if afresh else mid.cell_seconds
@@ -59,4 +63,16 @@ def spread(outlook: Outlook, *, afresh: bool = False) -> Spread:
     low = cost - np.hypot(price_s * bill[0][cell], down) - over((losses - least) * per_loss)
     high = cost + np.hypot(price_s * bill[1][cell], up) + over((most - losses) * per_loss)
     low, high = low + machine * np.expm1(-aged), high + machine * np.expm1(aged)
-    return Spread(over(np.maximum(seconds - time[0], 0)), over(seconds + time[1]), np.maximum(low, 0), high)
+    low_s = over(seconds - time[0])
+    if rivals is not None and rivals.any():
+        low_s = np.minimum(low_s, _soonest(cost, over(seconds), cost * np.exp(pool.swing[:, 1] * strays), rivals))
+    return Spread(np.maximum(low_s, 0), over(seconds + time[1]), np.maximum(low, 0), high)
+
+
+def _soonest(cost: Floats, seconds: Floats, most: Floats, rivals: Bools) -> Floats:
+    """By row, the time of the fastest of the rivals that cost at most so much; its own if there is none."""
+    positions = np.flatnonzero(rivals)
+    order = positions[np.argsort(cost[positions], kind="stable")]
+    fastest = np.minimum.accumulate(seconds[order])
+    among = np.searchsorted(cost[order], most, side="right") - 1
+    return np.where(among >= 0, np.minimum(fastest[among], seconds), seconds)

@@ -66,3 +66,15 @@ def test_deviations_add_up_as_squares_not_as_worst_cases(world: World) -> None:
     both = chosen(world, start=Estimate(300.0, 100.0, 500.0, "prior"))
     by_speed = speed.duration_high_s - 3900
     assert both.duration_high_s - 3900 == pytest.approx(np.hypot(by_speed, 200), rel=1e-6)
+
+
+def test_a_job_that_may_come_to_a_faster_machine_may_be_done_as_soon_as_there(world: World) -> None:
+    world.offer("slow", 1.0, spot=True)
+    alone = chosen(world, swing=Swing(0.2, 0.7, 0.5))
+    world.offer("fast", 2.4, gpu="SIM-L", spot=True)
+    dear = chosen(world, swing=Swing(0.2, 0.1, 0.5))
+    near = chosen(world, swing=Swing(0.2, 0.7, 0.5))
+    assert near.offer_id == dear.offer_id == alone.offer_id
+    assert dear.duration_low_s == pytest.approx(alone.duration_low_s, rel=0.01)
+    assert near.duration_low_s < 0.7 * alone.duration_low_s
+    assert near.duration_high_s == pytest.approx(alone.duration_high_s, rel=0.01)
