@@ -229,8 +229,11 @@ def _record_one(ctx: Context, tx: Tx, run: Run, report: RunReport) -> bool:
     offers = tx.offers()
     offer = next((offer for offer in offers if offer.id == run.offer_id), None)
     if offer is not None:
+        known = bool(tx.perf([run.job_id]))
         per_market_s = 1.0 / (report.step_wall_s * ctx.world.clock.factor)
         tx.add_perf(run.job_id, offer.gpu, max(1, offer.gpu_count), per_market_s, measured, ctx.now_ms)
+        if not known:
+            return True  # nothing could be forecast of it until now
     return first and ctx.work.jobs[run.job_id].spec.probe and _may_be_tried(offers)
 
 

@@ -6,9 +6,12 @@ from orchestrator.model.job import (
     CHEAPEST,
     DEFAULT_PRECISION,
     FASTEST,
+    LEAST_RATE,
+    MOST_RATE,
     TERMINAL,
     CheckpointSpec,
     DataSource,
+    Expected,
     GpuRequest,
     Job,
     JobSpec,
@@ -21,13 +24,26 @@ from orchestrator.model.job import (
     TrainSpec,
     Where,
 )
-from orchestrator.model.plan import Action, Alternative, CostParts, Estimate, Pick, Placement, Plan, Probe, Rejection
+from orchestrator.model.plan import (
+    Action,
+    Alternative,
+    CostParts,
+    Estimate,
+    Evidence,
+    Pick,
+    Placement,
+    Plan,
+    Probe,
+    Rejection,
+)
 from orchestrator.model.run import STEP_ORDER, VOLUNTARY, Migration, Reason, Run, RunEnd, RunState, Step
 
 __all__ = [
     "CHEAPEST",
     "DEFAULT_PRECISION",
     "FASTEST",
+    "LEAST_RATE",
+    "MOST_RATE",
     "STEP_ORDER",
     "TERMINAL",
     "VOLUNTARY",
@@ -40,6 +56,8 @@ __all__ = [
     "EntryKind",
     "Estimate",
     "Event",
+    "Evidence",
+    "Expected",
     "GpuRequest",
     "Job",
     "JobSpec",

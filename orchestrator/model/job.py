@@ -125,6 +125,25 @@ class Reproducible:
 
 
 @dataclass(frozen=True, slots=True)
+class Expected:
+    """What the user says of the job's speed: so many steps per market second on a machine with these GPUs.
+
+    Raises ValueError for a rate outside LEAST_RATE to MOST_RATE.
+    """
+
+    gpu: GpuRequest
+    steps_per_s: float
+
+    def __post_init__(self) -> None:
+        if not LEAST_RATE <= self.steps_per_s <= MOST_RATE:
+            raise ValueError(f"a rate lies between {LEAST_RATE:g} and {MOST_RATE:g} steps/s: {self.steps_per_s!r}")
+
+
+LEAST_RATE, MOST_RATE = 1e-6, 1e6
+"""Steps per second that a training program can make: one in 11 days, and a microsecond for each."""
+
+
+@dataclass(frozen=True, slots=True)
 class JobSpec:
     """A validated job file: everything that the user said, nothing that the system decided."""
 
@@ -149,6 +168,7 @@ class JobSpec:
     max_duration_s: float | None = None
     precision: Precision | None = None  # None: as profiled, else DEFAULT_PRECISION
     sharding: Sharding = "none"
+    expected: Expected | None = None
 
 
 @dataclass(frozen=True, slots=True)

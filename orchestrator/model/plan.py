@@ -6,6 +6,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 Action = Literal["place", "stay", "move", "wait", "none"]
+Evidence = Literal[
+    "none",  # only the ratios between machines can be told
+    "expected",  # its user says so
+    "profile",  # a profile of its step
+    "table",  # an imported figure of its name
+    "measured",  # it ran, or one of the same program and settings did
+]
+"""What the speed of a job is known from, the best there is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +28,11 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """An offer that was looked at. `reason` is the ONE binding reason why it was not chosen (empty: it was)."""
+    """An offer that was looked at. `reason` is the ONE binding reason why it was not chosen (empty: it was).
+
+    Of a job of whose speed there is no evidence only `relative_speed` is known, in machines of the kind that its
+    provenance names.
+    """
 
     offer_id: str
     nano_usd_per_hour: int
@@ -35,6 +47,7 @@ class Alternative:
     reason: str
     duration_low_s: float | None = None  # 5th and 95th percentile
     duration_high_s: float | None = None
+    relative_speed: Estimate | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +106,8 @@ class Placement:
     `alternatives` is ranked: the chosen one first, then feasible ones by objective, then the infeasible. A small market
     is told offer by offer; of a large one the best and the nearest misses are, `considered` counts all offers and
     `rejected` those that a constraint rules out.
+    `throughput` is None where there is no evidence of the job's speed (`evidence` says of what kind it is), and with it
+    all that follows from it: cost, finish, what would change the choice.
     `baseline` is the cheapest on-demand offer that meets the constraints (what one would pay without us).
     `would_move_below` is the $/h of the best other offer under which this job would be placed or move there (None:
     never); `kept_up_to` the $/h of the chosen one up to which it is chosen (None: at any price, or there is no other).
@@ -122,6 +137,7 @@ class Placement:
     probe: Probe | None = None
     again_at_ms: int | None = None
     chance: float | None = None
+    evidence: Evidence = "none"
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,15 @@ class Belief:
         """Half the width of the 90 % interval of one logarithm."""
         return student_quantile(0.95, self.dof) * math.sqrt(max(float(self.scale[index, index]), 0.0))
 
+    def spread_between(self, index: int, other: int) -> float:
+        """The same of the difference of two logarithms."""
+        return student_quantile(0.95, self.dof) * self.deviation_between(index, other)
+
+    def deviation_between(self, index: int, other: int) -> float:
+        """The scale of the difference of two logarithms."""
+        variance = self.scale[index, index] + self.scale[other, other] - 2 * self.scale[index, other]
+        return math.sqrt(max(float(variance), 0.0))
+
     def given(self, index: int, value: float) -> Belief:
         """The belief after logarithm `index` turned out to be `value`; a certain one stays as it is.
 

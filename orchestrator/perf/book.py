@@ -1,5 +1,7 @@
 """PerfBook: steps per second of every job on every kind of hardware, with a 90 % interval and where it comes from.
 
+Of a job of which there is no evidence (`PerfBook.evidence`) only `relative` speeds may be told.
+
 Best first: measured on this kind (by the job, or by one of the same program and settings; else in an imported table
 under the job's name); predicted from the kinds where it was measured, by the ratios that other models showed; modelled
 from a profile of its step; typical of the models in the tables, which only says something about ratios. Rates are per
@@ -15,11 +17,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
-from orchestrator.model import DEFAULT_PRECISION, Estimate, Job, Sharding
+from orchestrator.model import DEFAULT_PRECISION, Estimate, Evidence, Expected, Job
 from orchestrator.perf.belief import Belief
 from orchestrator.perf.fitted import FITTED, FITTED_NARROW
-from orchestrator.perf.kinds import Kind, kind_name, kind_of, narrow
-from orchestrator.perf.measured import Measured, Observation, aggregate
+from orchestrator.perf.kinds import Kind, kind_name, kind_of, narrow, relative_to
+from orchestrator.perf.measured import Z95, Measured, Observation, aggregate
 from orchestrator.perf.program import Program, program_of
 from orchestrator.perf.ratios import Cell, RatioModel, Row
 from orchestrator.perf.work import Work
@@ -27,6 +29,7 @@ from providers.hardware import Precision
 from providers.offer import Offer
 
 _TABLE_SPREAD = 0.10  # somebody else's program, driver and data, under the same name
+_EXPECTED_SPREAD = 0.5  # what a user says of the job, who may have seen it elsewhere
 _MOST_RELATIVES = 24  # cells of other jobs of the program that are listened to, the best measured ones
 
 
@@ -57,8 +60,9 @@ class PerfBook:
         for job_id in sorted(self._of_job):
             if job_id in programs:
                 self._jobs_of[programs[job_id].name].append(job_id)
-        self._known: dict[tuple[str, str, Program, Precision | None, Sharding], _Known] = {}
+        self._known: dict[tuple[object, ...], _Known] = {}
         self._estimates: dict[tuple[object, ...], tuple[Estimate, ...]] = {}
+        self._ratios: dict[tuple[object, ...], Estimate] = {}
 
     @classmethod
     def as_of(
@@ -95,6 +99,28 @@ class PerfBook:
         unmeasured = tuple(kind for kind in wanted if kind not in known.measured)
         predicted = dict(zip(unmeasured, self._predicted(known, unmeasured), strict=True)) if unmeasured else {}
         return tuple(predicted[kind] if kind in predicted else known.estimate(kind) for kind in wanted)
+
+    def evidence(self, job: Job) -> Evidence:
+        """What the speed of the job is known from, the best there is. What other jobs of its program did is none: with
+        other settings a step may be another amount of work."""
+        known = self._of(job)
+        if known.measured:
+            return "measured" if any(each.steps for each in known.measured.values()) else "table"
+        if known.work is not None:
+            return "profile"
+        return "none" if job.spec.expected is None else "expected"
+
+    def relative(self, job: Job, kind: Kind) -> Estimate:
+        """How many times as fast as on the kind that its provenance names, with the 90 % interval of that ratio."""
+        known, other = self._of(job), relative_to(kind)
+        key = (known.cells, known.work, known.precision, kind)
+        if key not in self._ratios:
+            belief = self._belief(known, (kind, other))
+            mean = float(belief.mean[0] - belief.mean[1])
+            spread = belief.spread_between(0, 1)
+            told = (math.exp(mean), math.exp(mean - spread), math.exp(mean + spread))
+            self._ratios[key] = Estimate(*told, kind_name(other))
+        return self._ratios[key]
 
     def joint(self, job: Job, kinds: Sequence[Kind]) -> Belief:
         """What is held of the logarithms of the rates on `kinds` together: for `policy.probe`."""
@@ -144,7 +170,7 @@ class PerfBook:
 
     def _of(self, job: Job) -> _Known:
         program = program_of(job.spec.train)
-        key = (job.id, job.name, program, job.spec.precision, job.spec.sharding)
+        key = (job.id, job.name, program, job.spec.precision, job.spec.sharding, job.spec.expected)
         if key not in self._known:
             self._known[key] = self._learn(job, program)
         return self._known[key]
@@ -156,6 +182,10 @@ class PerfBook:
         every = {**self._table.get(job.name, {}), **{kind: aggregate(group) for kind, group in groups.items()}}
         measured = {kind: every[kind] for kind in sorted(every, key=kind_name)}
         cells = [Cell(kind, math.log(of.rate), of.log_variance) for kind, of in measured.items()]
+        said = None if measured else job.spec.expected
+        if said is not None:
+            kind = kind_of(said.gpu.name, said.gpu.count)
+            cells.append(Cell(kind, math.log(said.steps_per_s), (math.log1p(_EXPECTED_SPREAD) / Z95) ** 2))
         relatives = []
         for other in others:
             if other not in twins:
@@ -166,7 +196,7 @@ class PerfBook:
         cells += relatives[:_MOST_RELATIVES]
         work = self._works.get(program)
         precision = job.spec.precision or (work.precision if work is not None else None)
-        return _Known(measured, tuple(cells), work, len({cell.job for cell in relatives}), precision)
+        return _Known(measured, tuple(cells), work, len({cell.job for cell in relatives}), precision, said)
 
 
 class _Known:
@@ -179,12 +209,14 @@ class _Known:
         work: Work | None,
         relatives: int,
         precision: Precision | None,
+        said: Expected | None,
     ) -> None:
         self.measured = measured
         self.cells = cells
         self.work = work
         self.relatives = relatives
         self.precision = precision or DEFAULT_PRECISION
+        self.said = said
 
     def estimate(self, kind: Kind) -> Estimate:
         """On a kind where it was measured."""
@@ -200,6 +232,9 @@ class _Known:
             steps = sum(each.steps for each in self.measured.values())
             how = f"measured over {steps} steps" if steps else "in an imported table"
             sources.append(f"{', '.join(map(kind_name, self.measured))} ({how})")
+        if self.said is not None:
+            kind = kind_of(self.said.gpu.name, self.said.gpu.count)
+            sources.append(f"what its job file expects of {kind_name(kind)}")
         if self.relatives:
             sources.append(f"{self.relatives} other job{'s' * (self.relatives > 1)} of this program")
         if self.work is not None:

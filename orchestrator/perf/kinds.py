@@ -56,6 +56,11 @@ def kind_name(kind: Kind) -> str:
     return gpu if count == 1 else f"{count} x {gpu}"
 
 
+def relative_to(kind: Kind) -> Kind:
+    """What speeds on a kind are told in while nothing is known of a job: a fixed kind that can be compared with it."""
+    return (None, 0) if on_host(kind) else ("A100-80GB", 1)
+
+
 def on_host(kind: Kind) -> bool:
     """Whether it is this machine's processor, simulated kinds included: those are as fast as their throttle says."""
     return facts(kind).architecture == HOST

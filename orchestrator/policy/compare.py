@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from orchestrator.market import Market
-from orchestrator.model import CHEAPEST, FASTEST, JobSpec, Objective, Pick
+from orchestrator.model import CHEAPEST, FASTEST, Estimate, JobSpec, Objective, Pick
 from orchestrator.perf import PerfBook
 from orchestrator.policy.cost import Outlook, forecast
 from orchestrator.policy.demand import Demand, Rails
@@ -28,15 +28,17 @@ MOST_POINTS = 12
 @dataclass(frozen=True, slots=True)
 class Prospect:
     """An offer that a job can use: expected steps/s, nano-USD per step, seconds and nano-USD to finish (None where the
-    number of steps is not known), the cost with its 90 % interval."""
+    number of steps is not known), the cost with its 90 % interval. Without evidence of the job's speed only how fast it
+    is beside a fixed machine (None otherwise)."""
 
     offer_id: str
-    steps_per_s: float
-    nano_usd_per_step: float
+    steps_per_s: float | None
+    nano_usd_per_step: float | None
     duration_s: float | None
     cost_nano_usd: int | None
     cost_low_nano_usd: int | None
     cost_high_nano_usd: int | None
+    relative_speed: Estimate | None
     standing: tuple[float, ...]  # smaller is better; of one job also between markets
 
 
@@ -84,12 +86,13 @@ def prospects(
     told = [
         Prospect(
             market.ids[row],
-            rate[i],
-            per_step[i],
+            rate[i] if outlook.speed_known else None,
+            per_step[i] if outlook.speed_known else None,
             seconds[i] if outlook.known else None,
             round(mid[i]) if outlook.known else None,
             round(low[i]) if outlook.known else None,
             round(high[i]) if outlook.known else None,
+            None if outlook.speed_known else outlook.relative_speed(row),
             standings[i],
         )
         for i, row in enumerate(rows)

@@ -37,7 +37,7 @@ Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
 
 Z95 = 1.6449  # standard normal quantile of 95 %
-ASSUMED_HORIZON_S = 86_400.0  # of a job whose number of steps is not known yet
+ASSUMED_HORIZON_S = 86_400.0  # of a job whose number of steps, or speed, is not known yet
 _MIN_PROGRESS = 0.1  # hazard x setback never eats more than 90 % of the time: the formula's pole lies at 100 %
 _MAX_INTERVAL_S = 3_600.0
 _FEW = 256  # rows of a pool that are found through a dictionary
@@ -203,8 +203,9 @@ class Outlook:
 
     While it gets to an offer, training stands still for `begin_s`; that costs `move_billed_s` at the target's price and
     `move_fixed` besides. `setback_s` is what a loss takes. These are over the cells; `over_rows` spreads them. With
-    `known` false the number of steps is assumed and only ratios mean something. Of a `move` that has begun only the
-    rest counts.
+    `known` false the amount of work is assumed, because the number of steps or any evidence of the job's speed is
+    missing (`speed_known` false): only ratios mean something, and nothing of time or money may be told or promised. Of
+    a `move` that has begun only the rest counts.
     """
 
     pool: Pool
@@ -217,7 +218,11 @@ class Outlook:
 
     @property
     def known(self) -> bool:
-        return self.demand.total_steps is not None
+        return self.demand.total_steps is not None and self.speed_known
+
+    @cached_property
+    def speed_known(self) -> bool:
+        return self.perf.evidence(self.demand.job) != "none"
 
     def over(self, rows: Iterable[int]) -> Outlook:
         """The same outlook over other rows of the market, in any order."""
@@ -236,6 +241,12 @@ class Outlook:
     def throughput(self, row: int) -> Estimate:
         """Steps per market second on a row's kind of hardware."""
         return self.estimates[int(self.pool.market.listing.kind[row])]
+
+    def relative_speed(self, row: int) -> Estimate:
+        """How fast a row's kind of hardware is beside a fixed one: what can be told of a job that nobody measured."""
+        return self.perf.relative(
+            self.demand.job, self.pool.market.listing.kinds[int(self.pool.market.listing.kind[row])]
+        )
 
     @property
     def overhead(self) -> float:
@@ -394,7 +405,7 @@ def interval_s(demand: Demand) -> float:
 def forecast(demand: Demand, pool: Pool, perf: PerfBook, running: Running | None) -> Outlook:
     """The outlook over a pool."""
     estimates = estimated(demand, pool, perf, {})
-    if demand.total_steps is not None:
+    if demand.total_steps is not None and perf.evidence(demand.job) != "none":
         steps_left = float(max(demand.total_steps - demand.done_steps, 0))
     else:
         steps_left = ASSUMED_HORIZON_S * max((estimate.value for estimate in estimates.values()), default=0.0)

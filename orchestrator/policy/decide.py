@@ -149,7 +149,7 @@ def _decided(draft: Draft, running: Running | None, here: int | None, rails: Rai
         if tried is not None and tried.row is not None:
             return draft.placement("place", tried.row, f"a probe: {tried.probe.reason}", probe=tried.probe)
     below = up_to = None
-    if ranking.mode == "safe" and len(ranking.order) > 1:
+    if ranking.mode == "safe" and len(ranking.order) > 1 and outlook.speed_known:
         rival = int(ranking.order[1])
         below = gate.price_worth_choosing(demand.job.spec.objective, outlook, rival, best)
         up_to = gate.price_worth_choosing(demand.job.spec.objective, outlook, best, rival)

@@ -45,6 +45,9 @@ MAY_PASS = frozenset(
 """Topics of rejections that time may heal."""
 
 
+NOT_MEASURED = "not measured yet"
+
+
 def span(seconds: float) -> str:
     """A duration in the unit that suits it: `40 s`, `12 min`, `3.2 h`, `3 days`."""
     if seconds < 60:
@@ -65,7 +68,7 @@ def why_barred(demand: Demand, market: Market, outlook: Outlook, ranking: Rankin
     """The one binding reason why a row may not be used."""
     match Bar(int(ranking.bars[row])):
         case Bar.DEADLINE:
-            return _why_late(demand, market, outlook, ranking, row)
+            return _why_late(demand, outlook, ranking, row)
         case Bar.BUDGET:
             return _why_dear(demand, outlook, ranking, row)
         case Bar.GIVEN_UP:
@@ -121,8 +124,8 @@ def why_unfit(spec: JobSpec, market: Market, bar: Bar, row: int, shortfall_bytes
             raise ValueError(f"{bar.name} depends on more than the offer")
 
 
-def _why_late(demand: Demand, market: Market, outlook: Outlook, ranking: Ranking, row: int) -> str:
-    left_s = time_left_s(demand, market) or 0.0
+def _why_late(demand: Demand, outlook: Outlook, ranking: Ranking, row: int) -> str:
+    left_s = time_left_s(demand, outlook) or 0.0
     at = outlook.pool.at(row)
     if ranking.tier(row) == IMPOSSIBLE:
         return f"would finish {span(float(outlook.mid.seconds[at]) - left_s)} after the deadline"
@@ -159,11 +162,13 @@ def why_not(objective: Objective, mode: Mode, row: Figures, chosen: Figures, *, 
         return f"would finish {span(more_s)} later"
     worse = math.expm1(log_value(objective, row.cost, row.seconds) - log_value(objective, chosen.cost, chosen.seconds))
     if objective.cost_weight == 0 and more_s >= 1:
-        return f"{span(more_s)} slower"
+        return f"{span(more_s)} slower" if known else f"{worse:.0%} slower"
     if objective.time_weight == 0 and more_usd >= 1:
         if known:
             return f"{format_usd(round(more_usd))} ({worse:.0%}) dearer to finish"
         return f"{worse:.0%} dearer per step"
+    if worse < 0 and not known:
+        return f"may be {-worse:.0%} better in {objective.name}, but is dearer to be wrong on"
     if worse >= 0.0005:
         return f"{worse:.1%} worse in {objective.name}"
     if more_usd >= 1:
@@ -211,8 +216,10 @@ def why_chosen(
             return _gain(demand.job.spec.objective, outlook, row, left_behind)
     if ranking.mode == "likely":
         return f"no offer is safe; this one keeps the promises with {ranking.odds(row):.0%}"
+    if not outlook.speed_known:
+        return why_begun(demand)
     seconds = float(outlook.mid.seconds[outlook.pool.at(row)])
-    left_s = time_left_s(demand, market)
+    left_s = time_left_s(demand, outlook)
     if ranking.mode == "late":
         late_s = seconds - (left_s or 0.0)
         return f"the deadline can no longer be met; earliest finish, {span(late_s)} late"
@@ -232,6 +239,18 @@ def why_chosen(
     if left is not None:
         text += f", within the {format_usd(left)} left of the budget"
     return text
+
+
+def why_begun(demand: Demand) -> str:
+    """Why a job of whose speed nothing is known begins, or still is, where it is."""
+    promises = [
+        name
+        for name, given in (("deadline", demand.job.deadline_at_ms), ("budget", demand.job.spec.budget_nano_usd))
+        if given is not None
+    ]
+    objective = demand.job.spec.objective.name
+    text = f"{NOT_MEASURED}: of the machines that may be best ({objective}), the cheapest to be wrong on"
+    return f"{text}; what becomes of the {' and the '.join(promises)} is known once it runs" if promises else text
 
 
 def rejections(ranking: Ranking) -> tuple[Rejection, ...]:
@@ -301,7 +320,7 @@ def _gap(objective: Objective, outlook: Outlook, row: int, other: int) -> float:
 def _gain(objective: Objective, outlook: Outlook, row: int, current: int) -> str:
     """What `row` is better in than staying. Both count what it takes to get there."""
     at, here = outlook.pool.at(row), outlook.pool.at(current)
-    if objective.cost_weight == 0:
+    if objective.cost_weight == 0 and outlook.known:
         return f"{span(outlook.mid.seconds.item(here) - outlook.mid.seconds.item(at))} faster than staying"
     if objective.time_weight == 0 and outlook.known:
         saved = outlook.mid.cost.item(here) - outlook.mid.cost.item(at)

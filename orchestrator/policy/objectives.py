@@ -18,11 +18,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.market import Market
 from orchestrator.model import Objective
 from orchestrator.policy.cost import Z95, Outlook, Pool
 from orchestrator.policy.demand import Demand
 from orchestrator.policy.eligible import Bar, Bars, Screened
+from orchestrator.policy.unmeasured import beginning
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -68,8 +68,8 @@ class Ranking:
 def rank(demand: Demand, outlook: Outlook, screened: Screened) -> Ranking:
     """Order the offers that passed the screen, best first."""
     pool, usable, current = screened.pool, screened.usable, screened.current
-    if budget_left(demand) is None and time_left_s(demand, pool.market) is None and screened.usable_at.size:
-        keys = objective_keys(demand.job.spec.objective, outlook.mid.cost, outlook.mid.seconds)
+    if budget_left(demand) is None and time_left_s(demand, outlook) is None and screened.usable_at.size:
+        keys = _objective(demand, outlook, screened.usable_at)
         order = _head(screened.usable_at, keys, pool, current)
         return Ranking("safe", pool.rows[order], screened.bars, pool, screened.unbound, screened.counts, keys)
     on_time = _on_time(demand, outlook, usable)
@@ -80,7 +80,7 @@ def rank(demand: Demand, outlook: Outlook, screened: Screened) -> Ranking:
     chance = None
     candidates = usable & (tiers == best)
     if best == SAFE:
-        mode, keys = "safe", objective_keys(demand.job.spec.objective, outlook.mid.cost, outlook.mid.seconds)
+        mode, keys = "safe", _objective(demand, outlook, np.flatnonzero(candidates))
     elif best == POSSIBLE:
         mode, chance = "likely", _chance(demand, outlook, candidates)
         keys = (-chance, pool.spot.astype(np.float64), outlook.mid.cost)
@@ -101,6 +101,17 @@ def rank(demand: Demand, outlook: Outlook, screened: Screened) -> Ranking:
         added = {bar: int(np.count_nonzero(why == bar)) for bar in (Bar.DEADLINE, Bar.BUDGET)}
         counts = counts | (added if mode != "late" else {Bar.BUDGET: int(np.count_nonzero(out))})
     return Ranking(mode, pool.rows[order], bars, pool, tiers, counts, keys, chance)
+
+
+def _objective(demand: Demand, outlook: Outlook, candidates: NDArray[np.int64]) -> tuple[Floats, ...]:
+    """The keys of the objective; ahead of them all is where a job begins of whose speed nothing is known."""
+    objective = demand.job.spec.objective
+    keys = objective_keys(objective, outlook.mid.cost, outlook.mid.seconds)
+    if outlook.speed_known or outlook.pool.current is not None:
+        return keys
+    main = keys[0].copy()
+    main[beginning(objective, outlook, candidates)] = -np.inf
+    return (main, *keys[1:])
 
 
 def standing(demand: Demand, outlook: Outlook, screened: Screened) -> tuple[NDArray[np.int64], list[tuple[float, ...]]]:
@@ -159,12 +170,12 @@ def log_value(objective: Objective, cost: float, seconds: float) -> float:
     return a * math.log(max(cost, 1.0)) + b * math.log(max(seconds, 1e-3))
 
 
-def time_left_s(demand: Demand, market: Market) -> float | None:
-    """Seconds until the deadline; None without one or while the amount of work is unknown."""
+def time_left_s(demand: Demand, outlook: Outlook) -> float | None:
+    """Seconds until the deadline; None without one or while nothing can be forecast."""
     deadline_ms = demand.job.deadline_at_ms
-    if deadline_ms is None or demand.total_steps is None:
+    if deadline_ms is None or not outlook.known:
         return None
-    return (deadline_ms - market.at) / 1000
+    return (deadline_ms - outlook.pool.market.at) / 1000
 
 
 def budget_left(demand: Demand) -> int | None:
@@ -182,7 +193,7 @@ def rescue_s(outlook: Outlook, usable: Bools) -> float | None:
 
 
 def _on_time(demand: Demand, outlook: Outlook, usable: Bools) -> Tiers:
-    left_s = time_left_s(demand, outlook.pool.market)
+    left_s = time_left_s(demand, outlook)
     if left_s is None:
         return np.full(len(usable), SAFE, np.int8)
     safe = outlook.high.seconds <= left_s
@@ -218,7 +229,7 @@ def _chance(demand: Demand, outlook: Outlook, candidates: Bools) -> Floats:
     """Probability of keeping every promise, for the candidates: log-normal in time and money; under a deadline a spot
     machine must also never be lost, for there is no slack left to lose it in."""
     chance = np.zeros(len(candidates))
-    left_s, left = time_left_s(demand, outlook.pool.market), budget_left(demand)
+    left_s, left = time_left_s(demand, outlook), budget_left(demand)
     rows = np.flatnonzero(candidates)
     low, mid, high = outlook.low, outlook.mid, outlook.high
     p = np.ones(len(rows))

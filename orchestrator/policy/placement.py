@@ -83,8 +83,8 @@ class Draft:
         saving = 0
         if chosen is not None:
             at = shown.pool.at(chosen)
-            losses = float(shown.mid.losses[shown.pool.cell[at]])
             if shown.known:
+                losses = float(shown.mid.losses[shown.pool.cell[at]])
                 finish = market.at + round(float(shown.mid.seconds[at]) * 1000)
                 if market.priced[chosen]:
                     cost, parts = round(float(shown.mid.cost[at])), shown.parts(chosen)
@@ -104,7 +104,7 @@ class Draft:
             saving_nano_usd=saving,
             alternatives=alternatives,
             baseline=baseline,
-            throughput=None if chosen is None else shown.throughput(chosen),
+            throughput=None if chosen is None or not shown.speed_known else shown.throughput(chosen),
             would_move_below_nano_usd_per_hour=threshold,
             kept_up_to_nano_usd_per_hour=kept_up_to,
             parts=parts,
@@ -115,6 +115,7 @@ class Draft:
             probe=probe,
             again_at_ms=again_at_ms,
             chance=None if chosen is None else self._chance(chosen),
+            evidence=self.outlook.perf.evidence(self.demand.job),
         )
 
     def _chance(self, chosen: int) -> float | None:
@@ -136,7 +137,7 @@ class Draft:
         The kinds of capacity that the job allows, back-off and budget don't count; the deadline does if it can be met.
         """
         outlook, meets = self.outlook, self.screened.instead
-        left_s = time_left_s(self.demand, self.market)
+        left_s = time_left_s(self.demand, outlook)
         if left_s is not None:
             in_time = meets & (outlook.afresh(outlook.high)[0] <= left_s)
             meets = in_time if in_time.any() else meets
@@ -207,6 +208,7 @@ class _Sheet:
         bars = screened.bars[rows]
         self._fits = ((bars == NONE) | (bars > _MEMORY)).tolist()
         self._price, self._age = market.price[rows].tolist(), market.price_age_s(rows).tolist()
+        self._speed_known = outlook.speed_known
         self._rate, self._per_step = _listed(outlook.over_rows(outlook.rate)), _listed(outlook.per_step)
         found = spread(outlook, ((bars == NONE) | (bars > _MEMORY)) & market.priced[rows])
         self._seconds = [_listed(each) for each in (found.low_s, outlook.mid.seconds, found.high_s)]
@@ -235,13 +237,14 @@ class _Sheet:
         """`seconds` and `costs`: 5th percentile, expected, 95th."""
         fits, price, known = self._fits[at], self._price[at], self._outlook.known
         early_s, duration_s, late_s = seconds if fits and known else (None, None, None)
+        speed_known = fits and self._speed_known
         low, mid, high = (round(cost) for cost in costs) if fits and price >= 0 and known else (None, None, None)
         return Alternative(
             offer_id=self._ids[row],
             nano_usd_per_hour=max(price, 0),
             price_age_s=self._age[at],
-            steps_per_s=self._rate[at] if fits else None,
-            nano_usd_per_step=self._per_step[at] if fits and price >= 0 else None,
+            steps_per_s=self._rate[at] if speed_known else None,
+            nano_usd_per_step=self._per_step[at] if speed_known and price >= 0 else None,
             cost_nano_usd=mid,
             cost_low_nano_usd=low,
             cost_high_nano_usd=high,
@@ -250,6 +253,7 @@ class _Sheet:
             reason=reason,
             duration_low_s=early_s,
             duration_high_s=late_s,
+            relative_speed=self._outlook.relative_speed(row) if fits and not speed_known else None,
         )
 
 

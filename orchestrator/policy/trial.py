@@ -68,7 +68,7 @@ def trial(demand: Demand, market: Market, perf: PerfBook, outlook: Outlook, rank
     rows = _promising(demand, outlook, rows)
     if len(rows) < 2:
         return _none("no other kind could be better")
-    left_s, left, commit = time_left_s(demand, market), budget_left(demand), outlook.pool.at(rows[0])
+    left_s, left, commit = time_left_s(demand, outlook), budget_left(demand), outlook.pool.at(rows[0])
     on_the_way_s = PROBE_S + 2 * float(outlook.setback_s.max())
     if left_s is not None and float(outlook.high.seconds[commit]) + on_the_way_s > left_s:
         return _none("the deadline leaves no time for a probe")

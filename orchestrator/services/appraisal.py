@@ -16,7 +16,7 @@ from orchestrator.errors import InfeasibleError
 from orchestrator.market import Market
 from orchestrator.model import Job, JobSpec, new_id
 from orchestrator.perf import PerfBook, kind_name, kind_of
-from orchestrator.policy import Demand, Rails, prospects
+from orchestrator.policy import NOT_MEASURED, Demand, Rails, prospects
 from orchestrator.services.actor import user
 from orchestrator.services.catalog_market import catalogue_market, catalogue_rails
 from orchestrator.services.collected import Collected
@@ -66,13 +66,16 @@ def appraise(spec: JobSpec, rows: Sequence[OfferRow], world: World, now_ms: int,
                     cost_nano_usd=each.cost_nano_usd,
                     cost_low_nano_usd=each.cost_low_nano_usd,
                     cost_high_nano_usd=each.cost_high_nano_usd,
+                    relative_speed=each.relative_speed,
                 )
                 found.append((each.standing, figures))
     if not found:
         raise InfeasibleError(f"none of {len(rows)} offers fits {spec.name}: {_lack(spec, rows, unfit, perf)}")
     found.sort(key=lambda each: each[0])
     best = found[0][1]
-    source = perf.estimate_kind(job, best.gpu, best.gpu_count).provenance
+    source = NOT_MEASURED
+    if perf.evidence(job) != "none":
+        source = perf.estimate_kind(job, best.gpu, best.gpu_count).provenance
     return Appraised(tuple(row for _, row in found), source, tuple(unfit.most_common()))
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
+    from orchestrator.model import Estimate
     from providers.offer import Offer
     from providers.price import PricePoint
 
@@ -39,6 +40,7 @@ class OfferRow:
     cost_nano_usd: int | None = None
     cost_low_nano_usd: int | None = None
     cost_high_nano_usd: int | None = None
+    relative_speed: Estimate | None = None  # for a job that nobody measured; of the machine that its provenance names
 
     @classmethod
     def of(

@@ -15,7 +15,7 @@ from orchestrator.errors import InfeasibleError, RailError, UsageError
 from orchestrator.market import Market
 from orchestrator.model import Alternative, Job, JobSpec, Placement, Plan, new_id
 from orchestrator.perf import PerfBook
-from orchestrator.policy import MAY_PASS, Demand, Rails, compare, decide
+from orchestrator.policy import MAY_PASS, NOT_MEASURED, Demand, Rails, compare, decide
 from orchestrator.services.actor import user
 from orchestrator.services.jobfile import refuse_not_yet
 from orchestrator.services.secrets import require_secrets
@@ -159,7 +159,7 @@ def decision(job: Job, placement: Placement, offers: dict[str, Offer]) -> Decisi
         finish_at_ms=placement.finish_at_ms,
         saving_nano_usd=placement.saving_nano_usd,
         steps_per_s=placement.throughput.value if placement.throughput is not None else None,
-        throughput_source=placement.throughput.provenance if placement.throughput is not None else "",
+        throughput_source=placement.throughput.provenance if placement.throughput is not None else NOT_MEASURED,
         would_move_below_nano_usd_per_hour=placement.would_move_below_nano_usd_per_hour,
         choices=tuple(choices),
         count=placement.considered or len(placement.alternatives),
@@ -171,6 +171,7 @@ def decision(job: Job, placement: Placement, offers: dict[str, Offer]) -> Decisi
         rejected=placement.rejected,
         probe=placement.probe,
         chance=placement.chance,
+        evidence=placement.evidence,
     )
 
 
@@ -276,4 +277,5 @@ def _choice(role: str, alternative: Alternative, offer: Offer | None) -> Choice:
         reason=alternative.reason,
         duration_low_s=alternative.duration_low_s,
         duration_high_s=alternative.duration_high_s,
+        relative_speed=alternative.relative_speed,
     )

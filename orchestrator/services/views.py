@@ -13,7 +13,20 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from orchestrator.config import ShownSetting
-from orchestrator.model import CostParts, Event, Job, JobState, Migration, Pick, Plan, Probe, Rejection, Run
+from orchestrator.model import (
+    CostParts,
+    Estimate,
+    Event,
+    Evidence,
+    Job,
+    JobState,
+    Migration,
+    Pick,
+    Plan,
+    Probe,
+    Rejection,
+    Run,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +119,7 @@ class Choice:
     reason: str
     duration_low_s: float | None = None
     duration_high_s: float | None = None
+    relative_speed: Estimate | None = None  # only where nothing else is known; of the machine that its provenance names
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +137,8 @@ class Decision:
 
     `front` are the offers to which no other is both cheaper and faster, `picks` what each objective would take; both
     only of a job that is not submitted yet. `chance` is that of keeping deadline and budget; None: they are kept at the
-    95th percentile, or there are none.
+    95th percentile, there are none, or nothing is known. `evidence` says what its speed is known from; with "none"
+    there is neither a speed nor a cost nor a date, only `relative_speed` and the price per hour of each choice.
     """
 
     job_id: str
@@ -152,6 +167,7 @@ class Decision:
     front: tuple[Pick, ...] = ()
     picks: tuple[Pick, ...] = ()
     chance: float | None = None
+    evidence: Evidence = "none"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from orchestrator.config import load_config
 from orchestrator.engine.collect import collect
 from orchestrator.engine.world import World
 from orchestrator.errors import InfeasibleError, UsageError
-from orchestrator.model import CHEAPEST, FASTEST, JobSpec, Objective, Resources
+from orchestrator.model import CHEAPEST, FASTEST, Expected, GpuRequest, JobSpec, Objective, Resources
 from orchestrator.perf import Row, Work, program_of
 from orchestrator.services import offers, plan
 from orchestrator.services.offer_filters import OfferQuery
@@ -28,12 +28,20 @@ T0 = 1_700_000_000_000
 NOW = 1_795_000_000_000  # some days after the newest fact of the catalogue
 WALL = VirtualClock(NOW)
 STEP = Work(6e14, 6e14, 2e11, 4000, 10**8, 16 * 10**8, 3 * 10**9, 0.02)
-FIGURES = ("nano_usd_per_step", "duration_s", "cost_nano_usd", "cost_low_nano_usd", "cost_high_nano_usd")
+FIGURES = (
+    "nano_usd_per_step",
+    "duration_s",
+    "cost_nano_usd",
+    "cost_low_nano_usd",
+    "cost_high_nano_usd",
+    "relative_speed",
+)
 
 
 def known_by(evidence: str) -> JobSpec:
     """A job of the name and program of which the store knows something by that way."""
-    made = spec(name=evidence, steps=40_000, resources=Resources(), probe=False)
+    said = Expected(GpuRequest("L4"), 0.3) if evidence == "user" else None
+    made = spec(name=evidence, steps=40_000, resources=Resources(), probe=False, expected=said)
     return dataclasses.replace(made, train=dataclasses.replace(made.train, args={"way": evidence}))
 
 
@@ -57,7 +65,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 WANTED = st.builds(
     lambda evidence, **changes: dataclasses.replace(known_by(evidence), **changes),
-    st.sampled_from(["nothing", "run", "profile", "table"]),
+    st.sampled_from(["nothing", "user", "run", "profile", "table"]),
     objective=st.sampled_from([CHEAPEST, FASTEST, Objective(0.5, 0.5)]),
     deadline_s=st.sampled_from([None, 7 * 86_400.0, 20 * 86_400.0]),
     budget_nano_usd=st.sampled_from([None, 50 * 10**9, 5000 * 10**9]),

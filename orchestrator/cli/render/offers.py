@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from orchestrator.cli.render.text import Paint, blocks, clean, money, note_simulated, number, rate, span, table
+from orchestrator.cli.render.text import (
+    HOW_TO_KNOW,
+    Paint,
+    blocks,
+    clean,
+    money,
+    note_simulated,
+    number,
+    rate,
+    ratio,
+    span,
+    table,
+)
 from orchestrator.services.offer_views import OfferList, OfferRow
 
 
@@ -22,8 +34,12 @@ def offers(view: OfferList, paint: Paint) -> str:
 
 
 def _table(rows: Sequence[OfferRow], paint: Paint) -> str:
+    head: tuple[str, ...]
+    if any(row.relative_speed is not None for row in rows):
+        head = ("offer", "gpu", "price", "speed", "5%-95%", "age")
+        return table(head, [_unmeasured(row) for row in rows], paint, right=[2, 3, 4, 5])
     for_job = any(row.nano_usd_per_step is not None for row in rows)
-    head: tuple[str, ...] = ("offer", "gpu", "vcpu", "memory", "price", "age", "source")
+    head = ("offer", "gpu", "vcpu", "memory", "price", "age", "source")
     right = [2, 3, 4, 5]
     if for_job:
         head = ("offer", "gpu", "price", "$/1k steps", "steps/s", "time", "cost", "p5-p95", "age")
@@ -60,28 +76,41 @@ def _for_job(row: OfferRow) -> tuple[str, ...]:
     )
 
 
+def _unmeasured(row: OfferRow) -> tuple[str, ...]:
+    told = row.relative_speed
+    interval = "-" if told is None else f"{number(told.low, 2)}-{number(told.high, 2)}"
+    return (row.id, _gpu(row), rate(row.nano_usd_per_hour), ratio(told), interval, span(row.age_s))
+
+
 def _gpu(row: OfferRow) -> str:
     return "cpu" if row.gpu is None else f"{row.gpu_count}x{row.gpu}"
 
 
 def _groups(view: OfferList, paint: Paint) -> str:
-    rows = [
-        (group.name, str(group.count), *(_for_job(group.best) if view.job is not None else _row(group.best)[:6]))
-        for group in view.groups
-    ]
+    rows = [(group.name, str(group.count), *_of_group(group.best, view.job)) for group in view.groups]
     head: tuple[str, ...] = ("", "offers", "cheapest", "gpu", "vcpu", "memory", "price", "age")
-    if view.job is not None:
+    if any(group.best.relative_speed is not None for group in view.groups):
+        head = ("", "offers", "best", "gpu", "price", "speed", "5%-95%", "age")
+    elif view.job is not None:
         head = ("", "offers", "best", "gpu", "price", "$/1k steps", "steps/s", "time", "cost", "p5-p95", "age")
     return table(head, rows, paint, right=[1, *range(4, len(head))])
+
+
+def _of_group(best: OfferRow, job: str | None) -> tuple[str, ...]:
+    if best.relative_speed is not None:
+        return _unmeasured(best)
+    return _row(best)[:6] if job is None else _for_job(best)
 
 
 def _notes(view: OfferList, paint: Paint) -> str:
     hidden = view.count - len(view.offers) if not view.groups else 0
     unfit = ", ".join(f"{count} by {topic}" for topic, count in view.unfit)
     clouds = ", ".join(view.not_enabled)
+    shown = [*view.offers, *(group.best for group in view.groups)]
     notes = [
         f"... {hidden} more: --limit {view.count} shows all" if hidden > 0 else "",
         f"ranked for {clean(view.job)} as its plan ranks them; speed: {view.throughput_source}" if view.job else "",
+        HOW_TO_KNOW if any(row.relative_speed is not None for row in shown) else "",
         f"left out for {clean(view.job)}: {unfit}" if view.job and unfit else "",
         f"{clouds}: not enabled here; prices as collected, else the catalogue's list prices, as old as shown"
         if clouds

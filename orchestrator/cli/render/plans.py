@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from orchestrator.cli.render.jobs import events
 from orchestrator.cli.render.text import (
+    HOW_TO_KNOW,
     Paint,
     blocks,
     clean,
@@ -12,6 +13,7 @@ from orchestrator.cli.render.text import (
     note_simulated,
     number,
     rate,
+    ratio,
     span,
     table,
 )
@@ -60,7 +62,9 @@ def decision(view: Decision, paint: Paint) -> str:
         kept = f"{money(view.spare.cost_nano_usd, 4)} more for a warm one on {view.spare.offer_id}"
         spare = f"spare  {kept} ({rate(view.spare.nano_usd_per_hour)})"
     speed = ""
-    if view.steps_per_s is not None:
+    if view.evidence == "none" and view.action in ("place", "stay", "move"):
+        speed = f"speed  {view.throughput_source}: no cost and no date can be told; {HOW_TO_KNOW}"
+    elif view.steps_per_s is not None:
         speed = f"speed  {number(view.steps_per_s)} steps/s ({view.throughput_source})"
     turns = []
     if view.would_move_below_nano_usd_per_hour is not None:
@@ -163,22 +167,24 @@ def _choices(view: Decision, paint: Paint) -> str:
     for choice in view.choices:
         if left[choice.role] > 0:
             left[choice.role] -= 1
-            rows.append(_row(choice))
+            rows.append(_row(choice, measured=view.evidence != "none"))
     hidden = view.count - sum(choice[0].strip() != "on-demand" for choice in rows)
     more = paint(f"  ... {hidden} more offer(s): tradewind offers --for FILE ranks them", "dim") if hidden > 0 else ""
-    head = ("", "offer", "gpu", "price", "age", "time", "cost", "")
-    return blocks(table(head, rows, paint, right=(3, 4, 5, 6)) if rows else "", more)
+    head: tuple[str, ...] = ("", "offer", "gpu", "price", "age", "time", "cost", "")
+    if view.evidence == "none":
+        head = ("", "offer", "gpu", "price", "age", "speed", "")
+    return blocks(table(head, rows, paint, right=range(3, len(head) - 1)) if rows else "", more)
 
 
-def _row(choice: Choice) -> tuple[str, ...]:
+def _row(choice: Choice, *, measured: bool) -> tuple[str, ...]:
+    known = (span(choice.duration_s), money(choice.cost_nano_usd, 4)) if measured else (ratio(choice.relative_speed),)
     return (
         f"  {WORDS.get(choice.role, choice.role)}",
         choice.offer_id,
         choice.gpu,
         rate(choice.nano_usd_per_hour),
         span(choice.price_age_s),
-        span(choice.duration_s),
-        money(choice.cost_nano_usd, 4),
+        *known,
         choice.reason,
     )
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from unicodedata import category, east_asian_width
 
+from orchestrator.model import Estimate
 from orchestrator.services.readable import iso
 from providers.money import format_usd
 
@@ -140,6 +141,15 @@ def moment(at_ms: int) -> str:
 
 def number(value: float | None, digits: int = 4) -> str:
     return "-" if value is None else f"{value:.{digits}g}"
+
+
+HOW_TO_KNOW = "tradewind profile FILE measures a step here; `expected:` in the job file says what you know"
+"""How to get from ratios to a forecast."""
+
+
+def ratio(value: Estimate | None) -> str:
+    """`0.42 x A100-80GB`: a speed beside that of a fixed machine."""
+    return "-" if value is None else f"{value.value:.2g} x {value.provenance}"
 
 
 def progress(step: int, total: int | None) -> str:

@@ -18,6 +18,7 @@ from orchestrator.errors import Problem, SpecError, did_you_mean
 from orchestrator.model import (
     CheckpointSpec,
     DataSource,
+    Expected,
     JobSpec,
     Objective,
     OutputSpec,
@@ -226,6 +227,7 @@ def _spec(file: JobFile, base_dir: str) -> JobSpec:
         max_duration_s=file.max_duration,
         precision=file.precision,
         sharding=file.sharding,
+        expected=None if file.expected is None else Expected(file.expected.gpu, file.expected.steps_per_s),
     )
 
 

@@ -26,6 +26,7 @@ from orchestrator.services.jobfile.values import (
     NonEmpty,
     Pattern,
     Precision,
+    Rate,
     SettingText,
     Sharding,
     Share,
@@ -185,6 +186,13 @@ class WhereSection(Section):
     )
 
 
+class ExpectedSection(Section):
+    """What you know of the job's speed, before it has run here: forecasts are made from it until it is measured."""
+
+    gpu: Gpu = _about("On a machine with these GPUs.", "NAME or NAME:COUNT", "A100-80GB")
+    steps_per_s: Rate = _about("So many optimizer steps per second.", "number", "2.5")
+
+
 class CheckpointSection(Section):
     """How the job's progress is kept safe."""
 
@@ -267,6 +275,7 @@ class JobFile(Section):
         "fsdp",
         default="none",
     )
+    expected: ExpectedSection | None = _about("", "section", "", default=None)
     probe: YesNo = _about(
         "Whether another kind of GPU may be tried for minutes when that pays.",
         "true or false",

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, PlainValidator, Validation
 
 from orchestrator import model
 from orchestrator.errors import did_you_mean
-from orchestrator.model import GpuRequest
+from orchestrator.model import LEAST_RATE, MOST_RATE, GpuRequest
 from orchestrator.services.jobfile import units
 from orchestrator.services.jobfile.units import BadValueError, quoted
 from providers import hardware
@@ -121,6 +121,14 @@ def _args(value: object) -> Mapping[str, Any]:
     return value
 
 
+def _rate(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise BadValueError(f"{_kind(value)} is no number of steps per second", "write it like 2.5")
+    if not LEAST_RATE <= value <= MOST_RATE:
+        raise BadValueError(f"{quoted(value)} steps/s is not possible", f"between {LEAST_RATE:g} and {MOST_RATE:g}")
+    return float(value)
+
+
 def _one_or_many(value: object) -> object:
     return value if isinstance(value, list) else [value]
 
@@ -163,6 +171,7 @@ Pattern = Annotated[str, PlainValidator(_matching(r"[A-Za-z0-9*?\[\]!._-]{1,100}
 Entry = Annotated[str, PlainValidator(_matching(ENTRY_PATTERN.pattern, 'is not of the form "module:function"'))]
 Whole = Annotated[int, BeforeValidator(_whole)]
 YesNo = Annotated[bool, PlainValidator(_yes_no)]
+Rate = Annotated[float, PlainValidator(_rate)]
 Weight = Annotated[float, PlainValidator(_weight)]
 Size = Annotated[int, PlainValidator(units.parse_size)]
 SizeRange = Annotated[tuple[int, int | None], PlainValidator(units.parse_size_range)]

@@ -22,6 +22,7 @@ JOB_FILE = """\
 name: fresh
 train: {entry: "train:main", steps: 500}
 resources: {gpu: [V100]}
+expected: {gpu: V100, steps_per_s: 4.5}
 """
 
 SCENARIO = """\

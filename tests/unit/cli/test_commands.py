@@ -454,3 +454,18 @@ def test_yes_is_no_yes_to_a_plan_that_is_unlikely_to_keep_its_budget(tradewind: 
     assert refused.exit_code == 9
     assert "hint: loosen them in the job file, or take the risk: --accept-risk" in refused.stderr
     assert tradewind("status", "fresh").exit_code == 4  # nothing was submitted
+
+
+def test_a_job_that_nobody_measured_is_promised_nothing_and_told_how_to_know(tradewind: Run, tmp_path: Path) -> None:
+    text = (tmp_path / "job.yaml").read_text().replace("name: fresh", "name: llm").partition("expected:")[0]
+    (tmp_path / "unknown.yaml").write_text(text + "deadline: 48h\nbudget: 1 USD\n")
+    shown = tradewind("plan", "unknown.yaml").stdout
+    assert "not measured yet" in shown
+    assert "tradewind profile" in shown
+    assert "expected:" in shown
+    assert "x A100-80GB" in shown
+    assert "done " not in shown
+    assert "p5-p95" not in shown
+    listed = tradewind("offers", "--for", "unknown.yaml", "--gpu", "V100").stdout
+    assert "x A100-80GB" in listed
+    assert "tradewind profile" in listed

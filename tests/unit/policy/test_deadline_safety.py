@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from orchestrator.model import CheckpointSpec
+from orchestrator.model import CheckpointSpec, Expected, GpuRequest
 from orchestrator.policy import Demand, Running
 from providers.money import cost_nano_usd
 
@@ -125,10 +125,11 @@ def test_a_slow_spot_machine_that_would_be_too_late_is_not_taken_however_cheap(w
     assert placement.alternatives[1].reason == "would finish 3.7 h after the deadline"
 
 
-def test_what_runs_is_not_left_for_the_same_kind_elsewhere_because_nothing_is_known_of_its_speed_yet(world, settled):
+def test_what_runs_is_not_left_for_the_same_kind_elsewhere_because_little_is_known_of_its_speed_yet(world, settled):
     """Nothing to start makes the fastest case of staying much faster, and its chance to be in time no smaller."""
     here, there = world.offer("here", 1.00, region="eu-1"), world.offer("there", 1.00, region="eu-2")
-    job = world.job(rates={}, deadline_s=4 * 3600)
+    said = Expected(GpuRequest("SIM-M"), 40 / (3.5 * 3600))
+    job = world.job(rates={}, deadline_s=4 * 3600, expected=said)
     first = world.decide(Demand(job, 40))
     assert first.reason.startswith("no offer is safe"), "the interval must reach past the deadline"
     for running in (here, there):

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.model import FASTEST, Objective, Placement
+from orchestrator.model import FASTEST, Expected, GpuRequest, Objective, Placement
 from orchestrator.perf import Observation
 from orchestrator.policy import Demand, Rails, Running
 from orchestrator.policy.trial import PROBE_S
@@ -40,7 +40,8 @@ def measured(world: World, **rates: float) -> None:
 def test_a_new_job_begins_where_it_is_expected_to_be_best_and_the_plan_shows_what_it_will_try(
     world: World, offers: dict[str, str]
 ) -> None:
-    placed, without = world.decide(fresh(world)), world.decide(fresh(world, probe=False))
+    said = Expected(GpuRequest("V100"), 5.0)
+    placed, without = (world.decide(fresh(world, probe=probe, expected=said)) for probe in (True, False))
     assert placed.probe is not None
     assert (placed.action, placed.offer_id) == ("place", without.offer_id)
     assert placed.probe.offer_id in {*offers.values()} - {placed.offer_id}

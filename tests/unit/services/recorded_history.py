@@ -16,6 +16,7 @@ from orchestrator.ledger import accrue
 from orchestrator.model import (
     Entry,
     Event,
+    Expected,
     GpuRequest,
     Job,
     JobSpec,
@@ -40,7 +41,12 @@ def spec(name: str = "gpt", steps: int = 1000, **changes: object) -> JobSpec:
     train = TrainSpec(
         entry="train:main", script=None, args={"lr": 0.1}, workdir="/", env={}, secrets=(), steps=steps, epochs=None
     )
-    made = JobSpec(name=name, train=train, resources=Resources(gpus=(GpuRequest("V100"),)))
+    made = JobSpec(
+        name=name,
+        train=train,
+        resources=Resources(gpus=(GpuRequest("V100"),)),
+        expected=Expected(GpuRequest("V100"), 0.1),
+    )
     return dataclasses.replace(made, **changes)  # type: ignore[arg-type]
 
 

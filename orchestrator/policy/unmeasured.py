@@ -1,0 +1,56 @@
+"""Where a job begins of whose speed nothing is known: on a machine that may well be best, and is cheap to be wrong on.
+
+Ratios between kinds of hardware are known only so well. Each kind whose best offer has a chance of one in four to beat
+the one expected to be best is as good a guess; of those the job takes the one where its first minutes, until it is
+measured, cost least. Where the ratios are sure, as in a simulated market, that is the one expected to be best.
+
+Must not know: deadlines and budgets: without evidence nothing is promised.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orchestrator.model import Objective
+from orchestrator.policy.cost import Outlook
+from orchestrator.policy.probe import PROBE_MINUTES
+
+_ONE_IN_FOUR = 0.6745  # standard deviations
+_AT_MOST = math.log(4.0)  # kinds that are expected to be further behind than this are not looked at
+
+
+def beginning(objective: Objective, outlook: Outlook, candidates: NDArray[np.int64]) -> int:
+    """The position in the pool where it begins, one of `candidates`, of which there is one at least."""
+    pool, mid = outlook.pool, outlook.mid
+    cost = np.maximum(mid.cost[candidates], 1.0)
+    seconds = np.maximum(mid.seconds[candidates], 1e-3)
+    value = objective.cost_weight * np.log(cost) + objective.time_weight * np.log(seconds)
+    best = int(value.argmin())
+    near = np.flatnonzero(value <= value[best] + _AT_MOST)
+    first: dict[int, int] = {}
+    kinds = pool.kind[pool.cell[candidates[near]]]
+    for kind, index in zip(kinds.tolist(), near.tolist(), strict=True):
+        if kind not in first or value[index] < value[first[kind]]:
+            first[kind] = index
+    codes = list(first)
+    listing = pool.market.listing
+    belief = outlook.perf.joint(outlook.demand.job, [listing.kinds[code] for code in codes])
+    own = codes.index(int(pool.kind[pool.cell[candidates[best]]]))
+    weight = objective.cost_weight + objective.time_weight
+    able = [
+        int(candidates[index])
+        for number, index in enumerate(first.values())
+        if value[index] - value[best] <= _ONE_IN_FOUR * weight * belief.deviation_between(number, own)
+    ]
+    return min(able, key=lambda at: (stake(outlook, at), at))
+
+
+def stake(outlook: Outlook, at: int) -> float:
+    """nano-USD until a job is measured at a position of the pool: its start and some minutes, the minimum at least."""
+    pool, cell = outlook.pool, int(outlook.pool.cell[at])
+    billed_s = float(outlook.move_billed_s[cell]) + PROBE_MINUTES * 60
+    billed_s = max(billed_s, float(outlook.tolls.minimum_s[pool.site[cell]]))
+    return float(pool.price_s[at]) * billed_s + float(outlook.move_fixed[cell])
