@@ -41,18 +41,19 @@ def appraise(spec: JobSpec, rows: Sequence[OfferRow], world: World, now_ms: int,
     wanted = {row.id: row for row in rows}
     at_ms = world.clock.now_ms()
     job = Job(new_id("job", at_ms, random.Random(0)), spec, user(), at_ms, "queued")
-    markets: list[tuple[Market, Rails, int]] = []
+    markets: list[tuple[Market, Rails, Demand]] = []
     with world.store.read() as tx:
-        perf = snapshot.perf(tx, at_ms, [job.id])
-        if any(row.enabled for row in rows):
-            markets.append((snapshot.market(tx, at_ms, world.config), snapshot.rails(world.config), at_ms))
+        own = snapshot.inputs(tx, at_ms, world.config, extra=[job], only=[job.id])
+    perf = own.perf
+    if any(row.enabled for row in rows):
+        markets.append((own.market, snapshot.rails(world.config), own.demands[0]))
     if not all(row.enabled for row in rows):
         elsewhere = catalogue_market(now_ms, without=world.providers, heard=heard)
-        markets.append((elsewhere, catalogue_rails(world.config), now_ms))
+        there = Demand(job=replace(job, submitted_at_ms=now_ms), total_steps=spec.train.steps)
+        markets.append((elsewhere, catalogue_rails(world.config), there))
     found: list[tuple[tuple[float, ...], OfferRow]] = []
     unfit: Counter[str] = Counter()
-    for market, rails, submitted_ms in markets:
-        demand = Demand(job=replace(job, submitted_at_ms=submitted_ms), total_steps=spec.train.steps)
+    for market, rails, demand in markets:
         usable, barred = prospects(demand, market, perf, rails=rails)
         unfit.update(barred)
         for each in usable:

@@ -38,7 +38,8 @@ def test_the_full_example_has_every_field_and_each_alternative_is_right_too(tmp_
     assert [line.strip("# ").split(":")[0] for line in alternatives] == list(replaced)
     for line in alternatives:
         field = line.strip("# ").split(":")[0]
-        others = [other for other in lines if not other.strip().startswith(f"{replaced[field]}:")]
+        first = next(at for at, other in enumerate(lines) if other.strip().startswith(f"{replaced[field]}:"))
+        others = [*lines[:first], *lines[first + 1 :]]
         others[others.index(line)] = line.replace("# ", "", 1)
         parse_job("\n".join(others), tmp_path / "job.yaml")
 
