@@ -23,6 +23,8 @@ from providers.charges import charges, disk_nano_usd, rate_card
 from providers.errors import ProviderError
 from providers.money import MS_PER_HOUR
 
+ROUNDED_UP_S = 1.0  # at most, real: bills are by the second
+
 
 def accrue(ctx: Context) -> None:
     """Book every living instance up to the last good poll of its provider."""
@@ -92,7 +94,7 @@ def settle_all(world: World, leadership: Leadership) -> None:
                 tx.set_job_state(job.id, "paused")
     with world.store.read() as tx:
         unsettled = [run for run in tx.unsettled_runs(unreadable=left_out) if run.instance_id is not None]
-    collect(world, leadership)
+    ended = []
     for run in unsettled:
         assert run.instance_id is not None
         try:
@@ -100,9 +102,20 @@ def settle_all(world: World, leadership: Leadership) -> None:
         except (ProviderError, KeyError):
             continue  # the next control plane asks again
         if described and not described[0].alive:
-            settle(world, leadership, run, described[0].billed_from_ms, described[0].billed_to_ms)
+            ended.append((run, described[0].billed_from_ms, described[0].billed_to_ms or now))
         elif not described:
-            settle(world, leadership, run, run.billed_from_ms, now)
+            ended.append((run, run.billed_from_ms, now))
+    _wait_until(world, max((to_ms for _, _, to_ms in ended), default=now))
+    collect(world, leadership)
+    for run, from_ms, to_ms in ended:
+        settle(world, leadership, run, from_ms, to_ms)
+
+
+def _wait_until(world: World, at_ms: int) -> None:
+    """A bill that is rounded up ends a little later than its machine did; until then its last price is not known."""
+    wall_s = (at_ms - world.clock.now_ms()) / 1000 / world.clock.factor
+    if wall_s > 0:
+        world.clock.sleep(min(wall_s, ROUNDED_UP_S))
 
 
 def cost_so_far(ctx: Context, runs: Sequence[Run]) -> tuple[int, int]:

@@ -27,7 +27,7 @@ def test_offers_for_a_job_show_what_it_would_cost_there(tradewind: Run) -> None:
     result = tradewind("offers", "--for", "job.yaml", "--cloud", "aws", "--cloud", "gcp", "--limit", "3")
     assert result.exit_code == 0, result.output
     assert "$/1k steps" in result.stdout
-    assert "ranked for fresh by dollars per step" in result.stdout
+    assert "ranked for fresh as its plan ranks them" in result.stdout
     assert "left out for fresh" in result.stdout
     grouped = tradewind("offers", "--group-by", "region", "--for", "job.yaml", "--limit", "3", "--output", "json")
     assert len(json.loads(grouped.stdout)["groups"]) == 3

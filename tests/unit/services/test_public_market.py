@@ -16,6 +16,7 @@ from orchestrator.model import GpuRequest, Resources
 from orchestrator.perf import Work, program_of
 from orchestrator.services.appraisal import appraise
 from orchestrator.services.catalog_market import catalogue_market
+from orchestrator.services.collected import collected
 from orchestrator.services.offer_filters import OfferQuery
 from orchestrator.services.offers import offers
 from providers.catalog import load
@@ -84,4 +85,4 @@ def test_a_profiled_job_that_fits_no_offer_says_by_how_much(world: World) -> Non
     now = world.clock.now_ms()
     listed = offers(world.config, lambda: world, OfferQuery.of(gpu="A100-80GB:1", cloud=["aws", "gcp"]), now_ms=now)
     with pytest.raises(InfeasibleError, match=r"takes 402 GB of each GPU \(profiled\), .* it has 80, 322 GB less"):
-        appraise(job, listed.offers, world, now, world.config)
+        appraise(job, listed.offers, world, now, collected(world))
