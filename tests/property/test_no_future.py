@@ -131,6 +131,9 @@ def test_a_choice_never_surely_breaks_its_budget(job, prices, rates):
     if budget is None or placement.action != "place":
         return
     chosen, *others = placement.alternatives
+    if chosen.cost_low_nano_usd is None:  # nothing is known of its speed, and nothing is promised
+        assert all(each.cost_low_nano_usd is None for each in others if each.feasible)
+        return
     assert chosen.cost_low_nano_usd <= budget - spent
     if chosen.cost_high_nano_usd > budget - spent and job.deadline_at_ms is None:
         assert all(a.cost_high_nano_usd > budget - spent for a in others if a.feasible)

@@ -55,10 +55,10 @@ def test_a_move_that_no_longer_pays_is_given_up_and_what_it_cost_is_told(home: I
     check_truth(home)
 
 
-def test_a_job_that_is_nearly_done_when_its_new_machine_is_up_ends_where_it_is(install: Install) -> None:
+def test_a_job_that_is_nearly_done_when_its_new_machine_is_up_ends_where_it_is(home: Installation) -> None:
     """As in the demo, where one was moved for its last 14 steps."""
-    home = install(behaviour=replace(BRISK, boot_s=104.0))
-    job = cheaper(home, "0.70")
+    job = cheaper(home)
+    home.cloud.behaviour = replace(BRISK, boot_s=104.0)  # the machines that it has seen were up in a moment
     home.settle()
     assert [run.end for run in home.runs(job)] == ["finished", "aborted"]
     assert "more than to stay" in home.events(job, "migration.aborted")[0].message
