@@ -80,7 +80,7 @@ class Journal:
         not_finite = self.progress.not_finite_step
         if shown is None and not_finite is None:
             not_finite = step
-        self.update(step=step, loss=shown, still_since_s=now_s, not_finite_step=not_finite)
+        self.update(step=step, loss=shown, still_since_s=now_s, awaited="step", not_finite_step=not_finite)
 
     def close(self) -> None:
         self._metrics.close()

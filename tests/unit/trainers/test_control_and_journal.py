@@ -87,6 +87,15 @@ def test_a_step_is_due_from_when_it_is_awaited_and_again_after_each_one(journal,
     assert seen(journal)["still_since_s"] is None
 
 
+def test_a_program_that_made_a_step_has_begun_whatever_it_was_expected_to_do(journal, clock):
+    """One that calls run.step() without run.batches(): it is watched for its next step, not for its beginning."""
+    journal.enter("training")
+    journal.expect("begin")
+    clock[0] = 10.0
+    journal.step(1, 0.5)
+    assert journal.progress.awaited == "step"
+
+
 @pytest.mark.parametrize(("loss", "text"), [(math.nan, "nan"), (math.inf, "inf"), (-math.inf, "-inf")])
 def test_a_loss_that_json_lacks_is_null_and_exact_beside_it(journal, loss, text):
     journal.enter("training")
