@@ -15,7 +15,7 @@ from enum import StrEnum
 from functools import partial
 from typing import TypeVar
 
-from orchestrator.engine.context import ACTOR, Context
+from orchestrator.engine.context import ACTOR, STRUCK, TOLD_AGAIN_S, Context
 from orchestrator.errors import RowError, SiteError, StoreError, TradewindError, UnreadableRowError
 from orchestrator.model import Event, JobState
 from orchestrator.store import Quarantined, Tx
@@ -23,7 +23,6 @@ from orchestrator.store import Quarantined, Tx
 T = TypeVar("T")
 Item = TypeVar("Item")
 
-TOLD_AGAIN_S = 3600.0  # wall: a step that goes on breaking is an event so often
 LONGEST_WHY = 1_000
 LONGEST_TRACEBACK = 20_000
 
@@ -149,8 +148,7 @@ def strike(ctx: Context, where: str, error: Exception, job_id: str | None, about
     """Persist that a step broke: the job's quarantine, or a fault that is nobody's. `where` names the compartment, or
     a part of the tick that broke as a whole. Raises StoreError."""
     known = job_id in ctx.work.quarantined
-    key = f"struck:{where}:{type(error).__name__}" + (f"/{job_id}" if job_id is not None else f":{about}")
-    news = ctx.due(key, TOLD_AGAIN_S)
+    news = ctx.due(f"{STRUCK}{where}:{type(error).__name__}:{about if job_id is None else job_id}", TOLD_AGAIN_S)
     if not news and (job_id is None or known):
         return
     why = ctx.secrets.mask(f"{where}{f' of {about}' if about else ''}: {said(error)}")[:LONGEST_WHY]  # masked, then cut

@@ -23,6 +23,9 @@ from providers.instance import Instance
 
 ACTOR = "control-plane"
 ACTIVE: tuple[JobState, ...] = ("queued", "starting", "running", "migrating", "pausing", "cancelling")
+TOLD_AGAIN_S = 3600.0  # wall: a step that goes on breaking is an event so often
+STRUCK = "struck:"
+"""Begins the pacing keys that remember when such an event was told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +107,17 @@ class Context:
             self.work = Work(jobs, tuple(runs), migrations, tuple(tx.open_commands()), quarantined, unreadable)
 
     def forget(self) -> None:
-        """Drop the pacing of jobs, runs, migrations and machines that need nothing any more."""
-        work = self.work
+        """Drop the pacing of jobs, runs, migrations and machines that need nothing any more, and of old faults."""
+        work, now_s = self.work, self.world.clock.monotonic_s()
         alive = {*work.jobs, *(migration.id for migration in work.migrations), *(run.id for run in work.runs)}
         alive |= {run.instance_id for run in work.runs if run.instance_id is not None}
-        self.pacing = {key: at for key, at in self.pacing.items() if "/" not in key or key.split("/", 1)[1] in alive}
+
+        def needed(key: str, at_s: float) -> bool:
+            if key.startswith(STRUCK):
+                return now_s - at_s < TOLD_AGAIN_S
+            return "/" not in key or key.split("/", 1)[1] in alive
+
+        self.pacing = {key: at_s for key, at_s in self.pacing.items() if needed(key, at_s)}
 
     @property
     def now_ms(self) -> int:

@@ -9,6 +9,7 @@ Must not know: why a run ended.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -48,6 +49,7 @@ def _sweep_at(ctx: Context, provider: Provider) -> bool:
         owned = provider.list_owned(ctx.world.store.install_id)
     except ProviderError:
         return False
+    _forget_unknown(ctx, provider, owned)
     changed = False
     for instance in owned:
         step, about = partial(_account_for, ctx, provider, instance), f"{provider.name} {instance.id}"
@@ -66,7 +68,7 @@ def _account_for(ctx: Context, provider: Provider, instance: Instance) -> bool:
             except RowError:  # nobody can look after it any more
                 run = None
     if run_id is None:
-        return _unknown(ctx, instance)
+        return _unknown(ctx, provider, instance)
     return _left_over(ctx, provider, instance, run)
 
 
@@ -101,9 +103,9 @@ def _came_back(ctx: Context, provider: Provider, instance: Instance, run: Run) -
     return False
 
 
-def _unknown(ctx: Context, instance: Instance) -> bool:
+def _unknown(ctx: Context, provider: Provider, instance: Instance) -> bool:
     """Told once."""
-    told = f"unknown:{instance.id}"
+    told = f"unknown:{provider.name}:{instance.id}"
     if told in ctx.pacing:
         return False
     ctx.pacing[told] = ctx.world.clock.monotonic_s()
@@ -117,3 +119,10 @@ def _unknown(ctx: Context, instance: Instance) -> bool:
         data = {"instance_id": instance.id, "offer_id": instance.offer_id}
         tx.add_event(Event(ctx.new_id("ev"), ctx.now_ms, UNKNOWN, message, ACTOR, data=data))
     return True
+
+
+def _forget_unknown(ctx: Context, provider: Provider, listed: Sequence[Instance]) -> None:
+    """Those that the provider lists no more need not be remembered."""
+    prefix = f"unknown:{provider.name}:"
+    kept = {f"{prefix}{instance.id}" for instance in listed}
+    ctx.pacing = {key: at for key, at in ctx.pacing.items() if not key.startswith(prefix) or key in kept}

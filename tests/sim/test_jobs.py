@@ -7,9 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from orchestrator.engine.context import TOLD_AGAIN_S
 from orchestrator.engine.observe import masked
 from orchestrator.engine.runtime import RunReport
 from orchestrator.model import Job, JobSpec, Step, Where
+from providers.base import LaunchSpec
 from providers.money import usd
 from tests.sim.harness import CHEAP, DEAR, RESERVE, Installation, check_truth, train_spec
 
@@ -161,6 +163,27 @@ def test_the_control_plane_forgets_what_it_need_not_remember(home: Installation)
         home.settle()
     home.run_for(70)
     assert [key for key in home.plane._ctx.pacing if "/" in key] == []
+
+
+def test_the_control_plane_forgets_strange_machines_that_are_gone_and_faults_that_are_old(home: Installation) -> None:
+    def remembered(beginning: str) -> list[str]:
+        return [key for key in home.plane._ctx.pacing if key.startswith(beginning)]
+
+    (provider,) = home.world.providers.values()
+    tags = {"tradewind-install": home.store.install_id}
+    (instance_id,) = provider.launch(LaunchSpec("not of this store", CHEAP.id, "", tags))
+    home.saboteur.arm("sweep", times=2)
+    home.until(lambda: remembered("unknown:") == [f"unknown:{provider.name}:{instance_id}"])
+    home.run_for(70)
+    assert remembered("unknown:")
+    assert remembered("struck:")
+    provider.terminate(instance_id)
+    home.run_for(20)
+    assert not remembered("unknown:")
+    assert remembered("struck:")
+    home.clock.advance(TOLD_AGAIN_S)
+    home.run_for(70)
+    assert not remembered("struck:")
 
 
 def test_no_more_instances_than_the_rails_allow_and_the_reason_is_said_once(install: Install) -> None:

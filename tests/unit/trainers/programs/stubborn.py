@@ -3,7 +3,7 @@
 import os
 import signal
 import sys
-import time
+import threading
 from pathlib import Path
 
 from trainers import unattached
@@ -35,6 +35,4 @@ def main(what: str, on_term: str = "default") -> None:
     elif what == "fence":
         checkpoints = Path(os.environ["TRADEWIND_CHECKPOINT_DIR"])
         store.write_fence(checkpoints.parent, checkpoints.name, 9, None)
-    end = time.monotonic() + (0.5 if what == "far notice" else 60.0)
-    while time.monotonic() < end:
-        time.sleep(0.01)
+    threading.Event().wait(0.5 if what == "far notice" else 60.0)
