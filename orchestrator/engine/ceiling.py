@@ -42,8 +42,8 @@ class Spending:
         """What is left is needed for a checkpoint and the end of the machines."""
         return self.spent + self.release + self.stop >= budget_nano_usd
 
-    def too_little_for_a_spare(self, budget_nano_usd: int) -> bool:
-        """A spare would soon make the job pause; there is still time to end it before."""
+    def too_little_for_two(self, budget_nano_usd: int) -> bool:
+        """A second machine would soon make the job pause; there is still time to end that one before."""
         return self.spent + 2 * self.release + self.stop >= budget_nano_usd
 
 
@@ -68,14 +68,17 @@ def spending(
     return Spending(spent, _release_nano_usd(rate, factor, look_every_s) + unheard, min(stop, longest))
 
 
-def refuses(ctx: Context, job: Job, offer_id: str) -> str | None:
-    """Why a job may not have a machine of this offer: it could not be ended before the budget is passed. Or None."""
+def refuses(ctx: Context, job: Job, offer_id: str, leaves: Run | None = None) -> str | None:
+    """Why a job may not have a machine of this offer: it could not be ended before the budget is passed; or the job
+    trains on a machine that it `leaves` of its own accord, and would have to pause where it now goes on. Or None."""
     budget = job.spec.budget_nano_usd
     if budget is None:
         return None
-    now = spending(ctx, job, None)
     with ctx.world.store.read() as tx:
         price = price_now(tx, offer_id, ctx.now_ms)
+    if leaves is not None:
+        return refuses_second(ctx, job, leaves, price)
+    now = spending(ctx, job, None)
     least = now.spent + now.release + _release_nano_usd(price, ctx.world.clock.factor, LOOK_EVERY_S)
     if least < budget:
         return None
@@ -85,16 +88,16 @@ def refuses(ctx: Context, job: Job, offer_id: str) -> str | None:
     )
 
 
-def refuses_spare(ctx: Context, job: Job, current: Run, spare_nano_usd_per_hour: int, to_come: int) -> str | None:
-    """Why a job may have no spare: what both will cost (`to_come`, nano-USD) and the end of all its machines would pass
-    the budget, so that it would pause for the spare's sake. Or None."""
+def refuses_second(ctx: Context, job: Job, current: Run, second_nano_usd_per_hour: int, to_come: int = 0) -> str | None:
+    """Why a job that trains may have no second machine, to move to or as a spare: what both will cost (`to_come`,
+    nano-USD) and the end of all its machines would pass the budget, so that it would pause for its sake. Or None."""
     budget = job.spec.budget_nano_usd
     if budget is None:
         return None
-    now = spending(ctx, job, current, beside=spare_nano_usd_per_hour)
-    if not replace(now, spent=now.spent + to_come).too_little_for_a_spare(budget):
+    now = spending(ctx, job, current, beside=second_nano_usd_per_hour)
+    if not replace(now, spent=now.spent + to_come).too_little_for_two(budget):
         return None
-    return "what is left of its budget would not last for both"
+    return "what is left of its budget would not last for both machines"
 
 
 def spent_of(spent_nano_usd: int, budget_nano_usd: int) -> str:

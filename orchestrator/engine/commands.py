@@ -170,7 +170,7 @@ def _migrate(ctx: Context, tx: Tx, job: Job, command: Command) -> str:
         wanted = str(named)
         by_hand.check_target(tx, now, config, job, current, wanted)
     check_rails(ctx, tx, wanted)
-    if (why := ceiling.refuses(ctx, job, wanted)) is not None:
+    if (why := ceiling.refuses(ctx, job, wanted, current)) is not None:
         raise RailError(why)
     migration = open_migration(ctx, tx, job, wanted, "by hand", source=current)
     tx.set_job_state(job.id, "migrating")

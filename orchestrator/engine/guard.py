@@ -133,7 +133,7 @@ def _near_budget(ctx: Context, job: Job, current: Run | None, budget: int, now: 
         why = why_paused(ctx, job, current, now)
         _end_now(ctx, job, current, "at its last checkpoint (its budget leaves no time to wait for another)", why)
         return True
-    if now.too_little_for_a_spare(budget) and _end_spare(ctx, job):
+    if now.too_little_for_two(budget) and _end_spare(ctx, job):
         return True
     if job.state != "pausing" and now.nearly_used_up(budget):
         why = why_paused(ctx, job, current, now)
@@ -151,7 +151,7 @@ def _end_spare(ctx: Context, job: Job) -> bool:
     for migration in spares:
         with ctx.world.store.read() as tx:
             move = load(tx, migration)
-        abort(ctx, move, "what is left of the job's budget would not last for both")
+        abort(ctx, move, "what is left of the job's budget would not last for both machines")
     return bool(spares)
 
 

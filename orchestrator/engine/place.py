@@ -231,12 +231,13 @@ def _open(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan, acto
     except RailError as error:
         _say_why(ctx, tx, job, f"{error}: {error.hint}", plan)
         return False
-    if (refusal := ceiling.refuses(ctx, job, placement.offer_id)) is not None:
+    runs = tx.runs(job_id=job.id)
+    current = snapshot.current_run(runs)
+    leaves = None if placement.action == "place" else current  # else it must leave: its machine will be taken
+    if (refusal := ceiling.refuses(ctx, job, placement.offer_id, leaves)) is not None:
         _say_why(ctx, tx, job, refusal, plan)
         return False
     tx.add_plan(plan, acted_on=[job.id])
-    runs = tx.runs(job_id=job.id)
-    current = snapshot.current_run(runs)
     before = [run for run in runs if run.training_from_ms is not None]
     source = current if current is not None else max(before, key=lambda run: run.generation, default=None)
     reason = _reason(placement, source)

@@ -12,7 +12,7 @@ from functools import partial
 
 from orchestrator.engine import in_vain, snapshot
 from orchestrator.engine.bring_up import check_rails
-from orchestrator.engine.ceiling import refuses_spare
+from orchestrator.engine.ceiling import refuses_second
 from orchestrator.engine.compartment import Compartment, contained
 from orchestrator.engine.context import Context
 from orchestrator.engine.move import MAX_PAUSE_S, given_up_in_a_row, waits
@@ -133,7 +133,7 @@ def _open(ctx: Context, job: Job) -> bool:
     placement = plan.placement(job.id)
     spare = best_spare(placement, current.offer_id)
     to_come = 0 if spare is None else (placement.cost_nano_usd or 0) + (spare_cost(placement, spare) or 0)
-    refused = spare and refuses_spare(ctx, job, current, spare.nano_usd_per_hour, to_come)
+    refused = spare and refuses_second(ctx, job, current, spare.nano_usd_per_hour, to_come)
     with ctx.write() as tx:
         if spare is None:
             _say(ctx, tx, job, "no offer fits a spare now")

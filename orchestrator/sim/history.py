@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from orchestrator.errors import NotLeaderError
-from orchestrator.model import CHEAPEST, FASTEST, STEP_ORDER, Job, JobSpec, Objective, Step, TrainSpec
+from orchestrator.model import STEP_ORDER, Job, Step
 from orchestrator.sim.harm import Harm
 from orchestrator.sim.installation import Installation
 from orchestrator.sim.mortality import EDGES, FILES, PAUSE_EDGES, STEPS, WRITES, Killed
@@ -29,21 +29,21 @@ from orchestrator.sim.sabotage import Sabotage
 from orchestrator.sim.slate import Slate
 from orchestrator.sim.trainer import HOLD_S, OF_A_VOID, SAVE_EDGES, Pace, Trainer
 from orchestrator.sim.truth import findings
+from orchestrator.sim.wanted import wanted_of
 from orchestrator.sim.weather import CATALOG, behaviour_of, faults_of
 from orchestrator.store import Tx
 from providers.fake import Fault, Faults
 from providers.instance import Instance, InstanceState
 from providers.money import usd
-from providers.offer import CapacityType
 
-CHAOS_S = 200.0
+CHAOS_S = 150.0  # so long things happen, not counting the time in which no control plane is up
 SETTLE_S = 3000.0
 PATIENCE_S = 12.0  # a death that finds no edge of the kind that the seed leans to by then is drawn anew,
 SHORT_PATIENCE_S = 4.0  # one of any other kind sooner
 DEATHS, PAUSES, NAPS = 30, 30, 20  # at most: of the control plane's deaths and pauses, of the trainers' pauses
+BUSY, MOST_JOBS = 4, 16  # a seed that leans to what only machines come to keeps so many, for so many jobs in all
 STALLS = {"stalls.after_s": 15.0, "stalls.fail_after_s": 60.0}
 NAP_S = (0.5, 3.0, 10.0, 40.0)
-SECRET = "TOKEN"
 BREAKS = {"void": (Step.CUTOVER,), "unhold": STEP_ORDER[2:-3]}  # the steps at which a lost target leads there
 HOLDS = "after hold"  # whoever sleeps here leaves a trainer that holds to itself
 CALLS = ("launch", "terminate", "describe", "list_owned", "offers", "price_history")
@@ -103,6 +103,8 @@ class History:
         self.harm = Harm(self.home, rng, self._at)
         self._jobs: list[Job] = []
         self._resumed: set[str] = set()
+        self._up_s = 0.0
+        self._peace_from_s: float | None = None
         self._later: list[tuple[float, Callable[[], object]]] = []
 
     def play(self, *, story: bool = False) -> Outcome:
@@ -111,7 +113,7 @@ class History:
         for number in range(rng.randint(3, 6)):
             self._at(rng.uniform(0, 15) * number, self._submit)
         self._next_s = 4.0
-        while self._now_s < CHAOS_S:
+        while self._up_s < CHAOS_S:
             self._pass()
             if self._now_s >= self._next_s:
                 self._next_s = self._now_s + rng.expovariate(1 / 2.5)
@@ -155,15 +157,16 @@ class History:
         self._arm()
         if self.home.asleep is not None:
             self._sleeps(self.home.asleep)
-        down_s = rng.choice((0.0, 0.0, 0.0, 1.0, 5.0, 45.0))
+        down_s = rng.choice((0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 5.0, 45.0))
         stride_s = rng.uniform(0.05, 0.8)
         if not self.home.tick(0.0, down_s):
             stride_s = rng.uniform(0.3, 2.5)
-            if self._now_s > CHAOS_S and not self.home.read(lambda tx: tx.unsettled_runs()):
+            if self._peace_from_s is not None and not self.home.read(lambda tx: tx.unsettled_runs()):
                 stride_s += 30.0  # jobs wait for their back-offs
         if self.home.asleep is not None:
             self._sleeps(self.home.asleep)
         self.home.clock.advance(round(stride_s, 3))
+        self._up_s += stride_s
         now = scythe.deaths.total(), scythe.pauses.total(), self.home.site.naps.pauses.total()
         for arms, before, after in zip((self._deaths, self._pauses, self._naps), struck, now, strict=True):
             arms.left -= after - before
@@ -263,6 +266,7 @@ class History:
             "resolve": self._lose_a_launch,
             "stop": self._pause,
             "ask": self._pause,
+            "compare": self._cancel,
             "submit": self._submit,
             "event": self._mute,
             "sign": self._break_a_target,
@@ -270,6 +274,7 @@ class History:
             **dict.fromkeys((*STEPS, "prepare", "start", "hold", "unhold", "void", "fence", *FILES), self._migrate),
         }.get(self._leads_to())  # what leads to the edge that this seed leans to
         if wanted is not None and rng.random() < 0.8:
+            self._keep_busy()
             wanted()
             return
         (what,) = rng.choices(
@@ -285,32 +290,18 @@ class History:
         """One of the two edges that this seed leans to, without its moment."""
         return self._random.choice((self._leaning.death, self._leaning.pause)).split(" ", 1)[1]
 
+    def _keep_busy(self) -> None:
+        """Nothing comes to an edge where no job is under way."""
+        runs = self.home.read(lambda tx: tx.runs(live=True))
+        if sum(run.end is None for run in runs) < BUSY and len(self._jobs) < MOST_JOBS:
+            self._submit()
+
     def _submit(self) -> None:
         """What a user wants trained; perhaps its code raises."""
         rng, home = self._random, self.home
-        secrets = (SECRET,) if rng.random() < 0.12 else ()
-        train = TrainSpec(
-            entry="train:main",
-            script=None,
-            args={},
-            workdir="/",
-            env={},
-            secrets=secrets,
-            steps=rng.choice((40, 80, 140)),
-            epochs=None,
-        )
-        spec = JobSpec(
-            f"job-{len(self._jobs)}",
-            train,
-            objective=rng.choice((CHEAPEST, CHEAPEST, FASTEST, Objective(0.5, 0.5))),
-            deadline_s=rng.choice((None, None, 120.0, 900.0)),
-            budget_nano_usd=rng.choice((None, None, None, usd("0.08"))),
-            capacity=rng.choice(((CapacityType.SPOT, CapacityType.ON_DEMAND), (CapacityType.SPOT,))),
-            retries=2,
-            standby=rng.choice(("none", "none", "none", "warm")),
-        )
+        spec = wanted_of(rng, f"job-{len(self._jobs)}")
         job = home.new_job(spec)
-        if secrets and rng.random() < 0.7:
+        if spec.train.secrets and rng.random() < 0.7:
             home.give_secrets(job)  # else later: until then it waits
         self._by_a_user(lambda tx: tx.add_job(job), lambda tx: any(each.id == job.id for each in tx.jobs()))
         self._jobs.append(job)
@@ -378,7 +369,8 @@ class History:
     def _pause(self) -> None:
         if (job := self._a_job("running", "starting", "migrating", "queued")) is not None:
             self._ask("pause", job)
-            self._at(self._random.uniform(1, 25), lambda: self._ask("resume", job))
+            patience_s = 6 if self._leads_to() == "stop" else 25
+            self._at(self._random.uniform(1, patience_s), lambda: self._ask("resume", job))
 
     def _cancel(self) -> None:
         if (job := self._a_job("running", "starting", "migrating", "queued", "paused")) is not None:
@@ -396,8 +388,10 @@ class History:
     def _lose_a_launch(self) -> None:
         """The answers to the next launches are lost; perhaps their job is stopped, and their machines break."""
         rng, home = self._random, self.home
-        leans = self._leaning.death.endswith("resolve")
-        fault = Fault.NO_ANSWER if leans else rng.choice((Fault.LOST_REPLY, Fault.LATE, Fault.NO_ANSWER))
+        edge = self._leads_to()
+        leans = edge in ("adopt", "resolve")
+        faults = {"resolve": (Fault.NO_ANSWER,), "adopt": (Fault.LOST_REPLY, Fault.LATE)}
+        fault = rng.choice(faults.get(edge, (Fault.LOST_REPLY, Fault.LATE, Fault.NO_ANSWER)))
         home.faults.inject("launch", *[fault] * rng.randint(1, 6))
         job = self._a_job("running", "queued")
         if job is None:
@@ -452,6 +446,7 @@ class History:
     # -- the end ------------------------------------------------------------------------------------------------------
     def _make_peace(self) -> None:
         """From now on fate is kind; control planes go on dying."""
+        self._peace_from_s = self._now_s
         for offer, _ in CATALOG:
             self.home.cloud.set_capacity(offer.id, None)
 
@@ -463,7 +458,7 @@ class History:
             if job.state == "paused" and job.id not in self._resumed:
                 self._resumed.add(job.id)
                 self._ask("resume", job)
-            elif job.state == "paused" or self._now_s > CHAOS_S + SETTLE_S / 2:
+            elif job.state == "paused" or self._now_s - (self._peace_from_s or 0.0) > SETTLE_S / 2:
                 self._ask("cancel", job)
 
     def _outcome(self, story: bool) -> Outcome:

@@ -129,6 +129,17 @@ def test_the_budget_holds_in_the_middle_of_a_move(home: Installation, step: Step
     assert home.job(job).state == "paused"
 
 
+def test_a_job_is_not_moved_where_its_budget_does_not_last_for_two_machines(home: Installation) -> None:
+    job = home.submit(steps=600, budget_nano_usd=BUDGET)
+    home.until(lambda: home.books()[1] > 0.5 * BUDGET, stride_s=1.0)
+    asked = home.ask("migrate", job, offer_id=RESERVE.id)
+    home.tick()
+    assert "its budget would not last for both machines" in (home.answer(asked) or "")
+    assert paid(home) > 0.8 * BUDGET
+    assert len(home.runs(job)) == 1
+    assert "with a checkpoint: $0." in home.events(job, "job.paused")[0].message
+
+
 def test_a_price_that_doubles_unheard_of_does_not_break_the_budget(home: Installation) -> None:
     job = home.submit(steps=600, budget_nano_usd=BUDGET)
     home.until_step(job, 5)

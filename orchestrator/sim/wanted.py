@@ -1,0 +1,39 @@
+"""Wanted: what the users of a history want trained, and with which promises.
+
+Must not know: what becomes of it.
+"""
+
+from __future__ import annotations
+
+import random
+
+from orchestrator.model import CHEAPEST, FASTEST, JobSpec, Objective, TrainSpec
+from providers.money import usd
+from providers.offer import CapacityType
+
+SECRET = "TOKEN"
+
+
+def wanted_of(rng: random.Random, name: str) -> JobSpec:
+    """One job."""
+    secrets = (SECRET,) if rng.random() < 0.12 else ()
+    train = TrainSpec(
+        entry="train:main",
+        script=None,
+        args={},
+        workdir="/",
+        env={},
+        secrets=secrets,
+        steps=rng.choice((40, 80, 140)),
+        epochs=None,
+    )
+    return JobSpec(
+        name,
+        train,
+        objective=rng.choice((CHEAPEST, CHEAPEST, FASTEST, Objective(0.5, 0.5))),
+        deadline_s=rng.choice((None, None, 120.0, 900.0)),
+        budget_nano_usd=rng.choice((None, None, None, usd("0.08"))),
+        capacity=rng.choice(((CapacityType.SPOT, CapacityType.ON_DEMAND), (CapacityType.SPOT,))),
+        retries=2,
+        standby=rng.choice(("none", "none", "none", "warm")),
+    )
