@@ -35,7 +35,7 @@ def accrue(ctx: Context) -> None:
 def _accrue_one(tx: Tx, run: Run) -> None:
     known_ms = prices_known_until_ms(tx, run.offer_id)
     if known_ms is not None:
-        _book(tx, run.id, known_ms)
+        book(tx, run.id, known_ms)
 
 
 def settle(
@@ -43,9 +43,12 @@ def settle(
 ) -> bool:
     """Close the books of a run whose instance is confirmed gone. Returns False while its prices are not all known.
 
-    A machine that never became billable is closed with an empty interval. Books that are closed stay as they are.
+    A machine that never became billable is closed with an empty interval. Books that are closed stay as they are; where
+    the machine turns out to have ended when an earlier run still had it, that one's are corrected.
     """
     end_ms = billed_to_ms if billed_to_ms is not None else world.clock.now_ms()
+    if run.machine_from_ms is not None and run.billed_from_ms is not None:
+        billed_from_ms = min(run.billed_from_ms, end_ms)  # the machine's bill began with an earlier run
     with world.store.write(leadership) as tx:
         if tx.run(run.id).billed_to_ms is not None:
             return True
@@ -53,8 +56,14 @@ def settle(
         if billed_from_ms is not None and (known_ms is None or known_ms < end_ms):
             return False
         if billed_from_ms is not None:
-            tx.update_run(run.id, billed_from_ms=billed_from_ms, billed_to_ms=end_ms)
-            _book(tx, run.id, end_ms)
+            before, after = _others_on_its_machine(tx, run)
+            own_end_ms = min([end_ms, *(each.billed_from_ms for each in after if each.billed_from_ms is not None)])
+            tx.update_run(run.id, billed_from_ms=billed_from_ms, billed_to_ms=own_end_ms)
+            book(tx, run.id, own_end_ms)
+            for each in before:
+                if each.billed_from_ms is not None and each.billed_to_ms is not None and each.billed_to_ms > end_ms:
+                    tx.update_run(each.id, billed_to_ms=max(each.billed_from_ms, end_ms))
+                    book(tx, each.id, end_ms)
         else:
             tx.update_run(run.id, billed_to_ms=end_ms)
         _book_charges(tx, run.id, end_ms)
@@ -152,12 +161,14 @@ def _handed_over(world: World, tx: Tx, migration: Migration) -> bool:
         return False
 
 
-def _book(tx: Tx, run_id: str, upto_ms: int) -> None:
+def book(tx: Tx, run_id: str, upto_ms: int) -> None:
+    """What is missing of a run's time up to `upto_ms`, by the prices known; corrections too once it has ended."""
     run = tx.run(run_id)
-    if run.billed_from_ms is None or upto_ms <= run.billed_from_ms:
+    start_ms = run.machine_billed_from_ms
+    if run.billed_from_ms is None or start_ms is None or upto_ms <= start_ms:
         return
     job = tx.outline(run.job_id)  # it costs money, whether or not its job file can be read
-    changes = tx.price_changes(run.offer_id, run.billed_from_ms, upto_ms)
+    changes = tx.price_changes(run.offer_id, start_ms, upto_ms)
     fresh = ledger.accrue(job, run, changes, upto_ms, tx.booked_until_ms(run.id))
     if run.billed_to_ms is not None:  # once, at its end: all of its entries are read
         fresh += ledger.restate(run, tx.entries(run_id=run.id), changes, upto_ms)
@@ -165,13 +176,21 @@ def _book(tx: Tx, run_id: str, upto_ms: int) -> None:
         tx.add_entries(fresh)
 
 
+def _others_on_its_machine(tx: Tx, run: Run) -> tuple[list[Run], list[Run]]:
+    """The runs that had the run's machine before it, and those that had it after."""
+    others = [each for each in tx.runs(job_id=run.job_id, unreadable=left_out) if each.instance_id == run.instance_id]
+    before = [each for each in others if each.generation < run.generation]
+    return before, [each for each in others if each.generation > run.generation]
+
+
 def _book_charges(tx: Tx, run_id: str, at_ms: int) -> None:
-    """What a machine that has ended is billed besides its time, as its provider declares it."""
+    """What a machine that has ended is billed besides its time, as its provider declares it: with the last run that had
+    it, for the whole of its time."""
     run = tx.run(run_id)
     card = rate_card(run.offer_id.partition("/")[0])
     if run.instance_id is None or not card.declared:
         return
-    start_ms = run.billed_from_ms
+    start_ms = run.machine_billed_from_ms
     changes = [] if start_ms is None else tx.price_changes(run.offer_id, start_ms, at_ms)
     right = charges(card, changes, start_ms, run.billed_to_ms, at_ms, ended=True)
     if fresh := ledger.charge(tx.outline(run.job_id), run, right, tx.entries(run_id=run.id), at_ms):

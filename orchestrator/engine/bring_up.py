@@ -12,7 +12,7 @@ from orchestrator.engine.context import Context
 from orchestrator.engine.move import Move, abort, step
 from orchestrator.engine.second_look import no_longer_pays
 from orchestrator.errors import RailError
-from orchestrator.model import Job, Migration, Step
+from orchestrator.model import Job, Migration, Run, Step
 from orchestrator.store import Tx
 from providers.base import LaunchSpec
 from providers.errors import (
@@ -136,18 +136,30 @@ def ready(ctx: Context, move: Move) -> bool:
     if target.billed_from_ms is None and instance.billed_from_ms is not None:
         with ctx.write() as tx:
             tx.update_run(target.id, billed_from_ms=instance.billed_from_ms)
-    if instance.state is not InstanceState.RUNNING or migration.token not in ctx.runtime.nodes():
+    if instance.state is not InstanceState.RUNNING or instance.token not in ctx.runtime.nodes():
         return False
     report = ctx.reports.get(target.id)
     if report is None or report.state == "absent":
         if ctx.due(f"prepare/{target.id}", PREPARE_EVERY_S):
-            ctx.runtime.prepare(target.id, migration.token)
+            _end_attempts_before(ctx, target)
+            ctx.runtime.prepare(target.id, instance.token)
         return False
     if report.state in ("starting", "silent", "malformed"):
         return False
     if report.state == "failed":
         return abort(ctx, move, report.error or "the trainer could not be prepared", cause="trainer")
     return step(ctx, move, Step.CHECKPOINT, "the node is ready", state="starting")
+
+
+def _end_attempts_before(ctx: Context, target: Run) -> None:
+    """On the same machine: what is left of a trainer that said that it failed must leave room for the next one."""
+    if target.machine_from_ms is None:
+        return
+    with ctx.world.store.read() as tx:
+        runs = tx.runs(job_id=target.job_id)
+    for run in runs:
+        if run.instance_id == target.instance_id and run.id != target.id:
+            ctx.runtime.kill(run.id)
 
 
 def abandoned(ctx: Context, move: Move) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from orchestrator.config import Config
 from orchestrator.engine import snapshot
-from orchestrator.engine.move import under_way
+from orchestrator.engine.intent import under_way
 from orchestrator.errors import InfeasibleError, NotFoundError, UsageError
 from orchestrator.model import Alternative, Job, Run
 from orchestrator.policy import decide, ruled_out

@@ -13,8 +13,9 @@ from orchestrator.engine import by_hand, ceiling, in_vain, snapshot
 from orchestrator.engine.bring_up import check_rails
 from orchestrator.engine.compartment import Compartment, contained
 from orchestrator.engine.context import Context
+from orchestrator.engine.intent import open_migration
 from orchestrator.engine.pausing import pause
-from orchestrator.engine.place import apply, open_migration
+from orchestrator.engine.place import apply
 from orchestrator.engine.quarantine import lift
 from orchestrator.errors import InfeasibleError, NotFoundError, RailError, TradewindError, UsageError
 from orchestrator.model import TERMINAL, Event, Job

@@ -65,7 +65,7 @@ def _starts(runs: Sequence[Run], kinds: Mapping[str, Kind]) -> Iterator[tuple[Pl
         assert run.training_from_ms is not None
         spare = run.billed_from_ms < run.created_at_ms // 1000 * 1000  # it was up before it was wanted
         kind = kinds.get(run.offer_id)
-        if kind is not None and not spare:
+        if kind is not None and not spare and run.machine_from_ms is None:
             place: Place = tuple(run.offer_id.split("/")[:3])
             yield (place, kind), (run.training_from_ms - run.created_at_ms) / 1000
 

@@ -12,13 +12,15 @@ from providers.money import cost_nano_usd
 
 
 def machine_cost_nano_usd(tx: Tx, run: Run, upto_ms: int) -> int:
-    """Its time and every charge besides; of one that was never billed, what its launch cost."""
+    """The run's time on it, and every charge besides, with the last run that has it; of one that was never billed, what
+    its launch cost."""
     booked = tx.charged_nano_usd(run.id)
-    start_ms, end_ms = run.billed_from_ms, upto_ms if run.billed_to_ms is None else run.billed_to_ms
-    if start_ms is None or end_ms < start_ms:
+    own_ms, end_ms = run.billed_from_ms, upto_ms if run.billed_to_ms is None else run.billed_to_ms
+    start_ms = run.machine_billed_from_ms
+    if own_ms is None or start_ms is None or end_ms < own_ms:
         return booked
     changes = tx.price_changes(run.offer_id, start_ms, end_ms)
-    spent = cost_nano_usd(changes, start_ms, end_ms) + booked
+    spent = cost_nano_usd(changes, start_ms, end_ms) - cost_nano_usd(changes, start_ms, own_ms) + booked
     card = rate_card(run.offer_id.partition("/")[0])
     if run.billed_to_ms is None and card.declared:
         spent += sum(charges(card, changes, start_ms, end_ms, upto_ms, ended=True).values())

@@ -124,10 +124,12 @@ def _long_absent(ctx: Context, provider: Provider, instance_id: str, asked_ms: i
 
 
 def _tokens(ctx: Context, run: Run) -> list[str]:
-    """The tokens of the launches that were made for a run."""
+    """The tokens of the launches that were made for a run, or for those that had its machine before."""
     with ctx.world.store.read() as tx:
+        runs = tx.runs(job_id=run.job_id, unreadable=lambda *_: None)
         moves = tx.migrations(job_id=run.job_id, unreadable=lambda *_: None)
-    return [move.token for move in moves if move.target_run_id == run.id and move.attempt > 0]
+    had_it = {run.id, *(each.id for each in runs if each.instance_id == run.instance_id)}
+    return [move.token for move in moves if move.target_run_id in had_it and move.attempt > 0]
 
 
 def _looked_up(provider: Provider, run: Run, tokens: Sequence[str]) -> Instance | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from orchestrator.engine import in_vain
+from orchestrator.engine import in_vain, same_machine
 from orchestrator.engine.context import Context
 from orchestrator.errors import SiteError
 from orchestrator.model import Job, JobState, Migration, Plan, Run, RunState, Step
@@ -40,17 +40,6 @@ def load(tx: Tx, migration: Migration) -> Move:
     """The present state of everything that a migration touches."""
     source = tx.run(migration.source_run_id) if migration.source_run_id else None
     return Move(migration, tx.job(migration.job_id), source, tx.run(migration.target_run_id))
-
-
-def under_way(tx: Tx, job_id: str) -> bool:
-    """Whether a migration of this job may still change where it runs.
-
-    One that only releases its source may not, nor one that brings up a spare.
-    """
-    return any(
-        migration.step is not Step.RELEASE and migration.reason != "standby"
-        for migration in tx.migrations(job_id=job_id, open=True)
-    )
 
 
 def waits(migration: Migration) -> bool:
@@ -110,6 +99,7 @@ def abort(
         if not void and source is not None and job.state in MOVING:
             return False  # the target owns the job: there is only forward, which the next tick finds out
     last_line = why.strip().splitlines()[-1] if why.strip() else "unknown"
+    again_ms = same_machine.free_from_ms(ctx, job, target) if failed and source is None else None
     with ctx.write() as tx:
         if not tx.advance(migration.id, migration.step, Step.ABORTED, error=why):
             return False
@@ -136,7 +126,7 @@ def abort(
         elif job.state in MOVING and source is not None:
             tx.set_job_state(job.id, "running")
         elif job.state in MOVING and failed:
-            count_failure(ctx, tx, job, target, why, permanent=permanent)
+            count_failure(ctx, tx, job, target, why, permanent=permanent, again_ms=again_ms)
         elif job.state in MOVING and number >= in_vain.MOST_IN_A_ROW:
             in_vain.give_up(ctx, tx, job, target)
         elif job.state in MOVING:
@@ -151,8 +141,8 @@ def abort(
 
 
 def _count_in_vain(ctx: Context, tx: Tx, move: Move, cause: in_vain.Cause, why: str) -> int:
-    """How many machines in a row that makes; 0 if none was rented, or a spare that was up and waited."""
-    if move.target.instance_id is None or waits(move.migration):
+    """How many machines in a row that makes; 0 if none was rented for it, or a spare that was up and waited."""
+    if move.target.instance_id is None or move.target.machine_from_ms is not None or waits(move.migration):
         return 0
     kind: in_vain.Kind = "placement.in_vain" if move.living_source is None else "move.in_vain"
     if move.migration.reason == "standby":
@@ -160,11 +150,14 @@ def _count_in_vain(ctx: Context, tx: Tx, move: Move, cause: in_vain.Cause, why: 
     return in_vain.count(ctx, tx, move.job, move.target, move.migration, kind, cause, why)
 
 
-def count_failure(ctx: Context, tx: Tx, job: Job, run: Run, error: str, *, permanent: bool = False) -> None:
-    """A run failed by its job's own doing: queue that again after a growing pause, or fail it for want of retries.
+def count_failure(
+    ctx: Context, tx: Tx, job: Job, run: Run, error: str, *, permanent: bool = False, again_ms: int | None = None
+) -> None:
+    """A run failed by its job's own doing: try that again, or fail it for want of retries.
 
-    A `permanent` failure is the job's last, unless the job has trained before, on another machine. A job that is being
-    cancelled or paused is not tried again.
+    The next attempt begins on the same machine if that is free (`again_ms`: engine.same_machine), else the job is
+    queued after a growing pause. A `permanent` failure is the job's last, unless the job has trained before, on another
+    machine. A job that is being cancelled or paused is not tried again.
     """
     runs = tx.runs(job_id=job.id)
     permanent = permanent and not any(each.last_step for each in runs)
@@ -181,11 +174,14 @@ def count_failure(ctx: Context, tx: Tx, job: Job, run: Run, error: str, *, perma
         message = f"failed {after}; {format_usd(spent, 4)} spent: {last_line}"
         ctx.event(tx, "job.failed", message, job, run=run, failures=failures, spent_nano_usd=spent, traceback=error)
         return
+    message = f"its run failed ({failures} of {job.spec.retries} retries used): {last_line}"
+    ctx.event(tx, "run.failed", message, job, run=run, failures=failures)
+    if again_ms is not None:
+        same_machine.try_again(ctx, tx, job, run, again_ms)
+        return
     if job.state not in ("cancelling", "pausing"):
         tx.set_job_state(job.id, "queued")
     tx.set_job_facts(job.id, next_decision_ms=_later(ctx, min(MAX_PAUSE_S, 2.0**failures)))
-    message = f"its run failed ({failures} of {job.spec.retries} retries used): {last_line}"
-    ctx.event(tx, "run.failed", message, job, run=run, failures=failures)
 
 
 def given_up_in_a_row(tx: Tx, job: Job, *, standby: bool = False) -> int:

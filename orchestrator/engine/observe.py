@@ -11,12 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from orchestrator.engine import machines
+from orchestrator.engine import machines, same_machine
 from orchestrator.engine.blame import LOSSES_IN_VAIN, attached, contradiction, died_alone, lost_in_vain
 from orchestrator.engine.checkpoints import CheckpointUnusable
 from orchestrator.engine.compartment import Compartment, contained, contained_writes, said
 from orchestrator.engine.context import ACTOR, Context
-from orchestrator.engine.move import MOVING, count_failure, under_way
+from orchestrator.engine.intent import under_way
+from orchestrator.engine.move import MOVING, count_failure
 from orchestrator.engine.pausing import pause, paused
 from orchestrator.engine.reports import MALFORMED_S, judged
 from orchestrator.engine.runtime import RunReport
@@ -296,10 +297,11 @@ def _finished(ctx: Context, job: Job, run: Run, report: RunReport) -> Seen:
 
 
 def _failed(ctx: Context, job: Job, run: Run, report: RunReport, why: str) -> Seen:
+    again_ms = same_machine.free_from_ms(ctx, job, run)
     with ctx.write() as tx:
         _progress(tx, run, report)
         tx.update_run(run.id, state="ended", end="failed", training_to_ms=ctx.now_ms)
-        count_failure(ctx, tx, job, run, why, permanent=report.permanent)
+        count_failure(ctx, tx, job, run, why, permanent=report.permanent, again_ms=again_ms)
     return Seen(changed=True, need_place=True)
 
 

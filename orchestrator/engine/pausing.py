@@ -6,7 +6,7 @@ Must not know: who may ask, or when its trainer has ended (engine.guard, engine.
 from __future__ import annotations
 
 from orchestrator.engine.context import Context
-from orchestrator.engine.move import under_way
+from orchestrator.engine.intent import under_way
 from orchestrator.model import Job, Run
 from orchestrator.store import Tx
 

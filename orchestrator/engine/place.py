@@ -7,18 +7,16 @@ Must not know: how a decision is reached, or how a migration is carried out.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from functools import partial
 
 from orchestrator.engine import ceiling, snapshot
 from orchestrator.engine.bring_up import check_rails
-from orchestrator.engine.checkpoints import CheckpointDamaged, CheckpointUnusable
 from orchestrator.engine.compartment import Compartment, contained, contained_writes, not_its_own
 from orchestrator.engine.context import Context
-from orchestrator.engine.move import under_way
+from orchestrator.engine.intent import open_migration, under_way
 from orchestrator.errors import RailError
-from orchestrator.model import Job, Migration, Placement, Plan, Reason, Run, Step
+from orchestrator.model import Job, Placement, Plan, Reason, Run
 from orchestrator.policy import decide
 from orchestrator.store import Tx
 
@@ -112,72 +110,6 @@ def _apply_one(ctx: Context, tx: Tx, plan: Plan, placement: Placement, actor: st
     if placement.action == "wait":
         _wait(ctx, tx, job, placement, plan)
     return False
-
-
-def open_migration(
-    ctx: Context,
-    tx: Tx,
-    job: Job,
-    offer_id: str,
-    reason: Reason,
-    *,
-    source: Run | None,
-    plan_id: str | None = None,
-    saving_nano_usd: int = 0,
-    spare: Migration | None = None,
-) -> Migration:
-    """Write the intent to bring `job` up on `offer_id`: a run, and the migration that will start it.
-
-    The run of a `spare` is up already: it becomes the newest, and the migration begins where that one waited.
-    """
-    now = ctx.now_ms
-    generation = 1 + max(_taken(ctx, job), *(run.generation for run in tx.runs(job_id=job.id)), 0)
-    run = Run(
-        id=ctx.new_id("run") if spare is None else spare.target_run_id,
-        job_id=job.id,
-        generation=generation,
-        offer_id=offer_id,
-        instance_id=None,
-        state="provisioning",
-        created_at_ms=now,
-    )
-    migration_id = ctx.new_id("mig")
-    migration = Migration(
-        id=migration_id,
-        job_id=job.id,
-        source_run_id=source.id if source is not None else None,
-        target_run_id=run.id,
-        offer_id=offer_id,
-        generation=generation,
-        reason=reason,
-        step=Step.PROVISION if spare is None else spare.step,
-        attempt=0,
-        token=hashlib.sha256(f"{ctx.world.store.install_id}/{migration_id}".encode()).hexdigest()[:32],
-        created_at_ms=now,
-        step_at_ms=now,
-        plan_id=plan_id,
-        expected_saving_nano_usd=saving_nano_usd,
-    )
-    if spare is None:
-        tx.add_run(run)
-    else:
-        tx.update_run(run.id, generation=generation, created_at_ms=now)
-    tx.add_migration(migration)
-    return migration
-
-
-def _taken(ctx: Context, job: Job) -> int:
-    """The newest generation in the job's checkpoints: newer than all runs when the store was restored from a backup.
-
-    Raises CheckpointDamaged: what cannot be handed over is not worth a machine.
-    """
-    root = ctx.checkpoint_root(job)
-    try:
-        return max(ctx.checkpoints.taken(root, job.id), ctx.checkpoints.fenced(root, job.id))
-    except CheckpointDamaged:
-        raise
-    except CheckpointUnusable:
-        return 0  # out of reach just now: the migration will say so if it still is when it needs them
 
 
 def may_be_placed(tx: Tx, job: Job, now: int) -> bool:

@@ -10,7 +10,7 @@ from typing import cast
 from orchestrator.config import Config
 from orchestrator.config.settings import SIMULATED_PROVIDERS
 from orchestrator.engine import in_vain, latencies, public
-from orchestrator.engine.move import under_way
+from orchestrator.engine.intent import under_way
 from orchestrator.errors import RowError
 from orchestrator.market import AvailabilityKind, AvailabilityPoint, Market, Place
 from orchestrator.market.swing import SIMULATED

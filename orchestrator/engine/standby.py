@@ -15,8 +15,9 @@ from orchestrator.engine.bring_up import check_rails
 from orchestrator.engine.ceiling import refuses_second
 from orchestrator.engine.compartment import Compartment, contained
 from orchestrator.engine.context import Context
+from orchestrator.engine.intent import open_migration
 from orchestrator.engine.move import MAX_PAUSE_S, given_up_in_a_row, waits
-from orchestrator.engine.place import doomed_jobs, may_be_placed, open_migration
+from orchestrator.engine.place import doomed_jobs, may_be_placed
 from orchestrator.errors import RailError
 from orchestrator.model import Alternative, Job, Migration, Placement, Reason, Run, Step
 from orchestrator.policy import decide

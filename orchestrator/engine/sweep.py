@@ -15,8 +15,10 @@ from functools import partial
 
 from orchestrator.engine.compartment import Compartment, contained
 from orchestrator.engine.context import ACTOR, Context
+from orchestrator.engine.snapshot import left_out
 from orchestrator.errors import RowError
 from orchestrator.model import Event, Run
+from orchestrator.store import Tx
 from providers.base import Provider
 from providers.errors import ProviderError
 from providers.instance import Instance
@@ -64,12 +66,19 @@ def _account_for(ctx: Context, provider: Provider, instance: Instance) -> bool:
             run = None
         else:
             try:
-                run = tx.run(run_id)
+                run = _newest_on_its_machine(tx, tx.run(run_id))
             except RowError:  # nobody can look after it any more
                 run = None
     if run_id is None:
         return _unknown(ctx, provider, instance)
     return _left_over(ctx, provider, instance, run)
+
+
+def _newest_on_its_machine(tx: Tx, run: Run) -> Run:
+    """The machine that was rented for this run is the last one's that had it."""
+    runs = tx.runs(job_id=run.job_id, unreadable=left_out)
+    had_it = [each for each in runs if run.instance_id is not None and each.instance_id == run.instance_id]
+    return max(had_it, key=lambda each: each.generation, default=run)
 
 
 def _left_over(ctx: Context, provider: Provider, instance: Instance, run: Run | None) -> bool:

@@ -1,7 +1,8 @@
 """Entries from the interval that a run was billed and the prices in force during it.
 
-The entry of a period is floor(cost from the run's start to the period's end) - floor(cost to the period's begin), so
-that the entries of any split sum to the cost of the whole, to the nano-dollar. Entries are never edited: what turns out
+The entry of a period is floor(cost from the machine's start to the period's end) - floor(cost to the period's begin),
+so that the entries of any split, also into the runs that had the machine one after the other, sum to the cost of the
+whole, to the nano-dollar. Entries are never edited: what turns out
 different later (a price learned late, a machine that ended earlier) becomes a correction that names what it corrects.
 What is billed besides a machine's time (providers.charges) is one entry per run and kind.
 
@@ -18,7 +19,7 @@ from providers.charges import CHARGE_KINDS, ChargeKind
 from providers.money import cost_nano_usd
 
 PriceChanges = Sequence[tuple[int, int]]
-"""(effective_at_ms, nano-USD per hour), ascending; the first at or before the run's billed start."""
+"""(effective_at_ms, nano-USD per hour), ascending; the first at or before the billed start of the run's machine."""
 
 
 def accrue(
@@ -37,7 +38,7 @@ def accrue(
     begin = start if last_period_end_ms is None else last_period_end_ms
     if end <= begin:
         return []
-    return [_entry(job, run, "compute", begin, end, _between(price_changes, start, begin, end), upto_ms)]
+    return [_entry(job, run, "compute", begin, end, _between(price_changes, run, begin, end), upto_ms)]
 
 
 def charge(job: Job, run: Run, right: Mapping[ChargeKind, int], entries: Sequence[Entry], at_ms: int) -> list[Entry]:
@@ -85,7 +86,7 @@ def restate(run: Run, entries: Sequence[Entry], price_changes: PriceChanges, at_
         if limit is not None:
             begin, end = min(begin, limit), min(end, limit)
         begin = max(begin, upto)
-        right = _between(price_changes, start, begin, end) if end > begin else 0
+        right = _between(price_changes, run, begin, end) if end > begin else 0
         change = correction(entry, right, at_ms, earlier=entries)
         if change is None and twice_booked(entry, upto, entries):
             change = _correcting(entry, 0, at_ms)
@@ -114,7 +115,7 @@ def amend(job: Job, run: Run, entries: Sequence[Entry], price_changes: PriceChan
     for begin, end in [*known, (last, last)]:
         until = min(begin, last)
         if until > upto:
-            amount = _between(price_changes, start, upto, until)
+            amount = _between(price_changes, run, upto, until)
             missing.append(_entry(job, run, "compute", upto, until, amount, at_ms))
         upto = max(upto, end)
     return restate(run, entries, price_changes, at_ms) + missing
@@ -147,7 +148,9 @@ def _correcting(entry: Entry, amount_nano_usd: int, at_ms: int) -> Entry:
     )
 
 
-def _between(price_changes: PriceChanges, start: int, begin: int, end: int) -> int:
+def _between(price_changes: PriceChanges, run: Run, begin: int, end: int) -> int:
+    start = run.machine_billed_from_ms
+    assert start is not None
     return cost_nano_usd(price_changes, start, end) - cost_nano_usd(price_changes, start, begin)
 
 

@@ -62,7 +62,8 @@ def stays(runs: Sequence[Run], upto_ms: Mapping[str, int], *, factor: float) -> 
         assert first.billed_from_ms is not None
         last, begin = together[-1], first.billed_from_ms
         parts = tuple(
-            _part(run, upto_ms.get(run.id, begin), factor, opens=run is first, closes=run is last) for run in together
+            _part(run, upto_ms.get(run.id, begin), factor, opens=_opens(run, first), closes=run is last)
+            for run in together
         )
         made.append(Stay(begin, last.billed_to_ms is not None, parts))
     return made
@@ -84,11 +85,16 @@ def carried_nano_usd(runs: Sequence[Run], entries: Sequence[Entry]) -> int:
 def _chained(runs: Sequence[Run]) -> list[list[Run]]:
     chains: list[list[Run]] = []
     for run in runs:
-        if chains and _spared(chains[-1][-1]):
+        if chains and (_spared(chains[-1][-1]) or _next_on_its_machine(chains[-1][-1], run)):
             chains[-1].append(run)
         else:
             chains.append([run])
     return chains
+
+
+def _next_on_its_machine(before: Run, run: Run) -> bool:
+    """Whether the job's own code failed and was tried again where it was."""
+    return run.machine_from_ms is not None and run.instance_id == before.instance_id
 
 
 def _spared(run: Run) -> bool:
@@ -96,6 +102,11 @@ def _spared(run: Run) -> bool:
     if run.end in ("preempted", "lost"):
         return not run.offer_id.endswith("/on_demand")
     return run.end == "moved"
+
+
+def _opens(run: Run, first: Run) -> bool:
+    """Whether its start, and what it repeats, would have come on any machine."""
+    return run is first or run.machine_from_ms is not None
 
 
 def _part(run: Run, upto_ms: int, factor: float, *, opens: bool, closes: bool) -> Part:

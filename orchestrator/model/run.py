@@ -29,7 +29,8 @@ class Run:
     """One execution. `start_step` is where it restored, `last_step` the last that it reported.
 
     All instants are market time. `created_at_ms` is when it was decided that the job goes there; of a spare, when it
-    was taken. `repeated_steps` were done by an earlier run already and lost with it.
+    was taken. `repeated_steps` were done by an earlier run already and lost with it. `machine_from_ms` is set when an
+    earlier run had its machine: that one's bill began then, and this run's own interval is the rest of it.
     """
 
     id: str
@@ -51,6 +52,12 @@ class Run:
     repeated_steps: int = 0
     useful_s: float = 0.0
     checkpoint_s: float = 0.0
+    machine_from_ms: int | None = None
+
+    @property
+    def machine_billed_from_ms(self) -> int | None:
+        """When the bill of its machine began, whichever run had it then; None while it is not billed."""
+        return self.billed_from_ms if self.machine_from_ms is None else self.machine_from_ms
 
 
 class Step(StrEnum):

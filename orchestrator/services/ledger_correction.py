@@ -54,20 +54,21 @@ def correct(world: World, reason: str, ref: str | None = None, *, dry_run: bool 
 def amendments(tx: Tx, job: Job, run: Run, booked: Sequence[Entry], at_ms: int) -> list[Entry]:
     """What would make a run's books right; nothing for books that are. Of a run that lives only what is wrong with the
     periods: prices that were learned late are booked at its end, by itself."""
-    if run.billed_from_ms is None or not priced(tx, run):
+    if run.billed_from_ms is None or run.machine_billed_from_ms is None or not priced(tx, run):
         return []
     if run.billed_to_ms is None and not wrong_periods(run, booked):
         return []
     upto_ms = run.billed_to_ms if run.billed_to_ms is not None else tx.booked_until_ms(run.id) or run.billed_from_ms
-    changes = tx.price_changes(run.offer_id, run.billed_from_ms, upto_ms)
+    changes = tx.price_changes(run.offer_id, run.machine_billed_from_ms, upto_ms)
     return ledger.amend(job, run, booked, changes, at_ms)
 
 
 def priced(tx: Tx, run: Run) -> bool:
-    """Whether the price at the begin of a run's billing is known: nothing can be worked out without it."""
-    assert run.billed_from_ms is not None
-    changes = tx.price_changes(run.offer_id, run.billed_from_ms, run.billed_from_ms + 1)
-    return bool(changes) and changes[0][0] <= run.billed_from_ms
+    """Whether the price at the begin of its machine's billing is known: nothing can be worked out without it."""
+    start_ms = run.machine_billed_from_ms
+    assert start_ms is not None
+    changes = tx.price_changes(run.offer_id, start_ms, start_ms + 1)
+    return bool(changes) and changes[0][0] <= start_ms
 
 
 def wrong_periods(run: Run, booked: Sequence[Entry]) -> list[str]:

@@ -132,7 +132,7 @@ def _contradictions(
         if run.billed_from_ms is None and any(entry.kind == "compute" for entry in booked):
             yield f"{run.id} is booked, and was never billed"
         elif booked and run.billed_from_ms is not None and not priced(tx, run):
-            yield f"{run.id} is booked, but no price of {run.offer_id} is known at {run.billed_from_ms}"
+            yield f"{run.id} is booked, but no price of {run.offer_id} is known at {run.machine_billed_from_ms}"
 
 
 def _wrong_books(tx: Tx, run: Run, booked: Sequence[Entry]) -> list[str]:

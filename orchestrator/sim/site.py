@@ -152,7 +152,7 @@ class SimSite:
         }
 
     def prepare(self, run_id: str, token: str) -> None:
-        if token in self.nodes() and run_id not in self._trainers:
+        if token in self.nodes() and run_id not in self._trainers and not self._busy(token):
             now, prepare_s = self._clock.monotonic_s(), self._around.pace.prepare_s
             if self._prepares_s is not None:
                 machine = next(each for each in self._cloud.instances() if each.token == token)
@@ -235,6 +235,11 @@ class SimSite:
         trainer = self._trainers.get(run_id)
         deaf = trainer is not None and trainer.spec is not None and trainer.spec.job_id in self._deaf
         return None if deaf else trainer
+
+    def _busy(self, token: str) -> bool:
+        """Whether another run's trainer has not ended on this machine: it has room for one."""
+        there = (trainer for trainer in self.look() if trainer.token == token)
+        return any(trainer.state not in ("failed", "finished", "yielded", "fenced") for trainer in there)
 
     def _machine(self, trainer: Trainer) -> Instance | None:
         return next((each for each in self._cloud.instances() if each.token == trainer.token), None)

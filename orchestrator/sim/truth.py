@@ -40,7 +40,7 @@ def findings(home: Installation, *, paused: bool = False, culprits: Collection[s
     return [
         *_leaked(home),
         *_doubled(bills, jobs, runs),
-        *_money(bills, booked),
+        *_money(bills, runs, booked),
         *_compared(compared, [job for job in jobs if job.id not in quarantined], paid),
         *(f"unfinished: {each}" for each in unfinished),
         *(line for job in jobs for line in _state(job, book, paused)),
@@ -72,11 +72,12 @@ def _doubled(bills: tuple[Bill, ...], jobs: list[Job], runs: list[Run]) -> Itera
             if count > 1:
                 yield f"doubled: {count} machines of {what} {name}"
     spared = {job.id for job in jobs if job.spec.standby == "warm"}
-    ended_ms = {run.id: run.training_to_ms for run in runs}
+    newest = {run.instance_id: run for run in sorted(runs, key=lambda run: run.generation)}  # that had the machine
     intervals: dict[str, list[tuple[int, int]]] = {}
     for bill in bills:
         if bill.from_ms is not None and bill.to_ms is not None:
-            given_up_ms = ended_ms.get(bill.tags["tradewind-run"])  # from then on its end is being asked for
+            run = newest.get(bill.instance_id)
+            given_up_ms = None if run is None else run.training_to_ms  # from then on its end is being asked for
             to_ms = bill.to_ms if given_up_ms is None else min(bill.to_ms, given_up_ms)
             intervals.setdefault(bill.tags["tradewind-job"], []).append((bill.from_ms, to_ms))
     for job_id, spans in intervals.items():
@@ -85,13 +86,19 @@ def _doubled(bills: tuple[Bill, ...], jobs: list[Job], runs: list[Run]) -> Itera
             yield f"doubled: {most} machines of {job_id} at the same time"
 
 
-def _money(bills: tuple[Bill, ...], booked: Counter[str]) -> Iterator[str]:
+def _money(bills: tuple[Bill, ...], runs: list[Run], booked: Counter[str]) -> Iterator[str]:
+    """What each machine cost, over the runs that had it one after the other."""
+    rented_for = {bill.instance_id: bill.tags["tradewind-run"] for bill in bills}
+    first = {run.id: rented_for.get(run.instance_id or "", run.id) for run in runs}
     billed: Counter[str] = Counter()
     for bill in bills:
         billed[bill.tags["tradewind-run"]] += bill.amount_nano_usd
-    for run_id in sorted(billed.keys() | booked.keys()):
-        if billed[run_id] != booked[run_id]:
-            yield f"money: {run_id} cost {billed[run_id]} nano-USD, the ledger says {booked[run_id]}"
+    paid: Counter[str] = Counter()
+    for run_id, amount in booked.items():
+        paid[first.get(run_id, run_id)] += amount
+    for run_id in sorted(billed.keys() | paid.keys()):
+        if billed[run_id] != paid[run_id]:
+            yield f"money: {run_id} cost {billed[run_id]} nano-USD, the ledger says {paid[run_id]}"
 
 
 def _compared(compared: list[Comparison], jobs: list[Job], paid: Counter[str]) -> Iterator[str]:

@@ -8,7 +8,7 @@ not made. Only damaged cells are changed, and the caller is told of each. Must n
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, cast, get_type_hints
@@ -30,6 +30,12 @@ _ROWS = select(*(run.c[name] for name in _COLUMNS)).where(
     )
 )
 _OWNER = select(migration.c.job_id).where(migration.c.target_run_id == bindparam("run_id")).limit(1)
+_UNKNOWN = {"billed_to_ms", "training_to_ms", "last_loss", "step_wall_s"}
+_HAD_ITS_MACHINE = select(func.min(run.c.billed_from_ms), func.max(run.c.billed_to_ms)).where(
+    run.c.job_id == bindparam("of_job"),
+    run.c.instance_id == bindparam("machine"),
+    run.c.generation < bindparam("generation"),
+)
 _BILLED_SINCE = select(func.min(ledger_entry.c.period_start_ms)).where(ledger_entry.c.run_id == bindparam("of_run"))
 
 
@@ -94,7 +100,11 @@ class MendingRows(RunRows, EventRows):
                 "training_from_ms": newest.step_at_ms if took_over else None,
             }
             after |= {name: told[name] for name in bad & told.keys()}
-        after |= {name: None for name in bad & {"billed_to_ms", "training_to_ms", "last_loss", "step_wall_s"}}
+        if bad & {"billed_from_ms", "machine_from_ms"}:
+            began_ms, left_ms = self._had_its_machine(after)
+            after["machine_from_ms"] = began_ms
+            after["billed_from_ms"] = left_ms if after["billed_from_ms"] is None else after["billed_from_ms"]
+        after |= {name: None for name in bad & _UNKNOWN}
         after |= {name: 0 for name in bad & {"start_step", "last_step", "repeated_steps", "useful_s", "checkpoint_s"}}
         living = "training" if took_over else "provisioning" if after["instance_id"] is None else "starting"
         if "state" in bad:
@@ -105,6 +115,12 @@ class MendingRows(RunRows, EventRows):
             after["billed_to_ms"] = None
             after["state"] = living if after["state"] == "ended" else after["state"]
         return after
+
+    def _had_its_machine(self, row: Mapping[str, Any]) -> tuple[int | None, int | None]:
+        """(from when, up to when) earlier runs were billed for the machine of this one; None: there were none."""
+        given = {"of_job": row["job_id"], "machine": row["instance_id"], "generation": row["generation"]}
+        began, left = self._connection.execute(_HAD_ITS_MACHINE, given).one()
+        return (began, left) if isinstance(began, int) and isinstance(left, int) else (None, None)
 
     def _machine_of(self, job_id: str, run_id: str) -> str | None:
         """The machine that was rented for a run, by the audit trail."""

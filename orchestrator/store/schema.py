@@ -104,6 +104,7 @@ run = Table(
     Column("repeated_steps", Number, nullable=False),
     Column("useful_s", Measure, nullable=False),
     Column("checkpoint_s", Measure, nullable=False),
+    Column("machine_from_ms", Number),
     UniqueConstraint("job_id", "generation", name="run_generation"),
     Index("run_unsettled", "id", sqlite_where=UNSETTLED, postgresql_where=UNSETTLED),
 )

@@ -87,6 +87,7 @@ def test_a_function_that_raises_is_tried_again_then_failed_with_its_traceback_in
     waited = tradewind.command("wait", job, code=8)
     assert "raising failed" in waited.stderr
     assert [run.end for run in tradewind.runs(job)] == ["failed", "failed"]
+    assert len({run.instance_id for run in tradewind.runs(job)}) == 1, "its second attempt was not on its machine"
     logs = tradewind.command("logs", job).stdout
     assert logs.count("ZeroDivisionError: the loss is not a number") == 2
     assert "in raises" in logs

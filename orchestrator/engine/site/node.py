@@ -6,7 +6,8 @@ Starts, in this process's session, the trainer's process, which loads its librar
 labelled with the launch token, and then stays as the node's agent: it carries preemption notices from the provider's
 metadata to the control directories of the runs on this node, renews their lease while the raylet lives and its head
 answers, and asks them to stop on SIGTERM. It tells how the trainer ended if that happened while the raylet lived and
-nobody had asked this machine to end: then the machine did not take it along. When the raylet dies, the agent ends the
+nobody had asked this machine to end: then the machine did not take it along. It starts another trainer's process when
+one has ended and another run is registered: the next attempt at the same work. When the raylet dies, the agent ends the
 whole session, so that no actor outlives its node unseen. A head that was started after this node's own is none of its
 business: its raylet cannot join it, so the leases lapse.
 
@@ -68,6 +69,10 @@ class Agent:
         if self._runs_dir.is_dir():
             for registration in sorted(self._runs_dir.iterdir()):
                 yield Path(registration.read_text())
+
+    def wants_trainer(self, started: int) -> bool:
+        """Whether a run has come after those for which `started` trainers were: the next attempt of its job."""
+        return not self._stopping and sum(1 for _ in self.control_dirs()) > started
 
     def carry_notice(self) -> None:
         """Pass a preemption notice on, once to each run."""
@@ -143,7 +148,7 @@ def main(folder: str, temp_dir: str, token: str, lease_s: str, attempt: str = "1
 
     signal.signal(signal.SIGTERM, terminated)
     threading.Thread(target=agent.watch_head, daemon=True).start()
-    told = False
+    told, trainers = False, 1
     while True:
         status = trainer.poll()
         if node.dead_processes():
@@ -151,6 +156,8 @@ def main(folder: str, temp_dir: str, token: str, lease_s: str, attempt: str = "1
         if status is not None and not told:
             told = True
             agent.tell_exit(status)
+        if told and agent.wants_trainer(trainers):
+            trainer, told, trainers = _start_trainer(instance_dir), False, trainers + 1
         agent.carry_notice()
         agent.renew_leases()
         time.sleep(POLL_S)

@@ -1,0 +1,13 @@
+"""When the bill of a run's machine began, where an earlier run had the machine."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "20261122_0910_8f4e21"
+down_revision = "20261122_0700_c93d15"
+
+
+def upgrade() -> None:
+    op.add_column("run", sa.Column("machine_from_ms", sa.BigInteger()))
