@@ -77,6 +77,7 @@ class Client(StoreClient):
             )
         super().__init__(load_config() if config is None else config)
         self._to_give: dict[str, Mapping[str, str]] = {}  # secrets of jobs that no control plane has taken yet
+        self._checked: list[JobSpec] = []  # their functions can be loaded here, or nobody can tell
 
     # Planning
 
@@ -107,6 +108,17 @@ class Client(StoreClient):
         spec = self.load(work) if isinstance(work, str | Path) else work
         return profile.profile(self._opened, spec, timeout_s=timeout_s)
 
+    def check_entry(self, spec: JobSpec) -> str | None:
+        """Load the job's function here, in a child process, where only that tells whether `train.args` fit it.
+
+        Returns why it could not be checked, None if all is well. Raises SpecError with the traceback, UsageError.
+        """
+        from orchestrator.services import entry_check
+
+        told = None if spec in self._checked else entry_check.check_entry(spec)
+        self._checked.append(spec)
+        return told
+
     def import_throughputs(self, table: str | Path) -> ImportedTable:
         """Take over a table of speeds that others measured. Raises UsageError, SpecError with every bad row."""
         from orchestrator.services import throughputs
@@ -126,6 +138,7 @@ class Client(StoreClient):
         view = work if isinstance(work, PlanView) else self.plan(work)
         if len(view.new_jobs) != 1:
             raise UsageError("this submits one job at a time", hint="apply a plan of several with Client.apply")
+        self._check_entries(view)
         self._give(view)
         return submit.submit(self._opened, view, token=token)
 
@@ -141,6 +154,7 @@ class Client(StoreClient):
         from orchestrator.services import apply as applying
 
         view = self.load_plan(Path(reviewed)) if isinstance(reviewed, str | Path) else reviewed
+        self._check_entries(view)
         self._give(view)
         return applying.apply(self._opened, view)
 
@@ -257,6 +271,10 @@ class Client(StoreClient):
         from orchestrator.services import secrets
 
         return secrets.give(self._opened, ref)
+
+    def _check_entries(self, view: PlanView) -> None:
+        for job in view.new_jobs:
+            self.check_entry(job.spec)
 
     def _give(self, view: PlanView | None = None) -> None:
         """Before the jobs are stored, so that none has to wait for its secrets."""

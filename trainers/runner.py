@@ -83,7 +83,7 @@ def execute(
         except RunEnded as end:
             journal.enter(end.state)
         except BaseException as error:  # also SystemExit and KeyboardInterrupt: a run always has a last word
-            text = journal.mask(_told(error))
+            text = journal.mask(told(error))
             if desk.leaving is not None:
                 journal.enter(desk.leaving)
             else:
@@ -181,8 +181,8 @@ def _prepare_torch(spec: TrainerSpec) -> None:
 def _call(spec: TrainerSpec) -> None:
     try:
         if spec.entry is not None:
-            function = _entry(spec.entry)
-            function(**_arguments(spec, function))
+            function, arguments = loaded(spec)
+            function(**arguments)
         elif spec.script is not None:
             _run_script(spec.script, spec.args)
         else:
@@ -190,6 +190,15 @@ def _call(spec: TrainerSpec) -> None:
     except SystemExit as end:
         if end.code:
             raise
+
+
+def loaded(spec: TrainerSpec) -> tuple[Callable[..., object], dict[str, object]]:
+    """The function of a spec that names an entry, and the arguments that it takes, after its module was imported.
+
+    Raises EntryError, and whatever the module raises.
+    """
+    function = _entry(spec.entry or "")
+    return function, _arguments(spec, function)
 
 
 def _entry(entry: str) -> Callable[..., object]:
@@ -256,7 +265,7 @@ def _suggestion(wanted: str, present: list[str]) -> str:
     return f"there is: {', '.join(present)}" if present else "there is nothing of that kind"
 
 
-def _told(error: BaseException) -> str:
+def told(error: BaseException) -> str:
     """Traceback and message, in characters that every file and terminal takes, whatever the exception's own are."""
     try:
         text = "".join(traceback.format_exception(error.with_traceback(_of_the_job(error))))
@@ -269,8 +278,12 @@ def _told(error: BaseException) -> str:
 def _is_permanent(error: BaseException, desk: Desk) -> bool:
     """Whether the program would fail alike on any machine: it could not be loaded, or called with these arguments."""
     progress = desk.journal.progress
-    loading = progress.step == progress.start_step
-    return isinstance(error, EntryError) or (loading and isinstance(error, ImportError | SyntaxError))
+    return isinstance(error, EntryError) or (progress.step == progress.start_step and would_repeat(error))
+
+
+def would_repeat(error: BaseException) -> bool:
+    """Whether an error that was raised while a program was loaded is one of the program, not of the machine."""
+    return isinstance(error, EntryError | ImportError | SyntaxError)
 
 
 def _of_the_job(error: BaseException) -> Any:

@@ -57,6 +57,8 @@ def submit(
         if before is not None:
             job = before
         else:
+            if not dry_run and (unknown := client.check_entry(spec)) is not None:
+                out.note(unknown)
             plan = client.plan(spec)
             if dry_run:
                 from orchestrator.services.plan import require_startable

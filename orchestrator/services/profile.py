@@ -23,6 +23,7 @@ from orchestrator.errors import MissingExtraError, TradewindError
 from orchestrator.model import Job, JobSpec
 from orchestrator.perf import SORTS, Kind, PerfBook, Work, kind_name, kind_of, program_of
 from orchestrator.services.actor import user
+from orchestrator.services.entry_check import trainer_spec
 from orchestrator.services.plan import freshen
 from orchestrator.services.secrets import require_secrets
 from orchestrator.services.views import ProfileRow, ProfileView
@@ -31,7 +32,6 @@ from providers.hardware import GPUS, Precision
 from trainers.control import ControlDirectory
 from trainers.masking import Mask
 from trainers.profile import STEPS, TOO_FEW_STEPS, StepCounts
-from trainers.spec import TrainerSpec
 
 TIMEOUT_S = 900.0
 _LOG_LINES = 20
@@ -145,7 +145,7 @@ def _cheapest(tx: Tx, now_ms: int) -> Mapping[Kind, int | None]:
 def _count(spec: JobSpec, timeout_s: float) -> StepCounts:
     with tempfile.TemporaryDirectory(prefix="tradewind-profile-") as name:
         folder = Path(name)
-        trainer = _trainer_spec(spec, folder)
+        trainer = trainer_spec(spec, folder, least_steps=STEPS)
         trainer.save(folder / "spec.json")
         # -P: a `trainers` or `torch` in the present folder is not ours; the runner adds the job's own folder.
         command = [
@@ -172,29 +172,6 @@ def _count(spec: JobSpec, timeout_s: float) -> StepCounts:
         if child.returncode == 0:
             return StepCounts.load(folder / "counts")
         raise _failure(spec, child.returncode, said.decode(errors="replace"), folder)
-
-
-def _trainer_spec(spec: JobSpec, folder: Path) -> TrainerSpec:
-    train = spec.train
-    return TrainerSpec(
-        job_id="profile",
-        run_id="profile",
-        generation=1,
-        attempt=1,
-        checkpoint_root=str(folder / "checkpoints"),
-        control_dir=str(folder / "run" / "control"),
-        output_dir=str(folder / "outputs"),
-        workdir=train.workdir,
-        entry=train.entry,
-        script=train.script,
-        args=dict(train.args),
-        env=dict(train.env),
-        steps=None if train.steps is None else max(train.steps, STEPS),
-        epochs=train.epochs,
-        threads=spec.reproducible.threads,
-        deterministic=spec.reproducible.deterministic,
-        seed=spec.reproducible.seed,
-    )
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

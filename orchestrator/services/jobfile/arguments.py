@@ -74,6 +74,11 @@ def misfits(tree: ast.Module, entry: str, train: Mapping[str, object]) -> Iterat
             yield Misfit(name, f"is {reprlib.repr(args[name])}, but {entry} takes {wanted}", "correct the value")
 
 
+def settled(tree: ast.Module, entry: str) -> bool:
+    """Whether the source says what the function of `entry` takes; if not, only to import it tells."""
+    return _function(tree, entry.partition(":")[2]) is not None
+
+
 def _function(tree: ast.Module, name: str) -> _Function | None:
     """The one definition of that name; of a class its `__init__`. None where the source does not settle it."""
     if list(_bound(tree.body)).count(name) != 1:

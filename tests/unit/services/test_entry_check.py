@@ -1,0 +1,124 @@
+"""A function that the source does not settle is loaded here, in a child process, before anything is rented."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from orchestrator.errors import SpecError
+from orchestrator.model import JobSpec, TrainSpec
+from orchestrator.services import entry_check
+from orchestrator.services.entry_check import check_entry
+
+WRAPPED = """
+import functools
+import pathlib
+
+pathlib.Path(__file__).with_name("imported").touch()
+
+
+def traced(function):
+    @functools.wraps(function)
+    def inner(**given):
+        return function(**given)
+
+    return inner
+
+
+@traced
+def main(steps, width=64):
+    raise AssertionError("it is only called when it is to train")
+
+
+def plain(steps, width=64):
+    raise AssertionError("it is only called when it is to train")
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "train.py").write_text(WRAPPED)
+    return tmp_path
+
+
+def job(folder: Path, entry: str = "train:main", secrets: tuple[str, ...] = (), **args: int) -> JobSpec:
+    return JobSpec("small", TrainSpec(entry, None, args, str(folder), {}, secrets, 1000, None))
+
+
+def program(folder: Path, source: str) -> None:
+    (folder / "train.py").write_text(textwrap.dedent(source) + "\nmain = eval('lambda steps: None')\n")
+
+
+def test_a_decorated_function_that_fits_is_imported_and_not_called(folder: Path) -> None:
+    assert check_entry(job(folder, width=8)) is None
+    assert (folder / "imported").exists()
+
+
+def test_where_the_source_settles_it_nothing_is_run(folder: Path) -> None:
+    assert check_entry(job(folder, "train:plain")) is None
+    assert not (folder / "imported").exists()
+
+
+def test_arguments_that_do_not_fit_a_decorated_function_are_refused_with_what_it_takes(folder: Path) -> None:
+    with pytest.raises(SpecError) as caught:
+        check_entry(job(folder, wide=8))
+    told = str(caught.value)
+    assert told.startswith("small: train.entry: train:main cannot be used:\n")
+    assert "train.args do not fit train:main(steps, width=64): got an unexpected keyword argument 'wide'" in told
+    assert "nothing was rented" in told
+
+
+def test_an_import_error_is_shown_with_its_traceback(folder: Path) -> None:
+    program(folder, "import transformres")
+    with pytest.raises(SpecError, match="ModuleNotFoundError: No module named 'transformres'") as caught:
+        check_entry(job(folder))
+    assert f'File "{folder}/train.py", line 1, in <module>' in str(caught.value)
+    assert "entry_check.py" not in str(caught.value)
+
+
+def test_a_module_that_it_takes_its_function_from_and_that_lacks_it_is_shown(folder: Path) -> None:
+    (folder / "train.py").write_text("from other import *\n")
+    (folder / "other.py").write_text("def mian(): ...\n")
+    with pytest.raises(SpecError, match="has no function main"):
+        check_entry(job(folder))
+
+
+def test_an_error_that_may_be_this_machines_alone_keeps_no_job_back(folder: Path) -> None:
+    program(folder, "raise RuntimeError('no CUDA device')")
+    assert check_entry(job(folder)) == "train:main was not checked here: RuntimeError: no CUDA device"
+
+
+def test_a_module_that_takes_all_memory_or_ends_the_process_keeps_no_job_back(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(entry_check, "memory_limit_bytes", lambda: 256 << 20)
+    program(folder, "kept = bytearray(1 << 30)")
+    assert check_entry(job(folder)) == "train:main was not checked here: MemoryError"
+    program(folder, "import os; os._exit(0)")
+    assert check_entry(job(folder)) == "train:main was not checked here: its modules ended the process"
+
+
+def test_a_module_that_never_ends_is_ended_with_all_that_it_started(folder: Path) -> None:
+    program(
+        folder,
+        """
+        import pathlib, subprocess, time
+        child = subprocess.Popen(["sleep", "1000"])
+        pathlib.Path(__file__).with_name("child").write_text(str(child.pid))
+        time.sleep(1000)
+        """,
+    )
+    told = check_entry(job(folder), timeout_s=5)
+    assert told == "train:main was not checked here: to import it takes longer than 5 s"
+    pid = (folder / "child").read_text()
+    assert not os.path.exists(f"/proc/{pid}") or "(sleep) Z" in Path(f"/proc/{pid}/stat").read_text()
+
+
+def test_what_its_modules_print_and_say_of_secrets_is_not_shown(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ENTRY_TOKEN", "correct horse battery")
+    program(folder, "import os\nprint('x' * 10_000_000)\nraise ImportError('no ' + os.environ['ENTRY_TOKEN'])")
+    with pytest.raises(SpecError, match=r"ImportError: no \[secret ENTRY_TOKEN\]"):
+        check_entry(job(folder, secrets=("ENTRY_TOKEN",)))
