@@ -35,7 +35,7 @@ def confine(ctx: Context) -> bool:
         if look and contained(ctx, Compartment.MEND, partial(_mend, ctx, found), False, job_id=job_id):
             changed = True
             continue  # what this tick knows of its runs is out of date
-        if found.state not in ACTIVE and not any(_lives(run, job_id) for run in ctx.work.runs):
+        if _rests(ctx, found):
             continue
         if not contained(ctx, Compartment.CONFINE, partial(_waits, ctx, found), False, job_id=job_id):
             contained(ctx, Compartment.VOID, partial(_void, ctx, found), None, job_id=job_id)
@@ -59,6 +59,13 @@ def _mend(ctx: Context, found: Quarantined) -> bool:
             message = f"{each.run.id} could not be read and was mended: {'; '.join(each.cells)}"
             ctx.event(tx, "run.mended", message, tx.outline(found.job_id), run=each.run)
     return bool(mended)
+
+
+def _rests(ctx: Context, found: Quarantined) -> bool:
+    """Whether nothing of it is left to be ended. A job that finished before its step broke may have an open move."""
+    moves = any(migration.job_id == found.job_id for migration in ctx.work.migrations)
+    lives = any(_lives(run, found.job_id) for run in ctx.work.runs)
+    return found.state not in ACTIVE and not lives and not moves
 
 
 def _waits(ctx: Context, found: Quarantined) -> bool:

@@ -17,7 +17,7 @@ from orchestrator.engine.move import waits
 from orchestrator.engine.quarantine import STOP_WITHIN_S
 from orchestrator.engine.runtime import RunReport, Runtime
 from orchestrator.errors import TradewindError, UnreadableRowError
-from orchestrator.model import Job
+from orchestrator.model import Job, Step
 from orchestrator.services import jobs as job_views
 from orchestrator.services.doctor import state as doctor
 from orchestrator.store import Store
@@ -206,6 +206,19 @@ def test_a_quarantine_outlives_the_control_plane_and_is_lifted_only_by_resume(ho
     home.until(lambda: len(home.events(job, "job.quarantined")) == 2)  # it breaks again
     home.until_state(job, "paused")
     assert doctor.quarantine(home.world).state == "fail"
+
+
+def test_a_job_that_had_finished_when_its_step_broke_keeps_no_open_move(home: Installation) -> None:
+    job = home.submit("struck", steps=40)
+    home.until(lambda: any(move.step is Step.RELEASE for move in home.migrations(job)))
+    home.clock.advance(60)  # no control plane is up while the job finishes
+    home.saboteur.arm("advance", job.id)
+    home.until(lambda: bool(home.events(job, "job.quarantined")))
+    assert home.job(job).state == "finished"
+    home.run_for(10)
+    assert not home.read(lambda tx: tx.migrations(open=True))
+    home.settle()
+    check_truth(home)
 
 
 def test_a_quarantined_job_can_be_cancelled(home: Installation) -> None:
