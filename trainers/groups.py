@@ -55,8 +55,8 @@ class Groups:
                 if "" in group:
                     raise StateError(
                         f"parameter {group.index('')} of group {place} of {path} came after attach() and is in no "
-                        "attached module: nothing could restore it",
-                        hint="give it to a module that is attached, or to the optimizer before attach()",
+                        "attached module, or its module was replaced by another: nothing could restore it",
+                        hint="build the whole model before attach(), and change it in place",
                     )
         return found
 

@@ -60,7 +60,8 @@ def generator_state(generator: Any) -> Any:
         return generator.getstate()
     if isinstance(generator, numpy.random.RandomState):
         return generator.get_state(legacy=False)
-    return generator.bit_generator.state
+    # besides its numbers: how many children it has, of which each next one is another
+    return {"bits": generator.bit_generator.state, "seeds": getattr(generator.bit_generator.seed_seq, "state", None)}
 
 
 def set_generator_state(generator: Any, state: Any, path: str) -> None:
@@ -73,7 +74,7 @@ def set_generator_state(generator: Any, state: Any, path: str) -> None:
         elif isinstance(generator, numpy.random.RandomState):
             generator.set_state(state)
         else:
-            generator.bit_generator.state = state
+            _set_bit_generator(generator.bit_generator, state["bits"], state["seeds"])
     except (LookupError, RuntimeError, TypeError, ValueError) as error:
         raise StateError(
             f"the checkpoint has no state of a {type(generator).__qualname__} for {path}: {error}",
@@ -89,6 +90,18 @@ def untouched_rng() -> Iterator[None]:
         yield
     finally:
         _set_host_state(state)
+
+
+def _set_bit_generator(generator: Any, bits: Any, seeds: Any) -> None:
+    generator.state = bits
+    present = getattr(generator.seed_seq, "state", None)
+    if seeds is None or seeds == present:
+        return
+    children = "n_children_spawned"
+    if present and seeds == {**present, children: seeds[children]} and seeds[children] > present[children]:
+        generator.seed_seq.spawn(seeds[children] - present[children])  # the program may know it by another name
+    else:
+        generator.__setstate__((bits, numpy.random.SeedSequence(**seeds)))
 
 
 def seed_host(key: bytes) -> None:

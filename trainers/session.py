@@ -73,7 +73,7 @@ class Session(Run):
         super().__init__(parts, steps=steps, epochs=epochs, seed=desk.spec.seed, output_dir=Path(desk.spec.output_dir))
         self._given = Given(self._captured_parts())
         self._given.require_data("extra")
-        self._transient = Transient(self._captured_parts())
+        self._transient = Transient(self._captured_parts(), self._given.tensors())
         self._control = desk.control
         self._journal = desk.journal
         self._timers = desk.timers
@@ -107,6 +107,7 @@ class Session(Run):
 
     def _begin(self) -> None:
         self._given.require_kept("extra", besides=1)  # self.parts has it, too
+        self._transient.begin()
         store.prepare(self._spec.checkpoint_root, self._spec.job_id)
         self._restore(self._spec.manifest)
         self._journal.enter("restored", total_steps=self.total_steps)

@@ -9,7 +9,7 @@ they are stood in for by NaN, and touching those ends the run with the reason, b
 
 Buffers that are not persistent are saved when they differ from what they were at `attach`, where a new run begins, too.
 Parameters of an optimizer that are in no attached module are saved here, for its state_dict has no values; and which
-parameters are in which group of it (trainers.groups).
+parameters are in which group of it (trainers.groups). Tensors in `extra` may have gradients, too.
 Modes are which parameters want gradients (a program may thaw layers on its way) and which modules are in `train()`.
 
 Must not know: files, when to save.
@@ -18,10 +18,12 @@ Must not know: files, when to save.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
 import xxhash
+from torch.nn.parameter import is_lazy
 
 from trainers.checkpoint.state import tensor_bytes
 from trainers.errors import StateError
@@ -31,25 +33,33 @@ from trainers.groups import Groups
 _SPENT = "_tradewind_spent"  # the version of the gradient that an optimizer has used
 _LEFT = "_tradewind_left"  # it was spent when the previous step ended
 _STAND_IN = "_tradewind_stand_in"  # the version of a stand-in for what the checkpoint left out
+_Form = tuple[torch.dtype, tuple[int, ...]]
 _CONVINCED = 8  # steps in which a program dropped all spent gradients
 
 
 class Transient:
     """Watches the attached parts of one run."""
 
-    def __init__(self, parts: Mapping[str, Any]) -> None:
+    def __init__(self, parts: Mapping[str, Any], own: Mapping[str, torch.Tensor] = MappingProxyType({})) -> None:
+        """`own`: tensors that the program attached as such, by name; their values are saved elsewhere."""
         self._modules = dict(_members(parts, "", torch.nn.Module))
         self._optimizers = dict(_members(parts, "", torch.optim.Optimizer))
         for optimizer in self._optimizers.values():
             optimizer.register_step_post_hook(self._stepped)
         self._at_attach = {key: _fingerprint(module, name) for key, module, name in self._buffers()}
         self._groups = Groups(self._optimizers, dict(self._of_modules()))
+        known = {id(parameter) for _, parameter in (*self._of_modules(), *self._groups.loose.items())}
+        self._own = {name: tensor for name, tensor in own.items() if id(tensor) not in known}
         self._built = self._structure()
         self._dropped: int | None = 0  # steps in which it dropped spent gradients; None: it has added to some
         self._watching = False  # some gradients are marked as left
         self._used_again = False  # an optimizer has used some of these
         self._stand_ins = False
         self._misused = False
+
+    def begin(self) -> None:
+        """The loop begins: from now on nothing may change its type or shape."""
+        self._built = self._structure()
 
     def step_ended(self) -> bool:
         """Look at the gradients at the end of a step; False when the newest checkpoint lacks some that are in use.
@@ -76,12 +86,7 @@ class Transient:
 
     def capture(self) -> dict[str, Any]:
         """What of it must be saved now. Raises StateError when the model is another one than a resume would find."""
-        if changed := self._structure() ^ self._built:
-            how = "went" if min(changed) in self._built else "came"
-            raise StateError(
-                f"{min(changed)} {how} after attach(): a resume would find another model than the one that is saved",
-                hint="build the whole model before attach()",
-            )
+        self._require_the_same_model()
         gradients = list(self._gradients())
         spent = {name: gradient for name, gradient in gradients if self._may_be_left_out(gradient)}
         self._mark_left(spent.values())
@@ -92,7 +97,8 @@ class Transient:
             "dropped": self._dropped,
             "loose": self._groups.loose,
             "groups": self._groups.names(dict(self._parameters())),
-            "frozen": [name for name, parameter in self._parameters() if not parameter.requires_grad],
+            "frozen": [name for name, parameter in self._trained() if not parameter.requires_grad],
+            "wanting": [name for name, tensor in self._own.items() if tensor.requires_grad],
             "evaluating": [path for path, module in self._submodules() if not module.training],
         }
 
@@ -112,8 +118,7 @@ class Transient:
                 saved = state["gradients"][name]
                 if saved.shape != parameter.shape:
                     raise StateError(f"the gradient of {name} has another shape in the checkpoint", hint=_SAME)
-                # in the order in memory that a gradient has: the sums over it are made in that order
-                parameter.grad = torch.empty_like(parameter, dtype=saved.dtype, requires_grad=False).copy_(saved)
+                parameter.grad = saved.to(parameter.device)
         loose = self._groups.loose
         if loose.keys() != state["loose"].keys():
             raise StateError("the optimizer has other parameters of its own than in the checkpoint", hint=_SAME)
@@ -131,9 +136,11 @@ class Transient:
         self._watching = self._used_again = self._misused = False
         for key, value in state["buffers"].items():
             self._restore_buffer(key, value)
-        frozen, evaluating = set(state["frozen"]), set(state["evaluating"])
-        for name, parameter in parameters.items():
+        frozen, wanting, evaluating = set(state["frozen"]), set(state["wanting"]), set(state["evaluating"])
+        for name, parameter in self._trained():
             parameter.requires_grad_(name not in frozen)
+        for name, tensor in self._own.items():
+            tensor.requires_grad_(name in wanting)
         for path, module in self._submodules():
             module.training = path not in evaluating
 
@@ -160,8 +167,7 @@ class Transient:
     def _may_be_left_out(self, gradient: torch.Tensor) -> bool:
         if hasattr(gradient, _STAND_IN):
             return True
-        spent = getattr(gradient, _SPENT, None) == gradient._version
-        return spent and (self._leaves_out or gradient.layout is not torch.strided)
+        return self._leaves_out and getattr(gradient, _SPENT, None) == gradient._version
 
     def _mark_left(self, gradients: Iterable[torch.Tensor]) -> None:
         for gradient in gradients:
@@ -189,6 +195,10 @@ class Transient:
     # Parameters
 
     def _parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
+        yield from self._trained()
+        yield from self._own.items()
+
+    def _trained(self) -> Iterator[tuple[str, torch.Tensor]]:
         yield from self._of_modules()
         yield from self._groups.loose.items()
 
@@ -200,13 +210,42 @@ class Transient:
                     seen.add(id(parameter))
                     yield f"{path}.{name}", parameter
 
-    def _structure(self) -> set[str]:
-        """The names that a state_dict of the modules has values for."""
-        found = {f"{path}.{name}" for path, module in self._modules.items() for name, _ in module.named_parameters()}
+    def _require_the_same_model(self) -> None:
+        """Raises StateError when its parameters and buffers are not those that a resume would find."""
+        now = self._structure()
+        for name in sorted(now.keys() ^ self._built.keys()):
+            how = "went" if name in self._built else "came"
+            raise StateError(
+                f"{name} {how} after attach(): a resume would find another model than the one that is saved",
+                hint="build the whole model before attach()",
+            )
+        for name, before in self._built.items():
+            if before is not None and now[name] != before:
+                raise StateError(
+                    f"{name} has become {_told(now[name])} and was {_told(before)} when the loop began, as a resume "
+                    "would find it",
+                    hint="change types before run.batches(); what changes its shape is a register_buffer(..., "
+                    "persistent=False)",
+                )
         for path, owner in self._submodules():
-            held = (name for name, buffer in owner._buffers.items() if buffer is not None)
-            found |= {f"{path}.{name}" for name in held if name not in owner._non_persistent_buffers_set}
-        return found
+            for name, buffer in owner._buffers.items():
+                if buffer is not None and buffer.grad_fn is not None:
+                    raise StateError(
+                        f"{path}.{name} holds on to how it was computed: a resume brings back its values alone, so "
+                        "that backward() would end there",
+                        hint="put its detach() there, and call backward() before the step ends",
+                    )
+
+    def _structure(self) -> dict[str, _Form | None]:
+        """All that a state_dict of the modules has values for; no form while it is not known (lazy modules)."""
+        found: dict[str, torch.Tensor] = {}
+        for path, module in self._modules.items():
+            found |= {f"{path}.{name}": parameter for name, parameter in module.named_parameters()}
+        for path, owner in self._submodules():
+            for name, buffer in owner._buffers.items():
+                if buffer is not None and name not in owner._non_persistent_buffers_set:
+                    found[f"{path}.{name}"] = buffer
+        return {name: None if is_lazy(value) else (value.dtype, tuple(value.shape)) for name, value in found.items()}
 
     # Buffers
 
@@ -242,6 +281,10 @@ class Transient:
             like = present if present is not None else next(owner.parameters(), next(owner.buffers(), value))
             value = value.to(like.device)
         owner.register_buffer(name, value, persistent=False)
+
+
+def _told(form: _Form | None) -> str:
+    return "empty" if form is None else f"{form[0]} of shape {form[1]}"
 
 
 _SAME = "build the model as in the run that saved it"

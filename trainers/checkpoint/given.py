@@ -2,9 +2,9 @@
 
 A program may know them by other names: `history = []`, `extra={"history": history}`. So a checkpoint says of each list,
 dict, set, deque, tensor and array in it which of those objects it is; a resume puts the saved content into the one that
-the resuming program handed over in its place. What came later, or took the place of another object, is made anew, for
-whoever knows it by another name got that name from the dict. Numbers and texts cannot be filled: they are read from the
-dict that holds them.
+the resuming program handed over in its place (trainers.checkpoint.filling). What came later, or took the place of
+another object, is made anew, once for all of its places: whoever knows it by another name got that name from the dict.
+Numbers and texts cannot be filled: they are read from the dict that holds them.
 
 Must not know: files, when to save.
 """
@@ -12,20 +12,17 @@ Must not know: files, when to save.
 from __future__ import annotations
 
 import sys
-from collections import OrderedDict, defaultdict, deque
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy
 import torch
 
-from trainers.checkpoint.state import Encoder, capture, is_part, restore
+from trainers.checkpoint.filling import FILLED, FIXED, LISTS, Filling
+from trainers.checkpoint.state import Encoder, capture, is_part
+from trainers.checkpoint.views import form, repeats, view_of_other
 from trainers.errors import StateError
-
-_SAME = "attach what the saving run attached"
-_FILLED = (list, dict, set, deque, bytearray, torch.Tensor, numpy.ndarray)
-_FIXED = (type(None), bool, int, float, str, bytes, frozenset, numpy.generic)
-_KEPT_LISTS = (list, tuple, deque)
 
 
 class Given:
@@ -41,7 +38,7 @@ class Given:
                     hint="give it state_dict() and load_state_dict(), or put it in a dict",
                 )
         self._objects = {place: value for place, _, value in self._walk()}
-        self._forms = {place: _form(value) for place, value in self._objects.items()}
+        self._forms = {place: form(value) for place, value in self._objects.items()}
         self._at_attach = {path for _, path, _ in self._walk(parts=True)}
         for _, path, value in self._walk():
             _require_fillable(value, path)
@@ -54,7 +51,7 @@ class Given:
         """Raises StateError when numbers or texts are in that dict and the program has not kept it: it could neither
         change them there nor read them after a resume. `besides`: how many references to it the caller has itself."""
         values = self._parts.get(name)
-        fixed = [key for key, value in values.items() if isinstance(value, _FIXED)] if type(values) is dict else []
+        fixed = [key for key, value in values.items() if isinstance(value, FIXED)] if type(values) is dict else []
         del values
         if fixed and self._references(name) <= Given({name: {}})._references(name) + besides:
             raise StateError(
@@ -70,8 +67,13 @@ class Given:
         """The state of each part, by its name."""
         return {name: capture(part) for name, part in self._parts.items()}
 
-    def same(self) -> dict[str, str]:
-        """Which of the objects that were given is where now: place now -> place then.
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Those that were given as such, by place."""
+        return {place: value for place, value in self._objects.items() if isinstance(value, torch.Tensor)}
+
+    def same(self) -> dict[str, dict[str, str]]:
+        """Which of the objects that were given is where now, place now -> place then; and of those that came later and
+        are in several places, which was the first, place -> first place.
 
         Raises StateError for what a resume would not find or could not bring back.
         """
@@ -83,85 +85,50 @@ class Given:
                 hint="hand over all objects that have a state to attach(), and leave them in their dict",
             )
         known = {id(value): place for place, value in self._objects.items()}
-        same = {}
+        given, again = dict[str, str](), dict[str, str]()
+        late = dict[int, tuple[str, str, Any]]()
         for place, path, value in self._walk():
-            given = known.get(id(value))
-            if given is None:
-                if type(value) is defaultdict:
+            _require_no_graph(value, path)
+            if id(value) in known:
+                given[place] = known[id(value)]
+                if form(value) != self._forms[given[place]]:
                     raise StateError(
-                        f"{path} is a defaultdict that came after attach(): what it is made with cannot be saved",
-                        hint="hand it over to attach(), or use a plain dict",
+                        f"{path} has another shape, type or length than when it was given to attach(), which a resume "
+                        "could not give to the object that it finds",
+                        hint="put a new object into the dict instead",
                     )
-                continue
-            if _form(value) != self._forms[given]:
-                raise StateError(
-                    f"{path} has another shape, type or length than when it was given to attach(), which a resume "
-                    "could not give to the object that it finds",
-                    hint="put a new object into the dict instead",
-                )
-            same[place] = given
+            elif id(value) in late:
+                again[place] = late[id(value)][0]
+            else:
+                _require_remakable(value, path)
+                late[id(value)] = place, path, value
         # what has left the parts is not kept alive for their sake
-        self._objects = {place: self._objects[place] for place in set(same.values())}
-        return same
+        self._objects = {place: self._objects[place] for place in set(given.values())}
+        self._require_own_memory([(path, value) for _, path, value in late.values()])
+        return {"given": given, "again": again}
 
-    def restore(self, items: Mapping[str, Any], same: Mapping[str, str]) -> None:
+    def restore(self, items: Mapping[str, Any], same: Mapping[str, Mapping[str, str]]) -> None:
         """Put captured states back. Raises StateError when they are not those of the same parts."""
+        filling = Filling(self._objects, same["given"], same["again"])
         for name, part in self._parts.items():
-            self._back(items[name], part, name, name, same)
+            filling.back(items[name], part, name, name)
 
-    def _back(self, value: Any, present: Any, place: str, path: str, same: Mapping[str, str]) -> Any:
-        """What is to be at `place`, where there is `present`, with its content restored."""
-        if is_part(present):
-            restore(present, value, path)
-            return present
-        given = self._objects.get(same.get(place, ""))
-        target = value if given is None else given
-        if _kind(target) is not _kind(value) or _form(target) != _form(value):
+    def _require_own_memory(self, late: list[tuple[str, Any]]) -> None:
+        """Raises StateError for a tensor or array that came later and shows what is in another: a resume would make it
+        one of its own, that no longer changes with the other."""
+        if found := view_of_other(late, self._memory()):
             raise StateError(
-                f"{path} is a {_told(value)} in the checkpoint, and a {_told(target)} in the program", hint=_SAME
+                f"{found[0]} came after attach() and shares its memory with {found[1]}: after a resume it would not",
+                hint="put a copy there: clone() of a tensor, copy.deepcopy() of a state_dict()",
             )
-        if isinstance(value, dict):
-            return self._dict(target, value, present if isinstance(present, dict) else {}, place, path, same)
-        if isinstance(value, _KEPT_LISTS):
-            found = [None] * len(value) if not isinstance(present, _KEPT_LISTS) else [*present]
-            found += [None] * (len(value) - len(found))
-            made = [
-                self._back(item, found[number], f"{place}.{number}", f"{path}.{number}", same)
-                for number, item in enumerate(value)
-            ]
-            return _filled_list(target, made)
-        if isinstance(value, torch.Tensor):
-            if target is value:
-                return value.to(present.device) if isinstance(present, torch.Tensor) else value
-            with torch.no_grad():
-                target.copy_(value)
-        elif isinstance(value, numpy.ndarray):
-            target[...] = value
-        elif isinstance(value, set):
-            values = set(value)
-            target.clear()
-            target.update(values)
-        elif isinstance(value, bytearray):
-            target[:] = bytes(value)
-        else:
-            return value
-        return target
 
-    def _dict(
-        self, target: Any, value: Any, present: dict[Any, Any], place: str, path: str, same: Mapping[str, str]
-    ) -> Any:
-        for key, item in present.items():
-            if is_part(item) and key not in value:
-                raise StateError(f"the checkpoint has no {path}.{key}", hint=_SAME)
-        made = {
-            key: self._back(item, present.get(key), f"{place}.{number}", f"{path}.{key}", same)
-            for number, (key, item) in enumerate(value.items())
-        }
-        target.clear()
-        target.update(made)
-        if isinstance(target, OrderedDict):
-            vars(target).update(vars(value))  # torch hangs the versions of modules on the dict
-        return target
+    def _memory(self) -> Iterator[tuple[str, Any]]:
+        """All that was given, in parts too."""
+        yield from self._objects.items()
+        for _, path, part in self._walk(parts=True):
+            if isinstance(part, torch.nn.Module):
+                for name, tensor in (*part.named_parameters(), *part.named_buffers()):
+                    yield f"{path}.{name}", tensor
 
     def _walk(self, *, parts: bool = False) -> Iterator[tuple[str, str, Any]]:
         """Place, path and object of all that could be filled (or of all parts), in their order."""
@@ -169,61 +136,56 @@ class Given:
             yield from _walked(part, name, name, parts)
 
 
-def _walked(value: Any, place: str, path: str, parts: bool) -> Iterator[tuple[str, str, Any]]:
+def _walked(
+    value: Any, place: str, path: str, parts: bool, within: tuple[int, ...] = ()
+) -> Iterator[tuple[str, str, Any]]:
     if is_part(value):
         if parts:
             yield place, path, value
         return
+    if id(value) in within:
+        raise StateError(f"{path} contains itself, which no checkpoint can", hint="keep names, not references")
     if not parts:
         yield place, path, value
     if isinstance(value, dict):
         items: Any = value.items()
-    elif isinstance(value, _KEPT_LISTS):
+    elif isinstance(value, LISTS):
         items = enumerate(value)
     else:
         return
     for number, (key, item) in enumerate(items):
-        if isinstance(item, _FILLED) or type(item) is tuple or is_part(item):
-            yield from _walked(item, f"{place}.{number}", f"{path}.{key}", parts)
+        if isinstance(item, FILLED) or type(item) is tuple or is_part(item):
+            yield from _walked(item, f"{place}.{number}", f"{path}.{key}", parts, (*within, id(value)))
 
 
-def _filled_list(target: Any, made: list[Any]) -> Any:
-    if isinstance(target, deque):
-        target.clear()
-        target.extend(made)
-    elif isinstance(target, list):
-        target[:] = made
-    elif len(made) != len(target) or not all(map(_equal, made, target)):
-        return tuple(made)  # one that came later: nobody can change a tuple
-    return target
+def _require_no_graph(value: Any, path: str) -> None:
+    if isinstance(value, torch.Tensor) and value.grad_fn is not None:
+        raise StateError(
+            f"{path} holds on to how it was computed: a resume brings back its values alone, so that backward() would "
+            "end there",
+            hint="put its detach() there, and call backward() before the step ends",
+        )
 
 
-def _equal(one: Any, other: Any) -> bool:
-    return one is other or (type(one) is type(other) and isinstance(one, _FIXED) and repr(one) == repr(other))
-
-
-def _kind(value: Any) -> type:
-    """What it is in a checkpoint: the encoder knows subclasses as the same kind."""
-    return next((kind for kind in (*_FILLED, tuple) if isinstance(value, kind)), object)
-
-
-def _form(value: Any) -> object:
-    """What cannot be changed in place."""
-    if isinstance(value, torch.Tensor | numpy.ndarray):
-        return value.dtype, tuple(value.shape)
-    return value.maxlen if isinstance(value, deque) else None
-
-
-def _told(value: Any) -> str:
-    form = _form(value)
-    return type(value).__name__ + (f" of {form[0]} and shape {form[1]}" if isinstance(form, tuple) else "")
+def _require_remakable(value: Any, path: str) -> None:
+    """Raises StateError for what came later and cannot be made anew."""
+    if type(value) is defaultdict:
+        raise StateError(
+            f"{path} is a defaultdict that came after attach(): what it is made with cannot be saved",
+            hint="hand it over to attach(), or use a plain dict",
+        )
+    if isinstance(value, torch.Tensor) and value.requires_grad:
+        raise StateError(
+            f"{path} wants gradients and came after attach(): its gradient could not be restored",
+            hint="hand it over to attach(), or put its detach().clone() there",
+        )
 
 
 def _require_fillable(value: Any, path: str) -> None:
     remedy = None
     if isinstance(value, numpy.ndarray) and not value.flags.writeable:
         remedy = "copy()"
-    elif isinstance(value, torch.Tensor) and (value.is_inference() or _repeats(value)):
+    elif isinstance(value, torch.Tensor) and (value.is_inference() or repeats(value)):
         remedy = "clone()"
     if remedy is not None:
         raise StateError(
@@ -234,13 +196,8 @@ def _require_fillable(value: Any, path: str) -> None:
 
 def _require_data(part: Any, path: str) -> None:
     if isinstance(part, dict):
+        Encoder().encode(dict.fromkeys(part), path)
         for key, item in part.items():
             _require_data(item, f"{path}.{key}")
     elif not is_part(part):
         Encoder().encode(part, path)
-
-
-def _repeats(value: torch.Tensor) -> bool:
-    """Whether several of its numbers are one in memory, as expand() makes them."""
-    strided = value.layout is torch.strided
-    return strided and any(not step and size > 1 for step, size in zip(value.stride(), value.shape, strict=True))

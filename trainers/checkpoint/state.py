@@ -11,26 +11,29 @@ from __future__ import annotations
 import math
 import struct
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy
 import torch
 
+from trainers.checkpoint.views import form, laid_out, repeats
 from trainers.errors import StateError
 from trainers.rng import generator_state, is_generator, set_generator_state
 
 _PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 _SEQUENCES: dict[type, str] = {
     tuple: "tuple",
-    torch.Size: "tuple",
+    torch.Size: "size",
     set: "set",
     frozenset: "frozenset",
     deque: "deque",
 }
+_KEYS = (bool, int, str, float, bytes, numpy.generic)
 _REBUILT: dict[str, Callable[[list[Any]], Any]] = {
     "tuple": tuple,
+    "size": torch.Size,
     "set": set,
     "frozenset": frozenset,
 }
@@ -54,18 +57,18 @@ class Encoder:
         if kind is list:
             return self._list(value, path)
         if kind in _SEQUENCES:
+            if isinstance(value, set | frozenset):
+                _require_keys(value, path)
             node = {"$": _SEQUENCES[kind], "v": self._list(value, path)}
             return {**node, "maxlen": value.maxlen} if isinstance(value, deque) else node
         if isinstance(value, dict):
             return self._dict(value, path)
         if isinstance(value, torch.Tensor):
-            return {"$": "tensor", "v": self._place(value, path)}
+            return self._tensor(value, path)
         if isinstance(value, bytes | bytearray):
             return {"$": kind.__name__, "v": self._raw(bytes(value), path)}
-        if isinstance(value, numpy.ndarray | numpy.generic) and value.dtype.kind in "biufc":
-            place = self._raw(numpy.ascontiguousarray(value).tobytes(), path)
-            tag = "array" if isinstance(value, numpy.ndarray) else "scalar"
-            return {"$": tag, "v": place, "dtype": value.dtype.str, "shape": list(value.shape)}
+        if isinstance(value, numpy.ndarray | numpy.generic):
+            return self._array(value, path)
         raise StateError(
             f"{path} is a {kind.__module__}.{kind.__qualname__}: checkpoints hold tensors and data, no pickles",
             hint="give it state_dict() and load_state_dict(), or keep it as numbers, text or tensors",
@@ -83,6 +86,7 @@ class Encoder:
             )
         if tag == "dict" and all(type(key) is str and not key.startswith("$") for key in value):
             return {key: self.encode(item, f"{path}.{key}") for key, item in value.items()}
+        _require_keys(value, path)
         keys = [self.encode(key, f"{path} (key)") for key in value]
         pairs = list(zip(keys, (self.encode(item, f"{path}.{key}") for key, item in value.items()), strict=True))
         node = {"$": tag, "v": pairs}
@@ -91,10 +95,38 @@ class Encoder:
             node["metadata"] = self.encode(dict(metadata), f"{path} (metadata)")
         return node
 
+    def _array(self, value: Any, path: str) -> Any:
+        if not (type(value) is numpy.ndarray or isinstance(value, numpy.generic)):
+            raise StateError(
+                f"{path} is a {type(value).__module__}.{type(value).__qualname__}: only plain arrays can be saved",
+                hint="keep its values as a plain array, and what it has besides (a mask) as another",
+            )
+        if value.dtype.kind not in "biufc":
+            raise StateError(
+                f"{path} is an array of {value.dtype}: only arrays of numbers can be saved",
+                hint="keep it as arrays of numbers (one for each field), or as a list",
+            )
+        node = {"v": self._raw(value.tobytes(), path), "dtype": value.dtype.str, "shape": list(value.shape)}
+        if isinstance(value, numpy.generic):
+            return {"$": "scalar", **node}
+        return {"$": "array", **node, "order": "C" if value.flags.c_contiguous or not value.flags.f_contiguous else "F"}
+
+    def _tensor(self, tensor: torch.Tensor, path: str) -> Any:
+        if tensor.layout is torch.sparse_coo and not tensor.is_meta:
+            parts = {"indices": tensor._indices(), "values": tensor._values()}
+            places = {name: self._place(part.detach(), f"{path}.{name}") for name, part in parts.items()}
+            return {"$": "sparse", "v": places, "shape": list(tensor.shape), "coalesced": tensor.is_coalesced()}
+        node: dict[str, Any] = {"$": "tensor", "v": self._place(tensor, path)}
+        # sums are made in the order in memory, so it is part of the value
+        if not tensor.is_contiguous() and not repeats(tensor):
+            node["stride"] = list(tensor.stride())
+        return node
+
     def _place(self, tensor: torch.Tensor, path: str) -> int:
         if type(tensor) not in _PLAIN_TENSORS or tensor.layout is not torch.strided or tensor.is_quantized:
             raise StateError(
-                f"{path} is a {type(tensor).__name__} ({tensor.layout}): only plain dense tensors can be saved",
+                f"{path} is a {type(tensor).__name__} ({tensor.layout}, {tensor.dtype}): only plain tensors, dense or "
+                "sparse_coo, can be saved",
                 hint="convert it in state_dict(), and back in load_state_dict()",
             )
         if tensor.is_meta:
@@ -114,8 +146,22 @@ class Encoder:
         return len(self.tensors) - 1
 
 
-def decode(node: Any, tensors: Sequence[torch.Tensor]) -> Any:
-    """The value that `Encoder.encode` turned into `node`, given the tensors in its order.
+def _require_keys(keys: Iterable[object], path: str) -> None:
+    """Raises StateError for one that is known by what it is and not by its value: its copy would not be found."""
+    for key in keys:
+        if isinstance(key, tuple | frozenset):
+            _require_keys(key, path)
+        elif key is not None and not isinstance(key, _KEYS):
+            raise StateError(
+                f"{path} has a {type(key).__module__}.{type(key).__qualname__} as a key or member, which a resume "
+                "could not find again",
+                hint="use names or numbers",
+            )
+
+
+def decode(node: Any, tensors: list[torch.Tensor]) -> Any:
+    """The value that `Encoder.encode` turned into `node`, given the tensors in its order (which this may change for
+    others of the same values).
 
     A node that `encode` cannot have made raises ArithmeticError, LookupError, RecursionError, RuntimeError, TypeError,
     ValueError or struct.error.
@@ -130,11 +176,15 @@ def decode(node: Any, tensors: Sequence[torch.Tensor]) -> Any:
     if tag == "float":
         return struct.unpack("<d", bytes.fromhex(value))[0]
     if tag == "tensor":
-        return _at(tensors, value)
+        return _strided(tensors, value, node["stride"]) if "stride" in node else _at(tensors, value)
+    if tag == "sparse":
+        numbers = _at(tensors, value["indices"]), _at(tensors, value["values"])
+        return torch.sparse_coo_tensor(*numbers, node["shape"], is_coalesced=node["coalesced"], check_invariants=True)
     if tag in ("bytes", "bytearray"):
         return (bytes if tag == "bytes" else bytearray)(tensor_bytes(_at(tensors, value)))
     if tag in ("array", "scalar"):
-        return _array(_at(tensors, value), node["dtype"], node["shape"], scalar=tag == "scalar")
+        array = _array(_at(tensors, value), node["dtype"], node["shape"])
+        return array[()] if tag == "scalar" else array.copy(node["order"])
     if tag == "deque":
         return deque((decode(item, tensors) for item in value), maxlen=node["maxlen"])
     if tag in _REBUILT:
@@ -158,12 +208,19 @@ def _at(tensors: Sequence[torch.Tensor], place: Any) -> torch.Tensor:
     return tensors[place]
 
 
-def _array(raw: torch.Tensor, dtype: Any, shape: Any, *, scalar: bool) -> Any:
+def _strided(tensors: list[torch.Tensor], place: Any, stride: Any) -> torch.Tensor:
+    """That tensor in this order in memory, from now on by all of its names."""
+    dense = _at(tensors, place)
+    if list(dense.stride()) != stride:
+        dense = tensors[place] = laid_out(dense, stride)
+    return dense
+
+
+def _array(raw: torch.Tensor, dtype: Any, shape: Any) -> numpy.ndarray[Any, Any]:
     kind = numpy.dtype(dtype) if type(dtype) is str else None
     if kind is None or kind.kind not in "biufc" or any(type(n) is not int or n < 0 for n in shape):
         raise ValueError(f"there is no array of {dtype!r} and {shape!r}")
-    array = numpy.frombuffer(bytes(tensor_bytes(raw)), kind).reshape(shape)
-    return array[()] if scalar else array.copy()
+    return numpy.frombuffer(bytes(tensor_bytes(raw)), kind).reshape(shape)
 
 
 def tensor_bytes(tensor: torch.Tensor) -> memoryview:
@@ -235,8 +292,13 @@ def _undo_casts(optimizer: torch.optim.Optimizer, state: Any) -> None:
 
 
 def _keep_groups(optimizer: torch.optim.Optimizer, groups: list[dict[str, Any]]) -> None:
-    """torch's load_state_dict makes new dicts of the groups; the program may hold the old ones, to set rates there."""
+    """torch's load_state_dict makes new dicts of the groups, and new tensors in them; the program may hold the old
+    ones, to set rates there."""
     for group, loaded in zip(groups, optimizer.param_groups, strict=True):
+        for name, value in loaded.items():
+            present = group.get(name)
+            if isinstance(present, torch.Tensor) and isinstance(value, torch.Tensor) and form(present) == form(value):
+                loaded[name] = present.copy_(value)
         group.clear()
         group.update(loaded)
     optimizer.param_groups = groups

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from trainers.checkpoint.given import Given
-from trainers.checkpoint.state import Encoder
+from trainers.checkpoint.state import Encoder, decode
 from trainers.errors import StateError
 from trainers.transient import _CONVINCED, Transient
 
@@ -55,7 +55,7 @@ class Loop:
 
 
 NOTHING: dict[str, Any] = {"gradients": {}, "spent": [], "dropped": 0, "buffers": {}, "loose": {}, "groups": {}}
-NOTHING |= {"frozen": [], "evaluating": []}
+NOTHING |= {"frozen": [], "wanting": [], "evaluating": []}
 LOOSE = {"optimizer.a.0.2": torch.ones(1)}
 NAMES = ["model.a.weight", "model.a.bias", "model.b.weight", "model.b.bias", "optimizer.a.0.2"]
 GROUPS = {"optimizer.a": [[NAMES[0], NAMES[1], NAMES[4]]], "optimizer.b": [[NAMES[2], NAMES[3]]]}
@@ -177,15 +177,17 @@ def test_a_stand_in_that_nobody_touches_does_no_harm_and_is_saved_as_what_it_is(
     assert loop.transient.capture()["spent"] == NAMES
 
 
-def test_used_sparse_gradients_are_left_out_and_others_are_refused_by_name() -> None:
+def test_sparse_gradients_are_saved_like_others() -> None:
     embedding = nn.Embedding(4, 2, sparse=True)
     optimizer = torch.optim.SGD(embedding.parameters(), lr=0.1)
     transient = Transient({"model": embedding, "optimizer": optimizer})
     embedding(torch.tensor([1])).sum().backward()
-    with pytest.raises(StateError, match=r"transient\.gradients\.model\.weight .*sparse"):
-        Encoder().encode(transient.capture(), "transient")
-    optimizer.step()
-    assert transient.capture()["spent"] == ["model.weight"]
+    other = nn.Embedding(4, 2, sparse=True)
+    Transient({"model": other}).restore({**transient.capture(), "groups": {}})
+    assert other.weight.grad is not None
+    assert embedding.weight.grad is not None
+    assert other.weight.grad.is_sparse
+    assert torch.equal(other.weight.grad.to_dense(), embedding.weight.grad.to_dense())
 
 
 def test_a_gradient_of_an_unknown_parameter_or_another_shape_is_refused() -> None:
@@ -398,7 +400,9 @@ def test_a_gradient_comes_back_in_the_order_in_memory_that_it_had() -> None:
     model(torch.rand(2, 3, 5, 5).to(memory_format=torch.channels_last)).sum().backward()
     again, other = build()
     state = transient.capture()
-    state["gradients"] = {name: value.contiguous() for name, value in state["gradients"].items()}  # as it is stored
+    encoder = Encoder()
+    node = encoder.encode(state, "transient")
+    state = decode(node, [tensor.contiguous() for _, tensor in encoder.tensors])  # as they are stored
     other.restore(state)
     assert model.weight.grad is not None
     assert again.weight.grad is not None

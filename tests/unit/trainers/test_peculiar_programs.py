@@ -1,0 +1,65 @@
+"""Programs that are peculiar and real are resumed bit for bit after a kill, or refused before they are inexact."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import pytest
+
+STEPS, KILL = 9, 5  # in the middle of what a program does every third step
+
+EXACT = [
+    "compiled",
+    "parametrized",
+    "lazy",
+    "extra_state",
+    "kinds",
+    "sparse",
+    "sparse_zeroed",
+    "doubled_early",
+    "rates",
+    "tensor_rate",
+    "workers",
+    "stream",
+    "across_epochs",
+    "containers",
+    "two_names",
+    "spawning",
+    "by_hand",
+]
+REFUSED = {
+    "doubled": r"model.0.weight has become torch.float64 of shape .* and was torch.float32",
+    "grown": r"model.seen has become torch.float32 of shape \(2,\)",
+    "new_head": r"parameter 2 of group 0 of optimizer .* its module was replaced by another",
+    "graph": r"extra.total holds on to how it was computed",
+    "graph_in_buffer": r"model.total holds on to how it was computed",
+    "late_weights": r"extra.prompt wants gradients and came after attach",
+    "best_model": r"extra.best came after attach",
+    "best_is_the_same": r"extra.best.0.bias came after attach\(\) and shares its memory with model.0.bias",
+}
+
+
+@pytest.mark.parametrize("program", EXACT)
+def test_a_peculiar_program_is_resumed_bit_for_bit(job, program):
+    job.entry, job.steps = "peculiar:main", STEPS
+    whole = dataclasses.replace(job, folder=job.folder / "whole")
+    whole.folder.mkdir()
+    reference = whole.run(program=program)
+    assert reference.status == "finished", reference.log
+    killed = job.run(program=program, kill_after_step=KILL, spec={"max_overhead": 1.0})  # saves after every step
+    assert killed.status == "killed 9", killed.log
+    outcome = job.run(program=program)
+    assert outcome.status == "finished", outcome.log
+    assert outcome.progress.start_step == KILL - 1
+    assert killed.losses | outcome.losses == reference.losses
+    assert outcome.progress.weights_hash == reference.progress.weights_hash
+
+
+@pytest.mark.parametrize("program", REFUSED)
+def test_what_could_not_be_resumed_exactly_is_refused_before_it_is_committed(job, program):
+    job.entry, job.steps = "peculiar:main", STEPS
+    outcome = job.run(program=program, spec={"max_overhead": 1.0})
+    assert outcome.status == "failed"
+    assert re.search(REFUSED[program], outcome.progress.error), outcome.progress.error
+    assert outcome.progress.manifest_step is None or outcome.progress.manifest_step < outcome.progress.step

@@ -1,0 +1,79 @@
+"""Views: how the numbers of a tensor or array lie in memory, and which of them are one and the same there.
+
+Must not know: what they are for.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy
+import torch
+
+Span = tuple[str, int, int]
+"""A device, and the addresses there of the first byte and of the one after the last."""
+
+
+def form(value: Any) -> object:
+    """What of a list, dict, set, deque, tensor or array cannot be changed in place."""
+    if isinstance(value, torch.Tensor):
+        return value.dtype, tuple(value.shape), value.layout
+    if isinstance(value, numpy.ndarray):
+        return value.dtype, value.shape
+    return value.maxlen if isinstance(value, deque) else None
+
+
+def repeats(tensor: torch.Tensor) -> bool:
+    """Whether several of its numbers may be one in memory, as expand() and unfold() make them."""
+    if tensor.layout is not torch.strided or not tensor.numel():
+        return False
+    reach = 1
+    for step, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1 and step < reach:
+            return True
+        reach += (size - 1) * step
+    return False
+
+
+def laid_out(tensor: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:
+    """A tensor of these values in this order in memory."""
+    return torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype).copy_(tensor)
+
+
+def view_of_other(late: Iterable[tuple[str, Any]], others: Iterable[tuple[str, Any]]) -> tuple[str, str] | None:
+    """The names of one of `late` (tensors and arrays by name) and of another, of `late` or `others`, whose memory it
+    shares. Those of `late` that are exactly the same numbers count as one."""
+    distinct = {(span, *_layout(value)): (span, name) for name, value in late if (span := _span(value)) is not None}
+    if not distinct:
+        return None
+    spans = [(span, True, name) for span, name in distinct.values()]
+    spans += [(span, False, name) for name, value in others if (span := _span(value)) is not None]
+    furthest: dict[bool, tuple[str, int, str]] = {}  # of those so far, late or not, the one that ends last
+    for span, is_late, name in sorted(spans):
+        for other_is_late, (device, end, other) in furthest.items():
+            if (is_late or other_is_late) and device == span[0] and span[1] < end:
+                return (name, other) if is_late else (other, name)
+        if is_late not in furthest or furthest[is_late][:2] < (span[0], span[2]):
+            furthest[is_late] = (span[0], span[2], name)
+    return None
+
+
+def _span(value: Any) -> Span | None:
+    if isinstance(value, torch.Tensor):
+        if value.layout is not torch.strided or value.is_meta or not value.numel():
+            return None
+        reach = sum((size - 1) * step for step, size in zip(value.stride(), value.shape, strict=True)) + 1
+        return str(value.device), value.data_ptr(), value.data_ptr() + reach * value.element_size()
+    if isinstance(value, numpy.ndarray) and value.size:
+        steps = [(size - 1) * step for step, size in zip(value.strides, value.shape, strict=True)]
+        begin = value.ctypes.data + sum(step for step in steps if step < 0)
+        return "cpu", begin, value.ctypes.data + sum(step for step in steps if step > 0) + value.itemsize
+    return None
+
+
+def _layout(value: Any) -> tuple[object, ...]:
+    if isinstance(value, torch.Tensor):
+        return value.dtype, tuple(value.shape), value.stride()
+    return value.dtype, value.shape, value.strides
