@@ -54,8 +54,9 @@ def starts(
 def handover(tx: Tx, config: Config) -> Estimate:
     """Market seconds for which training stands still while a job moves: one save, one restore, and agreeing on it."""
     prior = LatencyPrior((_SAVE_WALL_S + _RESTORE_WALL_S) * _factor(config), 3.0, "one save and one restore")
-    told = tx.events(kinds=("migration.cutover",), limit=HANDOVERS, newest_first=True)
-    seen = (gap for event in told if isinstance(gap := event.data.get(HANDOVER), int | float) and gap > 0)
+    seen = (
+        gap for event in tx.cutovers(HANDOVERS) if isinstance(gap := event.data.get(HANDOVER), int | float) and gap > 0
+    )
     return learned(prior, (("", float(gap)) for gap in seen)).usual
 
 

@@ -12,11 +12,12 @@ from sqlalchemy import Select, bindparam, select
 from orchestrator.errors import NotFoundError
 from orchestrator.model import Event
 from orchestrator.store.rows import mapping, record
-from orchestrator.store.schema import event
+from orchestrator.store.schema import CUTOVER, event
 from orchestrator.store.transaction import Transaction, columns, to_text
 
 _EVENT = [event.c[field.name] for field in fields(Event)]
 _SEQ = select(event.c.seq).where(event.c.id == bindparam("after_id"))
+_CUTOVERS = select(*_EVENT).where(CUTOVER).order_by(event.c.seq.desc()).limit(bindparam("limit"))
 
 
 @cache
@@ -55,6 +56,13 @@ class EventRows(Transaction):
                 raise NotFoundError(f"there is no event {after_id}")
         query = _events(job_id is not None, after is not None, kinds is not None, limit is not None, newest_first)
         values = {"job_id": job_id, "after": after, "kinds": sorted(kinds or ()), "limit": limit}
+        return self._told(query, values)
+
+    def cutovers(self, limit: int) -> list[Event]:
+        """Of all jobs, the newest first."""
+        return self._told(_CUTOVERS, {"limit": limit})
+
+    def _told(self, query: Select[Any], values: dict[str, Any]) -> list[Event]:
         return [
             record(
                 Event,

@@ -7,7 +7,7 @@ from dataclasses import fields as fields_of
 from functools import cache
 from typing import Any, TypedDict, TypeVar, Unpack
 
-from sqlalchemy import Row, Select, bindparam, select, update
+from sqlalchemy import Row, Select, bindparam, func, select, update
 
 from orchestrator.errors import NotFoundError, UnreadableRowError
 from orchestrator.model import Migration, Run, RunEnd, RunState, Step
@@ -16,6 +16,7 @@ from orchestrator.store.schema import MIGRATION_OPEN, UNSETTLED, migration, run
 from orchestrator.store.transaction import Transaction, columns
 
 OFFER_ID_PARTS = 5
+LOOKED_AT = 2000  # a provider none of whose machines is among the newest so many has no recent ones
 LARGEST_GENERATION = 2**31 - 1
 _Placed = TypeVar("_Placed", Run, Migration)
 
@@ -23,8 +24,9 @@ _RUN = select(*(run.c[field.name] for field in fields_of(Run)))
 _RUNS = _RUN.order_by(run.c.created_at_ms, run.c.generation, run.c.id)
 _ONE_RUN = _RUN.where(run.c.id == bindparam("run_id"))
 _UNSETTLED = _RUNS.where(UNSETTLED)
+_TOO_OLD = select(run.c.id).order_by(run.c.id.desc()).offset(LOOKED_AT).limit(1).scalar_subquery()
 _STARTED = (
-    _RUN.where(run.c.offer_id.like(bindparam("of_provider")))
+    _RUN.where(run.c.id > func.coalesce(_TOO_OLD, ""), run.c.offer_id.like(bindparam("of_provider")))
     .where(run.c.billed_from_ms.is_not(None), run.c.training_from_ms.is_not(None))
     .order_by(run.c.id.desc())
     .limit(bindparam("limit"))
@@ -114,8 +116,9 @@ class RunRows(Transaction):
         return records(_run, rows, "job_id", unreadable)
 
     def runs_started(self, provider: str, limit: int, unreadable: Unreadable | None = None) -> list[Run]:
-        """Those on machines of `provider` that came to train, at most `limit`, the newest first. One that cannot be
-        read is told to `unreadable`, and left out; or raised as RowError."""
+        """Those on machines of `provider` that came to train, at most `limit` of the newest LOOKED_AT of all
+        providers, the newest first. One that cannot be read is told to `unreadable`, and left out; or raised as
+        RowError."""
         rows = self._connection.execute(_STARTED, {"of_provider": f"{provider}/%", "limit": limit}).all()
         return records(_run, rows, "job_id", unreadable)
 

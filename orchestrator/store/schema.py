@@ -27,13 +27,15 @@ from orchestrator.store.types import Measure, Number, Prose, Sequence, Word
 
 metadata = MetaData()
 
-# What is not done yet, word for word as in its index: only so does a database see that the index answers the question.
+# What each tick looks for, word for word as in its index: only so does a database see that the index answers the
+# question.
 UNSETTLED = text("(state <> 'ended' OR (instance_id IS NOT NULL AND billed_to_ms IS NULL))")
 MIGRATION_OPEN = text("(step NOT IN ('done', 'aborted'))")
 COMMAND_OPEN = text("(closed_at_ms IS NULL)")
 QUARANTINED = text("(quarantined_at_ms IS NOT NULL)")
 FLAG_OPEN = text("(cleared_ms IS NULL)")
 UNCOMPARED = text("(compared_at_ms IS NULL)")
+CUTOVER = text("(kind = 'migration.cutover')")
 
 meta = Table("meta", metadata, Column("key", Word, primary_key=True), Column("value", Word, nullable=False))
 
@@ -369,6 +371,7 @@ event = Table(
     Column("labels", Text, nullable=False),
     UniqueConstraint("id", name="event_id"),
     Index("event_job", "job_id", "seq"),
+    Index("event_cutover", "seq", sqlite_where=CUTOVER, postgresql_where=CUTOVER),
 )
 
 ledger_entry = Table(
