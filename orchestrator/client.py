@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.client_store import StoreClient
+from orchestrator.client_trial import TrialClient
 from orchestrator.config import Config, load_config
 from orchestrator.errors import UsageError
 from providers.clock import SystemClock
@@ -45,12 +45,10 @@ if TYPE_CHECKING:  # each method loads what it needs: a command that asks the ca
         EventList,
         Explanation,
         Fetched,
-        ImportedTable,
         JobList,
         JobView,
         LogLine,
         PlanView,
-        ProfileView,
         SettingList,
         StatusView,
     )
@@ -62,7 +60,7 @@ def _silent(_text: str) -> None:
     return None
 
 
-class Client(StoreClient):
+class Client(TrialClient):
     """Everything a user can do. Not for use from several threads at once; `with` closes it.
 
     Jobs are named by id, by the beginning of one, or by name (the newest of that name). Every method that takes one
@@ -77,15 +75,8 @@ class Client(StoreClient):
             )
         super().__init__(load_config() if config is None else config)
         self._to_give: dict[str, Mapping[str, str]] = {}  # secrets of jobs that no control plane has taken yet
-        self._checked: list[JobSpec] = []  # their functions can be loaded here, or nobody can tell
 
     # Planning
-
-    def load(self, path: str | Path) -> JobSpec:
-        """Read a job file. Raises SpecError with every problem in it."""
-        from orchestrator.services.jobfile import load_job
-
-        return load_job(path, now_ms=self._opened.clock.now_ms(), submitting=True)
 
     def plan(self, *work: JobSpec | str | Path, all_jobs: bool = False, anywhere: bool | None = False) -> PlanView:
         """What would be done now with these jobs (specs or job files), or with all submitted ones. Changes nothing.
@@ -97,33 +88,6 @@ class Client(StoreClient):
 
         specs = [self.load(item) if isinstance(item, str | Path) else item for item in work]
         return plan.preview(self._opened, specs, all_jobs=all_jobs, anywhere=anywhere)
-
-    def profile(self, work: JobSpec | str | Path, *, timeout_s: float = 900.0) -> ProfileView:
-        """Run a few steps of a job's program here; what they do is kept for plans, what they train is not.
-
-        Raises SpecError, MissingExtraError without torch, TradewindError when the program fails.
-        """
-        from orchestrator.services import profile
-
-        spec = self.load(work) if isinstance(work, str | Path) else work
-        return profile.profile(self._opened, spec, timeout_s=timeout_s)
-
-    def check_entry(self, spec: JobSpec) -> str | None:
-        """Load the job's function here, in a child process, where only that tells whether `train.args` fit it.
-
-        Returns why it could not be checked, None if all is well. Raises SpecError with the traceback, UsageError.
-        """
-        from orchestrator.services import entry_check
-
-        told = None if spec in self._checked else entry_check.check_entry(spec)
-        self._checked.append(spec)
-        return told
-
-    def import_throughputs(self, table: str | Path) -> ImportedTable:
-        """Take over a table of speeds that others measured. Raises UsageError, SpecError with every bad row."""
-        from orchestrator.services import throughputs
-
-        return throughputs.take_over(self._opened, Path(table))
 
     def submit(self, work: PlanView | JobSpec | str | Path, *, token: str | None = None) -> JobView:
         """Hand one job over, with its secrets from this process's environment; where no control plane runs yet, `up`
@@ -271,10 +235,6 @@ class Client(StoreClient):
         from orchestrator.services import secrets
 
         return secrets.give(self._opened, ref)
-
-    def _check_entries(self, view: PlanView) -> None:
-        for job in view.new_jobs:
-            self.check_entry(job.spec)
 
     def _give(self, view: PlanView | None = None) -> None:
         """Before the jobs are stored, so that none has to wait for its secrets."""

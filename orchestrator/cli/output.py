@@ -66,9 +66,14 @@ class Output:
         """Whether somebody watches stderr."""
         return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
+    @property
+    def can_ask(self) -> bool:
+        """Whether somebody can answer."""
+        return sys.stdin.isatty()
+
     def confirm(self, question: str) -> bool:
         """Ask on the terminal; anything but y or yes is no. Raises UsageError when nobody can answer."""
-        if not sys.stdin.isatty():
+        if not self.can_ask:
             raise UsageError("this asks before it acts, and stdin is no terminal", hint="add --yes")
         sys.stderr.write(f"{question} [y/N] ")
         sys.stderr.flush()

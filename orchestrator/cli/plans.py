@@ -1,5 +1,6 @@
 """`submit`, `plan`, `apply`: look at what would be done, agree, have it done."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,6 +9,7 @@ import typer
 from orchestrator.cli.output import Format, Output
 from orchestrator.cli.session import PLANNING, OutputOption, session
 from orchestrator.cli.stored import is_stored, only_a_warning
+from orchestrator.cli.tried import tried_here
 
 if TYPE_CHECKING:
     from orchestrator.services.views import PlanView
@@ -35,6 +37,9 @@ def submit(
     yes: YesOption = False,
     accept_risk: RiskOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and stop.")] = False,
+    no_profile: Annotated[
+        bool, typer.Option("--no-profile", help="Don't try a few steps here of a job whose speed nobody knows.")
+    ] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the end; exit 8 if it failed.")] = False,
     token: Annotated[
         str | None,
@@ -47,6 +52,8 @@ def submit(
 ) -> None:
     """Hand a job over: shows where it would run and what it would cost, asks, then submits it.
 
+    A job whose speed nobody knows is tried here first, if it fits this machine and you agree (--yes does): without that
+    no cost and no date can be told.
     Where deadline and budget are kept with less than 80 %, --yes is refused with exit code 9 unless --accept-risk is
     given, too. Starts the control plane in the background when none runs. Once the job is stored the exit code is 0;
     what fails after that is a warning. Only with --wait the job's own end counts.
@@ -54,12 +61,16 @@ def submit(
     with session(ctx, output) as (client, out):
         spec = client.load(file)
         before = client.submitted(spec, token) if token is not None and not dry_run else None
+        tried = None
         if before is not None:
             job = before
         else:
             if not dry_run and (unknown := client.check_entry(spec)) is not None:
                 out.note(unknown)
             plan = client.plan(spec)
+            tried = None if dry_run or no_profile else tried_here(client, out, spec, plan, yes=yes)
+            if tried is not None and tried.measured:
+                plan = client.plan(spec)
             if dry_run:
                 from orchestrator.services.plan import require_startable
 
@@ -70,7 +81,7 @@ def submit(
             if not _agreed(out, plan, "Submit this job?", yes=yes, accept_risk=accept_risk):
                 out.note("nothing was submitted")
                 raise typer.Exit(0)
-            job = client.submit(plan, token=token)
+            job = replace(client.submit(plan, token=token), trial=tried)
         is_stored(f"{job.name} is submitted as {job.id}")
         if before is None:
             out.note(f"submitted {job.name} as {job.id}")
@@ -83,7 +94,7 @@ def submit(
             if wait:
                 from orchestrator.cli.jobs import wait_for
 
-                job = wait_for(client, out, job.id, None)
+                job = replace(wait_for(client, out, job.id, None), trial=tried)
         except KeyboardInterrupt:
             out.note(f"\n{job.name} is submitted and goes on: tradewind status {job.name}")
             raise

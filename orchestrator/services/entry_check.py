@@ -55,10 +55,16 @@ def check_entry(spec: JobSpec, *, timeout_s: float = TIMEOUT_S) -> str | None:
         permanent, error = _read(verdict)
     error = Mask({name: os.environ[name] for name in spec.train.secrets}).text(error).strip()
     if permanent:
-        said = "\n".join(error.splitlines()[-_LINES:])
-        hint = "correct it: it would fail alike on every machine; nothing was rented"
-        raise SpecError([Problem(spec.name, 0, 0, "train.entry", f"{entry} cannot be used:\n{said}\n", hint)])
+        raise would_repeat(spec, error)
     return f"{entry} was not checked here: {error.splitlines()[-1]}" if error else None
+
+
+def would_repeat(spec: JobSpec, error: str) -> SpecError:
+    """What is raised for a program that cannot be loaded, or called with `train.args`; `error` is its traceback."""
+    field, name = ("train.entry", spec.train.entry) if spec.train.entry else ("train.script", spec.train.script)
+    said = "\n".join(error.strip().splitlines()[-_LINES:])
+    hint = "correct it: it would fail alike on every machine; nothing was rented"
+    return SpecError([Problem(spec.name, 0, 0, field, f"{name} cannot be used:\n{said}\n", hint)])
 
 
 def trainer_spec(spec: JobSpec, folder: Path, *, least_steps: int = 1) -> TrainerSpec:

@@ -23,7 +23,7 @@ from orchestrator.errors import MissingExtraError, TradewindError
 from orchestrator.model import Job, JobSpec
 from orchestrator.perf import SORTS, Kind, PerfBook, Work, kind_name, kind_of, program_of
 from orchestrator.services.actor import user
-from orchestrator.services.entry_check import trainer_spec
+from orchestrator.services.entry_check import trainer_spec, would_repeat
 from orchestrator.services.plan import freshen
 from orchestrator.services.secrets import require_secrets
 from orchestrator.services.views import ProfileRow, ProfileView
@@ -37,16 +37,19 @@ TIMEOUT_S = 900.0
 _LOG_LINES = 20
 
 
-def profile(world: World, spec: JobSpec, *, timeout_s: float = TIMEOUT_S) -> ProfileView:
+def profile(
+    world: World, spec: JobSpec, *, timeout_s: float = TIMEOUT_S, memory_bytes: int | None = None
+) -> ProfileView:
     """Profile the program of a job and keep the counts for plans of it.
 
-    Raises MissingExtraError without torch, UsageError when a secret is not in the environment, TradewindError when the
-    program fails, has too few steps, never calls attach() or takes longer than `timeout_s` (wall seconds).
+    Raises MissingExtraError without torch, UsageError when a secret is not in the environment, SpecError when it would
+    fail alike on any machine, TradewindError when it fails otherwise, needs more than `memory_bytes` (None: what there
+    is), has too few steps, never calls attach() or takes longer than `timeout_s` (wall seconds).
     """
     if importlib.util.find_spec("torch") is None:
         raise MissingExtraError("torch", "train")
     require_secrets(spec)
-    counts = _count(spec, timeout_s)
+    counts = _count(spec, timeout_s, memory_bytes)
     factor = world.clock.factor
     work = Work(
         flops=counts.flops,
@@ -142,7 +145,7 @@ def _cheapest(tx: Tx, now_ms: int) -> Mapping[Kind, int | None]:
     return found
 
 
-def _count(spec: JobSpec, timeout_s: float) -> StepCounts:
+def _count(spec: JobSpec, timeout_s: float, memory_bytes: int | None) -> StepCounts:
     with tempfile.TemporaryDirectory(prefix="tradewind-profile-") as name:
         folder = Path(name)
         trainer = trainer_spec(spec, folder, least_steps=STEPS)
@@ -155,6 +158,7 @@ def _count(spec: JobSpec, timeout_s: float) -> StepCounts:
             "trainers.profile.child",
             str(folder / "spec.json"),
             str(folder / "counts"),
+            *([] if memory_bytes is None else [str(memory_bytes)]),
         ]
         # A session of its own: whatever the program starts ends with it.
         child = subprocess.Popen(
@@ -179,6 +183,8 @@ def _end(child: subprocess.Popen[bytes]) -> None:
     with suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()
+    if child.stdout is not None:
+        child.stdout.close()
 
 
 def _failure(spec: JobSpec, code: int, said: str, folder: Path) -> TradewindError:
@@ -190,6 +196,8 @@ def _failure(spec: JobSpec, code: int, said: str, folder: Path) -> TradewindErro
     progress = ControlDirectory(folder / "run" / "control").progress()
     error = (progress.error if progress is not None else None) or said
     error = Mask({name: os.environ[name] for name in spec.train.secrets}).text(error)  # others may read this output
+    if progress is not None and progress.permanent:
+        raise would_repeat(spec, error)
     last = "\n".join(error.strip().splitlines()[-_LOG_LINES:])
     return TradewindError(
         f"{spec.name} failed while it was profiled:\n{last}", hint="correct the program; nothing was kept"

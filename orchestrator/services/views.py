@@ -30,6 +30,19 @@ from orchestrator.model import (
 
 
 @dataclass(frozen=True, slots=True)
+class Trial:
+    """What some steps on the submitter's machine told of a job: wall seconds per step and what a GPU must hold; or, if
+    `measured` is false, `why` they told nothing."""
+
+    measured: bool
+    why: str = ""
+    step_wall_s: float | None = None
+    gpu_memory_bytes: int | None = None
+    precision: str | None = None
+    computes: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class JobView:
     """One job, as it stands. `offer_id` and `nano_usd_per_hour` are of the run that lives now."""
 
@@ -58,6 +71,7 @@ class JobView:
     note: str  # the newest thing that was decided or that happened, in words; after its marks
     quarantine: str | None = None  # what broke the control plane's work on it; it is kept still until `resume`
     marks: tuple[str, ...] = ()  # what is wrong with its present run, such as "stands still at step 12"
+    trial: Trial | None = None  # of a job that was just submitted, if its program was tried before
 
     @property
     def zone(self) -> str | None:

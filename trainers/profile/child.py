@@ -1,14 +1,16 @@
 """Runs a job's own program for a few steps and writes what one of them did: the child process of a profile.
 
-    python -m trainers.profile.child SPEC.json COUNTS.json
+    python -m trainers.profile.child SPEC.json COUNTS.json [BYTES]
 
 The program has a real session, in folders of its own that the caller throws away, and is told the length of the whole
 job, which schedules are built from; it is ended as soon as a step was counted. Exit code: 0 counted, 1 the program
-failed (its error is in progress.json), 4 it ended without enough steps. Must not know: who asked.
+failed (its error is in progress.json), 4 it ended without enough steps. With BYTES its memory is
+limited to that. Must not know: who asked.
 """
 
 from __future__ import annotations
 
+import resource
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,6 +99,8 @@ def _counts(counter: Counter, parts: Parts, step_s: float) -> StepCounts:
 
 def main(arguments: list[str]) -> int:
     spec = TrainerSpec.load(Path(arguments[0]))
+    if len(arguments) > 2:
+        resource.setrlimit(resource.RLIMIT_DATA, (int(arguments[2]), int(arguments[2])))
     take_over(spec)
     profile = _Profile()
     state = execute(spec, on_step=profile.stepped)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from typer.testing import Result
 
 Run = Callable[..., Result]
@@ -51,3 +55,91 @@ def test_what_could_not_be_checked_here_is_said_and_keeps_no_job_back(
     result = tradewind("submit", "job.yaml", "--yes", "--output", "json")
     assert "train:main was not checked here: RuntimeError: no CUDA device" in result.stderr
     assert json.loads(result.stdout)["name"] == "fresh"
+
+
+LEARNING = """\
+import torch
+import trainers
+
+
+def main(steps):
+    model = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run = trainers.attach(model=model, optimizer=optimizer, steps=steps)
+    for _ in run.batches():
+        loss = model(torch.ones(4, 8)).square().mean()
+        loss.backward()
+        optimizer.step()
+        run.step(loss)
+"""
+
+
+@pytest.fixture
+def unmeasured(tradewind: Run, tmp_path: Path, state: Path) -> Path:
+    """The folder of a job of whose speed nothing is known; no control plane is started."""
+    (state / "up.lock").mkdir()
+    (tmp_path / "job.yaml").write_text((tmp_path / "job.yaml").read_text().partition("expected:")[0])
+    (tmp_path / "train.py").write_text(LEARNING)
+    return tmp_path
+
+
+def test_a_job_that_nobody_measured_is_profiled_before_it_is_submitted_with_yes(
+    tradewind: Run, unmeasured: Path
+) -> None:
+    result = tradewind("submit", "job.yaml", "--yes", "--output", "json")
+    assert result.exit_code == 0, result.stderr
+    job = json.loads(result.stdout)
+    assert job["trial"]["measured"] is True
+    assert job["trial"]["step_wall_s"] > 0
+    assert job["trial"]["precision"] == "fp32"
+    assert "profiling fresh first: a few steps on this machine, 60 s at most" in result.stderr
+    assert "a profile of its step" in result.stderr  # what its plan, which was reviewed, reckons with
+    assert "not measured" not in result.stderr
+    again = tradewind("submit", "job.yaml", "--yes", "--output", "json")
+    assert json.loads(again.stdout)["trial"] is None  # it is known by now
+    assert "profiling" not in again.stderr
+
+
+def test_a_job_is_not_tried_here_if_that_is_not_wanted(tradewind: Run, unmeasured: Path) -> None:
+    (unmeasured / "train.py").write_text("def main(steps):\n    raise AssertionError('it was run')\n")
+    result = tradewind("submit", "job.yaml", "--yes", "--no-profile", "--output", "json")
+    assert json.loads(result.stdout)["trial"] is None
+    assert "profiling" not in result.stderr
+    assert tradewind("submit", "job.yaml", "--dry-run").exit_code == 0
+
+
+def test_a_trial_that_fails_on_this_machine_keeps_no_job_back(tradewind: Run, unmeasured: Path) -> None:
+    (unmeasured / "train.py").write_text("def main(steps):\n    raise RuntimeError('no CUDA device')\n")
+    result = tradewind("submit", "job.yaml", "--yes", "--output", "json")
+    assert result.exit_code == 0
+    job = json.loads(result.stdout)
+    assert (job["name"], job["trial"]["measured"], job["trial"]["step_wall_s"]) == ("fresh", False, None)
+    assert job["trial"]["why"] == "RuntimeError: no CUDA device"
+    assert "not measured: RuntimeError: no CUDA device; its first minutes on a machine will tell" in result.stderr
+
+
+def test_a_trial_that_would_fail_alike_anywhere_is_shown_and_nothing_is_submitted(
+    tradewind: Run, unmeasured: Path
+) -> None:
+    (unmeasured / "train.py").write_text("def main(steps):\n    import transformres\n")
+    result = tradewind("submit", "job.yaml", "--yes")
+    assert result.exit_code == 3
+    assert "ModuleNotFoundError: No module named 'transformres'" in result.stderr
+    assert "line 2, in main" in result.stderr
+    assert tradewind("status", "fresh").exit_code == 4
+
+
+def test_on_a_terminal_it_is_asked_for(environment: dict[str, str], unmeasured: Path) -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        command = [sys.executable, "-c", "from orchestrator.cli import main; main()", "submit", "job.yaml"]
+        os.execve(sys.executable, command, environment)
+    said = b""
+    for question in (b"Profile it first (a few steps on this machine, 60 s at most)? [y/N]", b"Submit this job? [y/N]"):
+        while question not in said:
+            said += os.read(terminal, 4096)
+        os.write(terminal, b"n\n")
+    _, status = os.waitpid(pid, 0)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert b"fresh was never measured: no cost and no date can be told." in said

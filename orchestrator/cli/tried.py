@@ -1,0 +1,37 @@
+"""The trial that `submit` offers: whether to make it, and what it told."""
+
+from typing import TYPE_CHECKING
+
+from orchestrator.cli.output import Output
+
+if TYPE_CHECKING:
+    from orchestrator.client import Client
+    from orchestrator.model import JobSpec
+    from orchestrator.services.views import PlanView, Trial
+
+
+def tried_here(client: "Client", out: Output, spec: "JobSpec", plan: "PlanView", *, yes: bool) -> "Trial | None":
+    """What a few steps here told of a job whose speed nobody knows; None where its speed is known, or the user does not
+    want to know."""
+    from orchestrator.cli.render.text import number
+    from orchestrator.services.trial import TIMEOUT_S, speed_unknown, unfit
+    from orchestrator.services.views import Trial
+
+    if not speed_unknown(plan) or not (yes or out.can_ask):
+        return None
+    if why := unfit(spec):
+        out.note(f"{spec.name} was never measured, and is not tried here: {why}")
+        return Trial(False, why)
+    bounds = f"a few steps on this machine, {TIMEOUT_S:g} s at most"
+    if yes:
+        out.note(f"profiling {spec.name} first: {bounds} (--no-profile leaves it)")
+    else:
+        out.note(f"{spec.name} was never measured: no cost and no date can be told.")
+        if not out.confirm(f"Profile it first ({bounds})?"):
+            return None
+    tried = client.try_here(spec)
+    if tried.measured:
+        out.note(f"measured: {number(tried.step_wall_s)} s per step here, at {tried.precision}; its plan uses that")
+    else:
+        out.note(f"not measured: {tried.why}; its first minutes on a machine will tell")
+    return tried
