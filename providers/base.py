@@ -4,7 +4,7 @@ Must not know: jobs, checkpoints, Ray, the store. A provider boots the `user_dat
 into it. All calls are synchronous and short; `launch` and `terminate` return at acceptance.
 
 Capabilities that not every provider has are protocols of their own (`KeepsClaims`, `ProvidesPriceHistory`,
-`ProvidesBill`); callers test for them with isinstance.
+`ProvidesBill`, `MetersUsage`); callers test for them with isinstance.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+from providers.charges import Usage
 from providers.errors import ProviderError
 from providers.instance import Instance
 from providers.offer import Offer
@@ -163,4 +164,14 @@ class ProvidesBill(Protocol):
 
     def bill_nano_usd(self, instance_id: str) -> int:
         """What this instance has cost up to now. Raises NotFoundError."""
+        ...
+
+
+@runtime_checkable
+class MetersUsage(Protocol):
+    """Bills checkpoints that it cannot see, because on a simulated cloud no bytes leave this machine: it is told."""
+
+    def meter(self, instance_id: str, usage: Usage) -> None:
+        """Put on this instance's bill what it had of checkpoints, in place of what was told before; also when it has
+        ended. Raises NotFoundError."""
         ...

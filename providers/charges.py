@@ -2,8 +2,8 @@
 
 The plan, the ledger and the bills of the simulated clouds call the same functions, so that they can be compared to the
 nano-dollar. Amounts are integers of nano-USD and each is rounded down once, at its end. What a provider does not
-declare is not billed and not booked. Machine time itself is `providers.money.cost_nano_usd`; the rates of egress, which
-go by route, are in `providers.egress`.
+declare is not billed and not booked. Machine time itself is `providers.money.cost_nano_usd`; list prices of egress by
+route are in `providers.egress`.
 
 Must not know: jobs, runs, who pays.
 """
@@ -20,20 +20,36 @@ GB = 1_000_000_000
 MONTH_MS = 730 * 3_600_000
 """As AWS and Azure count (aws.amazon.com/ebs/pricing, "730 hours in a month")."""
 
-ChargeKind = Literal["minimum_charge", "disk", "failed_launch"]
-"""What is billed besides a machine's time."""
-CHARGE_KINDS: tuple[ChargeKind, ...] = get_args(ChargeKind)
+CHECKPOINT_OBJECT_BYTES = 4 * 2**20
+"""A checkpoint is stored in objects of at most so many bytes, and one that lists them."""
+
+MachineCharge = Literal["minimum_charge", "disk", "failed_launch"]
+"""What is billed besides a machine's time, and follows from which machine was rented and when."""
+UsageCharge = Literal["egress", "requests", "storage"]
+"""What is billed for the checkpoints that a machine was given and keeps."""
+ChargeKind = Literal[MachineCharge, UsageCharge]
+MACHINE_CHARGES: tuple[MachineCharge, ...] = get_args(MachineCharge)
+CHARGE_KINDS: tuple[ChargeKind, ...] = (*MACHINE_CHARGES, *get_args(UsageCharge))
+
+Place = tuple[str, ...]
+"""(provider, region[, zone]). An empty region is one that is not known, and taken for the nearest; without a zone it is
+anywhere in the region."""
 
 
 @dataclass(frozen=True, slots=True)
 class RateCard:
-    """What one provider bills besides machine time and egress. Money in nano-USD.
+    """What one provider bills besides machine time. Money in nano-USD.
 
     `minimum_ms`: a machine that was billed at all is billed for so long at least. `disk_bytes` is the disk that comes
     with each machine, billed as long as the machine is. `failed_launch_nano_usd` is for a launch that was accepted and
-    never became a machine that is billed. `source`: who published the figures and when. `declared` is false for a
-    provider that nobody has written down: the plan reckons with typical figures, rather too dear than too cheap, and
-    the ledger books none of them.
+    never became a machine that is billed. Bytes that leave a region for another of the same provider cost
+    `region_egress_nano_usd_per_gb`, those that leave the provider `internet_egress_nano_usd_per_gb`: typical figures,
+    where no list of prices by route is at hand. Of a checkpoint that is copied between regions each object is read once
+    where it lay and written once where it goes (`read_request_nano_usd`, `write_request_nano_usd`).
+    `bills_checkpoints`: egress, requests and storage of checkpoints are on the bill of the machine that they are for;
+    where they are not, nothing tells what they cost, and they are not booked. `source`: who published the figures and
+    when. `declared` is false for a provider that nobody has written down: the plan reckons
+    with typical figures, rather too dear than too cheap, and the ledger books none of them.
     """
 
     source: str
@@ -42,30 +58,94 @@ class RateCard:
     disk_bytes: int = 0
     disk_nano_usd_per_gb_month: int = 0
     failed_launch_nano_usd: int = 0
+    region_egress_nano_usd_per_gb: int = 50_000_000
+    internet_egress_nano_usd_per_gb: int = 90_000_000
+    read_request_nano_usd: int = 0
+    write_request_nano_usd: int = 0
+    bills_checkpoints: bool = False
     declared: bool = True
 
 
 _SIMULATED = "simulated: figures of this product, of the height of the clouds'"
 _STORAGE_SOURCE = "list price of the standard class in the provider's home region, 2026-11; billed by the second"
+# Egress: public price lists (AWS, Azure: 2024-01; GCP: 2026-07). AWS between its regions mostly 0.02, GCP up to 0.08
+# between continents, Azure up to 0.05; to the internet AWS 0.09, GCP 0.12, Azure 0.087.
 RATE_CARDS = {
-    "aws": RateCard(f"S3, EC2 per-second billing: {_STORAGE_SOURCE}, at least a minute", 60_000, 23_000_000),
-    "gcp": RateCard(f"Cloud Storage, Compute Engine billing: {_STORAGE_SOURCE}, at least a minute", 60_000, 20_000_000),
-    "azure": RateCard(f"Blob hot LRS, Virtual Machines: {_STORAGE_SOURCE}, at least a minute", 60_000, 18_400_000),
-    "local": RateCard(_SIMULATED, 60_000, disk_bytes=10 * GB, disk_nano_usd_per_gb_month=40_000_000),
+    "aws": RateCard(
+        f"S3, EC2 per-second billing: {_STORAGE_SOURCE}, at least a minute",
+        60_000,
+        23_000_000,
+        region_egress_nano_usd_per_gb=20_000_000,
+    ),
+    "gcp": RateCard(
+        f"Cloud Storage, Compute Engine billing: {_STORAGE_SOURCE}, at least a minute",
+        60_000,
+        20_000_000,
+        region_egress_nano_usd_per_gb=80_000_000,
+        internet_egress_nano_usd_per_gb=120_000_000,
+    ),
+    "azure": RateCard(
+        f"Blob hot LRS, Virtual Machines: {_STORAGE_SOURCE}, at least a minute",
+        60_000,
+        18_400_000,
+        internet_egress_nano_usd_per_gb=87_000_000,
+    ),
+    "local": RateCard(
+        _SIMULATED,
+        60_000,
+        20_000_000,
+        disk_bytes=10 * GB,
+        disk_nano_usd_per_gb_month=40_000_000,
+        region_egress_nano_usd_per_gb=10_000_000,
+        internet_egress_nano_usd_per_gb=20_000_000,
+        read_request_nano_usd=400,
+        write_request_nano_usd=5_000,
+        bills_checkpoints=True,
+    ),
     "fake": RateCard(
         _SIMULATED,
         60_000,
+        30_000_000,
         disk_bytes=50 * GB,
         disk_nano_usd_per_gb_month=80_000_000,
         failed_launch_nano_usd=1_000_000,
+        read_request_nano_usd=400,
+        write_request_nano_usd=5_000,
+        bills_checkpoints=True,
     ),
 }
 UNDECLARED = RateCard("assumed: nobody has declared this provider's charges", 60_000, 23_000_000, declared=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a machine at the place `at` had of checkpoints: one of `moved_bytes` was brought there from the place
+    `moved_from`, and there was room for `kept_bytes` of them, as long as the machine was billed."""
+
+    at: Place
+    moved_from: Place = ()
+    moved_bytes: int = 0
+    kept_bytes: int = 0
+
+
 def rate_card(provider: str) -> RateCard:
-    """What a provider bills besides machine time and egress."""
+    """What a provider bills besides machine time."""
     return RATE_CARDS.get(provider, UNDECLARED)
+
+
+def egress_rate(source: Place, target: Place) -> int:
+    """nano-USD for 10^9 bytes from one place to another, as the source's rate card has it; 0 inside a region."""
+    card = rate_card(source[0])
+    if source[0] != target[0]:
+        return card.internet_egress_nano_usd_per_gb
+    return card.region_egress_nano_usd_per_gb if crosses(source, target) else 0
+
+
+def crosses(source: Place, target: Place) -> bool:
+    """Whether bytes that go from one place to another leave their region."""
+    if source[0] != target[0]:
+        return True
+    return source[1] != target[1] and bool(source[1] and target[1])
 
 
 def minimum_nano_usd(card: RateCard, price_changes: Sequence[tuple[int, int]], from_ms: int, to_ms: int) -> int:
@@ -84,6 +164,15 @@ def minimum_nano_usd(card: RateCard, price_changes: Sequence[tuple[int, int]], f
 def egress_nano_usd(rate_nano_usd_per_gb: int, size_bytes: int) -> int:
     """For bytes that are moved once, at the rate of their route."""
     return rate_nano_usd_per_gb * size_bytes // GB
+
+
+def requests_nano_usd(source: Place, target: Place, size_bytes: int) -> int:
+    """For copying a checkpoint: reading its objects at the source and writing them at the target. Nothing inside a
+    region."""
+    if not size_bytes or not crosses(source, target):
+        return 0
+    objects = 1 + -(-size_bytes // CHECKPOINT_OBJECT_BYTES)
+    return objects * (rate_card(source[0]).read_request_nano_usd + rate_card(target[0]).write_request_nano_usd)
 
 
 def kept_nano_usd(rate_nano_usd_per_gb_month: int, levels: Sequence[tuple[int, int]], from_ms: int, to_ms: int) -> int:
@@ -116,11 +205,12 @@ def charges(
     upto_ms: int,
     *,
     ended: bool,
+    usage: Usage | None = None,
 ) -> Mapping[ChargeKind, int]:
     """All that a machine is billed up to `upto_ms` besides its time: nano-USD by kind, without those that are nothing.
 
-    It was billed from `from_ms` (None: never) to `to_ms` (None: it still is). Raises ValueError when no price is known
-    at `from_ms`.
+    It was billed from `from_ms` (None: never) to `to_ms` (None: it still is); `usage` is what it had of checkpoints.
+    Raises ValueError when no price is known at `from_ms`.
     """
     found: dict[ChargeKind, int] = {}
     if from_ms is None:
@@ -129,4 +219,11 @@ def charges(
         found["disk"] = disk_nano_usd(card, from_ms, upto_ms if to_ms is None else to_ms)
         if to_ms is not None:
             found["minimum_charge"] = minimum_nano_usd(card, price_changes, from_ms, to_ms)
+    if usage is not None and card.bills_checkpoints:
+        if usage.moved_bytes:
+            found["egress"] = egress_nano_usd(egress_rate(usage.moved_from, usage.at), usage.moved_bytes)
+            found["requests"] = requests_nano_usd(usage.moved_from, usage.at, usage.moved_bytes)
+        if from_ms is not None:
+            room = [(from_ms, usage.kept_bytes)]
+            found["storage"] = storage_nano_usd(card, room, from_ms, upto_ms if to_ms is None else to_ms)
     return {kind: amount for kind, amount in found.items() if amount}

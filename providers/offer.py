@@ -41,6 +41,12 @@ class Offer:
         return self.capacity_type is CapacityType.SPOT
 
 
+def place_of(offer_id: str) -> tuple[str, str, str]:
+    """(provider, region, zone) of an offer's id."""
+    provider, region, zone, *_ = offer_id.split("/")
+    return provider, region, zone
+
+
 def region_of(offer_id: str) -> str:
     """The region in an offer's id."""
     return offer_id.split("/")[1]

@@ -18,12 +18,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from providers.base import KeepsClaims, LaunchSpec, Provider, ProvidesBill, ProvidesPriceHistory
-from providers.charges import charges, rate_card
+from providers.base import KeepsClaims, LaunchSpec, MetersUsage, Provider, ProvidesBill, ProvidesPriceHistory
+from providers.charges import Usage, charges, rate_card
 from providers.errors import ConflictError, NotFoundError, ProviderError
 from providers.instance import EndReason, Instance, InstanceState
 from providers.money import cost_nano_usd
-from providers.offer import region_of
+from providers.offer import place_of, region_of
 
 _HOUR_S = 3600.0
 _ROUNDS = 400
@@ -303,6 +303,29 @@ class ProviderContract(ABC):
             interval = ended.billed_from_ms, ended.billed_to_ms
             besides = charges(rate_card(provider.name), path, *interval, self.now_ms(), ended=True)
             assert bill == cost_nano_usd(path, *interval) + sum(besides.values())
+
+    def test_checkpoints_are_billed_as_they_were_told_last_where_the_machine_is(self) -> None:
+        provider = self.connect()
+        if not (isinstance(provider, MetersUsage) and isinstance(provider, ProvidesBill)):
+            return
+        (instance_id,) = provider.launch(self._spec())
+        self._until(provider, instance_id, lambda found: found.state is InstanceState.RUNNING)
+        self.advance(_HOUR_S)
+        ended = self._release(provider, instance_id)
+        assert ended.billed_from_ms is not None
+        assert ended.billed_to_ms is not None
+        at, interval = place_of(self.offer_id), (ended.billed_from_ms, ended.billed_to_ms)
+        known = partial(charges, rate_card(provider.name), [(0, 0)], *interval, self.now_ms(), ended=True)
+        bill = provider.bill_nano_usd(instance_id) - sum(known().values())
+        for moved_bytes, kept_bytes in ((7 * 10**9, 10**9), (3 * 10**9, 0)):
+            usage = Usage(at, ("another cloud", "region"), moved_bytes, kept_bytes)
+            for _ in range(2):
+                provider.meter(instance_id, replace(usage, at=("another cloud", "region")))
+            told = self.connect()
+            assert isinstance(told, ProvidesBill)
+            assert told.bill_nano_usd(instance_id) == bill + sum(known(usage=usage).values())
+            assert sum(known(usage=usage).values()) > sum(known().values())
+        _raises(NotFoundError, lambda: provider.meter("no-such-instance", Usage(at)))
 
     def test_the_bill_of_an_unknown_instance_is_not_found(self) -> None:
         provider = self.connect()

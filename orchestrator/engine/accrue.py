@@ -19,8 +19,9 @@ from orchestrator.engine.snapshot import left_out
 from orchestrator.engine.world import World
 from orchestrator.model import TERMINAL, Migration, Run, Step
 from orchestrator.store import Leadership, Tx
-from providers.charges import charges, disk_nano_usd, rate_card
-from providers.errors import ProviderError
+from providers.base import MetersUsage
+from providers.charges import charges, disk_nano_usd, rate_card, storage_nano_usd
+from providers.errors import NotFoundError, ProviderError
 from providers.money import MS_PER_HOUR
 
 ROUNDED_UP_S = 1.0  # at most, real: bills are by the second
@@ -41,11 +42,14 @@ def _accrue_one(tx: Tx, run: Run) -> None:
 def settle(
     world: World, leadership: Leadership | None, run: Run, billed_from_ms: int | None, billed_to_ms: int | None
 ) -> bool:
-    """Close the books of a run whose instance is confirmed gone. Returns False while its prices are not all known.
+    """Close the books of a run whose instance is confirmed gone. Returns False while its prices are not all known, or
+    its provider does not answer.
 
     A machine that never became billable is closed with an empty interval. Books that are closed stay as they are; where
     the machine turns out to have ended when an earlier run still had it, that one's are corrected.
     """
+    if not _metered(world, run):
+        return False
     end_ms = billed_to_ms if billed_to_ms is not None else world.clock.now_ms()
     if run.machine_from_ms is not None and run.billed_from_ms is not None:
         billed_from_ms = min(run.billed_from_ms, end_ms)  # the machine's bill began with an earlier run
@@ -136,8 +140,15 @@ def cost_so_far(ctx: Context, runs: Sequence[Run]) -> tuple[int, int]:
             if run.billed_from_ms is not None and run.billed_to_ms is None:
                 changes = tx.price_changes(run.offer_id, ctx.now_ms, ctx.now_ms + 1)
                 rate += changes[-1][1] if changes else 0
-                rate += disk_nano_usd(rate_card(run.offer_id.partition("/")[0]), 0, MS_PER_HOUR)
+                rate += _kept_nano_usd_per_hour(run)
     return spent, rate
+
+
+def _kept_nano_usd_per_hour(run: Run) -> int:
+    """For its disk and its checkpoints."""
+    card = rate_card(run.offer_id.partition("/")[0])
+    kept = [(0, run.kept_bytes)] if run.kept_bytes and card.bills_checkpoints else []
+    return disk_nano_usd(card, 0, MS_PER_HOUR) + storage_nano_usd(card, kept, 0, MS_PER_HOUR)
 
 
 def reserve_nano_usd(rate_per_hour: int, market_s: float) -> int:
@@ -148,6 +159,21 @@ def reserve_nano_usd(rate_per_hour: int, market_s: float) -> int:
 def prices_known_until_ms(tx: Tx, offer_id: str) -> int | None:
     """The instant up to which all price changes of an offer are in the store."""
     return tx.priced_to_ms(offer_id)
+
+
+def _metered(world: World, run: Run) -> bool:
+    """Whether the provider bills what the run's machine had of checkpoints; one that cannot see it is told. What was
+    told before a death of the control plane is told again: what a run that has ended had changes no more."""
+    provider, usage = world.providers.get(run.offer_id.partition("/")[0]), ledger.usage_of(run)
+    if usage is None or run.instance_id is None or not isinstance(provider, MetersUsage):
+        return True
+    try:
+        provider.meter(run.instance_id, usage)
+    except NotFoundError:
+        return True  # it has no bill of that machine
+    except ProviderError:
+        return False
+    return True
 
 
 def _handed_over(world: World, tx: Tx, migration: Migration) -> bool:
@@ -192,6 +218,6 @@ def _book_charges(tx: Tx, run_id: str, at_ms: int) -> None:
         return
     start_ms = run.machine_billed_from_ms
     changes = [] if start_ms is None else tx.price_changes(run.offer_id, start_ms, at_ms)
-    right = charges(card, changes, start_ms, run.billed_to_ms, at_ms, ended=True)
+    right = charges(card, changes, start_ms, run.billed_to_ms, at_ms, ended=True, usage=ledger.usage_of(run))
     if fresh := ledger.charge(tx.outline(run.job_id), run, right, tx.entries(run_id=run.id), at_ms):
         tx.add_entries(fresh)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from orchestrator.engine import limits, trainer_spec
+from orchestrator.engine import keeping, limits, trainer_spec
 from orchestrator.engine.blame import died_alone
 from orchestrator.engine.bring_up import abandoned
 from orchestrator.engine.context import Context
@@ -67,8 +67,7 @@ def transfer(ctx: Context, move: Move) -> bool:
         found = ctx.checkpoints.find(ctx.checkpoint_root(move.job), move.job.id, migration.manifest)
         if found is None:
             return abort(ctx, move, f"checkpoint {migration.manifest} cannot be read", cause="checkpoint")
-        with ctx.write() as tx:
-            tx.set_job_facts(move.job.id, checkpoint_bytes=found.size_bytes)
+        keeping.bring(ctx, move.job, move.target, found)
     return step(ctx, move, Step.RESTORE, "the checkpoint is in place")
 
 

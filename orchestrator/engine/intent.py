@@ -41,7 +41,8 @@ def open_migration(
     """Write the intent to bring `job` up on `offer_id`: a run, and the migration that will start it.
 
     The run of a `spare` is up already: it becomes the newest, and the migration begins where that one waited. A run
-    that comes `after` another on the same machine is billed from where that one was billed to; nothing is launched.
+    that comes `after` another on the same machine is billed from where that one was billed to, and has the
+    checkpoints there; nothing is launched.
     Raises CheckpointDamaged.
     """
     now = ctx.now_ms
@@ -57,6 +58,9 @@ def open_migration(
         created_at_ms=now,
         billed_from_ms=None if after is None else after.billed_to_ms,
         machine_from_ms=None if after is None else after.machine_billed_from_ms,
+        moved_from=None if after is None else after.moved_from,
+        moved_bytes=None if after is None else after.moved_bytes,
+        kept_bytes=None if after is None else after.kept_bytes,
     )
     migration_id = ctx.new_id("mig")
     migration = Migration(

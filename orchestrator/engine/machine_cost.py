@@ -5,6 +5,7 @@ The ledger holds what is final; a machine that lives is reckoned as if it ended 
 
 from __future__ import annotations
 
+from orchestrator.ledger import usage_of
 from orchestrator.model import Run
 from orchestrator.store import Tx
 from providers.charges import charges, rate_card
@@ -23,5 +24,5 @@ def machine_cost_nano_usd(tx: Tx, run: Run, upto_ms: int) -> int:
     spent = cost_nano_usd(changes, start_ms, end_ms) - cost_nano_usd(changes, start_ms, own_ms) + booked
     card = rate_card(run.offer_id.partition("/")[0])
     if run.billed_to_ms is None and card.declared:
-        spent += sum(charges(card, changes, start_ms, end_ms, upto_ms, ended=True).values())
+        spent += sum(charges(card, changes, start_ms, end_ms, upto_ms, ended=True, usage=usage_of(run)).values())
     return spent

@@ -17,6 +17,7 @@ from orchestrator.engine.checkpoints import CheckpointUnusable
 from orchestrator.engine.compartment import Compartment, contained, contained_writes, said
 from orchestrator.engine.context import ACTOR, Context
 from orchestrator.engine.intent import under_way
+from orchestrator.engine.keeping import weigh
 from orchestrator.engine.move import MOVING, count_failure
 from orchestrator.engine.pausing import pause, paused
 from orchestrator.engine.reports import MALFORMED_S, judged
@@ -152,6 +153,7 @@ def _current(ctx: Context, jobs: Mapping[str, Job], run: Run) -> Seen:
             ctx.event(tx, "run.suspected", f"silent for {report.silent_s:.0f} s", job, run=run)
     if (why_not := watch(ctx, job, run, report)) is not None:
         return _failed(ctx, job, run, report, why_not)
+    weigh(ctx, job, run, report)
     return Seen(noticed, noticed)
 
 

@@ -7,9 +7,10 @@ stores, jobs, prices.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 
-from orchestrator.market import TYPICAL, HazardPrior, Tariff
+from orchestrator.market import TYPICAL, HazardPrior, Place, Tariff
 from providers.catalog import Catalog, Interruption, load
 from providers.collect.facts import Signal
 from providers.offer import Offer
@@ -25,7 +26,23 @@ COLLECTED = {"interruption_percent": EXPOSURE_H, "eviction_percent": 1.0}
 
 def tariff(offers: Iterable[Offer]) -> Tariff:
     """What moving bytes costs between the sites of these offers. Raises CatalogError."""
-    return load().egress() if any(not offer.simulated for offer in offers) else TYPICAL
+    providers = {(offer.provider, offer.simulated) for offer in offers}
+    simulated = frozenset(name for name, is_simulated in providers if is_simulated)
+    if len(simulated) == len(providers):
+        return TYPICAL
+    return _Mixed(load().egress(), simulated) if simulated else load().egress()
+
+
+@dataclass(frozen=True)
+class _Mixed:
+    """To a simulated cloud bytes cost what that bills for them."""
+
+    listed: Tariff
+    simulated: frozenset[str]
+
+    def rate(self, source: Place, target: Place) -> int:
+        """nano-USD for 10^9 bytes from one place to another."""
+        return (TYPICAL if target[0] in self.simulated else self.listed).rate(source, target)
 
 
 def hazard_priors(

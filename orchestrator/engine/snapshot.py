@@ -18,6 +18,7 @@ from orchestrator.model import VOLUNTARY, Job, JobState, Migration, Run
 from orchestrator.perf import Observation, PerfBook, Program, program_of
 from orchestrator.policy import Demand, Rails, Running
 from orchestrator.store import Tx
+from providers.offer import place_of
 
 DAY_MS = 86_400_000
 AVAILABILITY_WINDOW_MS = 30 * DAY_MS
@@ -81,6 +82,13 @@ def current_run(runs: Sequence[Run]) -> Run | None:
     return max(alive, key=lambda run: run.generation, default=None)
 
 
+def checkpoint_at(runs: Sequence[Run]) -> Place | None:
+    """Where the newest checkpoint lies: where the job trained last. None: it never did."""
+    trained = [run for run in runs if run.training_from_ms is not None]
+    newest = max(trained, key=lambda run: run.generation, default=None)
+    return None if newest is None else place_of(newest.offer_id)
+
+
 def market(tx: Tx, now_ms: int, config: Config, used: Collection[str] = ()) -> Market:
     """What is known of the market at `now_ms`. `used` are ids of offers where jobs run: they are in it, to be compared
     with, also when nobody sells them any more."""
@@ -137,8 +145,6 @@ def _demand(tx: Tx, job: Job, runs: Sequence[Run], known: bool, now_ms: int, *, 
     if not known:
         return Demand(job=job, total_steps=total, checkpoint_s=save_s, handover_s=gap_s)
     facts = tx.job_facts(job.id)
-    trained = [run for run in runs if run.training_from_ms is not None]
-    newest = max(trained, key=lambda run: run.generation, default=None)
     return Demand(
         job=job,
         total_steps=total if facts.total_steps is None else facts.total_steps,
@@ -147,13 +153,9 @@ def _demand(tx: Tx, job: Job, runs: Sequence[Run], known: bool, now_ms: int, *, 
         checkpoint_bytes=facts.checkpoint_bytes or 0,
         checkpoint_s=save_s,
         handover_s=gap_s,
-        checkpoint_at=_place(newest.offer_id) if newest is not None else None,
+        checkpoint_at=checkpoint_at(runs),
         excluded=in_vain.excluded(tx, job.id, now_ms),
     )
-
-
-def _place(offer_id: str) -> Place:
-    return tuple(offer_id.split("/")[:3])
 
 
 def _running(tx: Tx, job: Job, run: Run, now_ms: int, leaving: bool) -> Running:

@@ -3,7 +3,7 @@
 Must not know: offers beyond their id and price path, policies, stores.
 """
 
-from orchestrator.ledger.accrual import accrue, amend, charge, correction, restate, twice_booked
+from orchestrator.ledger.accrual import accrue, amend, charge, correction, restate, twice_booked, usage_of
 from orchestrator.ledger.comparison import (
     BASELINES,
     Baseline,
@@ -45,4 +45,5 @@ __all__ = [
     "total_nano_usd",
     "totals",
     "twice_booked",
+    "usage_of",
 ]

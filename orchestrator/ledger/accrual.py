@@ -15,8 +15,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from orchestrator.model import Entry, EntryKind, Job, Run, derived_id
-from providers.charges import CHARGE_KINDS, ChargeKind
+from providers.charges import CHARGE_KINDS, ChargeKind, Usage
 from providers.money import cost_nano_usd
+from providers.offer import place_of
 
 PriceChanges = Sequence[tuple[int, int]]
 """(effective_at_ms, nano-USD per hour), ascending; the first at or before the billed start of the run's machine."""
@@ -39,6 +40,18 @@ def accrue(
     if end <= begin:
         return []
     return [_entry(job, run, "compute", begin, end, _between(price_changes, run, begin, end), upto_ms)]
+
+
+def usage_of(run: Run) -> Usage | None:
+    """What the run's machine had of checkpoints, as far as is known."""
+    if run.moved_bytes is None and run.kept_bytes is None:
+        return None
+    return Usage(
+        at=place_of(run.offer_id),
+        moved_from=tuple(run.moved_from.split("/")) if run.moved_from else (),
+        moved_bytes=(run.moved_bytes or 0) if run.moved_from else 0,
+        kept_bytes=run.kept_bytes or 0,
+    )
 
 
 def charge(job: Job, run: Run, right: Mapping[ChargeKind, int], entries: Sequence[Entry], at_ms: int) -> list[Entry]:

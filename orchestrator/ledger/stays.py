@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 from orchestrator.ledger.duty import duty
 from orchestrator.model import Entry, EntryKind, Run
-from providers.charges import CHARGE_KINDS
+from providers.charges import MACHINE_CHARGES
 
-OF_A_MACHINE: tuple[EntryKind, ...] = ("compute", *CHARGE_KINDS)
+OF_A_MACHINE: tuple[EntryKind, ...] = ("compute", *MACHINE_CHARGES)
 """Charges that follow from which machine was rented, when and for how long."""
-KEPT_FOR_THE_JOB: tuple[str, ...] = ("storage", "requests")
+KEPT_FOR_THE_JOB: tuple[EntryKind, ...] = ("storage",)
 """Charges that a job has wherever it runs, and however often it moves."""
 
 

@@ -7,7 +7,8 @@ from orchestrator.market.availability import PRIOR_LOSSES, AvailabilityKind, Ava
 from orchestrator.market.listing import Kind, Listing, Shape, Site
 from orchestrator.market.snapshot import Market
 from orchestrator.market.swing import Swing
-from orchestrator.market.transfer import TYPICAL, Place, Tariff, egress_nano_usd
+from orchestrator.market.transfer import TYPICAL, Tariff, egress_nano_usd
+from providers.charges import Place
 
 __all__ = [
     "PRIOR_LOSSES",

@@ -35,8 +35,9 @@ from orchestrator.market.availability import (
 from orchestrator.market.cells import BLOCK, Cells, block_hashes
 from orchestrator.market.listing import Listing
 from orchestrator.market.swing import USUAL, Swing
-from orchestrator.market.transfer import TYPICAL, Place, Tariff
+from orchestrator.market.transfer import TYPICAL, Tariff
 from orchestrator.model import Estimate
+from providers.charges import Place
 from providers.offer import Offer
 from providers.price import PricePoint
 

@@ -9,17 +9,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from providers import charges
-
-Place = tuple[str, ...]
-"""(provider, region[, zone]). An empty region is one that is not known, and taken for the nearest; without a zone it is
-anywhere in the region."""
-
-# Public price lists (AWS, Azure: 2024-01; GCP: 2026-07). AWS between its regions mostly 0.02, GCP up to 0.08 between
-# continents, Azure up to 0.05; to the internet AWS 0.09, GCP 0.12, Azure 0.087. `local` is simulated, and cheap.
-_WITHIN = {"aws": 20_000_000, "gcp": 80_000_000, "azure": 50_000_000, "local": 10_000_000}
-_ACROSS = {"aws": 90_000_000, "gcp": 120_000_000, "azure": 87_000_000, "local": 20_000_000}
-_WITHIN_OTHER = 50_000_000
-_ACROSS_OTHER = 90_000_000
+from providers.charges import Place
 
 
 class Tariff(Protocol):
@@ -31,16 +21,12 @@ class Tariff(Protocol):
 
 
 class TypicalTariff:
-    """One rate per provider within it, one out of it, none inside a region."""
+    """One rate per provider within it, one out of it, none inside a region: what simulated clouds bill, and a guess for
+    the others."""
 
     def rate(self, source: Place, target: Place) -> int:
         """nano-USD for 10^9 bytes from one place to another; 0 inside a region."""
-        provider, region, *_ = source
-        if provider != target[0]:
-            return _ACROSS.get(provider, _ACROSS_OTHER)
-        if region == target[1]:
-            return 0
-        return _WITHIN.get(provider, _WITHIN_OTHER)
+        return charges.egress_rate(source, target)
 
 
 TYPICAL: Tariff = TypicalTariff()

@@ -30,7 +30,9 @@ class Run:
 
     All instants are market time. `created_at_ms` is when it was decided that the job goes there; of a spare, when it
     was taken. `repeated_steps` were done by an earlier run already and lost with it. `machine_from_ms` is set when an
-    earlier run had its machine: that one's bill began then, and this run's own interval is the rest of it.
+    earlier run had its machine: that one's bill began then, and this run's own interval is the rest of it. To its
+    machine a checkpoint of `moved_bytes` was brought from the place `moved_from` (provider/region/zone); `kept_bytes`
+    are the room there for as many checkpoints as the job keeps (None: their size is not known).
     """
 
     id: str
@@ -53,6 +55,9 @@ class Run:
     useful_s: float = 0.0
     checkpoint_s: float = 0.0
     machine_from_ms: int | None = None
+    moved_from: str | None = None
+    moved_bytes: int | None = None
+    kept_bytes: int | None = None
 
     @property
     def machine_billed_from_ms(self) -> int | None:

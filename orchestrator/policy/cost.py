@@ -272,12 +272,12 @@ class Outlook:
 
     @cached_property
     def move_fixed(self) -> Floats:
-        return self._less(self.pool.over_sites(self.tolls.fixed) + self._disk, self._restored)
+        return self._less(self.pool.over_sites(self.tolls.fixed) + self._storage, self._restored)
 
     @cached_property
-    def _disk(self) -> Floats:
-        """What the new machine's disk costs while it starts."""
-        return self.tolls.disk_s[self.pool.site] * self.pool.startup_s
+    def _storage(self) -> Floats:
+        """What the new machine's disk and the room for its checkpoints cost while it starts."""
+        return self.tolls.storage_s[self.pool.site] * self.pool.startup_s
 
     @cached_property
     def _way_s(self) -> Floats:
@@ -338,7 +338,7 @@ class Outlook:
     def afresh(self, case: Case) -> tuple[Floats, Floats]:
         """(seconds, cost) over the rows of starting there from nowhere; on the current row of going on."""
         seconds = self.over_rows(case.run_s + self.pool.startup_s)
-        dues = case.run_dues + self._disk
+        dues = case.run_dues + self._storage
         return seconds, seconds * case.price_s + self.over_rows(dues)
 
     def parts(self, row: int) -> CostParts:
@@ -349,7 +349,7 @@ class Outlook:
         move_s, site = float(self.move_billed_s[cell]), int(self.pool.site[cell])
         work_s = run_s - losses * float(self.setback_s[cell])
         settled = cell in (self.pool.here, self._restored)
-        double = 0.0 if settled else float(self.tolls.double[site] + self._disk[cell])
+        double = 0.0 if settled else float(self.tolls.double[site] + self._storage[cell])
         storage = round(float(self.tolls.storage_s[site]) * run_s)
         total = round(float(self.mid.cost[at]))
         checkpoint = round(price_s * work_s * self.overhead / (1 + self.overhead))

@@ -1,9 +1,9 @@
 """Tolls: what getting to a site and being there costs besides the machine's price, by site.
 
-Egress of the checkpoint and of the data, storage of checkpoints, the shortest time that is billed. Data and bucket of a
-job name a cloud and no region: within that cloud they are taken to lie where the machine is. providers.charges says
-what each charge comes to, as it does for the ledger. Must not know: throughput, offers, prices of machines beyond the
-one that is left.
+Egress of the checkpoint and of the data, the requests for it, storage of checkpoints, the shortest time that is billed.
+Data and bucket of a job name a cloud and no region: within that cloud they are taken to lie where the machine is.
+providers.charges says what each charge comes to, as it does for the ledger. Must not know: throughput, offers, prices
+of machines beyond the one that is left.
 """
 
 from __future__ import annotations
@@ -16,7 +16,16 @@ from numpy.typing import NDArray
 
 from orchestrator.market import Market, Place
 from orchestrator.policy.demand import Demand, Running
-from providers.charges import GB, MONTH_MS, RateCard, disk_nano_usd, egress_nano_usd, rate_card, storage_nano_usd
+from providers.charges import (
+    GB,
+    MONTH_MS,
+    RateCard,
+    disk_nano_usd,
+    egress_nano_usd,
+    rate_card,
+    requests_nano_usd,
+    storage_nano_usd,
+)
 
 Floats = NDArray[np.float64]
 
@@ -29,16 +38,15 @@ _CLOUD_OF_SCHEME = {"s3": "aws", "gs": "gcp", "gcs": "gcp", "az": "azure", "abfs
 class Tolls:
     """Columns over the sites of a listing; seconds and nano-USD.
 
-    To get there, besides the start of the machine: `begin_s` without training, `fixed` = `egress` + `double`
-    (the old machine and the new one's disk, billed meanwhile). Once there: `upkeep_s` per second (`storage_s` of it for
-    checkpoints and the disk, `disk_s` of that) and `per_loss` for each machine that is lost. A machine is billed
-    `minimum_s` at least.
+    To get there, besides the start of the machine: `begin_s` without training, `fixed` = `egress` (with its
+    requests) + `double` (the old machine and the new one's disk and room, billed meanwhile). Once there:
+    `upkeep_s` per second (`storage_s` of it for the disk and the room for checkpoints) and `per_loss` for each machine
+    that is lost. A machine is billed `minimum_s` at least.
     """
 
     begin_s: Floats
     egress: Floats
     double: Floats
-    disk_s: Floats
     storage_s: Floats
     upkeep_s: Floats
     per_loss: Floats
@@ -63,7 +71,7 @@ def tolls(demand: Demand, market: Market, running: Running | None, current: int 
     none = np.zeros(len(listing.sites))
     egress, transfer_s = none, none
     if place is not None and size:
-        egress = _egress(rates(place), size)
+        egress = _way(market, place, size)
         elsewhere = np.array([each != place[:2] for each in listing.regions])
         transfer_s = elsewhere * (size / LINK_BYTES_PER_S)
     data = none
@@ -84,23 +92,34 @@ def tolls(demand: Demand, market: Market, running: Running | None, current: int 
 
     if current is None:
         begin_s = transfer_s
-        double = disk_s * begin_s
+        double = storage_s * begin_s
     else:
         begin_s = demand.gap_s + transfer_s
-        double = begin_s * float(max(market.price[current], 0)) / 3600 + disk_s * begin_s
+        double = begin_s * float(max(market.price[current], 0)) / 3600 + storage_s * begin_s
     upkeep_s, per_loss = storage_s + uploads_s, data + restore
     minimum = _by_provider(market, lambda card: card.minimum_ms / 1000)
     return Tolls(
         begin_s=begin_s,
         egress=egress + data,
         double=double,
-        disk_s=disk_s,
         storage_s=storage_s,
         upkeep_s=upkeep_s,
         per_loss=per_loss,
         minimum_s=minimum,
         waits=current is None,
     )
+
+
+def _way(market: Market, place: Place, size_bytes: int) -> Floats:
+    """nano-USD for bringing a checkpoint from a place to each site."""
+    requests = _over_regions(market, lambda there: requests_nano_usd(place, there, size_bytes))
+    return _egress(market.rates_from(place), size_bytes) + requests
+
+
+def way_back(market: Market, place: Place, size_bytes: int) -> Floats:
+    """nano-USD for bringing a checkpoint from each site to a place."""
+    requests = _over_regions(market, lambda here: requests_nano_usd(here, place, size_bytes))
+    return _egress(market.rates_to(place), size_bytes) + requests
 
 
 def place_of(url: str) -> Place | None:
@@ -113,6 +132,12 @@ def _egress(rates: Floats, size_bytes: int) -> Floats:
     """nano-USD for bytes that are moved once, over the sites; few of them differ in their rate."""
     known, site = np.unique(rates, return_inverse=True)
     return np.array([egress_nano_usd(int(rate), size_bytes) for rate in known.tolist()], np.float64)[site]
+
+
+def _over_regions(market: Market, of: Callable[[Place], int]) -> Floats:
+    """A column over the sites of what depends on their region alone."""
+    known = {region: of(region) for region in set(market.listing.regions)}
+    return np.array([known[region] for region in market.listing.regions], np.float64)
 
 
 def _by_provider(market: Market, of: Callable[[RateCard], float]) -> Floats:

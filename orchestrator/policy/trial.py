@@ -21,10 +21,10 @@ from orchestrator.policy.demand import Demand
 from orchestrator.policy.eligible import NONE
 from orchestrator.policy.objectives import POSSIBLE, SAFE, Ranking, budget_left, objective_keys, time_left_s
 from orchestrator.policy.probe import PROBE_MINUTES, Option, advise
+from orchestrator.policy.tolls import way_back
 
 PROBE_S = PROBE_MINUTES * 60
 MOST = 12  # kinds that are weighed against each other
-GB = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ def _options(demand: Demand, market: Market, perf: PerfBook, outlook: Outlook, r
     second /= max(float(outlook.mid.seconds[commit]), 1e-3)
     # Without a probe a job that is where it would stay pays nothing to get there; after one it must start there again.
     again = float(pool.price_s[commit] * pool.start_s[pool.cell[commit]]) if rows[0] == pool.current else 0.0
-    back = again + market.rates_to(market.place(rows[0])) * demand.checkpoint_bytes / GB * (pool.current is not None)
+    back = again + way_back(market, market.place(rows[0]), demand.checkpoint_bytes) * (pool.current is not None)
     options = []
     for row in rows:
         at, kind = pool.at(row), _kind(market, row)

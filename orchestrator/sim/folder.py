@@ -96,6 +96,10 @@ class Folder:
             found = {fence.generation: fence.manifest for fence in store.fences(self.root, job_id)}
         return dict(sorted(found.items(), key=lambda each: self.fenced_s.get((job_id, each[0]), 0.0)))
 
+    def size_bytes(self, job_id: str) -> int:
+        """Of any checkpoint of this job: all are of the same size."""
+        return sum(len(data) for _, data in _state(job_id, 0))
+
     def fence_made(self, job_id: str, generation: int) -> None:
         """Remember the instant, the first time."""
         self.fenced_s.setdefault((job_id, generation), self._clock.monotonic_s())
@@ -146,6 +150,6 @@ def _state(job_id: str, step: int) -> list[tuple[str, bytes]]:
     """What a job's state consists of: frozen, seldom changed, and changed with each step."""
     return [
         ("frozen", f"{job_id} frozen".encode()),
-        ("seldom", f"{job_id} {step // OLD_STEPS}".encode()),
-        ("often", f"{job_id} at {step}".encode()),
+        ("seldom", f"{job_id} {step // OLD_STEPS:09}".encode()),
+        ("often", f"{job_id} at {step:09}".encode()),
     ]

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Unpack
@@ -26,6 +27,7 @@ from orchestrator.sim.nap import Nap
 from orchestrator.sim.site import SimSite
 from orchestrator.store import JobFactFields, Leadership, MigrationFields, RunFields, Store, Tx
 from providers.base import LaunchSpec
+from providers.charges import Usage
 from providers.fake import FakeProvider
 
 STEPS = tuple(f"step {a}>{b}" for a, b in pairwise(STEP_ORDER))
@@ -33,7 +35,7 @@ WRITES = (  # what a transaction is called: the first of these that it does
     *STEPS, "abort", "attempt", "command", "intent", "settle", "adopt", "resolve", "end of run", "accrue", "collect",
     "compare", "duty", "progress", "submit", "ask", "job", "sign", "event",
 )  # fmt: skip
-CALLS = ("launch", "terminate", "prepare", "start", "hold", "unhold", "stop", "kill", "fence", "void")
+CALLS = ("launch", "terminate", "meter", "prepare", "start", "hold", "unhold", "stop", "kill", "fence", "void")
 FILES = (  # what a fence, and the look for the checkpoint to start from, do to files
     "list fence", "read fence", "list manifest", "read manifest", "status chunk", "write manifest", "tidy manifest",
     "write fence", "link fence", "tidy fence", "sync fence",
@@ -45,6 +47,9 @@ EDGES = (
 )
 BY_USERS = ("submit", "ask")  # each of them is a process of its own: one that sleeps is one that comes later
 PAUSE_EDGES = tuple(edge for edge in EDGES if edge.split(" ", 1)[1] not in BY_USERS)
+
+
+BYTE_STANDS_FOR = 1_000_000
 
 
 class Killed(BaseException):
@@ -243,7 +248,7 @@ class MortalStore(Store):
 
 
 class MortalProvider(FakeProvider):
-    """A client of the fake cloud whose launches and terminations are edges."""
+    """A client of the fake cloud whose launches, terminations and meters are edges."""
 
     scythe = Scythe()
 
@@ -257,6 +262,11 @@ class MortalProvider(FakeProvider):
         self.scythe.edge("before terminate")
         super().terminate(instance_id)
         self.scythe.edge("after terminate")
+
+    def meter(self, instance_id: str, usage: Usage) -> None:
+        self.scythe.edge("before meter")
+        super().meter(instance_id, usage)
+        self.scythe.edge("after meter")
 
 
 class _Mortal:
@@ -287,18 +297,23 @@ def mortal_runtime(inner: Runtime, scythe: Scythe) -> Runtime:
 
 
 class WatchedCatalog(FileCatalog):
-    """The real one. What it does to files are edges, as is its fence; trainers have done what they did by then."""
+    """The real one. What it does to files are edges, as is its fence; trainers have done what they did by then.
+
+    Checkpoints of simulated trainers hold next to nothing: each byte of theirs stands for BYTE_STANDS_FOR.
+    """
 
     def __init__(self, folder: Folder, site: SimSite, scythe: Scythe) -> None:
         self._folder, self._site, self._scythe = folder, site, scythe
 
     def newest(self, root: Path, job_id: str, generation: int) -> Newest:
         with self._looked_on():
-            return super().newest(root, job_id, generation)
+            newest = super().newest(root, job_id, generation)
+        return newest if newest.found is None else replace(newest, found=_as_large_as_real(newest.found))
 
     def find(self, root: Path, job_id: str, name: str) -> ManifestInfo | None:
         with self._looked_on():
-            return super().find(root, job_id, name)
+            found = super().find(root, job_id, name)
+        return None if found is None else _as_large_as_real(found)
 
     def fence(self, root: Path, job_id: str, generation: int, manifest: str | None) -> bool:
         self._scythe.edge("before fence")
@@ -335,3 +350,7 @@ class WatchedCatalog(FileCatalog):
 
         with watching(look):
             yield
+
+
+def _as_large_as_real(found: ManifestInfo) -> ManifestInfo:
+    return replace(found, size_bytes=found.size_bytes * BYTE_STANDS_FOR)

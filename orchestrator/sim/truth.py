@@ -11,11 +11,14 @@ from collections.abc import Collection, Iterator
 from itertools import pairwise
 
 from orchestrator.ledger import Comparison, baseline_nano_usd
-from orchestrator.model import TERMINAL, Job, Run
+from orchestrator.model import TERMINAL, Job, Migration, Run, Step
 from orchestrator.sim.installation import Installation
+from orchestrator.sim.mortality import BYTE_STANDS_FOR
 from orchestrator.sim.site import Trained
 from orchestrator.sim.trainer import BUG
+from providers.charges import egress_nano_usd, egress_rate, rate_card, requests_nano_usd, storage_nano_usd
 from providers.fake import Bill
+from providers.offer import place_of
 
 MOST_BILLED = 2  # machines of one job at the same time: the two of a move; and its spare, if it wants one
 
@@ -34,6 +37,7 @@ def findings(home: Installation, *, paused: bool = False, culprits: Collection[s
             paid[entry.job_id] += entry.amount_nano_usd
         compared = tx.comparisons()
         quarantined = {each.job_id for each in tx.quarantined()}
+        moves = tx.migrations(open=False)
         unfinished = [*tx.migrations(open=True), *tx.open_commands(), *tx.unsettled_runs()]
     bills = home.cloud.bills()
     book = home.site.book()
@@ -41,6 +45,7 @@ def findings(home: Installation, *, paused: bool = False, culprits: Collection[s
         *_leaked(home),
         *_doubled(bills, jobs, runs),
         *_money(bills, runs, booked),
+        *(line for job in jobs for line in _checkpoints(home, bills, job, runs, moves)),
         *_compared(compared, [job for job in jobs if job.id not in quarantined], paid),
         *(f"unfinished: {each}" for each in unfinished),
         *(line for job in jobs for line in _state(job, book, paused)),
@@ -99,6 +104,31 @@ def _money(bills: tuple[Bill, ...], runs: list[Run], booked: Counter[str]) -> It
     for run_id in sorted(billed.keys() | paid.keys()):
         if billed[run_id] != paid[run_id]:
             yield f"money: {run_id} cost {billed[run_id]} nano-USD, the ledger says {paid[run_id]}"
+
+
+def _checkpoints(
+    home: Installation, bills: tuple[Bill, ...], job: Job, runs: list[Run], moves: list[Migration]
+) -> Iterator[str]:
+    """The machine that took a job over is billed for the way of its checkpoint and for the room that it took there."""
+    billed = {bill.instance_id: bill for bill in bills}
+    handed_over = {move.target_run_id for move in moves if move.step is Step.DONE and move.manifest is not None}
+    trained = [run for run in runs if run.job_id == job.id and run.training_from_ms is not None]
+    size_bytes = home.checkpoints.size_bytes(job.id) * BYTE_STANDS_FOR
+    for before, after in pairwise(sorted(trained, key=lambda run: run.generation)):
+        bill, source, place = billed.get(after.instance_id or ""), place_of(before.offer_id), place_of(after.offer_id)
+        if after.id not in handed_over or after.machine_from_ms is not None or bill is None:
+            continue
+        if bill.from_ms is None or bill.to_ms is None:
+            continue
+        room = [(bill.from_ms, size_bytes * job.spec.checkpoint.keep)]
+        right = {
+            "egress": egress_nano_usd(egress_rate(source, place), size_bytes),
+            "requests": requests_nano_usd(source, place, size_bytes),
+            "storage": storage_nano_usd(rate_card(place[0]), room, bill.from_ms, bill.to_ms),
+        }
+        said = {kind: amount for kind, amount in bill.charges.items() if kind in right}
+        if said != {kind: amount for kind, amount in right.items() if amount}:
+            yield f"money: the checkpoint of {after.id} cost {right} nano-USD, its bill says {said}"
 
 
 def _compared(compared: list[Comparison], jobs: list[Job], paid: Counter[str]) -> Iterator[str]:

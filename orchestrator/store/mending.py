@@ -19,7 +19,7 @@ from orchestrator.errors import UnreadableRowError
 from orchestrator.model import Migration, Run, Step
 from orchestrator.store.codec import decode
 from orchestrator.store.events import EventRows
-from orchestrator.store.runs import RunRows, can_be_a_generation, names_a_place, sound
+from orchestrator.store.runs import RunRows, can_be_a_generation, can_be_moved_from, names_a_place, sound
 from orchestrator.store.schema import ledger_entry, migration, run
 
 _COLUMNS = tuple(field.name for field in fields(Run))
@@ -30,7 +30,15 @@ _ROWS = select(*(run.c[name] for name in _COLUMNS)).where(
     )
 )
 _OWNER = select(migration.c.job_id).where(migration.c.target_run_id == bindparam("run_id")).limit(1)
-_UNKNOWN = {"billed_to_ms", "training_to_ms", "last_loss", "step_wall_s"}
+_UNKNOWN = {
+    "billed_to_ms",
+    "training_to_ms",
+    "last_loss",
+    "step_wall_s",
+    "moved_from",
+    "moved_bytes",
+    "kept_bytes",
+}
 _HAD_ITS_MACHINE = select(func.min(run.c.billed_from_ms), func.max(run.c.billed_to_ms)).where(
     run.c.job_id == bindparam("of_job"),
     run.c.instance_id == bindparam("machine"),
@@ -137,6 +145,8 @@ def _can_be(name: str, value: object) -> bool:
         return False
     if name == "offer_id":
         return names_a_place(cast("str", value))
+    if name == "moved_from":
+        return can_be_moved_from(cast("str | None", value))
     return name != "generation" or can_be_a_generation(cast("int", value))
 
 

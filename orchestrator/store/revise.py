@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from alembic.script import Script
 
 VERSION_TABLE = "schema_revision"
-HEAD = "20261122_0945_5a90d7"
+HEAD = "20261122_0955_7a40e6"
 
 
 class ForeignDatabaseError(StoreError):

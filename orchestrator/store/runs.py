@@ -16,6 +16,7 @@ from orchestrator.store.schema import MIGRATION_OPEN, UNSETTLED, migration, run
 from orchestrator.store.transaction import Transaction, columns
 
 OFFER_ID_PARTS = 5
+PLACE_PARTS = 3
 LOOKED_AT = 2000  # a provider none of whose machines is among the newest so many has no recent ones
 LARGEST_GENERATION = 2**31 - 1
 _Placed = TypeVar("_Placed", Run, Migration)
@@ -81,6 +82,9 @@ class RunFields(TypedDict, total=False):
     repeated_steps: int
     useful_s: float
     checkpoint_s: float
+    moved_from: str | None
+    moved_bytes: int | None
+    kept_bytes: int | None
 
 
 class MigrationFields(TypedDict, total=False):
@@ -181,6 +185,11 @@ def can_be_a_generation(generation: int) -> bool:
     return abs(generation) <= LARGEST_GENERATION
 
 
+def can_be_moved_from(place: str | None) -> bool:
+    """Whether it is a place as runs have it: provider/region/zone."""
+    return place is None or (len(parts := place.split("/")) == PLACE_PARTS and all(parts))
+
+
 def sound(found: Run) -> Run:
     """As it is, if its cells do not contradict each other. Raises UnreadableRowError.
 
@@ -189,6 +198,8 @@ def sound(found: Run) -> Run:
     if found.end is None and (found.state == "ended" or found.billed_to_ms is not None):
         name, value = ("state", found.state) if found.billed_to_ms is None else ("billed_to_ms", found.billed_to_ms)
         raise UnreadableRowError("run", found.id, f"{name}: it is {value}, but the run has no end")
+    if not can_be_moved_from(found.moved_from):
+        raise UnreadableRowError("run", found.id, f"moved_from: {reprlib.repr(found.moved_from)} is no place")
     return _placed("run", found)
 
 

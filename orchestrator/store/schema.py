@@ -107,6 +107,9 @@ run = Table(
     Column("useful_s", Measure, nullable=False),
     Column("checkpoint_s", Measure, nullable=False),
     Column("machine_from_ms", Number),
+    Column("moved_from", Word),
+    Column("moved_bytes", Number),
+    Column("kept_bytes", Number),
     UniqueConstraint("job_id", "generation", name="run_generation"),
     Index("run_unsettled", "id", sqlite_where=UNSETTLED, postgresql_where=UNSETTLED),
 )

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
 from providers.base import LaunchSpec
-from providers.charges import ChargeKind, charges, rate_card
+from providers.charges import ChargeKind, Usage, charges, rate_card
 from providers.clock import Clock
 from providers.errors import CapacityError, ConflictError, NotFoundError, QuotaError
 from providers.hardware import GIB
@@ -83,6 +83,7 @@ class _Life:
     notice_ms: int | None = None
     asked_ms: int | None = None  # terminate was carried out
     expires_ms: int | None = None
+    usage: Usage | None = None  # as it was told
 
     @property
     def last_ms(self) -> int | None:
@@ -308,6 +309,12 @@ class FakeCloud:
             if life is not None and not life.ended(at_ms):
                 life.expires_ms = at_ms + time_to_live_s * 1000
 
+    def meter(self, instance_id: str, usage: Usage) -> None:
+        """Bill this instance's checkpoints as told, where it is. Raises NotFoundError."""
+        life = self._life(instance_id)
+        offer = self._listing(life.spec.offer_id).offer
+        life.usage = replace(usage, at=(NAME, offer.region, offer.zone))
+
     def replace_claim(self, install: str, present: str | None, word: str) -> bool:
         """Compare and set."""
         if self.claims.get(install) != present:
@@ -378,7 +385,7 @@ class FakeCloud:
             end_ms = now_ms if to_ms is None else to_ms
             path = self.price_path(life.spec.offer_id, end_ms, from_ms)
             amount = cost_nano_usd(path, from_ms, end_ms)
-        besides = charges(rate_card(NAME), path, from_ms, to_ms, now_ms, ended=ended)
+        besides = charges(rate_card(NAME), path, from_ms, to_ms, now_ms, ended=ended, usage=life.usage)
         reason, spec = life.reason if ended else None, life.spec
         return Bill(life.id, spec.offer_id, spec.token, spec.tags, from_ms, to_ms, amount, besides, reason)
 

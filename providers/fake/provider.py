@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from providers.base import LaunchSpec, Quota
+from providers.charges import Usage
 from providers.clock import Clock
 from providers.errors import CapacityError, ProviderError, ThrottledError, UnavailableError
 from providers.fake.cloud import NAME, FakeCloud
@@ -100,6 +101,9 @@ class FakeProvider:
 
     def bill_nano_usd(self, instance_id: str) -> int:
         return self._call("bill_nano_usd", lambda _: self.cloud.bill(instance_id).amount_nano_usd)
+
+    def meter(self, instance_id: str, usage: Usage) -> None:
+        self._call("meter", lambda _: self.cloud.meter(instance_id, usage))
 
     def _points(self, offer_id: str, since_ms: int, now_ms: int) -> list[PricePoint]:
         path = self.cloud.price_path(offer_id, now_ms, since_ms)

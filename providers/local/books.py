@@ -19,12 +19,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from providers.charges import Usage
 from providers.errors import SetupError, UnavailableError
 from providers.instance import EndReason
 from providers.local.prices import PriceOverride
 from providers.local.process import Leader
 
-_VERSION = 2
+_VERSION = 3
 _SCHEMA = """
 CREATE TABLE about (uid TEXT NOT NULL, seed INTEGER NOT NULL) STRICT;
 CREATE TABLE launches (token TEXT PRIMARY KEY, fingerprint TEXT NOT NULL) STRICT;
@@ -57,7 +58,14 @@ CREATE TABLE capacity_overrides (
     id INTEGER PRIMARY KEY, offer_id TEXT NOT NULL, machines INTEGER NOT NULL, until_ms INTEGER NOT NULL
 ) STRICT;
 """
-_CLAIMS = "CREATE TABLE claims (install TEXT PRIMARY KEY, word TEXT NOT NULL) STRICT"  # since version 2
+_SINCE = (  # what each later version added
+    (2, "CREATE TABLE claims (install TEXT PRIMARY KEY, word TEXT NOT NULL) STRICT"),
+    (
+        3,
+        "CREATE TABLE usage (instance_id TEXT PRIMARY KEY REFERENCES instances (id), at TEXT NOT NULL,"
+        " moved_from TEXT NOT NULL, moved_bytes INTEGER NOT NULL, kept_bytes INTEGER NOT NULL) STRICT",
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +223,20 @@ class Books:
             *(at_ms, at_ms, EndReason.FAILED.value, instance_id),
         )
 
+    # --- checkpoints ---
+
+    def usage(self, instance_id: str) -> Usage | None:
+        """What an instance had of checkpoints, None if nobody told."""
+        rows = self._rows("SELECT * FROM usage WHERE instance_id = ?", instance_id)
+        return _usage(rows[0]) if rows else None
+
+    def meter(self, instance_id: str, usage: Usage) -> None:
+        """Note it, in place of what was told before."""
+        self._write(
+            "INSERT OR REPLACE INTO usage VALUES (?, ?, ?, ?, ?)",
+            *(instance_id, "/".join(usage.at), "/".join(usage.moved_from), usage.moved_bytes, usage.kept_bytes),
+        )
+
     # --- claims ---
 
     def claim(self, install: str) -> str | None:
@@ -270,8 +292,10 @@ class Books:
                     if statement.strip():
                         self._write(statement)
                 self._write("INSERT INTO about VALUES (?, ?)", uuid.uuid4().hex, seed)
+            for since, statement in _SINCE:
+                if version < since:
+                    self._write(statement)
             if version < _VERSION:
-                self._write(_CLAIMS)
                 self._write(f"PRAGMA user_version = {_VERSION}")
             rows = self._rows("SELECT uid, seed FROM about")
         if len(rows) != 1:
@@ -321,6 +345,15 @@ class Books:
             hint="see that the disk is not full, that the folder can be written and that no other program holds it",
             scope="cloud",
         )
+
+
+def _usage(row: sqlite3.Row) -> Usage:
+    return Usage(
+        tuple(row["at"].split("/")),
+        tuple(row["moved_from"].split("/")) if row["moved_from"] else (),
+        row["moved_bytes"],
+        row["kept_bytes"],
+    )
 
 
 def _record(row: sqlite3.Row) -> Record:

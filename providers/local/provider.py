@@ -18,11 +18,12 @@ import json
 import signal
 import sqlite3
 from collections.abc import Sequence
+from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 
 from providers.base import LaunchSpec, Quota
-from providers.charges import charges, rate_card
+from providers.charges import Usage, charges, rate_card
 from providers.clock import Clock
 from providers.errors import (
     CapacityError,
@@ -40,7 +41,7 @@ from providers.local.market import PROVIDER, SOURCE, LocalMarket
 from providers.local.metadata import Notice, write_notice
 from providers.local.prices import PriceOverride, PricePath
 from providers.money import cost_nano_usd
-from providers.offer import Offer, region_of
+from providers.offer import Offer, place_of, region_of
 from providers.price import PricePoint
 
 GRACE_S = 1.0
@@ -159,7 +160,7 @@ class LocalProvider:
             return SetupError(f"the books of the local provider are damaged: {error}")
         return UnavailableError(f"the local provider failed: {error!r}", hint="look at free disk space and processes")
 
-    # --- KeepsClaims, ProvidesPriceHistory, ProvidesBill ---
+    # --- KeepsClaims, ProvidesPriceHistory, ProvidesBill, MetersUsage ---
 
     def price_history(self, since_ms: int) -> Sequence[PricePoint]:
         """As the protocol says for every offer that was billed since; the others go at most HISTORY_MS back.
@@ -193,8 +194,13 @@ class LocalProvider:
         end_ms = self._clock.now_ms() if record.ended_ms is None else record.ended_ms
         from_ms, to_ms = _floor_second(record.accepted_ms), _ceil_second(end_ms)
         path, ended = self._prices().changes(record.offer_id, from_ms, to_ms), record.ended_ms is not None
-        besides = charges(rate_card(PROVIDER), path, from_ms, to_ms if ended else None, to_ms, ended=ended)
+        billed_to_ms, usage = to_ms if ended else None, self._books.usage(instance_id)
+        besides = charges(rate_card(PROVIDER), path, from_ms, billed_to_ms, to_ms, ended=ended, usage=usage)
         return cost_nano_usd(path, from_ms, to_ms) + sum(besides.values())
+
+    def meter(self, instance_id: str, usage: Usage) -> None:
+        record = self._known(instance_id)
+        self._books.meter(instance_id, replace(usage, at=place_of(record.offer_id)))
 
     # --- the world: time, and what a demo's director or a test makes happen ---
 

@@ -32,7 +32,6 @@ from tests import reconciled
 from tests.property.test_money_laws import JOB, RUN, price_paths
 
 ENDS = ("finished", "failed", "moved", "preempted", "lost", "paused", "aborted")
-KINDS = (*CHARGE_KINDS, "egress", "storage")
 CARD = RateCard("", 60_000, disk_bytes=50 * GB, disk_nano_usd_per_gb_month=80_000_000)
 LATE_MS = 10**8
 
@@ -82,7 +81,7 @@ def books(random: Random, runs: list[Run], prices: dict[str, list[tuple[int, int
             written.append(replace(entry, job_id=run.job_id))
         if random.random() < 0.4:
             amount = random.randrange(-(10**10), 10**11)
-            kind = random.choice(KINDS)
+            kind = random.choice(CHARGE_KINDS)
             written.append(Entry(f"ent_{run.id}", run.id, run.job_id, 0, 1, kind, amount, "estimated", run.offer_id, 1))
     for entry in list(written):
         if random.random() < 0.2 and (fixed := correction(entry, random.randrange(10**12), LATE_MS)) is not None:

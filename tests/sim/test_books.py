@@ -5,9 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
+import pytest
+
+from orchestrator.engine import snapshot
+from orchestrator.engine.machine_cost import machine_cost_nano_usd
+from orchestrator.ledger import usage_of
+from orchestrator.model import CheckpointSpec, Job
+from orchestrator.policy.tolls import tolls
+from providers.charges import CHARGE_KINDS, egress_nano_usd, egress_rate, requests_nano_usd
 from providers.fake import Fault
 from providers.money import usd
+from providers.offer import Offer
 from tests.sim.harness import BRISK, CHEAP, DEAR, RESERVE, Installation, check_truth
 
 Install = Callable[..., Installation]
@@ -62,8 +72,72 @@ def test_each_charge_of_the_bill_is_in_the_ledger_under_its_kind(home: Installat
     for entry in home.read(lambda tx: tx.entries()):
         booked.update({(entry.run_id, entry.kind): entry.amount_nano_usd})
     assert booked == billed
-    assert {"compute", "minimum_charge", "disk", "failed_launch"} <= {kind for _, kind in booked}
+    assert {"compute", *CHARGE_KINDS} <= {kind for _, kind in booked}
     assert home.runs(short)[-1].end == "finished"
+
+
+def test_what_a_plan_counts_for_a_move_is_what_the_ledger_books_when_it_is_made(home: Installation) -> None:
+    job = home.submit(steps=120)
+    home.until_step(job, 20)
+    expected = expected_there(home, job, RESERVE)
+    home.ask("migrate", job, offer_id=RESERVE.id)
+    home.until_state(job, "finished")
+    home.settle()
+    _, target = home.runs(job)
+    assert target.billed_from_ms is not None
+    assert target.billed_to_ms is not None
+    booked = Counter[str]()
+    for entry in home.read(lambda tx: tx.entries(run_id=target.id)):
+        booked.update({entry.kind: entry.amount_nano_usd})
+    billed_s = (target.billed_to_ms - target.billed_from_ms) / 1000
+    assert booked["egress"] + booked["requests"] == expected.to_get_there > 0
+    assert booked["storage"] + booked["disk"] == pytest.approx(expected.storage_per_s * billed_s, abs=2)
+    assert booked["storage"] > 0
+    check_truth(home)
+
+
+def test_what_is_known_of_checkpoints_is_told_again_until_their_provider_has_heard_it(home: Installation) -> None:
+    job = home.submit(steps=60)
+    home.until_step(job, 20)
+    home.ask("migrate", job, offer_id=RESERVE.id)
+    home.faults.inject("meter", Fault.NO_ANSWER, Fault.LOST_REPLY, Fault.THROTTLED)
+    home.until_state(job, "finished")
+    home.settle()
+    assert not home.faults._script.get("meter")
+    check_truth(home)
+
+
+def test_a_budget_counts_a_checkpoint_before_its_machine_has_ended(home: Installation) -> None:
+    job = home.submit(steps=120, checkpoint=CheckpointSpec(keep=50))
+    home.until_step(job, 20)
+    home.ask("migrate", job, offer_id=RESERVE.id)
+    home.until(lambda: (run := home.current(job)) is not None and run.offer_id == RESERVE.id)
+    home.run_for(30)
+    with home.store.read() as tx:
+        _, run = tx.runs(job_id=job.id)
+        known = machine_cost_nano_usd(tx, run, home.clock.now_ms())
+        without = machine_cost_nano_usd(tx, replace(run, moved_bytes=None, kept_bytes=None), home.clock.now_ms())
+    usage = usage_of(run)
+    assert usage is not None
+    moved = egress_nano_usd(egress_rate(usage.moved_from, usage.at), usage.moved_bytes)
+    assert known - without > moved + requests_nano_usd(usage.moved_from, usage.at, usage.moved_bytes) > moved > 0
+
+
+class Expected(NamedTuple):
+    to_get_there: int
+    storage_per_s: float
+
+
+def expected_there(home: Installation, job: Job, offer: Offer) -> Expected:
+    """What a plan made now counts for the job's checkpoints, were it to move to this offer."""
+    with home.store.read() as tx:
+        inputs = snapshot.inputs(tx, home.clock.now_ms(), home.config, only=[job.id])
+    (demand,), market, running = inputs.demands, inputs.market, inputs.running[job.id]
+    counted = tolls(demand, market, running, market.row(running.offer_id), 5.0)
+    row = market.row(offer.id)
+    assert row is not None
+    site = int(market.listing.site[row])
+    return Expected(int(counted.egress[site]), float(counted.storage_s[site]))
 
 
 def history(home: Installation) -> list[str]:
@@ -89,6 +163,8 @@ def test_one_seed_is_one_history(install: Install) -> None:
 def test_the_duty_of_accrual_writes_few_rows(home: Installation) -> None:
     job = home.submit(steps=900)
     home.settle(limit_s=1200.0, stride_s=6.0)
-    assert len(home.read(lambda tx: tx.entries(job_id=job.id))) <= 5
+    entries = home.read(lambda tx: tx.entries(job_id=job.id))
+    assert sum(each.kind == "compute" for each in entries) <= 4
+    assert max(Counter(each.kind for each in entries if each.kind != "compute").values()) == 1
     assert DEAR.id not in {run.offer_id for run in home.runs(job)}
     check_truth(home)

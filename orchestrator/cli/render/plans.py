@@ -108,7 +108,7 @@ def _parts(view: Decision) -> str:
         ("checkpoints", view.parts.checkpoint_nano_usd),
         ("preemptions", view.parts.preemption_nano_usd),
         ("start", view.parts.start_nano_usd),
-        ("egress", view.parts.egress_nano_usd),
+        ("egress and requests", view.parts.egress_nano_usd),
         ("storage and disk", view.parts.storage_nano_usd),
         ("minimum billing", view.parts.minimum_nano_usd),
     )

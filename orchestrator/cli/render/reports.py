@@ -81,6 +81,7 @@ KINDS = {
     "compute": "machine time",
     "minimum_charge": "shortest time billed",
     "failed_launch": "failed launches",
+    "storage": "storage of checkpoints",
     "correction": "corrections",
 }
 DUTIES = ("useful", "checkpoint", "lost work", "provisioning", "migration", "idle")

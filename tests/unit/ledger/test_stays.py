@@ -112,5 +112,6 @@ def test_charges_that_any_machine_brings_are_carried_over_with_their_corrections
         entry(6, second, "correction", -3, "ent_5"),
         entry(7, second, "correction", 400, "ent_4"),
         entry(8, second, "correction", 1, "ent_6"),
+        entry(9, second, "requests", 1000),
     ]
     assert carried_nano_usd([first, second], booked) == 1 + 20 - 3 + 1

@@ -157,9 +157,8 @@ def test_an_upgrade_from_the_first_revision_with_work_under_way_and_back(
         with old.write() as tx:
             tx.add_job(job())
             tx.set_job_state("job_A", "starting")
-            cells = columns(run())
-            del cells["machine_from_ms"]  # which a later revision adds
-            tx._connection.execute(insert(schema.run), cells)
+            known = {name: value for name, value in columns(run()).items() if value is not None}
+            tx._connection.execute(insert(schema.run), known)  # a later version's columns are not there
             tx.add_migration(migration())
             tx.add_command("pause", "job_A", {}, "user:ann")
         with transaction(backend, writes=False) as connection:

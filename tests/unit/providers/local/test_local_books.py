@@ -5,6 +5,7 @@ import sqlite3
 import pytest
 
 from providers.base import LaunchSpec
+from providers.charges import Usage
 from providers.clock import VirtualClock
 from providers.errors import SetupError, UnavailableError
 from providers.instance import EndReason
@@ -74,6 +75,17 @@ def test_a_damaged_row_says_so_with_a_remedy(tmp_path):
     db.close()
     with pytest.raises(SetupError, match="damaged"):
         books.living()
+
+
+def test_books_of_an_older_version_are_brought_up_to_this_one(tmp_path):
+    books_with_one(tmp_path)
+    with sqlite3.connect(tmp_path / "books.db") as db:
+        db.execute("DROP TABLE usage")
+        db.execute("PRAGMA user_version = 2")
+    db.close()
+    usage = Usage(("local", "north", "north-a"), ("local", "south", "south-a"), 7, 9)
+    Books(tmp_path / "books.db", 0).meter("i", usage)
+    assert Books(tmp_path / "books.db", 0).usage("i") == usage
 
 
 def test_books_of_a_newer_version_are_left_alone(tmp_path):
