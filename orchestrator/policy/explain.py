@@ -165,14 +165,14 @@ def why_not(objective: Objective, mode: Mode, row: Figures, chosen: Figures, *, 
         return f"{span(more_s)} slower" if known else f"{worse:.0%} slower"
     if objective.time_weight == 0 and more_usd >= 1:
         if known:
-            return f"{format_usd(round(more_usd))} ({worse:.0%}) dearer to finish"
-        return f"{worse:.0%} dearer per step"
+            return f"{format_usd(round(more_usd))} ({worse:.0%}) more to finish"
+        return f"{worse:.0%} more per step"
     if worse < 0 and not known:
-        return f"may be {-worse:.0%} better in {objective.name}, but is dearer to be wrong on"
+        return f"may be {-worse:.0%} better in {objective.name}, but costs more if that is wrong"
     if worse >= 0.0005:
         return f"{worse:.1%} worse in {objective.name}"
     if more_usd >= 1:
-        return f"no faster, {format_usd(round(more_usd))} dearer"
+        return f"no faster, {format_usd(round(more_usd))} more"
     return "no better"
 
 

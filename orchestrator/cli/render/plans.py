@@ -29,7 +29,7 @@ def plan(view: PlanView, paint: Paint) -> str:
     if view.anywhere:
         head = (
             "Plan over prices as collected, else the catalogue's list prices "
-            f"(up to {span(view.price_age_s)} old; an old one counts dearer), not over what is enabled here"
+            f"(up to {span(view.price_age_s)} old; old prices count as higher), not over what is enabled here"
         )
     if not view.decisions:
         return blocks(head, "no jobs to plan")

@@ -111,7 +111,7 @@ def history(view: PriceHistory, paint: Paint) -> str:
         for number, series in enumerate(drawn)
     ]
     head = ("", "offer", "per GPU, last", "lowest", "highest", "changes", "", "")
-    more = f"{view.left_out} more match, dearer or without a price: --limit" if view.left_out else ""
+    more = f"{view.left_out} more match, at higher prices or without one: --limit" if view.left_out else ""
     return blocks(
         _chart(view, drawn, paint),
         table(head, rows, paint, right=(2, 3, 4, 5)),

@@ -31,7 +31,7 @@ def test_cheapest_goes_by_dollars_per_step_and_not_per_hour(world):
     by_id = {a.offer_id: a for a in placement.alternatives}
     assert by_id[slow].nano_usd_per_hour < by_id[fast].nano_usd_per_hour
     assert by_id[slow].nano_usd_per_step > by_id[fast].nano_usd_per_step
-    assert by_id[slow].reason.endswith("dearer to finish")
+    assert by_id[slow].reason.endswith("more to finish")
 
 
 def test_cheapest_counts_what_preemptions_of_spot_cost(world):
@@ -57,7 +57,7 @@ def test_fastest_prefers_the_cheaper_of_two_equally_fast_machines(world):
     cheap = world.offer("cheap", 1.00)
     placement = world.decide(Demand(world.job(objective=FASTEST), STEPS))
     assert placement.offer_id == cheap
-    assert placement.alternatives[1].reason == "no faster, $10.08 dearer"
+    assert placement.alternatives[1].reason == "no faster, $10.08 more"
 
 
 def test_fastest_under_a_budget_takes_the_fastest_that_surely_fits(world):
@@ -125,7 +125,7 @@ def test_without_a_known_number_of_steps_the_cheapest_per_step_is_taken(world):
     assert placement.cost_nano_usd is None
     assert placement.finish_at_ms is None
     assert placement.reason == ("cheapest to finish: $0.1667 per 1,000 steps; how many steps remain is not known yet")
-    assert placement.alternatives[1].reason.endswith("dearer per step")
+    assert placement.alternatives[1].reason.endswith("more per step")
 
 
 def test_a_job_never_measured_is_placed_by_hardware_ratios_and_no_cost_is_told(world):
