@@ -228,8 +228,8 @@ class Prices:
     )
     max_age_days: int = _setting(
         365,
-        "`plan --anywhere` and `offers --for` leave out prices last confirmed more than this many days ago, and say how "
-        "many.",
+        "`plan --anywhere` and `offers --for` leave out prices last confirmed more than this many days ago, and say "
+        "how many.",
         _whole(1),
         "90",
     )

@@ -6,7 +6,11 @@ A spreadsheet runs a cell that begins with one of FORMULA as a formula. An apost
 
 from __future__ import annotations
 
+import csv
+import io
 import re
+from collections.abc import Iterable, Sequence
+from typing import TextIO
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """With the full-width twins of the first four, which some spreadsheets take for them."""
@@ -19,3 +23,21 @@ def cell(text: str) -> str:
     if not text.startswith(FORMULA) or text == "-" or _NUMBER.fullmatch(text):
         return text
     return f"'{text}"
+
+
+def write_table(out: TextIO, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> int:
+    """Header and rows; text is made safe, and None is an empty cell. Returns the number of rows."""
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(columns)
+    written = 0
+    for row in rows:
+        writer.writerow([cell(value) if isinstance(value, str) else value for value in row])
+        written += 1
+    return written
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """As `write_table`, as one text."""
+    out = io.StringIO()
+    write_table(out, columns, rows)
+    return out.getvalue()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 
 from orchestrator.model import Entry
-from orchestrator.services.csv_cells import cell
+from orchestrator.services.csv_cells import table
 from orchestrator.services.readable import iso
 from orchestrator.services.views import label_of
 from providers.money import NANO_USD
@@ -32,27 +30,24 @@ COLUMNS = (
 
 
 def entries_csv(entries: Iterable[Entry]) -> str:
-    """Header and rows. No cell is run as a formula by a spreadsheet."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for entry in entries:
-        writer.writerow(
-            [
-                cell(entry.id),
-                cell(entry.job_id),
-                cell(entry.run_id),
-                iso(entry.period_start_ms),
-                iso(entry.period_end_ms),
-                entry.kind,
-                entry.basis,
-                cell(entry.offer_id),
-                entry.amount_nano_usd,
-                Decimal(entry.amount_nano_usd) / NANO_USD,
-                cell(entry.reverses or ""),
-                cell(entry.project),
-                cell(entry.owner),
-                cell(label_of(entry.labels)),
-            ]
-        )
-    return text.getvalue()
+    """Header and rows."""
+    return table(COLUMNS, map(_row, entries))
+
+
+def _row(entry: Entry) -> Sequence[object]:
+    return (
+        entry.id,
+        entry.job_id,
+        entry.run_id,
+        iso(entry.period_start_ms),
+        iso(entry.period_end_ms),
+        entry.kind,
+        entry.basis,
+        entry.offer_id,
+        entry.amount_nano_usd,
+        Decimal(entry.amount_nano_usd) / NANO_USD,
+        entry.reverses,
+        entry.project,
+        entry.owner,
+        label_of(entry.labels),
+    )

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import MissingExtraError, UsageError
-from orchestrator.services.csv_cells import cell
+from orchestrator.services.csv_cells import write_table
 from providers.tables import (
     MAX_COLUMNS,
     TableTooLargeError,
@@ -84,15 +84,9 @@ def write_rows(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]
         with _to_be(path) as unfinished:
             if path.name.lower().endswith(".parquet"):
                 return _write_parquet(unfinished, columns, iter(rows))
-            written = 0
             opened = gzip.open if path.name.lower().endswith(".gz") else open
             with opened(unfinished, "wt", encoding="utf-8", newline="") as stream:
-                writer = csv.writer(stream)
-                writer.writerow(columns)
-                for row in rows:
-                    writer.writerow([cell(value) if isinstance(value, str) else value for value in row])
-                    written += 1
-            return written
+                return write_table(stream, columns, rows)
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror or error}", hint="choose another path") from error
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import random
 from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import UTC, datetime
@@ -13,7 +11,7 @@ from orchestrator.engine.collect import collector
 from orchestrator.engine.world import World
 from orchestrator.errors import NotFoundError, ProviderFailure, UsageError, did_you_mean
 from orchestrator.prices.sources import SOURCES, asked_sources, configured_sources
-from orchestrator.services.csv_cells import cell
+from orchestrator.services.csv_cells import table
 from orchestrator.services.jobfile.units import BadValueError, parse_duration
 from orchestrator.services.price_views import (
     CollectedRegion,
@@ -107,15 +105,24 @@ def history(
 
 def history_csv(view: PriceHistory) -> str:
     """One row per change; USD per hour of the whole machine, exact."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("offer_id", "gpu", "gpu_count", "effective_at", "observed_at", "price_per_hour"))
-    for series in view.series:
-        for effective_ms, observed_ms, price in series.points:
-            amount = f"{price // NANO_USD}.{price % NANO_USD:09}"
-            head = (cell(series.offer_id), cell(series.gpu or ""), series.gpu_count)
-            writer.writerow((*head, iso(effective_ms), iso(observed_ms), amount))
-    return text.getvalue().rstrip("\n")
+    columns = ("offer_id", "gpu", "gpu_count", "effective_at", "observed_at", "price_per_hour")
+    rows = (
+        (
+            series.offer_id,
+            series.gpu,
+            series.gpu_count,
+            iso(effective_ms),
+            iso(observed_ms),
+            f"{price // NANO_USD}.{price % NANO_USD:09}",
+        )
+        for series in view.series
+        for effective_ms, observed_ms, price in series.points
+    )
+    return table(columns, rows).rstrip("\n")
+
+
+def _exact_usd(price_nano_usd: int) -> str:
+    return f"{price_nano_usd // NANO_USD}.{price_nano_usd % NANO_USD:09}"
 
 
 def watch(world: World, *, gpu: str | None = None, every_wall_s: float = 2.0) -> Iterator[PriceChange]:

@@ -6,13 +6,11 @@ know: how it was worked out.
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 
-from orchestrator.services.csv_cells import cell
-from orchestrator.services.report_views import JobReport
+from orchestrator.services.csv_cells import table
+from orchestrator.services.report_views import Compared, JobReport
 from providers.money import NANO_USD
 
 AMOUNTS = ("paid", "saved", "baseline")
@@ -34,29 +32,24 @@ COLUMNS = (
 
 
 def savings_csv(rows: Iterable[JobReport]) -> str:
-    """Header and rows. No cell is run as a formula by a spreadsheet."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for row in rows:
-        for each in row.compared:
-            amounts = (each.paid_nano_usd, each.saved_nano_usd, each.baseline_nano_usd)
-            standing = "left out" if each.left_out else "provisional" if row.provisional else "final"
-            writer.writerow(
-                [
-                    cell(row.job.id),
-                    cell(row.job.name),
-                    row.job.state,
-                    each.baseline,
-                    each.definition,
-                    standing,
-                    "" if row.version is None else row.version,
-                    *("" if amount is None else amount for amount in amounts),
-                    *("" if amount is None else Decimal(amount) / NANO_USD for amount in amounts),
-                    cell(each.left_out),
-                    cell(row.corrected),
-                    cell(" ".join(each.offer_ids)),
-                    cell(each.speed),
-                ]
-            )
-    return text.getvalue()
+    """Header and rows."""
+    return table(COLUMNS, (_cells(row, each) for row in rows for each in row.compared))
+
+
+def _cells(row: JobReport, each: Compared) -> Sequence[object]:
+    amounts = (each.paid_nano_usd, each.saved_nano_usd, each.baseline_nano_usd)
+    return (
+        row.job.id,
+        row.job.name,
+        row.job.state,
+        each.baseline,
+        each.definition,
+        "left out" if each.left_out else "provisional" if row.provisional else "final",
+        row.version,
+        *amounts,
+        *(None if amount is None else Decimal(amount) / NANO_USD for amount in amounts),
+        each.left_out,
+        row.corrected,
+        " ".join(each.offer_ids),
+        each.speed,
+    )
