@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TypedDict
 
 from orchestrator.engine.move import waits
 from orchestrator.engine.snapshot import current_run, left_out
@@ -10,8 +11,16 @@ from orchestrator.engine.standstill import NOT_FINITE, STALLED
 from orchestrator.engine.world import World
 from orchestrator.model import TERMINAL, Job, Migration, Run, Step
 from orchestrator.services.control_plane import control_plane
-from orchestrator.services.views import JobList, JobView, StatusView
+from orchestrator.services.forecasts import forecasts, in_words
+from orchestrator.services.views import Forecast, JobList, JobView, StatusView
 from orchestrator.store import JobFacts, Tx
+
+
+class _Foretold(TypedDict, total=False):
+    forecast: Forecast
+    no_forecast: str
+    to_go: str
+
 
 _STALLED_OUTSIDE: Mapping[object, str] = {
     "begin": "has not begun to train",
@@ -24,11 +33,11 @@ def jobs(world: World, *, ended: bool = False, project: str | None = None) -> Jo
     """All jobs of a project (None: of all), oldest first; those that have ended only when asked for."""
     now = world.clock.now_ms()
     with world.store.read() as tx:
-        views = tuple(
-            job_view(world, tx, job)
-            for job in tx.outlines()
-            if (ended or job.state not in TERMINAL) and project in (None, job.project)
-        )
+        shown = [
+            job for job in tx.outlines() if (ended or job.state not in TERMINAL) and project in (None, job.project)
+        ]
+        said = forecasts(world, tx, shown)
+        views = tuple(job_view(world, tx, job, said[job.id]) for job in shown)
     return JobList(
         at_ms=now,
         jobs=views,
@@ -51,7 +60,7 @@ def status(world: World, ref: str, *, events: int = 8) -> StatusView:
         open_ones = tx.migrations(job_id=found.id, open=True, unreadable=left_out)
         return StatusView(
             at_ms=world.clock.now_ms(),
-            job=job_view(world, tx, found),
+            job=job_view(world, tx, found, forecasts(world, tx, [found])[found.id]),
             runs=tuple(tx.runs(job_id=found.id, unreadable=left_out)),
             migration=next((each for each in open_ones if not waits(each)), None),
             events=tuple(reversed(newest)),
@@ -59,7 +68,7 @@ def status(world: World, ref: str, *, events: int = 8) -> StatusView:
         )
 
 
-def job_view(world: World, tx: Tx, job: Job) -> JobView:
+def job_view(world: World, tx: Tx, job: Job, said: Forecast | str | None = None) -> JobView:
     """The figures of one job."""
     runs = tx.runs(job_id=job.id, unreadable=left_out)
     facts = tx.job_facts(job.id)
@@ -90,7 +99,17 @@ def job_view(world: World, tx: Tx, job: Job) -> JobView:
         note="; ".join([*marks, _note(tx, job, facts.quarantine)]),
         quarantine=facts.quarantine,
         marks=marks,
+        **_foretold(job, said),
     )
+
+
+def _foretold(job: Job, said: Forecast | str | None) -> _Foretold:
+    if said is None:
+        return {}
+    told = "" if job.state in TERMINAL else in_words(said)
+    if isinstance(said, str):
+        return {"no_forecast": said, "to_go": told}
+    return {"forecast": said, "no_forecast": "", "to_go": told}
 
 
 def _failures(job: Job, runs: Sequence[Run], facts: JobFacts) -> tuple[str, ...]:

@@ -15,9 +15,11 @@ from orchestrator.engine.world import World
 from orchestrator.ledger import BASELINES, Comparison, Duty, duty, total_nano_usd
 from orchestrator.model import Entry, Job, Migration, Run
 from orchestrator.services import savings
+from orchestrator.services.forecasts import forecasts
 from orchestrator.services.jobs import job_view, trained
 from orchestrator.services.losses import losses
 from orchestrator.services.report_views import JobReport, ReportView, RunCost
+from orchestrator.services.views import Forecast
 from orchestrator.store import Tx
 
 EVENTS = 200
@@ -38,7 +40,10 @@ def report(world: World, ref: str | None = None) -> ReportView:
         kept: dict[str, list[Comparison]] = defaultdict(list)
         for each in tx.comparisons(job_id, unreadable=snapshot.left_out):
             kept[each.job_id].append(each)
-        rows = tuple(_row(world, tx, job, kept[job.id], booked[job.id], migrations, now) for job in chosen)
+        said = forecasts(world, tx, chosen)
+        rows = tuple(
+            _row(world, tx, job, kept[job.id], booked[job.id], migrations, now, said[job.id]) for job in chosen
+        )
     return ReportView(
         at_ms=now,
         simulated=any(row.job.simulated for row in rows),
@@ -60,8 +65,9 @@ def _row(
     entries: Sequence[Entry],
     migrations: Sequence[Migration],
     now_ms: int,
+    said: Forecast | str,
 ) -> JobReport:
-    view = job_view(world, tx, job)
+    view = job_view(world, tx, job, said)
     runs = tx.runs(job_id=job.id, unreadable=snapshot.left_out)
     end_ms = view.finished_at_ms if view.finished_at_ms is not None else now_ms
     duration_s = (end_ms - job.submitted_at_ms) / 1000

@@ -30,6 +30,21 @@ from orchestrator.model import (
 
 
 @dataclass(frozen=True, slots=True)
+class Forecast:
+    """What a job is expected to cost from `at_ms` on (nano-USD) and to take until it is done (market seconds), each
+    with its 5th and 95th percentile; `evidence` says what its speed is known from."""
+
+    at_ms: int
+    cost_nano_usd: int
+    cost_low_nano_usd: int
+    cost_high_nano_usd: int
+    duration_s: float
+    duration_low_s: float
+    duration_high_s: float
+    evidence: Evidence
+
+
+@dataclass(frozen=True, slots=True)
 class Trial:
     """What some steps on the submitter's machine told of a job: wall seconds per step and what a GPU must hold; or, if
     `measured` is false, `why` they told nothing."""
@@ -44,7 +59,8 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """One job, as it stands. `offer_id` and `nano_usd_per_hour` are of the run that lives now."""
+    """One job, as it stands. `offer_id` and `nano_usd_per_hour` are of the run that lives now. Where there is no
+    `forecast`, `no_forecast` says why."""
 
     kind: ClassVar[str] = "job"
 
@@ -72,6 +88,9 @@ class JobView:
     quarantine: str | None = None  # what broke the control plane's work on it; it is kept still until `resume`
     marks: tuple[str, ...] = ()  # what is wrong with its present run, such as "stands still at step 12"
     trial: Trial | None = None  # of a job that was just submitted, if its program was tried before
+    forecast: Forecast | None = None
+    no_forecast: str = "told by queue, status and report"
+    to_go: str = ""  # the forecast in words, or why there is none; empty of a job that has ended
 
     @property
     def zone(self) -> str | None:

@@ -21,6 +21,7 @@ from orchestrator.model import Run
 from orchestrator.services.views import EventList, Fetched, JobList, JobView, LogLine, StatusView, short_zone
 
 NOTE_WIDTH = 60
+TO_GO_WIDTH = 24
 
 
 def queue(view: JobList, paint: Paint) -> str:
@@ -35,16 +36,17 @@ def queue(view: JobList, paint: Paint) -> str:
             job.zone or "-",
             rate(job.nano_usd_per_hour),
             money(job.paid_nano_usd, 4),
+            clipped(job.to_go, TO_GO_WIDTH),
             str(job.moves),
             clipped(job.quarantine or job.note, NOTE_WIDTH),
             job.id,
         )
         for job in view.jobs
     ]
-    head = ("name", "state", "progress", "loss", "where", "price", "paid", "moves", "last", "id")
+    head = ("name", "state", "progress", "loss", "where", "price", "paid", "to go", "moves", "last", "id")
     total = f"{len(view.jobs)} job(s), {money(view.paid_nano_usd, 4)} paid"
     return blocks(
-        table(head, rows, paint, right=(3, 5, 6, 7), state=1),
+        table(head, rows, paint, right=(3, 5, 6, 8), state=1),
         paint(total, "dim"),
         paint(note_simulated(view.simulated), "dim"),
     )
@@ -68,11 +70,22 @@ def job(view: JobView, paint: Paint) -> str:
         ("runs on", view.offer_id or "-"),
         ("price", rate(view.nano_usd_per_hour)),
         ("paid", money(view.paid_nano_usd, 4)),
+        ("to go", _to_go(view)),
         ("runs", f"{view.runs}, {view.moves} move(s), {view.steps_repeated} step(s) repeated"),
         ("why" if view.state == "paused" else "last", view.note),
     ]
     shown = [row for row in rows if row[1] not in ("-", "")]
     return blocks(table(("", ""), shown, paint, state=1), paint(note_simulated(view.simulated), "dim"))
+
+
+def _to_go(view: JobView) -> str:
+    """With the intervals."""
+    foretold = view.forecast
+    if foretold is None:
+        return view.to_go
+    cost = f"{money(foretold.cost_low_nano_usd, 4)} to {money(foretold.cost_high_nano_usd, 4)}"
+    time = f"{span(foretold.duration_low_s)} to {span(foretold.duration_high_s)}"
+    return f"{view.to_go} ({cost}, {time}, p5-p95)"
 
 
 def status(view: StatusView, paint: Paint) -> str:

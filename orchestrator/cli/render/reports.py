@@ -30,6 +30,7 @@ def report(view: ReportView, paint: Paint) -> str:
         "",
         table(("compared with", "jobs", "paid", "+ saved", "= cost", "which is"), compared, paint, right=(1, 2, 3, 4)),
         "",
+        *(f"{clean(row.job.name)}: to go: {clean(row.job.to_go)}" for row in view.jobs if row.job.to_go),
         *(f"{clean(row.job.name)}: {clean(row.verdict)}" for row in view.jobs),
         *_notes(view),
         "",

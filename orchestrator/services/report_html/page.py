@@ -145,7 +145,14 @@ def _standing(row: JobReport) -> str:
 
 def _verdict(row: JobReport) -> Html:
     return join(
-        [element("b", row.job.name), ": ", row.verdict, " ", element("code", f"tradewind explain {row.job.id}")]
+        [
+            element("b", row.job.name),
+            ": ",
+            f"to go: {row.job.to_go}; " if row.job.to_go else "",
+            row.verdict,
+            " ",
+            element("code", f"tradewind explain {row.job.id}"),
+        ]
     )
 
 

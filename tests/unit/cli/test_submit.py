@@ -143,3 +143,17 @@ def test_on_a_terminal_it_is_asked_for(environment: dict[str, str], unmeasured: 
     os.close(terminal)
     assert os.waitstatus_to_exitcode(status) == 0
     assert b"fresh was never measured: no cost and no date can be told." in said
+
+
+def test_queue_status_and_report_say_that_a_job_was_not_measured_yet(tradewind: Run, unmeasured: Path) -> None:
+    assert tradewind("submit", "job.yaml", "--yes", "--no-profile").exit_code == 0
+    (line,) = [line for line in tradewind("queue").stdout.splitlines() if line.startswith("fresh")]
+    assert "  not measured yet  " in line
+    (line,) = [line for line in tradewind("status", "fresh").stdout.splitlines() if line.startswith("to go")]
+    assert line.split(maxsplit=2)[2] == "not measured yet"
+    assert "fresh: to go: not measured yet" in tradewind("report").stdout
+    listed = json.loads(tradewind("queue", "--output", "json").stdout)["jobs"]
+    (job,) = [each for each in listed if each["name"] == "fresh"]
+    assert (job["forecast"], job["no_forecast"]) == (None, "not measured yet")
+    (line,) = [line for line in tradewind("status", "conv").stdout.splitlines() if line.startswith("to go")]
+    assert line.endswith("p5-p95)")
