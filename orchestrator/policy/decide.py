@@ -13,26 +13,26 @@ import hashlib
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import fields, replace
 from operator import attrgetter
+from types import MappingProxyType
 
 from orchestrator.market import Market
 from orchestrator.model import TERMINAL, Alternative, Placement, Plan, derived_id
 from orchestrator.perf import PerfBook
 from orchestrator.policy import explain, gate
 from orchestrator.policy.cost import Outlook, forecast
-from orchestrator.policy.demand import Demand, Rails, Running
+from orchestrator.policy.demand import Demand, Rails, Running, Underway
 from orchestrator.policy.eligible import NONE, Screen
 from orchestrator.policy.objectives import rank
 from orchestrator.policy.placement import Draft
 from orchestrator.policy.trial import PROBE_S, trial
-from orchestrator.policy.underway import weighed_again
+from orchestrator.policy.underway import EARLIER, SURER, weighed_again
 
 _HANDS_OFF = TERMINAL | {"paused", "pausing", "cancelling"}
 _ALTERNATIVE = attrgetter(*(field.name for field in fields(Alternative)))
 _PLACEMENT = attrgetter(*(field.name for field in fields(Placement) if field.name != "alternatives"))
 _PROGRESS = tuple(field.name for field in fields(Demand) if field.name != "job")
-_SURER = 0.05  # how much likelier another offer must be before an unsafe job moves to it
+NOTHING_UNDER_WAY: Mapping[str, Underway] = MappingProxyType({})
 MOST_PROBES = 3  # a program too slow to be measured in the minutes of a probe is given so many times of them
-_EARLIER = 0.9  # how much sooner, as a share of the time, before a late job moves
 
 
 def decide(
@@ -42,13 +42,15 @@ def decide(
     running: Mapping[str, Running],
     *,
     rails: Rails | None = None,
+    underway: Mapping[str, Underway] = NOTHING_UNDER_WAY,
 ) -> Plan:
     """One placement per job, in order of job ids, with the offers that were looked at and why they were not taken.
 
     `running` maps job ids to where they run; a job whose machine is gone is not in it. Actions: "place" a job that runs
     nowhere or whose machine is leaving, "stay", "move", "wait" (no offer fits; a job that runs is to stop with a
-    checkpoint and to hold no machine), "none" (paused, ended, or a move is under way). With `Running.move` it is
-    whether that move goes on ("move", to where it goes) or is given up ("stay").
+    checkpoint and to hold no machine), "none" (paused, ended, or a move is under way). With `Running.move`,
+    or for a job that runs nowhere with what is `underway`, it is whether that goes on ("move", to where it goes) or is
+    given up ("stay").
     """
     limits = rails if rails is not None else Rails()
     screen = Screen(market, limits)
@@ -56,7 +58,8 @@ def decide(
     placements = []
     for demand in sorted(jobs, key=lambda d: d.job.id):
         where = running.get(demand.job.id)
-        placement = _place(demand, screen, market, perf, where, limits, twins)
+        move = underway.get(demand.job.id) if where is None else where.move
+        placement = _place(demand, screen, market, perf, where, move, limits, twins)
         placements.append(placement)
     digest = hashlib.blake2b(digest_size=16)
     words: dict[int, bytes] = {}  # twins share their alternatives: each is written once
@@ -82,6 +85,7 @@ def _place(
     market: Market,
     perf: PerfBook,
     running: Running | None,
+    move: Underway | None,
     rails: Rails,
     twins: dict[Hashable, Placement],
 ) -> Placement:
@@ -93,14 +97,14 @@ def _place(
         shortfalls=perf.shortfalls(demand.job, market.listing.kinds),
         home=_home(demand, running),
         excluded=[offer_id for offer_id, _ in demand.excluded],
-        target=None if running is None or running.move is None else market.row(running.move.to),
+        target=None if move is None else market.row(move.to),
     )
     outlook = forecast(demand, screened.pool, perf, running)
-    twin = _sameness(demand, outlook) if running is None else None
+    twin = _sameness(demand, outlook) if running is None and move is None else None
     if twin is not None and twin in twins:
         return replace(twins[twin], job_id=demand.job.id)
     ranking = rank(demand, outlook, screened)
-    placement = _decided(Draft(demand, market, outlook, ranking, screened), running, here, rails)
+    placement = _decided(Draft(demand, market, outlook, ranking, screened), running, move, here, rails)
     if twin is not None:
         twins[twin] = placement
     return placement
@@ -125,7 +129,7 @@ def _sameness(demand: Demand, outlook: Outlook) -> Hashable:
     )
 
 
-def _decided(draft: Draft, running: Running | None, here: int | None, rails: Rails) -> Placement:
+def _decided(draft: Draft, running: Running | None, move: Underway | None, here: int | None, rails: Rails) -> Placement:
     demand, market, outlook, ranking = draft.demand, draft.market, draft.outlook, draft.ranking
     current = draft.screened.current
     if demand.job.state in _HANDS_OFF:
@@ -133,8 +137,8 @@ def _decided(draft: Draft, running: Running | None, here: int | None, rails: Rai
     if running is not None and running.migrating:
         under_way = draft.placement("none", here, "a move is under way")
         return replace(under_way, offer_id=running.offer_id)
-    if running is not None and running.move is not None:
-        return weighed_again(draft, running.move, here, rails)
+    if move is not None:
+        return weighed_again(draft, move, here, rails)
     if running is not None and not running.leaving and (here is None or not market.priced[here]):
         stay = draft.placement("stay", None, "its offer is no longer listed or priced: nothing to compare with")
         return replace(stay, offer_id=running.offer_id)
@@ -182,8 +186,8 @@ def _stay_or_move(draft: Draft, running: Running, current: int, rails: Rails) ->
         paying = (go for go in better if gate.worth_moving(objective, outlook, current, go, rails))
         target = next(paying, None)
     elif ranking.mode == "likely":
-        target = best if ranking.odds(best) > ranking.odds(current) + _SURER else None
-    elif outlook.mid.seconds[outlook.pool.at(best)] > _EARLIER * outlook.mid.seconds[outlook.pool.at(current)]:
+        target = best if ranking.odds(best) > ranking.odds(current) + SURER else None
+    elif outlook.mid.seconds[outlook.pool.at(best)] > EARLIER * outlook.mid.seconds[outlook.pool.at(current)]:
         target = None
 
     if target is not None:

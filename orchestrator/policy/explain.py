@@ -317,6 +317,19 @@ def _gap(objective: Objective, outlook: Outlook, row: int, other: int) -> float:
     return mine - log_value(objective, cost.item(than), seconds.item(than))
 
 
+def why_instead(demand: Demand, outlook: Outlook, ranking: Ranking, row: int, target: int) -> str:
+    """Why a job that has begun nowhere yet goes to `row` instead of `target`, after what the offer is called."""
+    if ranking.mode == "likely":
+        return f"keeps the promises with {ranking.odds(row):.0%} by now, and not with {ranking.odds(target):.0%}"
+    at, there = outlook.pool.at(row), outlook.pool.at(target)
+    if outlook.known and (ranking.mode == "late" or demand.job.spec.objective.cost_weight == 0):
+        return f"would finish {span(outlook.mid.seconds.item(there) - outlook.mid.seconds.item(at))} sooner by now"
+    if outlook.known and demand.job.spec.objective.time_weight == 0:
+        return f"costs {format_usd(round(outlook.mid.cost.item(there) - outlook.mid.cost.item(at)))} less by now"
+    objective = demand.job.spec.objective
+    return f"is {-math.expm1(_gap(objective, outlook, row, target)):.1%} better in {objective.name} by now"
+
+
 def _gain(objective: Objective, outlook: Outlook, row: int, current: int) -> str:
     """What `row` is better in than staying. Both count what it takes to get there."""
     at, here = outlook.pool.at(row), outlook.pool.at(current)

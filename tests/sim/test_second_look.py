@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.model import Job, Step
+from orchestrator.model import Expected, GpuRequest, Job, Step
 from providers.fake import Fault
 from tests.sim.harness import BRISK, CHEAP, DEAR, RESERVE, Installation, check_truth
 
@@ -63,6 +63,78 @@ def test_a_job_that_is_nearly_done_when_its_new_machine_is_up_ends_where_it_is(h
     assert [run.end for run in home.runs(job)] == ["finished", "aborted"]
     assert "more than to stay" in home.events(job, "migration.aborted")[0].message
     check_truth(home)
+
+
+KNOWN = Expected(GpuRequest("V100"), 1.0)
+
+
+def on_its_way(home: Installation, to: str) -> Job:
+    """A job that is to begin at that offer, and whose launch gets no clear answer for a while."""
+    home.faults.inject("launch", *[Fault.THROTTLED] * 4)
+    job = home.submit(steps=600, expected=KNOWN)
+    home.until(lambda: len(home.migrations(job)) == 1)
+    assert home.migrations(job)[0].offer_id == to
+    return job
+
+
+def test_a_first_place_that_another_is_better_than_by_now_is_not_rented(home: Installation) -> None:
+    job = on_its_way(home, CHEAP.id)
+    home.reprice(DEAR.id, "0.40")
+    home.settle(limit_s=2000.0)
+    assert [(run.offer_id, run.end) for run in home.runs(job)] == [(CHEAP.id, "aborted"), (DEAR.id, "finished")]
+    assert rented(home, job) == len(home.cloud.instances()) == 1
+    (told,) = home.events(job, "migration.aborted")
+    assert told.message.startswith(f"gave up: {DEAR.id} costs $")
+    assert told.plan_id is not None
+    assert not home.events(job, "placement.in_vain")
+    check_truth(home)
+
+
+def test_a_small_swing_of_the_market_gives_no_first_place_up(home: Installation) -> None:
+    job = on_its_way(home, CHEAP.id)
+    home.reprice(DEAR.id, "0.97")
+    home.until_state(job, "running")
+    assert [run.offer_id for run in home.runs(job)] == [CHEAP.id]
+
+
+def test_a_first_place_that_is_sold_no_more_is_given_up_also_by_a_job_that_nobody_measured(home: Installation) -> None:
+    home.faults.inject("launch", *[Fault.THROTTLED] * 4)
+    job = home.submit(steps=30)
+    home.until(lambda: len(home.migrations(job)) == 1)
+    home.cloud.withdraw(home.migrations(job)[0].offer_id)
+    home.plane._ctx.pacing.pop("collect", None)
+    home.settle()
+    assert [run.end for run in home.runs(job)] == ["aborted", "finished"]
+    assert len(home.cloud.instances()) == 1
+    check_truth(home)
+
+
+def test_a_recovery_is_weighed_again_before_its_machine_is_rented(home: Installation) -> None:
+    job = home.submit(steps=600, expected=KNOWN)
+    run = home.until_step(job, 12)
+    home.cloud.preempt(home.machine(run).id)
+    home.faults.inject("launch", *[Fault.THROTTLED] * 4)
+    home.until(lambda: len(home.migrations(job)) == 2)
+    assert home.migrations(job)[1].offer_id == DEAR.id
+    home.reprice(RESERVE.id, "0.80")
+    home.until(lambda: len(home.migrations(job)) == 3)
+    second, third = home.migrations(job)[1:]
+    assert (second.step, second.reason) == (Step.ABORTED, "lost")
+    assert third.offer_id == RESERVE.id
+    assert home.events(job, "migration.aborted")[0].message.startswith(f"gave up: {RESERVE.id} costs $")
+    home.settle(limit_s=2000.0)
+    assert home.job(job).state == "finished"
+    check_truth(home)
+
+
+def test_a_place_that_a_user_has_ordered_is_rented_whatever_the_market_says(home: Installation) -> None:
+    job = home.submit(steps=600, expected=KNOWN)
+    home.until_step(job, 4)
+    home.faults.inject("launch", *[Fault.THROTTLED] * 4)
+    home.ask("migrate", job, offer_id=RESERVE.id)
+    home.until(lambda: len(home.migrations(job)) == 2)
+    home.reprice(DEAR.id, "0.40")
+    home.until(lambda: (run := home.current(job)) is not None and run.offer_id == RESERVE.id)
 
 
 def test_a_move_that_was_given_up_is_not_begun_anew_at_once(install: Install) -> None:

@@ -10,7 +10,7 @@ import pytest
 from orchestrator.market import AvailabilityPoint, Market
 from orchestrator.model import CHEAPEST, CheckpointSpec, Job, JobSpec, Placement, TrainSpec
 from orchestrator.perf import Observation, PerfBook
-from orchestrator.policy import Demand, Rails, Running, decide
+from orchestrator.policy import Demand, Rails, Running, Underway, decide
 from providers.money import usd
 from providers.offer import CapacityType, Offer
 from providers.price import PricePoint
@@ -72,9 +72,16 @@ class World:
     def perf(self) -> PerfBook:
         return PerfBook.as_of(self.now, self.observations)
 
-    def decide(self, demand: Demand, running: Running | None = None, rails: Rails | None = None) -> Placement:
+    def decide(
+        self,
+        demand: Demand,
+        running: Running | None = None,
+        rails: Rails | None = None,
+        underway: Underway | None = None,
+    ) -> Placement:
         where = {} if running is None else {demand.job.id: running}
-        plan = decide([demand], self.market(), self.perf(), where, rails=rails)
+        moves = {} if underway is None else {demand.job.id: underway}
+        plan = decide([demand], self.market(), self.perf(), where, rails=rails, underway=moves)
         return plan.placements[0]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.model import FASTEST, Objective, Placement
@@ -100,9 +100,54 @@ def test_a_move_that_keeps_a_promise_goes_on_whatever_it_costs(world, settled):
 
 
 def test_a_move_from_a_machine_that_is_being_taken_away_goes_on(world, settled):
-    here, there = world.offer("here", 1.00, spot=True), world.offer("there", 9.00)
+    here, there = world.offer("here", 1.00, spot=True), world.offer("there", 1.05)
     placement = again(world, Demand(world.job(), STEPS), settled(here, leaving=True), there)
     assert (placement.action, placement.offer_id) == ("move", there)
+    world.price(there, 9.00)
+    placement = again(world, Demand(world.job(), STEPS), settled(here, leaving=True), there)
+    assert (placement.action, placement.offer_id) == ("stay", None)
+    assert placement.reason.startswith(f"{here} costs $")
+
+
+def first(world: World, demand: Demand, to: str, reason: str = "first placement") -> Placement:
+    """A job that runs nowhere and is bound for an offer."""
+    return world.decide(demand, underway=Underway(to, reason))  # type: ignore[arg-type]
+
+
+def test_a_place_that_is_still_about_the_best_is_taken(world):
+    there = world.offer("there", 1.05)
+    world.offer("other", 1.00)
+    placement = first(world, Demand(world.job(), STEPS), there)
+    assert (placement.action, placement.offer_id) == ("move", there)
+    assert placement.reason == f"{there} is still to be taken"
+
+
+def test_a_place_that_another_is_better_than_by_now_is_given_up_with_the_reason(world):
+    there, other = world.offer("there", 1.05), world.offer("other", 0.50)
+    placement = first(world, Demand(world.job(), STEPS), there)
+    assert (placement.action, placement.offer_id) == ("stay", None)
+    assert placement.reason == f"{other} costs $5.55 less by now"  # 10 h, and 6 min of its start
+    faster = Demand(world.job(objective=FASTEST, rates={"SIM-M": 1.0, "SIM-L": 2.0}), STEPS)
+    best = world.offer("fast", 9.00, gpu="SIM-L")
+    assert first(world, faster, there).reason == f"{best} would finish 5.0 h sooner by now"
+
+
+def test_a_place_that_breaks_a_promise_which_another_keeps_is_given_up(world):
+    there, other = world.offer("there", 1.00), world.offer("other", 9.00, gpu="SIM-L")
+    job = world.job(rates={"SIM-M": 1.0, "SIM-L": 2.0}, deadline_s=8 * 3600)
+    placement = first(world, Demand(job, STEPS), there, "lost")
+    assert placement.action == "stay"
+    assert placement.reason.startswith(f"{there}: would finish ")
+    assert first(world, Demand(job, STEPS), other, "lost").action == "move"
+
+
+def test_a_place_for_a_job_that_nobody_measured_is_given_up_only_when_it_may_not_be_taken_any_more(world):
+    there = world.offer("there", 9.00)
+    world.offer("other", 1.00)
+    demand = Demand(world.job(rates={}), STEPS)
+    assert first(world, demand, there).action == "move"
+    world.prices = [price for price in world.prices if price.offer_id != there]
+    assert first(world, demand, there).reason == f"{there}: no price is known"
 
 
 def test_a_move_to_an_offer_that_is_gone_or_unpriced_is_given_up(world, settled):
@@ -127,6 +172,7 @@ def test_a_move_that_makes_a_job_slower_by_now_is_given_up_when_speed_is_its_obj
     assert placement.reason == "to finish there would take 1.1 h longer than to stay"
 
 
+@settings(deadline=None)
 @given(
     here_usd=st.floats(0.1, 9),
     there_usd=st.floats(0.1, 9),
@@ -157,4 +203,13 @@ def test_no_move_that_would_be_decided_now_is_given_up_now(
     if decided.action == "move" and decided.offer_id is not None:
         for so_far in ({}, {"ready": True}, {"ready": True, "restored": True}):
             placement = again(world, demand, running, decided.offer_id, **so_far)
+            assert (placement.action, placement.offer_id) == ("move", decided.offer_id), placement.reason
+    for where in (None, replace(running, leaving=True)):  # a first placement or a recovery, and one after a notice
+        decided = world.decide(demand, where)
+        if decided.action == "place" and decided.offer_id is not None:
+            move = Underway(decided.offer_id, "first placement" if decided.probe is None else "probe")
+            if where is None:
+                placement = world.decide(demand, underway=move)
+            else:
+                placement = world.decide(demand, replace(where, move=move))
             assert (placement.action, placement.offer_id) == ("move", decided.offer_id), placement.reason
