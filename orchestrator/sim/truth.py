@@ -182,7 +182,7 @@ def _generations(home: Installation, job: Job, runs: list[Run]) -> Iterator[str]
             run.generation for run in sorted(trained, key=lambda run: (run.training_from_ms or 0, run.generation))
         ]
     else:
-        numbers = [run.generation for run in sorted(runs, key=lambda run: (run.created_at_ms, run.id))]
+        numbers = [run.generation for run in sorted(runs, key=lambda run: (run.created_at_ms, run.generation))]
     if any(later <= earlier for earlier, later in pairwise(numbers)):
         yield f"fence: the generations of {job.id} do not increase: {numbers}"
     fences = home.checkpoints.fences(job.id)
