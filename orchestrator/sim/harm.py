@@ -178,11 +178,12 @@ class Harm:
         self._home.faults.inject(call, *[Fault.NO_ANSWER] * self._random.choice((20, 60, 150)))
 
     def omit(self) -> None:
-        """Machines are left out of answers: of any number of descriptions and lists, but not of each look-up by token
-        within the listing lag, which no provider may do."""
+        """Machines are left out of answers: of any number of descriptions and lists, but not of look-up after look-up
+        by token after the listing lag, which no provider may do."""
         self.counted["omission"] += 1
         call, times = self._random.choice(LISTINGS), self._random.choice((1, 2, 10))
-        self._home.faults.inject(call, *[Fault.PARTIAL] * (1 if call == "find" else times))
+        omitted = [Fault.PARTIAL, *[None] * 4] if call == "find" else [Fault.PARTIAL] * times
+        self._home.faults.inject(call, *omitted)
 
     def down(self) -> None:
         """`tradewind down`, and some time later `tradewind up`."""
