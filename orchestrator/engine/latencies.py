@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from orchestrator.config import Config
 from orchestrator.market import Place
-from orchestrator.model import Estimate, Run
+from orchestrator.model import Run
 from orchestrator.perf import Kind, Latencies, LatencyPrior, kind_of, learned
 from orchestrator.store import Tx
 from orchestrator.store.rows import Unreadable
@@ -35,9 +35,10 @@ def start_prior(provider: str, config: Config) -> LatencyPrior:
     return _CLOUD
 
 
-def save_s(config: Config) -> float:
-    """Market seconds of one save, as declared."""
-    return _SAVE_WALL_S * _factor(config)
+def save_s(config: Config, runs: Sequence[Run]) -> float:
+    """Market seconds of one save of a job: what the latest one took, of its `runs` in order; else as declared."""
+    measured = (run.save_wall_s for run in reversed(runs) if run.save_wall_s is not None)
+    return next(measured, _SAVE_WALL_S) * _factor(config)
 
 
 def starts(
@@ -51,13 +52,12 @@ def starts(
     }
 
 
-def handover(tx: Tx, config: Config) -> Estimate:
-    """Market seconds for which training stands still while a job moves: one save, one restore, and agreeing on it."""
-    prior = LatencyPrior((_SAVE_WALL_S + _RESTORE_WALL_S) * _factor(config), 3.0, "one save and one restore")
-    seen = (
-        gap for event in tx.cutovers(HANDOVERS) if isinstance(gap := event.data.get(HANDOVER), int | float) and gap > 0
-    )
-    return learned(prior, (("", float(gap)) for gap in seen)).usual
+def handovers(tx: Tx, config: Config) -> Latencies[str]:
+    """Market seconds for which training stands still while a job moves: one save, one restore, and agreeing on it.
+    Places are the ids of jobs, whose checkpoints differ in size."""
+    prior = LatencyPrior((_SAVE_WALL_S + _RESTORE_WALL_S) * _factor(config), 3.0, "one save and one restore", 3.0)
+    told = ((event.job_id or "", event.data.get(HANDOVER)) for event in tx.cutovers(HANDOVERS))
+    return learned(prior, ((job_id, gap) for job_id, gap in told if isinstance(gap, int | float) and gap > 0))
 
 
 def _starts(runs: Sequence[Run], kinds: Mapping[str, Kind]) -> Iterator[tuple[PlaceAndKind, float]]:

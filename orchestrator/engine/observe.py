@@ -255,6 +255,7 @@ def _progress(tx: Tx, run: Run, report: RunReport) -> None:
         last_step=max(report.step, run.start_step, run.last_step),
         last_loss=report.loss,
         step_wall_s=report.step_wall_s,
+        save_wall_s=report.save_wall_s,
         useful_s=report.useful_s,
         checkpoint_s=report.checkpoint_s,
     )

@@ -58,13 +58,14 @@ def inputs(
     """
     waiting = tx.jobs(states=_WANT_A_PLACE, unreadable=left_out)
     jobs = [job for job in (*waiting, *extra) if only is None or job.id in only]
-    save_s, gap_s = latencies.save_s(config), latencies.handover(tx, config).value
+    gaps = latencies.handovers(tx, config)
     running: dict[str, Running] = {}
     demands = []
     for job in jobs:
         known = all(job.id != other.id for other in extra)
         runs = tx.runs(job_id=job.id) if known else []
-        demands.append(_demand(tx, job, runs, known, now_ms, save_s=save_s, gap_s=gap_s))
+        save_s, gap = latencies.save_s(config, runs), gaps.at.get(job.id, gaps.usual)
+        demands.append(_demand(tx, job, runs, known, now_ms, save_s=save_s, gap_s=gap.value))
         current = current_run(runs)
         if current is not None:
             running[job.id] = _running(tx, job, current, now_ms, job.id in doomed)

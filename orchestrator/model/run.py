@@ -32,7 +32,8 @@ class Run:
     was taken. `repeated_steps` were done by an earlier run already and lost with it. `machine_from_ms` is set when an
     earlier run had its machine: that one's bill began then, and this run's own interval is the rest of it. To its
     machine a checkpoint of `moved_bytes` was brought from the place `moved_from` (provider/region/zone); `kept_bytes`
-    are the room there for as many checkpoints as the job keeps (None: their size is not known).
+    are the room there for as many checkpoints as the job keeps (None: their size is not known). `save_wall_s` is what
+    its latest save took.
     """
 
     id: str
@@ -51,6 +52,7 @@ class Run:
     last_step: int = 0
     last_loss: float | None = None
     step_wall_s: float | None = None
+    save_wall_s: float | None = None
     repeated_steps: int = 0
     useful_s: float = 0.0
     checkpoint_s: float = 0.0

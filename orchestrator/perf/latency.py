@@ -1,4 +1,4 @@
-"""Latencies: what starting a machine, or handing a job over, takes on each offer, learned from what was observed. Pure.
+"""Latencies: what starting a machine takes at each place, or handing over each job, learned from observations. Pure.
 
 The logarithm of one such time is what is usual at the provider, plus what the place has for itself, plus chance:
 
@@ -22,7 +22,6 @@ from orchestrator.model import Estimate
 
 P = TypeVar("P", bound=Hashable)
 _Z95 = 1.6449
-_PLACE_SD = 0.25  # between places of one provider: images that are cached, slower hosts; a factor 1.5 at 90 %
 _ONCE_SD = 0.2  # from one start to the next at the same place,
 _ONCE_WEIGHT = 4.0  # which weighs as so many observed ones
 _LEAST_S = 1e-3
@@ -30,15 +29,21 @@ _LEAST_S = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class LatencyPrior:
-    """What is usual at a provider before anything was seen there: `seconds`, good to `factor` either way at 90 %."""
+    """What is usual at a provider before anything was seen there: `seconds`, good to `factor` either way at 90 %.
+    Places differ from each other by a factor `between` (90 %)."""
 
     seconds: float
     factor: float
     source: str
+    between: float = 1.5  # images that are cached, slower hosts
 
     @property
     def log_sd(self) -> float:
         return math.log(self.factor) / _Z95
+
+    @property
+    def variance_between(self) -> float:
+        return (math.log(self.between) / _Z95) ** 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,7 @@ def learned(prior: LatencyPrior, observed: Iterable[tuple[P, float]]) -> Latenci
     scatter = math.fsum((each - means[place]) ** 2 for place, group in groups.items() for each in group)
     degrees = sum(len(group) - 1 for group in groups.values())
     once = (_ONCE_WEIGHT * _ONCE_SD**2 + scatter) / (_ONCE_WEIGHT + degrees)  # variances from here on
-    places = _PLACE_SD**2
+    places = prior.variance_between
     precision, pull = prior.log_sd**-2, prior.log_sd**-2 * math.log(max(prior.seconds, _LEAST_S))
     for place, group in groups.items():
         weight = 1 / (places + once / len(group))

@@ -35,6 +35,7 @@ _UNKNOWN = {
     "training_to_ms",
     "last_loss",
     "step_wall_s",
+    "save_wall_s",
     "moved_from",
     "moved_bytes",
     "kept_bytes",

@@ -11,7 +11,7 @@ from sqlalchemy import event
 
 from orchestrator.config import Config, load_config
 from orchestrator.engine import latencies, snapshot
-from orchestrator.model import Job, JobSpec, Run, TrainSpec
+from orchestrator.model import Event, Job, JobSpec, Run, TrainSpec
 from orchestrator.store import Store
 from providers.clock import VirtualClock
 from providers.offer import CapacityType, Offer
@@ -71,6 +71,22 @@ def test_jobs_that_have_ended_make_no_decision_dearer(store: Store, config: Conf
     first = rows_read(store, config)
     trained(store, range(2000, 2150))
     assert rows_read(store, config) == first
+
+
+def test_saves_and_handovers_are_learned_for_each_job_by_itself(store: Store, config: Config) -> None:
+    trained(store, range(1, 3), state="queued")
+    slow, other = "job_0001", "job_0002"
+    with store.write() as tx:
+        tx.update_run("run_0001_1", save_wall_s=40.0)
+        for number in range(3):
+            told = {latencies.HANDOVER: 200.0}
+            tx.add_event(Event(f"evt_{number}", number, "migration.cutover", "", "control-plane", slow, data=told))
+    with store.read() as tx:
+        found = {each.job.id: each for each in snapshot.inputs(tx, store._clock.now_ms(), config).demands}
+    assert found[slow].checkpoint_s == 40.0
+    assert found[other].checkpoint_s == latencies.save_s(config, ())
+    assert found[slow].handover_s == pytest.approx(200.0, rel=0.25)
+    assert (found[other].handover_s or 0) < 100.0
 
 
 def test_a_start_on_this_machine_takes_minutes_of_its_market_as_on_a_cloud() -> None:
