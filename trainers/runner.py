@@ -22,6 +22,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from trainers import same_hashes
 from trainers.checkpoint import store
 from trainers.control import ControlDirectory, TrainerState
 from trainers.desk import Desk, RunEnded, Timers, opened
@@ -96,6 +97,7 @@ def execute(
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit code: 0 finished or yielded, 1 failed, 3 fenced."""
+    same_hashes.require()
     parser = argparse.ArgumentParser(prog="python -m trainers.runner", description="Run one trainer spec.")
     parser.add_argument("spec", type=Path, help="JSON file of a TrainerSpec")
     parser.add_argument("--standalone", action="store_true", help="nobody else hands the job over")

@@ -9,12 +9,14 @@ import os
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from trainers.cadence import Cadence
 from trainers.checkpoint import store
 from trainers.checkpoint.given import Given
 from trainers.checkpoint.manifest import ManifestName
 from trainers.checkpoint.reader import Loaded, load_newest, weights_hash
-from trainers.checkpoint.state import restore
+from trainers.checkpoint.state import Encoder, restore
 from trainers.checkpoint.writer import save
 from trainers.desk import Desk, RunEnded, present_desk
 from trainers.errors import FencedError, StateError, TrainerError
@@ -22,6 +24,7 @@ from trainers.loop import Parts, Run
 from trainers.rng import capture_rng, restore_rng
 from trainers.spec import OUTPUT_VARIABLE, SPEC_VARIABLE
 from trainers.transient import Transient
+from trainers.unseen import Unseen
 
 _POLL_S = 0.02
 _OWN_ITEMS = frozenset({"given", "rng", "transient"})  # of a checkpoint, besides the parts
@@ -74,6 +77,7 @@ class Session(Run):
         self._given = Given(self._captured_parts())
         self._given.require_data("extra")
         self._transient = Transient(self._captured_parts(), self._given.tensors())
+        self._unseen = Unseen({**self._captured_parts(), "loader": self.loader})
         self._control = desk.control
         self._journal = desk.journal
         self._timers = desk.timers
@@ -129,6 +133,7 @@ class Session(Run):
     def _between_steps(self) -> None:
         self._pace()
         self._require_ownership()
+        self._unseen.step_ended(self._transient.parameters, self._captured_tensors)
         if not self._transient.step_ended():
             self._save()  # with the gradients that turned out to be in use
         if not self._done():
@@ -315,6 +320,11 @@ class Session(Run):
         self._journal.update(
             manifest=str(name), manifest_step=name.step, checkpoint_s=spent_s, save_wall_s=ended_s - began_s
         )
+
+    def _captured_tensors(self) -> list[torch.Tensor]:
+        encoder = Encoder()
+        encoder.encode(self._given.capture(), "parts")
+        return [tensor for _, tensor in encoder.tensors]
 
     def _captured_parts(self) -> dict[str, Any]:
         parts = self.parts

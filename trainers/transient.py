@@ -84,6 +84,10 @@ class Transient:
             self._mark_left(gradient for _, gradient in gradients)
         return complete
 
+    def parameters(self) -> Iterator[torch.Tensor]:
+        """All that may have a gradient which a checkpoint has."""
+        return (parameter for _, parameter in self._parameters())
+
     def capture(self) -> dict[str, Any]:
         """What of it must be saved now. Raises StateError when the model is another one than a resume would find."""
         self._require_the_same_model()

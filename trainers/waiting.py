@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from trainers import words
+from trainers import same_hashes, words
 from trainers.control import TrainerState
 from trainers.errors import MalformedWord
 
@@ -124,6 +124,7 @@ def told_exit(status: int) -> str:
 
 
 def main(folder: str) -> int:
+    same_hashes.require()
     os.chdir(folder)
     with closing(socket.socket(socket.AF_UNIX)) as listener:
         listener.bind(SOCKET)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from typing import Any
 
 import numpy
@@ -26,7 +26,7 @@ from torch.utils.data import (
     SequentialSampler,
 )
 
-from trainers.data.memory import keepers, memory, require_unchanged
+from trainers.data.memory import keepers, memory, memory_of, require_unchanged
 from trainers.errors import LoaderError
 from trainers.rng import seed_host, untouched_rng
 
@@ -94,6 +94,12 @@ class ResumableLoader:
         plain_shuffle = type(sampler) is RandomSampler and not sampler.replacement and sampler._num_samples is None
         if not plain_shuffle and type(sampler) is not SequentialSampler:
             raise LoaderError(f"the order of a {type(sampler).__name__} cannot be resumed exactly", hint=_HINT)
+        samples = [len(each) for each in (sampler, loader.dataset) if isinstance(each, Sized)]
+        if len(set(samples)) > 1:
+            raise LoaderError(
+                f"the loader's sampler gives {samples[0]} of {samples[1]} samples, and does not tell which",
+                hint="use a torch.utils.data.Subset",
+            )
         options = {name: getattr(loader, name) for name in _TAKEN_OVER}
         if loader.num_workers:
             options["prefetch_factor"] = loader.prefetch_factor
@@ -118,11 +124,11 @@ class ResumableLoader:
         # Its own generator: making an iterator draws a seed, which must not come from the program's numbers.
         fetched = iter(
             DataLoader(
-                _KeyedDataset(self.dataset, self.seed, self.epoch, self.batch_size),
+                KeyedDataset(self.dataset, self.seed, self.epoch, self.batch_size),
                 batch_sampler=batches,
                 num_workers=self.workers,
                 generator=torch.Generator(),
-                **self._options,
+                **{**self._options, "collate_fn": self._watched_collate()},
             )
         )
         for _ in batches:
@@ -163,6 +169,12 @@ class ResumableLoader:
             part.load_state_dict(kept[path])
         self.seed, self.epoch, self.batch = state["seed"], state["epoch"], state["batch"]
 
+    def _watched_collate(self) -> Callable[[Any], Any] | None:
+        collate = self._options.get("collate_fn")
+        owner = getattr(collate, "__self__", collate)
+        kept = any(owner is keeper for keeper in self._keepers.values())
+        return collate if collate is None or kept else _WatchedCollate(collate, owner)
+
     def _remaining(self) -> list[list[int]]:
         order: Sequence[int] = range(self._samples)
         if self.shuffle:
@@ -172,7 +184,7 @@ class ResumableLoader:
         return [list(order[begin : begin + self.batch_size]) for begin in begins]
 
 
-class _KeyedDataset(Dataset[Any]):
+class KeyedDataset(Dataset[Any]):
     """`dataset` with every random draw of a sample keyed by (seed, epoch, index).
 
     The first `watched` samples (in each worker) are looked at closely: does fetching them change the data set?
@@ -191,8 +203,26 @@ class _KeyedDataset(Dataset[Any]):
         sample = self.dataset[index]
         if self._left:
             self._left -= 1
-            require_unchanged(before, self.dataset)
+            require_unchanged(before, memory(self.dataset))
         return sample
+
+
+class _WatchedCollate:
+    """`collate`; when it makes its first batch (in each worker), its `owner` is looked at closely: does it change?"""
+
+    def __init__(self, collate: Callable[[Any], Any], owner: Any) -> None:
+        self._collate = collate
+        self._owner = owner
+        self._watched = False
+
+    def __call__(self, samples: Any) -> Any:
+        if self._watched:
+            return self._collate(samples)
+        self._watched = True
+        before = memory_of(self._owner, "collate_fn")
+        batch = self._collate(samples)
+        require_unchanged(before, memory_of(self._owner, "collate_fn"))
+        return batch
 
 
 def resumable(loader: Any, seed: int) -> Any:

@@ -43,14 +43,21 @@ def memory(dataset: Any) -> dict[str, object]:
     return found
 
 
-def require_unchanged(before: dict[str, object], dataset: Any) -> None:
-    """Raises LoaderError naming what fetching a sample changed since `before` was taken."""
-    after = memory(dataset)
+def memory_of(part: Any, path: str) -> dict[str, object]:
+    """What one object that is no data set remembers, by path: comparable values."""
+    found: dict[str, object] = {}
+    for name, value in _attributes(part):
+        _remember(value, f"{path}.{name}", found)
+    return found
+
+
+def require_unchanged(before: dict[str, object], after: dict[str, object]) -> None:
+    """Raises LoaderError naming what fetching a sample, or making a batch, changed."""
     for path, value in before.items():
         if path in after and type(after[path]) is type(value) and after[path] != value:
             raise LoaderError(
-                f"fetching a sample changed {path}: the data set's next samples depend on the earlier ones, so they "
-                "would differ after a resume",
+                f"fetching a sample changed {path}: the next samples depend on the earlier ones, so they would differ "
+                "after a resume",
                 hint="give its class state_dict() and load_state_dict(), draw random numbers from the global "
                 "generators of random, numpy or torch, or do without it",
             )

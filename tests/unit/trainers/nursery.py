@@ -5,6 +5,7 @@ stdin: one JSON line per run {"spec": path, "secrets": {name: value}}; stdout: i
 """
 
 import atexit
+import gc
 import itertools
 import json
 import os
@@ -45,4 +46,5 @@ def serve() -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    gc.freeze()  # as trainers.waiting does
     serve()

@@ -5,7 +5,7 @@ import random
 import numpy
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, WeightedRandomSampler
+from torch.utils.data import DataLoader, Dataset, IterableDataset, SequentialSampler, WeightedRandomSampler
 
 from trainers.data.loader import ResumableLoader, resumable
 from trainers.errors import LoaderError
@@ -115,6 +115,7 @@ def test_a_loader_with_a_position_of_its_own_is_left_alone():
     ("loader", "why"),
     [
         (lambda: DataLoader(Stream()), "Stream is iterable"),
+        (lambda: DataLoader(Noisy(), sampler=SequentialSampler(range(5))), "sampler gives 5 of 23 samples"),
         (lambda: DataLoader(Noisy(), sampler=WeightedRandomSampler([1.0] * 23, 5)), "WeightedRandomSampler"),
         (lambda: DataLoader(Noisy(), batch_sampler=[[0, 1]]), "batches in a way of its own"),
         (lambda: DataLoader(Noisy(), batch_size=None), "batches in a way of its own"),

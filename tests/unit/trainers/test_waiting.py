@@ -29,8 +29,8 @@ socket.socket.listen = and_say_so
 sys.exit(waiting.main(sys.argv[1]))
 """
 PROGRAM = """
-import ctypes, os, signal, threading, pathlib
-def writes(name): pathlib.Path(name).write_text(os.environ["WORD"])
+import ctypes, os, signal, sys, threading, pathlib
+def writes(name): pathlib.Path(name).write_text(f"{os.environ['WORD']} {sys.flags.hash_randomization}")
 def lingers(): signal.pause()
 def keeps_the_gil():
     print("now")
@@ -91,7 +91,7 @@ def test_it_waits_prepared_and_executes_one_order_with_its_secrets(
     assert next(words) == Word("finished")
     assert list(words) == []
     assert process.wait(PATIENCE_S) == 0
-    assert (folder / "word").read_text() == "hush"
+    assert (folder / "word").read_text() == "hush 0", "texts have the same hashes in all processes of all runs"
     told = ControlDirectory(folder / "run" / "control").progress()
     assert told is not None
     assert told.state == "finished"
