@@ -131,8 +131,9 @@ class Installation:
             if leadership is None:
                 return False  # another one leads by now, and this one would stand by
             plane = self.control_plane(store, leadership)
-            if store is self.store:
-                self.plane = plane
+            present = store.leader()
+            if store is self.store and present is not None and present.epoch == leadership.epoch:
+                self.plane = plane  # else it slept when it had won, and somebody went down and up meanwhile
             return plane.tick()
 
         try:
