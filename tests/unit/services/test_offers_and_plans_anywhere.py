@@ -93,7 +93,7 @@ def test_a_count_that_is_none(local: Config, text: str) -> None:
             "TPU-v6e cannot be used by Tradewind's trainers yet; gcp asks from $2.7000",
             "catalog show",
         ),
-        ({"gpu": "trainium2:16"}, "aws asks from $1.4414 spot per chip and hour for it (ap-", "catalog show"),
+        ({"gpu": "trainium2:16"}, "aws asks from $0.5373 spot per chip and hour for it (ap-", "catalog show"),
         (
             {"gpu": "M60:16"},
             "none is in the catalogue or collected, which does not say that none is sold",

@@ -116,9 +116,31 @@ def test_cards_of_amd_are_listed_at_more_clouds_than_azure() -> None:
     assert {each.region for each in CATALOG.offers() if each.gpu == "MI325X"} == {"nyc2", "tor1"}
 
 
-def test_g4_is_listed_where_it_is_known_to_be() -> None:
+def test_n1_with_a_gpu_is_listed_in_europe_and_asia_too() -> None:
     for capacity in CapacityType:
-        assert regions("gcp", "g4-standard-48", capacity) == {"europe-west4", "europe-west8"}
+        assert {"asia-southeast1", "asia-south1", "europe-west4"} <= regions("gcp", "tesla-t4", capacity)
+        assert {"asia-east1", "europe-west1", "europe-west4"} <= regions("gcp", "tesla-p100", capacity)
+        assert {"asia-east1", "europe-west4"} <= regions("gcp", "tesla-v100", capacity)
+    eight = PRICES["gcp/europe-west4//n1-standard-64+8xnvidia-tesla-v100/on_demand"].nano_usd_per_hour
+    assert eight == pytest.approx(8 * (2.604e9 + 5.02003e9 / 12), abs=1e4), "a card and an eighth of the machine each"
+
+
+def test_g4_is_listed_where_its_zones_have_it_and_nowhere_else() -> None:
+    for capacity in CapacityType:
+        listed = regions("gcp", "g4-standard-48", capacity)
+        assert {"us-central1", "us-east5", "europe-west4", "europe-west8", "asia-southeast1", "me-central2"} <= listed
+        assert not {"africa-south1", "europe-west3", "us-west2"} & listed
+
+
+def test_a4_is_listed_as_spot_only() -> None:
+    assert {"us-central1", "us-east4", "europe-west4", "asia-southeast1"} <= regions(
+        "gcp", "a4-highgpu", CapacityType.SPOT
+    )
+    assert regions("gcp", "a4-highgpu") == set()
+    assert {(each.gpu, each.gpu_count) for each in CATALOG.offers() if each.instance_type == "a4-highgpu-8g"} == {
+        ("B200", 8)
+    }
+    assert PRICES["gcp/us-east4//a4-highgpu-8g/spot"].nano_usd_per_hour == usd("32.6064")
 
 
 def test_what_no_trainer_can_use_is_priced_and_sourced_and_never_offered() -> None:
