@@ -6,10 +6,12 @@ One decision over all of them, made with the function that plans them, so that `
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 
 from orchestrator.engine.snapshot import inputs, rails
 from orchestrator.engine.world import World
+from orchestrator.errors import UnreadableRowError
 from orchestrator.model import TERMINAL, Job, Placement
 from orchestrator.policy import NOT_MEASURED, decide
 from orchestrator.policy.explain import span
@@ -32,12 +34,23 @@ def forecasts(world: World, tx: Tx, jobs: Iterable[Job]) -> Mapping[str, Forecas
         else:
             found[job.id] = "nothing can be read of it" if job.state in _PLACED else f"it is {job.state}"
     asked = [job_id for job_id, said in found.items() if said == "nothing can be read of it"]
-    if asked:
-        now = world.clock.now_ms()
-        seen = inputs(tx, now, world.config, only=asked)
-        plan = decide(seen.demands, seen.market, seen.perf, seen.running, rails=rails(world.config))
-        found |= {each.job_id: _forecast(each, now) for each in plan.placements}
+    try:
+        found.update(_decided(world, tx, asked))
+    except UnreadableRowError:  # of one of them, whose others are told one by one
+        for job_id in asked:
+            with suppress(UnreadableRowError):
+                found.update(_decided(world, tx, [job_id]))
     return found
+
+
+def _decided(world: World, tx: Tx, job_ids: Sequence[str]) -> Mapping[str, Forecast | str]:
+    """Raises UnreadableRowError."""
+    if not job_ids:
+        return {}
+    now = world.clock.now_ms()
+    seen = inputs(tx, now, world.config, only=job_ids)
+    plan = decide(seen.demands, seen.market, seen.perf, seen.running, rails=rails(world.config))
+    return {each.job_id: _forecast(each, now) for each in plan.placements}
 
 
 def in_words(said: Forecast | str) -> str:

@@ -16,6 +16,7 @@ from tests.sim.harness import DEAR, RESERVE, Installation, Scythe, check_truth
 Install = Callable[..., Installation]
 QUICK = Behaviour(boot_s=1.0, listing_lag_s=3.0, stop_s=1.0)
 STEPS = 14
+WORTH_A_MOVE = 240  # so many that moving them saves more than it costs
 EDGES = 180  # of a short history
 GATE_EVERY = 13
 
@@ -38,7 +39,7 @@ def loss(home: Installation) -> None:
 
 def change_of_mind(home: Installation) -> None:
     """A job that is on its way to a cheaper offer when that becomes dear."""
-    job = home.submit(steps=60)
+    job = home.submit(steps=WORTH_A_MOVE)
     home.until_step(job, 12)
     home.reprice(DEAR.id, "0.40")
     home.until(lambda: len(home.migrations(job)) == 2)
@@ -84,7 +85,7 @@ def test_a_death_on_the_way_to_giving_up_a_move_that_no_longer_pays_is_survived(
     home.scythe.count, home.scythe.at = 0, strike
     change_of_mind(home)
     (job,) = home.read(lambda tx: tx.jobs())
-    assert [(run.end, run.last_step) for run in home.runs(job)] == [("finished", 60), ("aborted", 0)]
+    assert [(run.end, run.last_step) for run in home.runs(job)] == [("finished", WORTH_A_MOVE), ("aborted", 0)]
     check_truth(home)
 
 

@@ -113,7 +113,7 @@ class Scene:
         begin_s = startup_s + (0.0 if there == PLACE else 30e9 / 125e6)
         price_s = self.usd[offer.id] / 3600
         storage_s = STORAGE_PER_GB_MONTH[offer.provider] * 30 * 2 / (730 * 3600)
-        dues = run_s * (storage_s + upload / interval_s) + losses * (data + restore)
+        dues = (run_s + begin_s) * storage_s + run_s * upload / interval_s + losses * (data + restore)
         cost = price_s * max(run_s + begin_s, 60.0) + dues + 30 * from_gcp_region + data
         return cost, run_s + begin_s
 
