@@ -278,7 +278,8 @@ def main() -> int:
             stories = [home.story(job) for job in jobs if home.job(job).state != "finished"]
             with home.world.store.read() as tx:
                 ledger = tx.total_nano_usd()
-            bill = sum(home.cloud.bill_nano_usd(run.instance_id) for run in runs if run.instance_id is not None)
+            machines = {run.instance_id for run in runs if run.instance_id is not None}  # two runs may share one
+            bill = sum(map(home.cloud.bill_nano_usd, machines))
             rented = {machine for job in [*jobs, *bad.values()] for machine in home.rented(job)}
             leaked = len(rented - {run.instance_id for run in runs})
             home.client.down(force=True)
