@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -36,8 +37,12 @@ def test_no_name_of_another_machine_is_looked_up(host: str | bytes) -> None:
 
 
 def test_asyncio_is_refused_too() -> None:
-    with pytest.raises(OSError, match=REFUSED):
+    def connect() -> None:
         asyncio.run(asyncio.open_connection(ELSEWHERE, 80))
+
+    # A browser that another test has open may have an event loop running in this thread.
+    with ThreadPoolExecutor(1) as elsewhere, pytest.raises(OSError, match=REFUSED):
+        elsewhere.submit(connect).result()
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", socket.gethostname()])
