@@ -48,7 +48,7 @@ from orchestrator.sim import (
 STORES = ("sqlite", "postgres")
 DEATHS, PAUSES, EACH, MIGRATIONS = 3000, 3000, 30, 5000  # per store
 KINDS = {"deaths": EDGES, "pauses": PAUSE_EDGES, "trainers' pauses": SAVE_EDGES}
-QUICK_SEEDS = 4
+QUICK_SEEDS = 2
 MOST_SEEDS = 3000  # after so many, an edge that is still rare is told as missed
 
 
