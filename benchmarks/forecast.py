@@ -3,10 +3,10 @@
     python -m benchmarks.forecast [--quick] [--json] [--seed N] [--seeds N] [--hours LEAST MOST] [--on-demand] ...
 
 The whole engine in virtual time on the demo's market: its prices, droughts and reclaims, with start-ups that differ by
-offer and by launch. On each seed two jobs are submitted that nobody has started anything for (cold), then a third, and
-when these three have ended two more (after three jobs). Their speed was measured before, to 2 %. Counted is how
-many of the costs paid and of the instants of finishing lie in the 90 % interval that the plan showed: 80 to 97 %.
---quick plays 5 seeds, too few to judge by: it tells the figures without targets.
+offer and by launch. Each seed submits two jobs before any start-up has been observed (cold), then a third, and two more
+when those three have ended (after three jobs). Their speed was measured before, to 2 %. The benchmark counts how many
+costs and finish times fall within the 90 % interval that the plan showed; the target is 80 to 97 %. --quick plays 5
+seeds, too few to judge by, and prints the figures without targets.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def submit(
     accept_risk: RiskOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and stop.")] = False,
     no_profile: Annotated[
-        bool, typer.Option("--no-profile", help="Don't try a few steps here of a job whose speed nobody knows.")
+        bool, typer.Option("--no-profile", help="Don't profile the job on this machine, even if its speed is unknown.")
     ] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the end; exit 8 if it failed.")] = False,
     token: Annotated[
@@ -52,11 +52,11 @@ def submit(
 ) -> None:
     """Hand a job over: shows where it would run and what it would cost, asks, then submits it.
 
-    A job whose speed nobody knows is tried here first, if it fits this machine and you agree (--yes does): without that
-    no cost and no date can be told.
-    Where deadline and budget are kept with less than 80 %, --yes is refused with exit code 9 unless --accept-risk is
-    given, too. Starts the control plane in the background when none runs. Once the job is stored the exit code is 0;
-    what fails after that is a warning. Only with --wait the job's own end counts.
+    If the speed of the job is unknown and the job fits this machine, submit offers to profile it here first; --yes
+    accepts. Without a profile the plan shows no cost and no finish time.
+    If the deadline and budget are less than 80 % likely to be met, --yes is refused with exit code 9 unless you also
+    pass --accept-risk. Starts the control plane in the background when none runs. Once the job is stored the exit code
+    is 0; what fails after that is a warning. Only with --wait the job's own end counts.
     """
     with session(ctx, output) as (client, out):
         spec = client.load(file)

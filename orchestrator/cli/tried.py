@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 
 def tried_here(client: "Client", out: Output, spec: "JobSpec", plan: "PlanView", *, yes: bool) -> "Trial | None":
-    """What a few steps here told of a job whose speed nobody knows; None where its speed is known, or the user does not
-    want to know."""
+    """What profiling a job of unknown speed on this machine told; None where its speed is known, or the user
+    declined."""
     from orchestrator.cli.render.text import number
     from orchestrator.services.trial import TIMEOUT_S, speed_unknown, unfit
     from orchestrator.services.views import Trial
@@ -20,13 +20,13 @@ def tried_here(client: "Client", out: Output, spec: "JobSpec", plan: "PlanView",
     if not speed_unknown(plan) or not (yes or out.can_ask):
         return None
     if why := unfit(spec):
-        out.note(f"{spec.name} was never measured, and is not tried here: {why}")
+        out.note(f"the speed of {spec.name} is unknown, and it is not profiled here: {why}")
         return Trial(False, why)
     bounds = f"a few steps on this machine, {TIMEOUT_S:g} s at most"
     if yes:
         out.note(f"profiling {spec.name} first: {bounds} (--no-profile leaves it)")
     else:
-        out.note(f"{spec.name} was never measured: no cost and no date can be told.")
+        out.note(f"the speed of {spec.name} is unknown: the plan shows no cost and no finish time.")
         if not out.confirm(f"Profile it first ({bounds})?"):
             return None
     tried = client.try_here(spec)

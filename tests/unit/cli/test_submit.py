@@ -142,7 +142,7 @@ def test_on_a_terminal_it_is_asked_for(environment: dict[str, str], unmeasured: 
     _, status = os.waitpid(pid, 0)
     os.close(terminal)
     assert os.waitstatus_to_exitcode(status) == 0
-    assert b"fresh was never measured: no cost and no date can be told." in said
+    assert b"the speed of fresh is unknown: the plan shows no cost and no finish time." in said
 
 
 def test_queue_status_and_report_say_that_a_job_was_not_measured_yet(tradewind: Run, unmeasured: Path) -> None:

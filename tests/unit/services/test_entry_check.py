@@ -105,10 +105,10 @@ def test_a_module_that_never_ends_is_ended_with_all_that_it_started(folder: Path
     program(
         folder,
         """
-        import pathlib, subprocess, time
+        import pathlib, subprocess, threading
         child = subprocess.Popen(["sleep", "1000"])
         pathlib.Path(__file__).with_name("child").write_text(str(child.pid))
-        time.sleep(1000)
+        threading.Event().wait()
         """,
     )
     told = check_entry(job(folder), timeout_s=5)
