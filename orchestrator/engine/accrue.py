@@ -7,7 +7,7 @@ since it was last read. Must not know: why a machine was rented.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from orchestrator import ledger
 from orchestrator.engine.checkpoints import CheckpointUnusable, FileCatalog
@@ -20,7 +20,7 @@ from orchestrator.engine.world import World
 from orchestrator.model import TERMINAL, Migration, Run, Step
 from orchestrator.store import Leadership, Tx
 from providers.base import MetersUsage
-from providers.charges import charges, disk_nano_usd, rate_card, storage_nano_usd
+from providers.charges import ChargeKind, charges, disk_nano_usd, rate_card, storage_nano_usd
 from providers.errors import NotFoundError, ProviderError
 from providers.money import MS_PER_HOUR
 
@@ -211,13 +211,19 @@ def _others_on_its_machine(tx: Tx, run: Run) -> tuple[list[Run], list[Run]]:
 
 def _book_charges(tx: Tx, run_id: str, at_ms: int) -> None:
     """What a machine that has ended is billed besides its time, as its provider declares it: with the last run that had
-    it, for the whole of its time."""
+    it, for the whole of its time. What an earlier run of it was charged, because its books were closed while the later
+    one was not known, is taken back."""
     run = tx.run(run_id)
     card = rate_card(run.offer_id.partition("/")[0])
     if run.instance_id is None or not card.declared:
         return
+    before, after = _others_on_its_machine(tx, run)
     start_ms = run.machine_billed_from_ms
-    changes = [] if start_ms is None else tx.price_changes(run.offer_id, start_ms, at_ms)
-    right = charges(card, changes, start_ms, run.billed_to_ms, at_ms, ended=True, usage=ledger.usage_of(run))
-    if fresh := ledger.charge(tx.outline(run.job_id), run, right, tx.entries(run_id=run.id), at_ms):
-        tx.add_entries(fresh)
+    right: Mapping[ChargeKind, int] = {}
+    if not after:
+        changes = [] if start_ms is None else tx.price_changes(run.offer_id, start_ms, at_ms)
+        right = charges(card, changes, start_ms, run.billed_to_ms, at_ms, ended=True, usage=ledger.usage_of(run))
+    due = [(run, right), *((each, {}) for each in before)]
+    for each, amounts in due:
+        if fresh := ledger.charge(tx.outline(run.job_id), each, amounts, tx.entries(run_id=each.id), at_ms):
+            tx.add_entries(fresh)

@@ -18,6 +18,7 @@ from orchestrator.services.store_views import StoreDiagnosis
 from orchestrator.services.views import Check
 from orchestrator.store import LeaderInfo, Store, Tx
 from orchestrator.store.examine import Examination, examine
+from providers.charges import CHARGE_KINDS
 from providers.clock import SystemClock
 from providers.money import format_usd
 
@@ -121,6 +122,7 @@ def _contradictions(
     """Entries that no new entry makes right."""
     if tx.total_nano_usd() != ledger.total_nano_usd(entries):
         yield "the sum of the entries is not their total"
+    yield from _charged_twice(runs, of_run)
     for run in runs:
         booked = of_run[run.id]
         known = {entry.id for entry in booked}
@@ -133,6 +135,23 @@ def _contradictions(
             yield f"{run.id} is booked, and was never billed"
         elif booked and run.billed_from_ms is not None and not priced(tx, run):
             yield f"{run.id} is booked, but no price of {run.offer_id} is known at {run.machine_billed_from_ms}"
+
+
+def _charged_twice(runs: Sequence[Run], of_run: Mapping[str, Sequence[Entry]]) -> Iterator[str]:
+    """What a machine is billed besides its time is with one of the runs that had it."""
+    charged: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+    for run in runs:
+        kinds: dict[str, str] = {}
+        sums: Counter[str] = Counter()
+        for entry in of_run[run.id]:  # in the order of writing: what is corrected comes before its correction
+            kind = kinds[entry.id] = kinds.get(entry.reverses or "", entry.kind)
+            sums[kind] += entry.amount_nano_usd
+        for kind in CHARGE_KINDS:
+            if sums[kind] and run.instance_id is not None:
+                charged[run.job_id, run.instance_id, kind].append(run.id)
+    for (_, machine, kind), ids in charged.items():
+        if len(ids) > 1:
+            yield f"{kind} of the machine {machine} is charged to {' and '.join(ids)}"
 
 
 def _wrong_books(tx: Tx, run: Run, booked: Sequence[Entry]) -> list[str]:

@@ -45,6 +45,11 @@ _HAD_ITS_MACHINE = select(func.min(run.c.billed_from_ms), func.max(run.c.billed_
     run.c.instance_id == bindparam("machine"),
     run.c.generation < bindparam("generation"),
 )
+_LEFT_ITS_MACHINE = select(func.min(run.c.billed_from_ms)).where(
+    run.c.job_id == bindparam("of_job"),
+    run.c.instance_id == bindparam("machine"),
+    run.c.generation > bindparam("generation"),
+)
 _BILLED_SINCE = select(func.min(ledger_entry.c.period_start_ms)).where(ledger_entry.c.run_id == bindparam("of_run"))
 
 
@@ -114,6 +119,8 @@ class MendingRows(RunRows, EventRows):
             after["machine_from_ms"] = began_ms
             after["billed_from_ms"] = left_ms if after["billed_from_ms"] is None else after["billed_from_ms"]
         after |= {name: None for name in bad & _UNKNOWN}
+        if "billed_to_ms" in bad and after["end"] is not None:
+            after["billed_to_ms"] = self._left_its_machine(after)
         after |= {name: 0 for name in bad & {"start_step", "last_step", "repeated_steps", "useful_s", "checkpoint_s"}}
         living = "training" if took_over else "provisioning" if after["instance_id"] is None else "starting"
         if "state" in bad:
@@ -127,15 +134,23 @@ class MendingRows(RunRows, EventRows):
 
     def _had_its_machine(self, row: Mapping[str, Any]) -> tuple[int | None, int | None]:
         """(from when, up to when) earlier runs were billed for the machine of this one; None: there were none."""
-        given = {"of_job": row["job_id"], "machine": row["instance_id"], "generation": row["generation"]}
-        began, left = self._connection.execute(_HAD_ITS_MACHINE, given).one()
+        began, left = self._connection.execute(_HAD_ITS_MACHINE, _at_a_machine(row)).one()
         return (began, left) if isinstance(began, int) and isinstance(left, int) else (None, None)
+
+    def _left_its_machine(self, row: Mapping[str, Any]) -> int | None:
+        """When the next run had the machine of this one; None: there was none."""
+        left = self._connection.execute(_LEFT_ITS_MACHINE, _at_a_machine(row)).scalar_one()
+        return left if isinstance(left, int) else None
 
     def _machine_of(self, job_id: str, run_id: str) -> str | None:
         """The machine that was rented for a run, by the audit trail."""
         told = self.events(job_id=job_id, kinds=("migration.provision", "instance.adopted"))
         ids = [event.data.get("instance_id") for event in told if event.run_id == run_id]
         return next((found for found in reversed(ids) if isinstance(found, str)), None)
+
+
+def _at_a_machine(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {"of_job": row["job_id"], "machine": row["instance_id"], "generation": row["generation"]}
 
 
 def _can_be(name: str, value: object) -> bool:

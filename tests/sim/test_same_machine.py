@@ -14,6 +14,7 @@ from orchestrator.engine.accrue import settle
 from orchestrator.model import Job, Step
 from orchestrator.perf import kind_of
 from orchestrator.services import jobs
+from orchestrator.services.store_check import check
 from providers.fake import Behaviour
 from tests.sim.harness import CHEAP, Installation, check_truth
 
@@ -194,6 +195,45 @@ def test_a_damaged_row_of_a_second_attempt_is_mended_and_booked_rightly(home: In
     home.until_state(job, "finished")
     home.settle()
     check_truth(home)
+
+
+@pytest.mark.parametrize("value", [None, "text"])
+def test_a_machine_is_charged_once_though_an_earlier_run_of_it_is_not_known_to_have_left_it(
+    home: Installation, value: str | None
+) -> None:
+    job = home.submit(steps=90)
+    home.site.raise_at(job.id, 12)
+    second_attempt(home, job, 20)
+    with closing(sqlite3.connect(home.slate.url.removeprefix("sqlite:///"))) as connection, connection:
+        connection.execute("UPDATE run SET billed_to_ms = ? WHERE id = ?", (value, home.runs(job)[0].id))
+    home.settle()
+    if home.job(job).state == "paused":
+        home.ask("resume", job)
+        home.until_state(job, "finished")
+        home.settle()
+    check_truth(home)
+    entries = home.read(lambda tx: tx.entries(job_id=job.id))
+    disks = {each.instance_id: 0 for each in home.runs(job)}
+    of_run = {run.id: run.instance_id for run in home.runs(job)}
+    for entry in entries:
+        disks[of_run[entry.run_id]] += entry.kind == "disk"
+    assert set(disks.values()) == {1}
+
+
+def test_the_check_of_a_store_tells_of_a_machine_that_is_charged_twice(home: Installation) -> None:
+    job = home.submit(steps=40)
+    home.site.raise_at(job.id, 12)
+    home.settle()
+
+    def ledger() -> str:
+        return next(f"{each.state}: {each.found}" for each in check(home.config).checks if each.name == "ledger")
+
+    assert ledger().startswith("ok")
+    first, second = home.runs(job)
+    with home.store.write() as tx:
+        disk = next(each for each in tx.entries(run_id=second.id) if each.kind == "disk")
+        tx.add_entries([replace(disk, id="ent_twice", run_id=first.id)])
+    assert ledger() == f"fail: disk of the machine {first.instance_id} is charged to {first.id} and {second.id}"
 
 
 @pytest.mark.parametrize("strike", range(60, 190, 11))
