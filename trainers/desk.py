@@ -64,6 +64,8 @@ def opened(desk: Desk) -> Iterator[None]:
         yield
     finally:
         _open = None
+        if desk.session is not None:
+            desk.session.close()
 
 
 def present_desk() -> Desk | None:

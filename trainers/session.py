@@ -107,11 +107,16 @@ class Session(Run):
         digest = weights_hash(self.parts.model)
         self._journal.enter("finished", weights_hash=digest, total_steps=self.steps_done, stopped_early=self._stopped)
 
+    def close(self) -> None:
+        """The program is over, however it ended."""
+        self._unseen.close()
+
     # The hooks of Run
 
     def _begin(self) -> None:
         self._given.require_kept("extra", besides=1)  # self.parts has it, too
         self._transient.begin()
+        self._unseen.begin()
         store.prepare(self._spec.checkpoint_root, self._spec.job_id)
         self._restore(self._spec.manifest)
         self._journal.enter("restored", total_steps=self.total_steps)

@@ -1,8 +1,11 @@
-"""Unseen: what trains beside the attached parts and would begin anew after a resume, without a word.
+"""Unseen: what trains beside the attached parts, and would silently start from the beginning after a resume.
 
 That is an optimizer which attach() was not given, if it changes what was attached or lives longer than a step; a
-scheduler of an attached optimizer and a scaler that nobody attached; and a loader's place that nobody saves. What is
-held by an attached object is that object's to save: of an optimizer within another it is checked that it does.
+scheduler of an attached optimizer, and a scaler, that were not attached; and an iterator of a DataLoader that is read
+from step to step. An attached object saves what it holds, except a module: torch's state_dict() of it has parameters
+and buffers alone. Of an optimizer within another it is checked that its state is saved.
+
+What a program does before its loop, every run of it does again, so that this counts for nothing.
 
 Must not know: files, when to save.
 """
@@ -11,8 +14,8 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Set
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import torch
 from torch.optim.lr_scheduler import LRScheduler
@@ -28,89 +31,166 @@ _MOST_ITEMS = 100  # of a list or dict; longer ones are taken for data
 _LEAVES = (torch.Tensor, torch.nn.Module, str, bytes, int, float, type(None))  # hold nothing of that kind
 
 
+class _Suspect(NamedTuple):
+    ref: weakref.ref[Any]
+    what: str
+    hint: str
+
+
 class Unseen:
-    """Watches one run. `parts`: all that is attached, and the loader."""
+    """Watches one run, from here to close(). `parts`: all that is attached, and the loader."""
 
     def __init__(self, parts: Mapping[str, Any]) -> None:
         self._parts = {path: part for name, each in parts.items() for path, part in _parts_in(each, name)}
         self._attached = {id(part) for part in self._parts.values()}
+        loader = self._parts.get("loader")
+        self._knows_iterators = loader is None or isinstance(loader, ResumableLoader)  # another may have its own
         self._used: dict[int, weakref.ref[torch.optim.Optimizer]] = {}  # in this step, of others, by identity
         self._earlier: dict[int, weakref.ref[torch.optim.Optimizer]] = {}
+        self._places: list[tuple[weakref.ref[Any], int]] = []  # of iterators: how many batches each had given
         self._looked_through = False
-        watching = weakref.WeakMethod(self._stepped)
-        register_optimizer_step_post_hook(lambda optimizer, *_: (call := watching()) and call(optimizer))
+        self._hook = register_optimizer_step_post_hook(lambda optimizer, *_: self._stepped(optimizer))
+
+    def close(self) -> None:
+        """The run is over: look at no optimizer of this process any more."""
+        self._hook.remove()
+
+    def begin(self) -> None:
+        """The loop begins."""
+        self._used.clear()
+        self._note_places(_living(_BaseDataLoaderIter))
 
     def step_ended(
         self, parameters: Callable[[], Iterator[torch.Tensor]], captured: Callable[[], list[torch.Tensor]]
     ) -> None:
         """Look at what was used in this step. `parameters`: all that are attached; `captured`: what is saved of the
         parts. Raises StateError for what a resume would not find."""
+        _require_gone(self._read_on())
         if self._looked_through and not self._used:
             return
-        used = [optimizer for ref in self._used.values() if (optimizer := ref()) is not None]
-        self._used.clear()
         held = self._held()
-        for optimizer in used:
-            if id(optimizer) not in held:
-                self._require_short_lived(optimizer, {id(parameter) for parameter in parameters()})
-            elif not self._is_known(optimizer):
-                _require_captured(optimizer, held[id(optimizer)], captured())
-        self._earlier = {key: ref for key, ref in self._earlier.items() if ref() is not None}
-        self._earlier |= {id(optimizer): weakref.ref(optimizer) for optimizer in used}
+        _require_gone(self._optimizers_besides(held, parameters, captured))
         if not self._looked_through:
             self._looked_through = True
-            self._require_nothing_else(held.keys())
+            living = _living(LRScheduler, torch.amp.GradScaler, _BaseDataLoaderIter)
+            _require_gone(self._schedulers_and_scalers(living, held))
+            self._note_places(living)  # also of iterators that were made in this step
+
+    # Optimizers
 
     def _stepped(self, optimizer: torch.optim.Optimizer) -> None:
         if id(optimizer) not in self._attached:
             self._used[id(optimizer)] = weakref.ref(optimizer)
 
+    def _optimizers_besides(
+        self,
+        held: Mapping[int, str],
+        parameters: Callable[[], Iterator[torch.Tensor]],
+        captured: Callable[[], list[torch.Tensor]],
+    ) -> list[_Suspect]:
+        """Those used in this step that would have to be attached. Raises StateError for one that is held by an attached
+        object whose state_dict() leaves its state out."""
+        used = [optimizer for ref in self._used.values() if (optimizer := ref()) is not None]
+        self._used.clear()
+        suspects = []
+        for optimizer in used:
+            known = self._is_known(optimizer)
+            if id(optimizer) in held:
+                if not known:
+                    _require_captured(optimizer, held[id(optimizer)], captured())
+                continue
+            attached = {id(parameter) for parameter in parameters()}
+            ours = any(id(parameter) in attached for group in optimizer.param_groups for parameter in group["params"])
+            if ours or known:
+                did = "has changed parameters that were attached" if ours else "is used in step after step"
+                what = f"the optimizer {type(optimizer).__name__} {did}, but was not given to attach()"
+                suspects.append(_Suspect(weakref.ref(optimizer), f"{what}: its state would be lost", _OPTIMIZERS))
+        self._earlier = {key: ref for key, ref in self._earlier.items() if ref() is not None}
+        self._earlier |= {id(optimizer): weakref.ref(optimizer) for optimizer in used}
+        return suspects
+
     def _is_known(self, optimizer: torch.optim.Optimizer) -> bool:
         earlier = self._earlier.get(id(optimizer))
         return earlier is not None and earlier() is optimizer
 
-    def _require_short_lived(self, optimizer: torch.optim.Optimizer, attached: set[int]) -> None:
-        ours = any(id(parameter) in attached for group in optimizer.param_groups for parameter in group["params"])
-        if ours or self._is_known(optimizer):
-            what = "has changed parameters that were attached" if ours else "is used in step after step"
-            raise StateError(
-                f"the optimizer {type(optimizer).__name__} {what}, but was not given to attach(): its state would be "
-                "lost",
-                hint="give attach() all optimizers and models from the beginning, in dicts if there are several",
-            )
+    # What nothing announces
 
-    def _require_nothing_else(self, held: Set[int]) -> None:
-        if self._found(held):
-            gc.collect()  # what only waits to be collected is in nobody's use
-        for what, hint in self._found(held):
-            raise StateError(f"{what}, but was not given to attach(): a resume would begin it anew", hint=hint)
-
-    def _found(self, held: Set[int]) -> list[tuple[str, str]]:
-        """What lives in this process and is in use, and neither attached nor held: what it is, and the remedy."""
-        loader = self._parts.get("loader")
-        places_known = loader is None or isinstance(loader, ResumableLoader)  # another may use iterators of its own
-        found = []
-        for each in gc.get_objects():
-            kind = type(each)
+    def _schedulers_and_scalers(self, living: list[Any], held: Mapping[int, str]) -> list[_Suspect]:
+        suspects = []
+        for each in living:
+            name, own = type(each).__name__, vars(each)
             if id(each) in self._attached or id(each) in held:
                 continue
-            if issubclass(kind, LRScheduler) and id(vars(each).get("optimizer")) in self._attached:
-                what = f"the scheduler {kind.__name__} belongs to an attached optimizer"
-                found.append((what, "give it as scheduler="))
-            elif issubclass(kind, torch.amp.GradScaler) and vars(each).get("_scale") is not None:
-                found.append((f"the scaler {kind.__name__} is in use", "give it as scaler="))
-            elif issubclass(kind, _BaseDataLoaderIter) and places_known and _in_between(each):
-                what = f"an iterator of a DataLoader over {type(each._dataset).__name__} is in the middle of its data"
-                found.append((what, "give its loader as loader= and iterate run.batches(); del one that is not needed"))
-        return found
+            if isinstance(each, LRScheduler):
+                optimizer = id(own.get("optimizer"))
+                if optimizer in self._attached or optimizer in held:
+                    what = f"the scheduler {name} belongs to an attached optimizer, but was not given to attach()"
+                    suspects.append(_Suspect(weakref.ref(each), f"{what}: {_RESTARTS}", "give it as scheduler="))
+            elif isinstance(each, torch.amp.GradScaler) and own.get("_scale") is not None:
+                what = f"the scaler {name} is in use, but was not given to attach()"
+                suspects.append(_Suspect(weakref.ref(each), f"{what}: {_RESTARTS}", "give it as scaler="))
+        return suspects
+
+    def _note_places(self, living: list[Any]) -> None:
+        """Remember where the iterators of other loaders are. Those with workers that stay begin again each time."""
+        if self._knows_iterators:
+            self._places = [
+                (weakref.ref(each), each._num_yielded)
+                for each in living
+                if isinstance(each, _BaseDataLoaderIter)
+                and not (isinstance(each._dataset, KeyedDataset) or each._persistent_workers)
+            ]
+
+    def _read_on(self) -> list[_Suspect]:
+        """The iterators that were read further in this step, and are not at their end."""
+        suspects = []
+        for ref, place in self._places:
+            iterator = ref()
+            if iterator is not None and iterator._num_yielded != place and _in_between(iterator):
+                what = f"an iterator of a DataLoader over {type(iterator._dataset).__name__} is read from step to step"
+                suspects.append(
+                    _Suspect(ref, f"{what}, but its loader was not given to attach(): {_RESTARTS}", _ITERATORS)
+                )
+        return suspects
 
     def _held(self) -> dict[int, str]:
         """The identities of what attached objects have as attributes, or in lists and dicts of theirs, with paths."""
         held = dict[int, str]()
-        for path, part in self._parts.items():
-            for at, item in _held_by(part, path, _DEPTH):
-                held.setdefault(id(item), at)
+        level = [(path, part) for path, part in self._parts.items() if _may_save_attributes(part)]
+        for _ in range(_DEPTH):
+            items = [item for path, value in level for item in _items_of(value, path)]
+            level = [(path, item) for path, item in items if held.setdefault(id(item), path) == path]
         return held
+
+
+_RESTARTS = "a resume would start it from the beginning"
+_OPTIMIZERS = (
+    "give attach() all optimizers and models from the beginning, in dicts if there are several; one that serves a "
+    "single step must be gone when the step ends: make it within a function, or del it"
+)
+_ITERATORS = (
+    "give the loader as loader= and iterate run.batches(); if there are two, make the other one a "
+    "trainers.ResumableLoader and put it into extra="
+)
+
+
+def _require_gone(suspects: list[_Suspect]) -> None:
+    """Raises StateError for the first that lives on. What only waits to be collected is not in use."""
+    if suspects:
+        gc.collect()
+    for ref, what, hint in suspects:
+        if ref() is not None:
+            raise StateError(what, hint=hint)
+
+
+def _living(*kinds: type[Any]) -> list[Any]:
+    """All objects of these classes. Looks at the class of every object in the process: 0.1 s for a million."""
+    wanted = set[type[Any]]()
+    more = list(kinds)
+    while more:
+        wanted.update(more)
+        more = [below for kind in more for below in type.__subclasses__(kind)]
+    return [each for each in gc.get_objects() if type(each) in wanted]
 
 
 def _parts_in(value: Any, path: str) -> Iterator[tuple[str, Any]]:
@@ -121,17 +201,25 @@ def _parts_in(value: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
-def _held_by(value: Any, path: str, depth: int) -> Iterator[tuple[str, Any]]:
+def _may_save_attributes(part: Any) -> bool:
+    kind = type(part)
+    stock = torch.nn.Module
+    return not isinstance(part, stock) or (kind.state_dict, kind.get_extra_state) != (
+        stock.state_dict,
+        stock.get_extra_state,
+    )
+
+
+def _items_of(value: Any, path: str) -> list[tuple[str, Any]]:
     if isinstance(value, Mapping):
         items = list(value.items())
     elif isinstance(value, list | tuple):
         items = list(enumerate(value))
     else:
         items = list(getattr(value, "__dict__", {}).items())
-    for name, item in items if depth and len(items) <= _MOST_ITEMS else ():
-        if not isinstance(item, _LEAVES):
-            yield f"{path}.{name}", item
-            yield from _held_by(item, f"{path}.{name}", depth - 1)
+    if len(items) > _MOST_ITEMS:
+        return []
+    return [(f"{path}.{name}", item) for name, item in items if not isinstance(item, _LEAVES)]
 
 
 def _require_captured(optimizer: torch.optim.Optimizer, path: str, captured: list[torch.Tensor]) -> None:
@@ -150,9 +238,6 @@ def _require_captured(optimizer: torch.optim.Optimizer, path: str, captured: lis
 
 
 def _in_between(iterator: Any) -> bool:
-    """Whether its next batch depends on how many it has given. Those with workers that stay begin anew each time."""
-    if isinstance(iterator._dataset, KeyedDataset) or iterator._persistent_workers:
-        return False
     try:
         return bool(0 < iterator._num_yielded < len(iterator))
     except TypeError:  # of data without a length

@@ -317,6 +317,19 @@ def scheduler_forgotten():
         yield run, loss
 
 
+def scheduler_of_module():
+    """The module knows the scheduler; torch's state_dict() of a module leaves it out."""
+    model: Any = small()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    model.scheduler = lr_scheduler.StepLR(optimizer, 2)
+    run = trainers.attach(model=model, optimizer=optimizer)
+    for _ in run.batches():
+        x, y = data()
+        loss = learn(optimizer, functional.mse_loss(model(x), y))
+        model.scheduler.step()
+        yield run, loss
+
+
 def plateau_forgotten():
     model = small()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
@@ -357,7 +370,7 @@ def optimizer_replaced():
 
 
 def discriminator_forgotten():
-    """A second model, and its optimizer, of which attach() was not told."""
+    """A second model and its optimizer, which were not attached."""
     model, other = small(), nn.Linear(1, 1)
     optimizer, theirs = torch.optim.Adam(model.parameters(), 0.01), torch.optim.Adam(other.parameters(), 0.01)
     run = trainers.attach(model=model, optimizer=optimizer)
@@ -519,7 +532,7 @@ def across_epochs():
 
 
 def own_loader():
-    """A loader that the program reads itself: its place is nobody's."""
+    """A loader that the program reads itself, so that its place is not saved."""
     model = small()
     optimizer = torch.optim.Adam(model.parameters(), 0.01)
     loader = DataLoader(table(), 4, shuffle=True)
@@ -530,6 +543,20 @@ def own_loader():
             x, y = next(batches)
         except StopIteration:
             batches = iter(loader)
+            x, y = next(batches)
+        yield run, learn(optimizer, functional.mse_loss(model(x), y))
+
+
+def own_loader_later():
+    """The same, with an iterator that is made in the first step and read in every third one."""
+    model = small()
+    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    loader = DataLoader(table(), 4, shuffle=True)
+    run = trainers.attach(model=model, optimizer=optimizer)
+    for step in run.batches():
+        if step == 0:
+            batches = iter(loader)
+        if step % 3 == 0:
             x, y = next(batches)
         yield run, learn(optimizer, functional.mse_loss(model(x), y))
 
