@@ -98,7 +98,7 @@ def abort(
         void = ctx.checkpoints.void(ctx.checkpoint_root(job), job.id, migration.generation)
         if not void and source is not None and job.state in MOVING:
             return False  # the target owns the job: there is only forward, which the next tick finds out
-    last_line = why.strip().splitlines()[-1] if why.strip() else "unknown"
+    last_line = _last_line(why)
     again_ms = same_machine.free_from_ms(ctx, job, target) if failed and source is None else None
     with ctx.write() as tx:
         if not tx.advance(migration.id, migration.step, Step.ABORTED, error=why):
@@ -163,7 +163,6 @@ def count_failure(
     permanent = permanent and not any(each.last_step for each in runs)
     failures = tx.job_facts(job.id).failures + 1
     tx.set_job_facts(job.id, failures=failures, error=error)
-    last_line = error.strip().splitlines()[-1] if error.strip() else "unknown error"
     if permanent or failures > job.spec.retries:
         if job.state != "cancelling":
             tx.set_job_state(job.id, "failed")
@@ -171,17 +170,21 @@ def count_failure(
         spent = in_vain.spent_nano_usd(tx, [each.id for each in runs], ctx.now_ms)
         tries = f"after {failures} attempt{'s' if failures > 1 else ''}"
         after = f"{tries}, for another would fail alike" if permanent else tries
-        message = f"failed {after}; {format_usd(spent, 4)} spent: {last_line}"
+        message = f"failed {after}; {format_usd(spent, 4)} spent: {_last_line(error)}"
         ctx.event(tx, "job.failed", message, job, run=run, failures=failures, spent_nano_usd=spent, traceback=error)
         return
-    message = f"its run failed ({failures} of {job.spec.retries} retries used): {last_line}"
-    ctx.event(tx, "run.failed", message, job, run=run, failures=failures)
+    ctx.event(tx, "run.failed", attempt_failed(job, failures, error), job, run=run, failures=failures)
     if again_ms is not None:
         same_machine.try_again(ctx, tx, job, run, again_ms)
         return
     if job.state not in ("cancelling", "pausing"):
         tx.set_job_state(job.id, "queued")
     tx.set_job_facts(job.id, next_decision_ms=_later(ctx, min(MAX_PAUSE_S, 2.0**failures)))
+
+
+def attempt_failed(job: Job, failures: int, error: str) -> str:
+    """What every surface says of a failure that is tried again; `retries` are attempts beyond the first."""
+    return f"attempt {failures} of {job.spec.retries + 1} failed: {_last_line(error)}"
 
 
 def given_up_in_a_row(tx: Tx, job: Job, *, standby: bool = False) -> int:
@@ -193,6 +196,10 @@ def given_up_in_a_row(tx: Tx, job: Job, *, standby: bool = False) -> int:
                 break
             count += 1
     return count
+
+
+def _last_line(error: str) -> str:
+    return error.strip().splitlines()[-1] if error.strip() else "unknown error"
 
 
 def _later(ctx: Context, wall_s: float) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
-from orchestrator.engine.move import waits
+from orchestrator.engine.move import attempt_failed, waits
 from orchestrator.engine.snapshot import current_run, left_out
 from orchestrator.engine.standstill import NOT_FINITE, STALLED
 from orchestrator.engine.world import World
@@ -93,7 +93,7 @@ def job_view(world: World, tx: Tx, job: Job, said: Forecast | str | None = None)
         nano_usd_per_hour=_price_now(world, tx, alive),
         paid_nano_usd=tx.total_nano_usd(job_id=job.id),
         runs=len(trained(runs)),
-        moves=len(moves(tx.migrations(job_id=job.id, unreadable=left_out))),
+        moves=len(moves(runs, tx.migrations(job_id=job.id, unreadable=left_out))),
         steps_repeated=sum(run.repeated_steps for run in runs),
         simulated=any(simulated(world, run.offer_id) for run in runs) or (not runs and world.simulated),
         note="; ".join([*marks, _note(tx, job, facts.quarantine)]),
@@ -118,8 +118,7 @@ def _failures(job: Job, runs: Sequence[Run], facts: JobFacts) -> tuple[str, ...]
     newest = max(over, key=lambda run: run.generation, default=None)
     if newest is None or newest.end != "failed" or job.state in TERMINAL:
         return ()
-    error = (facts.error or "").strip().splitlines() or ["unknown error"]
-    return (f"failed {facts.failures} of {job.spec.retries + 1}: {error[-1]}",)
+    return (attempt_failed(job, facts.failures, facts.error or ""),)
 
 
 def _marks(tx: Tx, run: Run) -> tuple[str, ...]:
@@ -153,9 +152,17 @@ def trained(runs: list[Run]) -> list[Run]:
     return [run for run in runs if run.training_from_ms is not None]
 
 
-def moves(migrations: list[Migration]) -> list[Migration]:
-    """The migrations that brought a job from one run to its next; to go on after a pause is none."""
-    return [m for m in migrations if m.step is Step.DONE and m.source_run_id is not None and m.reason != "resume"]
+def moves(runs: Sequence[Run], migrations: Sequence[Migration]) -> list[Migration]:
+    """The migrations that brought a job from one run to its next on another machine; to go on after a pause is none."""
+    where = {run.id: run.instance_id for run in runs}
+    return [
+        each
+        for each in migrations
+        if each.step is Step.DONE
+        and each.source_run_id is not None
+        and each.reason != "resume"
+        and where.get(each.source_run_id, each.source_run_id) != where.get(each.target_run_id, each.target_run_id)
+    ]
 
 
 def simulated(world: World, offer_id: str) -> bool:

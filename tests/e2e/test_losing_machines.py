@@ -134,7 +134,7 @@ def test_a_trainer_that_is_killed_alone_has_failed(tradewind: Tradewind, struck:
     victim = struck["no-trainer"]
     tradewind.training(victim.job, after=victim.run)
     (told,) = tradewind.events(victim.job, "run.failed")
-    assert told == "its run failed (1 of 5 retries used): the trainer was killed by signal 9 (out of memory?)"
+    assert told == "attempt 1 of 6 failed: the trainer was killed by signal 9 (out of memory?)"
     assert tradewind.runs(victim.job)[0].end == "failed"
     tradewind.finish(victim.job)
 

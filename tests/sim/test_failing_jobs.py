@@ -95,7 +95,7 @@ def test_a_job_between_two_tries_says_how_often_it_failed_and_why(home: Installa
     home.site.raise_at(job.id, *[4] * 24)
     home.site.misbehave(job.id, killed)
     home.until(lambda: failures(home, job) == 2 and home.job(job).state == "starting")
-    mark = "failed 2 of 5: the trainer was killed by signal 9 (out of memory?)"
+    mark = "attempt 2 of 5 failed: the trainer was killed by signal 9 (out of memory?)"
     assert view(home, job).marks == (mark,)
     assert view(home, job).note.startswith(mark)
     home.settle()
@@ -215,7 +215,7 @@ def test_a_run_that_stands_still_is_told_of_once_with_its_stacks_and_then_failed
     assert [run.end for run in home.runs(job)] == ["failed", "finished"]
     assert view(home, job).marks == ()
     assert home.events(job, "run.failed")[0].message.startswith(
-        "its run failed (1 of 1 retries used): stood still: no step after step 12 for 30"
+        "attempt 1 of 2 failed: stood still: no step after step 12 for 30"
     )
     check_truth(home)
 

@@ -74,8 +74,25 @@ def test_a_job_that_is_tried_again_where_it_was_says_how_often_it_failed_and_why
     home.site.raise_at(job.id, 4)
     home.until(lambda: len(home.runs(job)) == 2)
     seen = jobs.job(home.plane._ctx.world, job.id)
-    assert (seen.state, seen.marks) == ("starting", ("failed 1 of 5: ValueError: a bug at step 4",))
+    assert (seen.state, seen.marks) == ("starting", ("attempt 1 of 5 failed: ValueError: a bug at step 4",))
     assert seen.note.endswith(f"tries again on the same machine, {CHEAP.id}")
+
+
+def test_only_an_attempt_on_another_machine_is_a_move(home: Installation) -> None:
+    job = home.submit(steps=40, retries=5)
+    home.site.raise_at(job.id, 4, 4, 4)
+    home.settle()
+    seen = jobs.job(home.plane._ctx.world, job.id)
+    assert (seen.runs, seen.moves) == (4, 1)
+
+
+def test_every_surface_counts_attempts_alike(home: Installation) -> None:
+    job = home.submit(steps=40, retries=2)
+    home.site.raise_at(job.id, *[4] * 20)
+    home.settle()
+    told = [event.message for event in home.events(job, "run.failed")]
+    assert told == [f"attempt {number} of 3 failed: ValueError: a bug at step 4" for number in (1, 2)]
+    assert home.events(job, "job.failed")[0].message.startswith("failed after 3 attempts; ")
 
 
 def test_the_runs_that_share_a_machine_share_its_bill_to_the_nano_dollar(home: Installation) -> None:

@@ -283,7 +283,7 @@ class JobFile(Section):
         default=True,
     )
     retries: Whole = _about(
-        "How many failures of the job's own code are tried again; preemptions don't count.",
+        "How many more attempts the job gets when its own code fails: with 5 at most 6. Preemptions don't count.",
         "whole number",
         "5",
         default=5,

@@ -272,9 +272,9 @@ def test_a_job_that_was_ended_without_being_paused_has_no_old_reason(world: Worl
 
 def test_to_go_on_after_a_pause_is_no_move(world: World, past: Past) -> None:
     with world.store.read() as tx:
-        found = tx.migrations(job_id=past.gpt)
-    assert len(jobs.moves(found)) == 2
-    assert len(jobs.moves([replace(migration, reason="resume") for migration in found])) == 0
+        found, runs = tx.migrations(job_id=past.gpt), tx.runs(job_id=past.gpt)
+    assert len(jobs.moves(runs, found)) == 2
+    assert len(jobs.moves(runs, [replace(migration, reason="resume") for migration in found])) == 0
 
 
 def test_fetch_of_a_job_without_outputs_says_so(world: World, past: Past, tmp_path: Path) -> None:
