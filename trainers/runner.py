@@ -96,8 +96,9 @@ def execute(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit code: 0 finished or yielded, 1 failed, 3 fenced."""
-    same_hashes.require()
+    """Exit code: 0 finished or yielded, 1 failed, 3 fenced. Without `arguments` this is the main program."""
+    if arguments is None:
+        same_hashes.require()
     parser = argparse.ArgumentParser(prog="python -m trainers.runner", description="Run one trainer spec.")
     parser.add_argument("spec", type=Path, help="JSON file of a TrainerSpec")
     parser.add_argument("--standalone", action="store_true", help="nobody else hands the job over")

@@ -1,6 +1,6 @@
-"""Same hashes: in all processes of a job, a text has the same hash, so that a set of texts has the same order.
+"""Same hashes: in all processes of a job a text has the same hash, so that a set of texts has the same order.
 
-Python draws the key of its hashes anew for each process. A program that numbers the members of a set (a vocabulary,
+Python draws a new key of its hashes for each process. A program that numbers the members of a set (a vocabulary,
 `list(set(text))`) would number them differently after each resume. Must not know: which process it is.
 """
 
@@ -9,13 +9,22 @@ from __future__ import annotations
 import os
 import sys
 
+from trainers.errors import TrainerError
+
 _VARIABLE = "PYTHONHASHSEED"
 
 
 def require() -> None:
-    """Let this process begin anew, with all that it was given, unless it has those hashes; at most once.
+    """Replace this process by one with those hashes and the same command line, unless it has them: at most once.
 
-    The key is fixed when Python starts, so nothing else can change it. Processes that it starts have them, too.
+    The key is fixed when Python starts, so nothing else can change it. Processes that it starts inherit it. For the
+    main program alone: all that it did before is lost. Raises TrainerError where Python ignores the key.
     """
-    if os.environ.get(_VARIABLE) != "0":
-        os.execve(sys.executable, sys.orig_argv, {**os.environ, _VARIABLE: "0"})
+    if not sys.flags.hash_randomization:
+        return
+    if sys.flags.ignore_environment or os.environ.get(_VARIABLE) == "0":
+        raise TrainerError(
+            f"this Python does not obey {_VARIABLE}=0, so that texts would have other hashes after each resume",
+            hint="start Python without -E, -I and -R",
+        )
+    os.execve(sys.executable, sys.orig_argv, {**os.environ, _VARIABLE: "0"})
