@@ -6,7 +6,7 @@ a poll found before it failed counts, and is marked by the poll's error; only a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from orchestrator.prices.suspect import suspicion
@@ -14,7 +14,7 @@ from orchestrator.store import Flagged, Leadership, Store
 from orchestrator.store.polls import ALL_REGIONS
 from providers.collect import facts
 from providers.collect.runner import Poll
-from providers.collect.sources import history_of, usual_interval_s
+from providers.collect.sources import fresh_s, history_of, usual_interval_s
 from providers.offer import Offer
 from providers.price import PricePoint
 
@@ -34,8 +34,9 @@ class StoreSink:
     """A sink (providers.collect.runner.Sink) that writes to `store` and tells of every poll that is stored.
 
     `ended` raises StoreError; the polls before it are stored. A control plane's `leadership` guards each of its writes;
-    None for a person's own collecting. Of `reserved` providers, where machines are rented and booked, only their own
-    sources may tell: what a feed says of them is kept as a flag that touches no offer.
+    None for a person's own collecting. Of each offer one source tells at a time: of `reserved` providers, where
+    machines are rented and booked, their own; of others whoever tells first, until that one falls silent or is not
+    believed, and a cloud's own source before a feed. What another one says is kept as a flag that touches no offer.
     """
 
     def __init__(
@@ -52,22 +53,13 @@ class StoreSink:
         self._found: dict[tuple[str, str], _Found] = {}
 
     def offers(self, source: str, region: str, offers: Sequence[Offer]) -> None:
-        found = self._of(source, region)
-        found.offers.update((offer.id, offer) for offer in offers if self._may_tell(source, offer.provider))
-        found.flagged.extend(_not_its_own(each) for each in offers if not self._may_tell(source, each.provider))
+        self._of(source, region).offers.update((offer.id, offer) for offer in offers)
 
     def prices(self, source: str, region: str, points: Sequence[PricePoint]) -> None:
-        own = (each for each in points if self._may_tell(source, each.offer_id.partition("/")[0]))
-        self._of(source, region).points.extend(own)
+        self._of(source, region).points.extend(points)
 
     def flagged(self, source: str, region: str, flagged: Sequence[facts.Flagged]) -> None:
-        self._of(source, region).flagged.extend(
-            each if each.offer is None or self._may_tell(source, each.offer.provider) else _not_its_own(each.offer)
-            for each in flagged
-        )
-
-    def _may_tell(self, source: str, provider: str) -> bool:
-        return provider not in self._reserved or provider_of(source) == provider
+        self._of(source, region).flagged.extend(flagged)
 
     def signals(self, source: str, region: str, signals: Sequence[facts.Signal]) -> None:
         self._of(source, region).signals.extend(signals)
@@ -76,6 +68,7 @@ class StoreSink:
         found = self._found.pop((poll.source, poll.region), _Found())
         provider = provider_of(poll.source)
         whole, past_only = poll.error is None, history_of(poll.source) == "only"
+        found = _without(found, self._told_by_others(poll, found, past_only))
         only_flagged = {
             each.offer.id: each.offer
             for each in found.flagged
@@ -139,13 +132,44 @@ class StoreSink:
             )
         self._told(replace(poll, suspect=suspect))
 
+    def _told_by_others(self, poll: Poll, found: _Found, past_only: bool) -> dict[str, str]:
+        """The offers of which another source tells now, and why that one counts."""
+        ids = {*found.offers, *(each.offer.id for each in found.flagged if each.offer is not None)}
+        own = provider_of(poll.source)
+        told = {
+            each: f"only {place}'s own sources tell prices of it, because it is enabled"
+            for each in ids
+            if (place := each.partition("/")[0]) in self._reserved and place != own
+        }
+        if past_only:
+            return told
+        with self._store.read() as tx:
+            for each in tx.told_by_others(poll.source, ids - told.keys()):
+                cloud = each.offer_id.partition("/")[0]
+                silent_s = (poll.ended_at_ms - each.heard_ms) / 1000
+                if silent_s <= fresh_s(each.source) and (own != cloud or provider_of(each.source) == cloud):
+                    told[each.offer_id] = f"{each.source} tells its price, and was heard {max(silent_s, 0):.0f} s ago"
+        return told
+
     def _of(self, source: str, region: str) -> _Found:
         return self._found.setdefault((source, region), _Found())
 
 
-def _not_its_own(offer: Offer) -> facts.Flagged:
-    text = f"only {offer.provider}'s own sources tell prices of it, because it is enabled"
-    return facts.Flagged(facts.Flag.NOT_ITS_OWN, offer.id, text)
+def _without(found: _Found, told: Mapping[str, str]) -> _Found:
+    """What was found but for the offers of which others tell: of each that is priced otherwise here a flag that touches
+    none, with what was said."""
+    if not told:
+        return found
+    said = {each.offer_id: each for each in found.points}
+    said = {each.offer.id: each.point for each in found.flagged if each.offer is not None and each.point} | said
+    kept = [each for each in found.flagged if each.offer is None or each.offer.id not in told]
+    kept += [facts.Flagged(facts.Flag.NOT_ITS_OWN, name, told[name], None, said[name]) for name in told if name in said]
+    return _Found(
+        {name: offer for name, offer in found.offers.items() if name not in told},
+        [each for each in found.points if each.offer_id not in told],
+        kept,
+        found.signals,
+    )
 
 
 def provider_of(source: str) -> str:

@@ -5,16 +5,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
-from sqlalchemy import bindparam, case, func, select, update
+from sqlalchemy import ColumnElement, and_, bindparam, case, func, or_, select, update
 
+from orchestrator.store.offers import batches
 from orchestrator.store.rows import checked, record
 from orchestrator.store.schema import event, offer, poll, poll_state, price_flag
 from orchestrator.store.transaction import Transaction, insert_into
-from providers.collect.facts import UNLISTED
+from providers.collect.facts import UNLISTED, Flag
 from providers.offer import CapacityType
 
 SPOT = CapacityType.SPOT.value
@@ -100,6 +101,15 @@ _POLLED = (
     .group_by(offer.c.provider, offer.c.region, offer.c.capacity_type)
     .order_by(offer.c.provider, offer.c.region, offer.c.capacity_type)
 )
+_IN_ITS_REGION = (poll_state.c.region == offer.c.region) | poll_state.c.region.in_(ALL_REGIONS)
+
+
+def _flagged(*flags: Flag) -> ColumnElement[bool]:
+    """Whether an offer has an open flag of these."""
+    open_ones = (price_flag.c.offer_key == offer.c.key) & price_flag.c.cleared_ms.is_(None)
+    return select(price_flag.c.seq).where(open_ones, price_flag.c.flag.in_(flags)).correlate(offer).exists()
+
+
 _GONE = (
     select(
         *(offer.c[name] for name in ("provider", "region", "instance_type", "capacity_type")),
@@ -107,9 +117,22 @@ _GONE = (
         func.max(poll_state.c.good_finished_ms),
     )
     .join(poll_state, offer.c.source == poll_state.c.source)
-    .where(~offer.c.listed, poll_state.c.good_finished_ms.is_not(None))
-    .where((poll_state.c.region == offer.c.region) | poll_state.c.region.in_(ALL_REGIONS))
+    .where(poll_state.c.good_finished_ms.is_not(None), _IN_ITS_REGION)
+    .where(
+        or_(
+            and_(~offer.c.listed, ~_flagged(Flag.UNKNOWN_GPU, Flag.RENAMED_SKU, Flag.MALFORMED)),
+            and_(offer.c.listed, _flagged(Flag.SPOT_NOT_BELOW_ON_DEMAND, Flag.OUTLIER)),
+        )
+    )
     .group_by(offer.c.provider, offer.c.region, offer.c.instance_type, offer.c.capacity_type, offer.c.source)
+)
+_TOLD_BY_OTHERS = (
+    select(offer.c.id, offer.c.source, func.max(poll_state.c.good_finished_ms))
+    .join(poll_state, offer.c.source == poll_state.c.source)
+    .where(offer.c.listed, offer.c.source != bindparam("name"), offer.c.id.in_(bindparam("ids", expanding=True)))
+    .where(poll_state.c.good_finished_ms.is_not(None), _IN_ITS_REGION)
+    .where(~_flagged(Flag.IMPLAUSIBLE))
+    .group_by(offer.c.id, offer.c.source)
 )
 _NEWS = select(
     func.max(poll.c.seq),
@@ -146,7 +169,7 @@ _NOTE_FAILURE = update(poll_state).where(_HERE).values(**_LAST, failures=poll_st
 
 
 class Gone(NamedTuple):
-    """Offers that their source named once and no longer did at `at_ms`, when it was asked last."""
+    """Offers of which a source knew at `at_ms`, when it was asked last, that they are not to be had as listed."""
 
     provider: str
     region: str
@@ -154,6 +177,14 @@ class Gone(NamedTuple):
     spot: bool
     source: str
     at_ms: int
+
+
+class ToldBy(NamedTuple):
+    """The source that names an offer, and when it was heard last."""
+
+    offer_id: str
+    source: str
+    heard_ms: int
 
 
 class PollRows(Transaction):
@@ -242,9 +273,16 @@ class PollRows(Transaction):
         return [Polled(row[0], row[1], row[2] == SPOT, row[3]) for row in rows]
 
     def gone(self) -> list[Gone]:
-        """Kinds of offers with one that its source does not name any more, or never listed."""
+        """Kinds of offers with one that its source does not name any more, or never listed, or whose price it says is
+        another (one not below on-demand, a leap). A row that could not be read says nothing of that."""
         rows = checked("offer", self._connection.execute(_GONE), (str, str, str, str, str, int))
         return [Gone(row[0], row[1], row[2], row[3] == SPOT, row[4], row[5]) for row in rows]
+
+    def told_by_others(self, source: str, offer_ids: Collection[str]) -> Iterator[ToldBy]:
+        """Those of the offers that a source other than `source` names; but for those whose price nobody believes."""
+        for batch in batches(offer_ids):
+            rows = self._connection.execute(_TOLD_BY_OTHERS, {"name": source, "ids": batch})
+            yield from (ToldBy(*row) for row in checked("offer", rows, (str, str, int)))
 
     def changes_since(self, seq: int, providers: Collection[str]) -> tuple[int, int]:
         """The number of the newest poll, and how many prices of `providers` collectors found changed in polls after

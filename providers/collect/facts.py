@@ -7,7 +7,7 @@ its reason. What was found before an error counts: a result holds both. Must not
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
@@ -138,8 +138,12 @@ class Finding:
         self.rows += rows
 
     def price(self, offer: Offer, point: PricePoint) -> None:
-        """Of two prices for one offer and instant the higher counts: nobody is to be promised the lower one."""
+        """A price that is told as in force is so when it is seen, whatever later instant its source's clock says.
+
+        Of two prices for one offer and instant the higher counts: nobody is to be promised the lower one.
+        """
         self._offers[offer.id] = offer
+        point = replace(point, effective_at_ms=min(point.effective_at_ms, point.observed_at_ms))
         key = (offer.id, point.effective_at_ms)
         other = self._points.setdefault(key, point)
         if other.nano_usd_per_hour != point.nano_usd_per_hour:

@@ -67,7 +67,7 @@ class Judge:
         self._spot: dict[Kind, dict[str, tuple[Offer, PricePoint]]] = defaultdict(dict)
         self._plausible: dict[str, tuple[str | None, int, int]] = {}  # GPU, how many, price
         for offer, point in known:
-            self._accept(offer, point)
+            self._accept(offer, point, believed=offer.id not in self._questioned)
             if offer.id not in self._questioned:
                 self._plausible[offer.id] = (offer.gpu, offer.gpu_count, point.nano_usd_per_hour)
 
@@ -115,17 +115,19 @@ class Judge:
 
     def _pay(self, judged: Judged, offer: Offer, point: PricePoint, source: str) -> None:
         judged.payable.append(point)
-        self._accept(offer, point)
         wrong = self._against_on_demand(offer, point) or self._implausible(offer, point, source)
+        self._accept(offer, point, believed=wrong is None)
         if wrong is not None:
-            self._spot[_kind(offer)].pop(offer.id, None)
             judged.flagged.append(wrong)
 
-    def _accept(self, offer: Offer, point: PricePoint) -> None:
+    def _accept(self, offer: Offer, point: PricePoint, *, believed: bool) -> None:
+        """What is not believed is paid, and is nothing to hold another price against."""
         self._paid[offer.id] = point.nano_usd_per_hour
-        if offer.spot:
+        if offer.spot and believed:
             self._spot[_kind(offer)][offer.id] = (offer, point)
-        else:
+        elif offer.spot:
+            self._spot[_kind(offer)].pop(offer.id, None)
+        elif believed:
             self._on_demand[_kind(offer)] = point.nano_usd_per_hour
 
     def _leap(self, offer: Offer, point: PricePoint) -> Flagged | None:

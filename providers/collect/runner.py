@@ -230,6 +230,8 @@ class Collector:
         match message:
             case Regions(source, names, error):
                 round_.expect(source, names)
+                if error is None and not names:
+                    error = FormatError(f"{source} names no region at all", hint="it is asked again")
                 if error is not None:
                     waiting = self._schedule.due(source, now_ms) or [UNLISTED]
                     return [self._end(_Progress(source, region, now_ms), error) for region in waiting]
