@@ -21,7 +21,7 @@ class TrialClient(StoreClient):
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
-        self._checked: list[JobSpec] = []  # their functions can be loaded here, or nobody can tell
+        self._checked: list[JobSpec] = []  # their functions load here, or this machine cannot say
 
     def load(self, path: str | Path) -> JobSpec:
         """Read a job file. Raises SpecError with every problem in it."""

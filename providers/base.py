@@ -169,9 +169,9 @@ class ProvidesBill(Protocol):
 
 @runtime_checkable
 class MetersUsage(Protocol):
-    """Bills checkpoints that it cannot see, because on a simulated cloud no bytes leave this machine: it is told."""
+    """Bills checkpoints that it cannot see (a simulated cloud moves no bytes), so their usage is reported to it."""
 
     def meter(self, instance_id: str, usage: Usage) -> None:
-        """Put on this instance's bill what it had of checkpoints, in place of what was told before; also when it has
-        ended. Raises NotFoundError."""
+        """Put this usage of checkpoints on the instance's bill, in place of any reported before; also after the
+        instance has ended. Raises NotFoundError."""
         ...

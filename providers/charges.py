@@ -48,8 +48,8 @@ class RateCard:
     where it lay and written once where it goes (`read_request_nano_usd`, `write_request_nano_usd`).
     `bills_checkpoints`: egress, requests and storage of checkpoints are on the bill of the machine that they are for;
     where they are not, nothing tells what they cost, and they are not booked. `source`: who published the figures and
-    when. `declared` is false for a provider that nobody has written down: the plan reckons
-    with typical figures, rather too dear than too cheap, and the ledger books none of them.
+    when. `declared` is false for a provider whose charges are unknown: the plan uses typical
+    figures, too high rather than too low, and the ledger books none of them.
     """
 
     source: str

@@ -3,7 +3,7 @@
     python -m trainers.entry_check SPEC.json VERDICT.json BYTES
 
 Loading runs the top level of the job's modules, which may do anything; so the memory of this process is limited to
-BYTES, and whoever starts it ends it after a while. The verdict is {"permanent", "error"}, both empty when all is well;
+BYTES, and the caller ends it after a while. The verdict is {"permanent", "error"}, both empty when all is well;
 there is none when the program ended the process. Must not know: who asked.
 """
 

@@ -60,7 +60,7 @@ def generator_state(generator: Any) -> Any:
         return generator.getstate()
     if isinstance(generator, numpy.random.RandomState):
         return generator.get_state(legacy=False)
-    # besides its numbers: how many children it has, of which each next one is another
+    # besides its numbers: how many children it has had, for each new one differs
     return {"bits": generator.bit_generator.state, "seeds": getattr(generator.bit_generator.seed_seq, "state", None)}
 
 

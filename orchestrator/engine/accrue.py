@@ -162,8 +162,8 @@ def prices_known_until_ms(tx: Tx, offer_id: str) -> int | None:
 
 
 def _metered(world: World, run: Run) -> bool:
-    """Whether the provider bills what the run's machine had of checkpoints; one that cannot see it is told. What was
-    told before a death of the control plane is told again: what a run that has ended had changes no more."""
+    """Whether the provider bills the checkpoints of the run's machine. A provider that cannot see them is given their
+    usage here; after a restart of the control plane it may get the same usage again, which changes nothing."""
     provider, usage = world.providers.get(run.offer_id.partition("/")[0]), ledger.usage_of(run)
     if usage is None or run.instance_id is None or not isinstance(provider, MetersUsage):
         return True

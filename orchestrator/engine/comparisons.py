@@ -57,8 +57,8 @@ def compare(ctx: Context) -> bool:
 
 
 def conclude(world: World, tx: Tx, job_id: str, because: str = "") -> bool:
-    """Keep the comparison of a job whose books are closed; another version of it if there is one, for what was booked
-    since, `because` of which. False, and nothing is written, while its books are open or where nothing is new.
+    """Keep the comparison of a job whose books are closed. Where one is kept already and more was booked since, keep a
+    new version, with the reason `because`. False, and nothing is written, while its books are open or nothing is new.
 
     Raises RowError when something of the job cannot be read.
     """

@@ -25,7 +25,7 @@ ACTOR = "control-plane"
 ACTIVE: tuple[JobState, ...] = ("queued", "starting", "running", "migrating", "pausing", "cancelling")
 TOLD_AGAIN_S = 3600.0  # wall: a step that goes on breaking is an event so often
 STRUCK = "struck:"
-"""Begins the pacing keys that remember when such an event was told."""
+"""Begins the pacing keys that remember when such an event was last written."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Stays: the time that a job's work would have taken on machines that nobody takes away. Pure.
+"""Stays: the time that a job's work would have taken on machines that are never reclaimed. Pure.
 
 A stay is one unbroken time on a machine. The runs of a job make one stay together where only a loss of spot capacity or
 a move lies between them: what those added is left out (the work done again, the start of the next machine, the end of
@@ -98,7 +98,7 @@ def _next_on_its_machine(before: Run, run: Run) -> bool:
 
 
 def _spared(run: Run) -> bool:
-    """Whether what ended this run would not have ended it on a machine that nobody takes away."""
+    """Whether what ended this run would not have ended it on a machine that is never reclaimed."""
     if run.end in ("preempted", "lost"):
         return not run.offer_id.endswith("/on_demand")
     return run.end == "moved"

@@ -30,8 +30,8 @@ class Estimate:
 class Alternative:
     """An offer that was looked at. `reason` is the ONE binding reason why it was not chosen (empty: it was).
 
-    Of a job of whose speed there is no evidence only `relative_speed` is known, in machines of the kind that its
-    provenance names.
+    Without evidence of the job's speed only `relative_speed` is known: how many machines of the kind that its
+    provenance names this one is worth.
     """
 
     offer_id: str

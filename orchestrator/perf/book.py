@@ -1,6 +1,6 @@
 """PerfBook: steps per second of every job on every kind of hardware, with a 90 % interval and where it comes from.
 
-Of a job of which there is no evidence (`PerfBook.evidence`) only `relative` speeds may be told.
+Without evidence of a job's speed (`PerfBook.evidence`) only its `relative` speeds may be shown.
 
 Best first: measured on this kind (by the job, or by one of the same program and settings; else in an imported table
 under the job's name); predicted from the kinds where it was measured, by the ratios that other models showed; modelled

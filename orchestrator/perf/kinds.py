@@ -57,7 +57,7 @@ def kind_name(kind: Kind) -> str:
 
 
 def relative_to(kind: Kind) -> Kind:
-    """What speeds on a kind are told in while nothing is known of a job: a fixed kind that can be compared with it."""
+    """The fixed kind that speeds on `kind` are compared with while nothing is known of the job."""
     return (None, 0) if on_host(kind) else ("A100-80GB", 1)
 
 

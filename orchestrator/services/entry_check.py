@@ -68,7 +68,7 @@ def would_repeat(spec: JobSpec, error: str) -> SpecError:
 
 
 def trainer_spec(spec: JobSpec, folder: Path, *, least_steps: int = 1) -> TrainerSpec:
-    """What a trainer is told that runs the job's program here, for nobody, below `folder`."""
+    """The orders of a trainer that runs the job's program here as a trial, below `folder`."""
     train = spec.train
     return TrainerSpec(
         job_id="profile",

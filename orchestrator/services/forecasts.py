@@ -1,7 +1,7 @@
-"""Forecasts: what jobs that have not ended will still cost and take, or why that cannot be told.
+"""Forecasts: what jobs that have not ended will still cost and take, or why that is unknown.
 
 One decision over all of them, made with the function that plans them, so that `queue`, `status` and `report` say what
-`plan` says. Of a job whose speed nobody has measured nothing is said but that. Must not know: how a job is shown.
+`plan` says. Where a job's speed has not been measured, a forecast says only that. Must not know: how a job is shown.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def forecasts(world: World, tx: Tx, jobs: Iterable[Job]) -> Mapping[str, Forecas
     asked = [job_id for job_id, said in found.items() if said == "nothing can be read of it"]
     try:
         found.update(_decided(world, tx, asked))
-    except UnreadableRowError:  # of one of them, whose others are told one by one
+    except UnreadableRowError:  # one of them cannot be read: decide for the others one by one
         for job_id in asked:
             with suppress(UnreadableRowError):
                 found.update(_decided(world, tx, [job_id]))

@@ -40,7 +40,7 @@ class OfferRow:
     cost_nano_usd: int | None = None
     cost_low_nano_usd: int | None = None
     cost_high_nano_usd: int | None = None
-    relative_speed: Estimate | None = None  # for a job that nobody measured; of the machine that its provenance names
+    relative_speed: Estimate | None = None  # while unmeasured: against the machine of its provenance
 
     @classmethod
     def of(

@@ -78,7 +78,7 @@ def _verdict(found: Comparison, runs: Sequence[Run]) -> str:
         return f"cost as much as {name}"
     words = f"cost {format_usd(-saved)} more than {name}"
     if found.baseline == "in_hindsight":
-        return words  # nobody knew
+        return words  # hindsight: no decision could have known
     if any(run.end == "moved" for run in runs):
         return f"{words}: moving gained you nothing"
     return f"{words}: spot gained you nothing" if any(run.offer_id.endswith("/spot") for run in runs) else words

@@ -278,7 +278,7 @@ class Trainer:
         every_s = self.around.pace.checkpoint_every_s
         saved_s, due = self.saved_s, math.floor((until - self.saved_s) / every_s)
         each = self.around.naps.when is not None or spec.job_id in self.around.folder.spoilt
-        first = 1 if each else max(1, due)  # of those before the last nobody hears
+        first = 1 if each else max(1, due)  # the earlier ones are never asked for
         for number in range(first, due + 1):
             at_s = max(from_s, saved_s + number * every_s)
             self.step, self.at_s = begun + (at_s - from_s) * self.speed, at_s

@@ -78,7 +78,7 @@ class ComparisonRows(Transaction):
     ) -> list[Comparison]:
         """The newest version of a job's comparisons, or of all jobs'; of one job also `all_versions`, in order.
 
-        One that cannot be read is told to `unreadable`, and left out; without `unreadable` it is raised as RowError.
+        One that cannot be read is left out and given to `unreadable`; without `unreadable`, RowError is raised.
         """
         query = _NEWEST if job_id is None else _ALL if all_versions else _NEWEST_OF_ONE
         rows = self._connection.execute(query, {} if job_id is None else {"of_job": job_id}).all()

@@ -122,8 +122,8 @@ class RunRows(Transaction):
 
     def runs_started(self, provider: str, limit: int, unreadable: Unreadable | None = None) -> list[Run]:
         """Those on machines of `provider` that came to train, at most `limit` of the newest LOOKED_AT of all
-        providers, the newest first. One that cannot be read is told to `unreadable`, and left out; or raised as
-        RowError."""
+        providers, the newest first. One that cannot be read is left out and given to `unreadable`; without
+        `unreadable`, RowError is raised."""
         rows = self._connection.execute(_STARTED, {"of_provider": f"{provider}/%", "limit": limit}).all()
         return records(_run, rows, "job_id", unreadable)
 
@@ -200,7 +200,7 @@ def sound(found: Run) -> Run:
         name, value = ("state", found.state) if found.billed_to_ms is None else ("billed_to_ms", found.billed_to_ms)
         raise UnreadableRowError("run", found.id, f"{name}: it is {value}, but the run has no end")
     if not can_be_moved_from(found.moved_from):
-        raise UnreadableRowError("run", found.id, f"moved_from: {reprlib.repr(found.moved_from)} is no place")
+        raise UnreadableRowError("run", found.id, f"moved_from: {reprlib.repr(found.moved_from)} is not a place")
     return _placed("run", found)
 
 

@@ -83,7 +83,7 @@ class _Life:
     notice_ms: int | None = None
     asked_ms: int | None = None  # terminate was carried out
     expires_ms: int | None = None
-    usage: Usage | None = None  # as it was told
+    usage: Usage | None = None  # as reported to it
 
     @property
     def last_ms(self) -> int | None:

@@ -226,12 +226,12 @@ class Books:
     # --- checkpoints ---
 
     def usage(self, instance_id: str) -> Usage | None:
-        """What an instance had of checkpoints, None if nobody told."""
+        """An instance's usage of checkpoints; None if none was reported."""
         rows = self._rows("SELECT * FROM usage WHERE instance_id = ?", instance_id)
         return _usage(rows[0]) if rows else None
 
     def meter(self, instance_id: str, usage: Usage) -> None:
-        """Note it, in place of what was told before."""
+        """Note its usage, in place of any reported before."""
         self._write(
             "INSERT OR REPLACE INTO usage VALUES (?, ?, ?, ?, ?)",
             *(instance_id, "/".join(usage.at), "/".join(usage.moved_from), usage.moved_bytes, usage.kept_bytes),

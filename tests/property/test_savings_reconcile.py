@@ -42,7 +42,7 @@ def path(random: Random) -> list[tuple[int, int]]:
 
 
 def chain(random: Random, number: int) -> list[Run]:
-    """The runs of a job, which may overlap, and some of which may live."""
+    """The runs of a job: they may overlap, and some may still live."""
     made, at = [], random.randrange(10**6)
     for generation in range(random.randrange(5)):
         billed = at + random.randrange(10**5)

@@ -241,7 +241,7 @@ def test_the_time_that_a_spare_waited_is_idle_and_no_start_up(home: Installation
     row = market.row(first.offer_id)
     assert row is not None
     assert market.startup_s[row] < 15
-    assert max(market.startup_s) < 30  # a spare is no start-up that is seen: at its place the prior counts, too
+    assert max(market.startup_s) < 30  # the start of a spare is not observed: there the prior counts, too
 
 
 @pytest.mark.parametrize("edge", range(0, 60, 6))

@@ -24,7 +24,7 @@ SAME = "attach what the saving run attached"
 
 class Filling:
     """One restore. `objects`: what was given, by place; `given`: place now -> place then; `again`: places of an object
-    that was made anew for another place."""
+    that was already made for another place."""
 
     def __init__(self, objects: Mapping[str, Any], given: Mapping[str, str], again: Mapping[str, str]) -> None:
         self._objects = objects
@@ -33,7 +33,7 @@ class Filling:
         self._made: dict[str, Any] = {}
 
     def back(self, value: Any, present: Any, place: str, path: str) -> Any:
-        """What is to be at `place`, where there is `present`, with its content restored. Raises StateError."""
+        """What belongs at `place`, where `present` is now, with its content restored. Raises StateError."""
         if is_part(present):
             restore(present, value, path)
             return present
@@ -100,7 +100,7 @@ def _filled_list(target: Any, made: list[Any]) -> Any:
     elif isinstance(target, list):
         target[:] = made
     elif len(made) != len(target) or not all(map(_equal, made, target)):
-        return tuple(made)  # one that came later: nobody can change a tuple
+        return tuple(made)  # one that came later: a tuple cannot be filled
     return target
 
 

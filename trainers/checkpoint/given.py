@@ -3,7 +3,7 @@
 A program may know them by other names: `history = []`, `extra={"history": history}`. So a checkpoint says of each list,
 dict, set, deque, tensor and array in it which of those objects it is; a resume puts the saved content into the one that
 the resuming program handed over in its place (trainers.checkpoint.filling). What came later, or took the place of
-another object, is made anew, once for all of its places: whoever knows it by another name got that name from the dict.
+another object, becomes a new object, one for all of its places: a program can know it only from the dict.
 Numbers and texts cannot be filled: they are read from the dict that holds them.
 
 Must not know: files, when to save.
@@ -168,7 +168,7 @@ def _require_no_graph(value: Any, path: str) -> None:
 
 
 def _require_remakable(value: Any, path: str) -> None:
-    """Raises StateError for what came later and cannot be made anew."""
+    """Raises StateError for what came later and a resume could not make."""
     if type(value) is defaultdict:
         raise StateError(
             f"{path} is a defaultdict that came after attach(): what it is made with cannot be saved",

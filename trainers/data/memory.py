@@ -44,7 +44,7 @@ def memory(dataset: Any) -> dict[str, object]:
 
 
 def memory_of(part: Any, path: str) -> dict[str, object]:
-    """What one object that is no data set remembers, by path: comparable values."""
+    """What one object remembers that is not a data set, by path: comparable values."""
     found: dict[str, object] = {}
     for name, value in _attributes(part):
         _remember(value, f"{path}.{name}", found)

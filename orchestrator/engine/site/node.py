@@ -5,8 +5,8 @@
 Starts, in this process's session, the trainer's process, which loads its libraries meanwhile, and a raylet that is
 labelled with the launch token, and then stays as the node's agent: it carries preemption notices from the provider's
 metadata to the control directories of the runs on this node, renews their lease while the raylet lives and its head
-answers, and asks them to stop on SIGTERM. It tells how the trainer ended if that happened while the raylet lived and
-nobody had asked this machine to end: then the machine did not take it along. It starts another trainer's process when
+answers, and asks them to stop on SIGTERM. It reports how the trainer ended if the raylet lived then and this machine
+had not been asked to end: only then is the machine not the cause. It starts another trainer's process when
 one has ended and another run is registered: the next attempt at the same work. When the raylet dies, the agent ends the
 whole session, so that no actor outlives its node unseen. A head that was started after this node's own is none of its
 business: its raylet cannot join it, so the leases lapse.

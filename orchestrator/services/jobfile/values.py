@@ -123,7 +123,7 @@ def _args(value: object) -> Mapping[str, Any]:
 
 def _rate(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise BadValueError(f"{_kind(value)} is no number of steps per second", "write it like 2.5")
+        raise BadValueError(f"{_kind(value)} is not a number of steps per second", "write it like 2.5")
     if not LEAST_RATE <= value <= MOST_RATE:
         raise BadValueError(f"{quoted(value)} steps/s is not possible", f"between {LEAST_RATE:g} and {MOST_RATE:g}")
     return float(value)

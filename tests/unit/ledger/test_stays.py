@@ -1,4 +1,4 @@
-"""Which of a job's billed time would have been billed on machines that nobody takes away, and what that would cost."""
+"""Which of a job's billed time machines that are never reclaimed would have billed, and what that would cost."""
 
 from __future__ import annotations
 

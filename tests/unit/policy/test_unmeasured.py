@@ -76,9 +76,9 @@ def test_it_begins_on_a_machine_that_may_well_be_best_and_is_cheap_to_be_wrong_o
 ) -> None:
     placed = world.decide(Demand(job(world), STEPS))
     assert placed.offer_id == gpus["L4 spot"]
-    dearer = world.offer("eight", 20.0, gpu="A100-80GB", count=8, spot=True, provider="aws")
+    larger = world.offer("eight", 20.0, gpu="A100-80GB", count=8, spot=True, provider="aws")
     assert world.decide(Demand(job(world), STEPS)).offer_id == gpus["L4 spot"]
-    assert world.decide(Demand(job(world, objective=FASTEST), STEPS)).offer_id == dearer
+    assert world.decide(Demand(job(world, objective=FASTEST), STEPS)).offer_id == larger
 
 
 def test_where_ratios_are_sure_it_begins_where_it_is_expected_to_be_best(world: World) -> None:

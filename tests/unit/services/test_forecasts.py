@@ -1,4 +1,4 @@
-"""What a job will still cost and take: one forecast on every surface, and none for a job that nobody measured."""
+"""What a job will still cost and take: one forecast on every surface, and none for a job that was never measured."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def test_a_finished_jobs_savings_stay_whatever_is_measured_booked_or_priced_late
 
 
 def test_staying_on_the_same_machine_costs_no_second_start_and_no_work_twice(world: World, past: Past) -> None:
-    """Runs of 1.0, 0.9 and 1.0 h, of which the later two had a start of 0.1 h and the second did 20 s again."""
+    """Runs of 1.0, 0.9 and 1.0 h; the later two had a start of 0.1 h each, and the second repeated 20 s of work."""
     cell = of(world, "gpt").against("same_machine")
     there = (ON_DEMAND, ON_DEMAND.replace("alpha", "beta"))
     with world.store.read() as tx:
@@ -108,7 +108,7 @@ def test_a_correction_makes_another_version_with_its_reason_and_the_older_stays(
     with world.store.write() as tx:
         last = tx.entries(run_id=past.runs[2])[-1]
         tx.add_entries([replace(last, id="ent_wrong", kind="correction", reverses=last.id, amount_nano_usd=-(10**9))])
-    unsettled = of(world, "gpt")  # nobody has looked at it yet
+    unsettled = of(world, "gpt")  # before the next tick
     assert unsettled.provisional
     assert unsettled.paid_nano_usd == first.paid_nano_usd - 10**9
     correct(world, "it was no refund")

@@ -699,7 +699,7 @@ def best_model():
 
 
 def best_is_the_same():
-    """Keeps what state_dict() gives, which is no copy, as many programs do."""
+    """Keeps what state_dict() gives, which does not copy, as many programs do."""
     model = small()
     optimizer = torch.optim.Adam(model.parameters(), 0.01)
     state: dict[str, Any] = {"best": None}
