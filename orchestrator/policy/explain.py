@@ -46,6 +46,7 @@ MAY_PASS = frozenset(
 
 
 NOT_MEASURED = "not measured yet"
+CENT_NANO_USD = 10_000_000
 
 
 def span(seconds: float) -> str:
@@ -260,16 +261,29 @@ def rejections(ranking: Ranking) -> tuple[Rejection, ...]:
 
 
 def why_waiting(demand: Demand, market: Market, outlook: Outlook, ranking: Ranking) -> str:
-    """Why no offer can be used: the most common reason, and the nearest miss."""
+    """Why no offer can be used: the most common reason, the nearest miss, and which budget would do where that is what
+    is missing."""
     if not len(market):
         return "no offer is known"
     most = rejections(ranking)[0]
     nearest = nearest_miss(market, outlook, ranking)
     reason = why_barred(demand, market, outlook, ranking, nearest)
-    return (
+    text = (
         f"no offer fits: {most.count} of {len(market)} fail on {most.topic}; "
         f"nearest miss {market.ids[nearest]}: {reason}"
     )
+    return text + _remedy(demand, outlook, nearest) if ranking.bars[nearest] == Bar.BUDGET else text
+
+
+def _remedy(demand: Demand, outlook: Outlook, nearest: int) -> str:
+    """The budget, in whole cents, that pays for the nearest miss also at the 95th percentile of its cost."""
+    if not outlook.known:
+        return "; to go on: tradewind budget set JOB USD"
+    needed = demand.spent_nano_usd + math.ceil(float(outlook.high.cost[outlook.pool.at(nearest)]))
+    amount = f"{-(-needed // CENT_NANO_USD) / 100:.2f}"
+    if not demand.started:
+        return f"; a budget of ${amount} would do"
+    return f"; to go on: tradewind budget set JOB {amount}"
 
 
 def nearest_miss(market: Market, outlook: Outlook, ranking: Ranking) -> int:

@@ -134,9 +134,12 @@ class Draft:
     def _instead(self) -> int | None:
         """The cheapest on-demand offer that meets the constraints: what one would pay without us.
 
-        The kinds of capacity that the job allows, back-off and budget don't count; the deadline does if it can be met.
+        The kinds of capacity that the job allows, back-off and budget don't count; the deadline does if it can be met,
+        and so does the age of prices where any is fresh enough.
         """
         outlook, meets = self.outlook, self.screened.instead
+        fresh = meets & ~only(self.screened.bars[outlook.pool.of_all], Bar.STALE_PRICE)
+        meets = fresh if fresh.any() else meets
         left_s = time_left_s(self.demand, outlook)
         if left_s is not None:
             in_time = meets & (outlook.afresh(outlook.high)[0] <= left_s)

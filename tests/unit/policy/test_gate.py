@@ -122,7 +122,7 @@ def test_a_running_job_that_cannot_finish_within_its_budget_is_to_stop(world, se
     job = world.job(budget_nano_usd=usd(200))
     placement = world.decide(Demand(job, STEPS), settled(here))
     assert placement.action == "wait"
-    assert placement.reason.endswith("would cost $100.05 over the budget")
+    assert "would cost $100.05 over the budget; a budget of $" in placement.reason
 
 
 def test_a_used_up_budget_stops_a_job_even_if_its_length_is_unknown(world, settled):
@@ -130,7 +130,7 @@ def test_a_used_up_budget_stops_a_job_even_if_its_length_is_unknown(world, settl
     job = world.job(budget_nano_usd=usd(2))
     placement = world.decide(Demand(job, None, spent_nano_usd=usd(2)), settled(here))
     assert placement.action == "wait"
-    assert placement.reason.endswith("the budget is used up")
+    assert placement.reason.endswith("the budget is used up; to go on: tradewind budget set JOB USD")
 
 
 def test_a_late_job_that_has_begun_goes_on_for_the_earliest_finish(world, settled):

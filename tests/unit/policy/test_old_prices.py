@@ -53,6 +53,17 @@ def test_what_is_past_the_limit_is_left_out_and_counted(world: World) -> None:
     assert [(each.topic, each.count) for each in placement.rejected] == [("a stale price", 1)]
 
 
+def test_nothing_is_compared_with_a_price_past_the_limit_while_another_is_fresh(world: World) -> None:
+    old = world.offer("old", 0.1, age_s=400 * DAY)
+    fresh, spot = world.offer("fresh", 5.0), world.offer("spot", 1.0, spot=True)
+    limit, demand = Rails(max_price_age_s=365 * DAY), Demand(world.job(), total_steps=1000)
+    placement = world.decide(demand, rails=limit)
+    assert (placement.offer_id, placement.baseline and placement.baseline.offer_id) == (spot, fresh)
+    world.offers = [each for each in world.offers if each.id != fresh]
+    only = world.decide(demand, rails=limit)
+    assert (only.offer_id, only.baseline and only.baseline.offer_id) == (spot, old)
+
+
 def test_a_price_is_old_by_the_pace_of_its_own_source(world: World) -> None:
     """An hour is nothing for a list, and long for a feed that is polled each five minutes."""
     offer = world.offer("o", 1.0, age_s=3600)

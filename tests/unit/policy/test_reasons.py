@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from orchestrator.model import GpuRequest, Resources, Where
@@ -100,8 +102,31 @@ def test_without_any_fit_the_job_waits_for_the_most_common_reason_and_names_the_
     assert placement.offer_id is None
     assert placement.reason == (
         "no offer fits: 3 of 4 fail on excluded regions; nearest miss local/eu-1/eu-1a/dear/on_demand: "
-        "would cost $10.42 over the budget"
+        "would cost $10.42 over the budget; a budget of $52.43 would do"
     )
+
+
+@pytest.mark.parametrize("spent", [0, 1, 39.5, 41])
+def test_the_budget_that_is_said_to_do_does(world, spent):
+    world.offer("dear", 5)
+    job = world.job(budget_nano_usd=usd(40))
+    demand = Demand(job, STEPS, done_steps=0, spent_nano_usd=usd(spent))
+    placement = world.decide(demand)
+    assert placement.action == "wait"
+    said = placement.reason.rpartition("; ")[2]
+    if spent:
+        assert said.startswith("to go on: tradewind budget set JOB ")
+        amount = said.split()[-1]
+    else:
+        assert said.startswith("a budget of $")
+        amount = said.removeprefix("a budget of $").split()[0]
+    enough, less = (
+        replace(demand, job=replace(job, spec=replace(job.spec, budget_nano_usd=usd(amount) - short)))
+        for short in (0, usd("0.02"))
+    )
+    assert world.decide(enough).action == "place"
+    assert world.decide(enough).chance is None, "kept at the 95th percentile"
+    assert world.decide(less).chance is not None or world.decide(less).action == "wait"
 
 
 def test_an_impossible_deadline_makes_a_new_job_wait_with_the_reason(world):
