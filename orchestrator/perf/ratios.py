@@ -138,8 +138,9 @@ class RatioModel:
             mean, covariance = self._anchored(design, where, work, precision)
             spreads = replace(spreads, level=EFFICIENCY_SD)
         else:
-            mean = np.array([work.log_rate(kind, precision) for kind in where])
+            mean = np.array([work.log_rate(kind, precision, hosted=False) for kind in where])
             mean += design.features[:, DOUBLINGS:] @ self.mean[DOUBLINGS : BUS_DOUBLINGS + 1]
+            mean = np.where(design.on_host, mean, np.minimum(mean, work.log_host_rate))
             covariance = np.zeros((len(where), len(where)))
             spreads = replace(spreads, level=EFFICIENCY_SD)
         if work is not None:
@@ -190,14 +191,14 @@ class RatioModel:
     ) -> tuple[Floats, Floats]:
         """Where the roofline of the reference GPU and the ratios of the tables put the rates of `work`.
 
-        A host stays where it was measured, and a step that is bound by its launches is as fast on every GPU.
+        A host stays where it was measured, and a step that is bound by its host's part is as fast on every GPU.
         """
         anchor: Kind = (REFERENCE[narrow(precision)], 1)
         with_anchor = [*where, anchor]
         known, shared = self._prior(
             Design.of(with_anchor, [precision] * len(with_anchor), [design.sort[0]] * len(with_anchor))
         )
-        mean = np.minimum(known - known[-1] + work.log_rate(anchor, precision, launched=False), work.log_launches)[:-1]
+        mean = np.minimum(known - known[-1] + work.log_rate(anchor, precision, hosted=False), work.log_host_rate)[:-1]
         mean = np.where(design.on_host, [work.log_rate(kind, precision) for kind in where], mean)
         apart = np.hstack([np.eye(len(where)), -np.ones((len(where), 1))]) * ~design.on_host[:, None]
         return mean, apart @ shared @ apart.T

@@ -1,7 +1,8 @@
 """Work: what one training step of a job does, counted on any machine, and what hardware makes of it. Pure.
 
 A step takes the longer of two: its arithmetic and memory traffic at the share of the data sheet's peaks that training
-reaches, and the time it takes a host to launch its operations one after the other (Williams et al. 2009, "Roofline").
+reaches (Williams et al. 2009, "Roofline"), and what the host does for it whatever the GPU: loading data and running
+Python, as long as that took where the step was counted, and launching its operations one after the other.
 
 Must not know: how the work was counted, prices, what was measured of the job.
 """
@@ -38,7 +39,8 @@ class Work:
     `resident_bytes` are parameters, gradients and optimizer state; of those, `weight_bytes` and `gradient_bytes`, both
     0 when they were not told apart. `activation_bytes` is what forward keeps for backward. `precision` is the one that
     most FLOPs were seen in, `sort` what they are. `host_steps_per_s` is the rate on the machine that counted, without
-    counting. Raises ValueError when a count is negative or not finite, or there is no traffic at all.
+    counting, and `outside_s` the wall seconds of a step there in which no operation computed. Raises ValueError when a
+    count is negative or not finite, or there is no traffic at all.
     """
 
     flops: float
@@ -53,6 +55,7 @@ class Work:
     sort: Sort | None = None
     weight_bytes: int = 0
     gradient_bytes: int = 0
+    outside_s: float = 0.0
 
     def __post_init__(self) -> None:
         counts = (self.flops, self.half_flops, self.traffic_bytes, self.resident_bytes, self.activation_bytes)
@@ -60,16 +63,18 @@ class Work:
             raise ValueError(f"work is counted from 0 on: {self}")
         if min(self.weight_bytes, self.gradient_bytes, self._optimizer_bytes) < 0:
             raise ValueError(f"weights and gradients are part of what is resident: {self}")
+        if not (self.outside_s >= 0 and math.isfinite(self.outside_s)):
+            raise ValueError(f"time goes forward: {self}")
         if self.operations <= 0 or self.traffic_bytes <= 0:
             raise ValueError(f"a training step does something: {self}")
         if not (self.host_steps_per_s > 0 and math.isfinite(self.host_steps_per_s)):
             raise ValueError(f"a rate must be positive: {self}")
 
-    def log_rate(self, kind: Kind, precision: Precision = "fp32", *, launched: bool = True) -> float:
+    def log_rate(self, kind: Kind, precision: Precision = "fp32", *, hosted: bool = True) -> float:
         """Logarithm of steps/s on ONE device of the kind, computing at `precision`. Raises KeyError for an unknown GPU.
 
         What was counted in 32 bits beside 16-bit operations stays in 32; counted without any (on a processor that has
-        no use for them), all of it is taken to be at `precision`. With `launched` false the host is infinitely quick.
+        no use for them), all of it is taken to be at `precision`. With `hosted` false the host is infinitely quick.
         """
         known = facts(kind)
         if known.architecture == HOST or kind[0] is None:
@@ -80,12 +85,12 @@ class Work:
         arithmetic_s = wide / gpu.fp32_flops + (self.flops - wide) / gpu.peak_flops(precision)
         traffic_s = self.traffic_bytes / gpu.bandwidth_bytes_per_s
         log_rate = -math.log(arithmetic_s / _ARITHMETIC_SHARE + traffic_s / _TRAFFIC_SHARE)
-        return min(log_rate, self.log_launches) if launched else log_rate
+        return min(log_rate, self.log_host_rate) if hosted else log_rate
 
     @property
-    def log_launches(self) -> float:
-        """Logarithm of the steps/s that a host can launch."""
-        return -math.log(self.operations * _LAUNCH_S)
+    def log_host_rate(self) -> float:
+        """Logarithm of the steps/s for which a host can do its part; more GPUs in a machine change nothing about it."""
+        return -math.log(self.outside_s + self.operations * _LAUNCH_S)
 
     @property
     def gpu_memory_bytes(self) -> int:

@@ -64,6 +64,7 @@ def profile(
         sort=_one_of(SORTS, counts.sort),
         weight_bytes=counts.weight_bytes,
         gradient_bytes=counts.gradient_bytes,
+        outside_s=counts.outside_s,
     )
     freshen(world)
     now = world.clock.now_ms()
@@ -87,6 +88,7 @@ def profile(
         activation_bytes=work.activation_bytes,
         gpu_memory_bytes=work.gpu_memory_bytes,
         step_wall_s=counts.step_s,
+        outside_wall_s=counts.outside_s,
         kinds=rows,
         simulated=any(row.simulated for row in rows),
     )

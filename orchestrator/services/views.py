@@ -328,7 +328,8 @@ class ProfileView:
     """What one step of a job does, and what that means on each kind of hardware, the cheapest per step first.
 
     `precision` is what speeds are predicted at; `computes` what most of the arithmetic is: matrices, convolutions,
-    recurrences or lookups. `gpu_memory_bytes` is for one GPU alone; `sharding` divides the state on several.
+    recurrences or lookups. `gpu_memory_bytes` is for one GPU alone; `sharding` divides the state on several. Of
+    `step_wall_s` no operation computed for `outside_wall_s`, which a GPU does not shorten.
     """
 
     kind: ClassVar[str] = "profile"
@@ -347,6 +348,7 @@ class ProfileView:
     activation_bytes: int
     gpu_memory_bytes: int
     step_wall_s: float
+    outside_wall_s: float
     kinds: tuple[ProfileRow, ...]
     simulated: bool
 

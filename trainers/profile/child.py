@@ -90,6 +90,7 @@ def _counts(counter: Counter, parts: Parts, step_s: float) -> StepCounts:
         resident_bytes=weight_bytes + gradient_bytes + sum(t.numel() * t.element_size() for t in moments),
         activation_bytes=counter.activation_bytes,
         step_s=step_s,
+        outside_s=max(0.0, step_s - counter.computing_s / COUNTED_STEPS),
         precision=counter.precision,
         sort=counter.sort,
         weight_bytes=weight_bytes,

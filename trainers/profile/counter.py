@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from types import TracebackType
@@ -30,7 +31,7 @@ _RECURRENT = {
 
 class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Between `with` and its end: FLOPs by torch's own formulas, bytes read and written (views are free), operations,
-    and the bytes that autograd keeps for the backward pass."""
+    the seconds that these took, and the bytes that autograd keeps for the backward pass."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -40,6 +41,7 @@ class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._by_sort: dict[str, float] = defaultdict(float)
         self.traffic_bytes = 0.0
         self.operations = 0
+        self.computing_s = 0.0
         self._kept: dict[int, int] = {}
         self._keeping = torch.autograd.graph.saved_tensors_hooks(self._keep, lambda tensor: tensor)
 
@@ -79,7 +81,9 @@ class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
+        began_s = time.perf_counter()
         out = func(*args, **(kwargs or {}))
+        took_s = time.perf_counter() - began_s
         if _is_view(func):
             return out
         written = [leaf for leaf in tree_leaves(out) if isinstance(leaf, torch.Tensor)]
@@ -87,6 +91,7 @@ class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not written and not read:
             return out
         self.operations += 1
+        self.computing_s += took_s
         name = func._schema.name
         sides = [*written, *written] if name in _LOOKUPS else [*read, *written]
         self.traffic_bytes += sum(tensor.numel() * tensor.element_size() for tensor in sides)

@@ -22,8 +22,9 @@ class StepCounts:
     """One step: FLOPs (`half_flops` of them in 16 bits or fewer), bytes that operations read and write, operations.
 
     `resident_bytes` are parameters, gradients and optimizer state, `weight_bytes` and `gradient_bytes` the first two of
-    them; `activation_bytes` what forward keeps for backward; `step_s` is wall time here, without counting. `precision`
-    and `sort` are those of most FLOPs, as `Counter` names them.
+    them; `activation_bytes` what forward keeps for backward; `step_s` is wall time here, without counting, and
+    `outside_s` the part of it in which no operation computed: loading data, sleeping, Python. `precision` and `sort`
+    are those of most FLOPs, as `Counter` names them.
     """
 
     flops: float
@@ -34,6 +35,7 @@ class StepCounts:
     resident_bytes: int
     activation_bytes: int
     step_s: float
+    outside_s: float
     precision: str | None
     sort: str
     weight_bytes: int

@@ -170,6 +170,22 @@ def test_a_small_step_is_bound_by_its_launches_and_as_fast_on_every_gpu():
     assert estimate([], "K80", works=tiny).value == pytest.approx(estimate([], "V100", works=tiny).value)
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("sort", ["matrices", "convolutions", "recurrences", "lookups"])
+def test_what_the_host_does_for_a_step_no_gpu_and_no_number_of_them_makes_shorter(precision, sort):
+    work = Work(1e9, 0, 1e8, 100, 10, 40, 40, 0.1, precision, sort, outside_s=0.05)
+    waiting = {program_of(JOB.spec.train): work}
+    for gpu, count in [("K80", 1), ("T4", 2), ("V100", 1), ("A100-80GB", 8), ("B200", 8)]:
+        found = estimate([], gpu, count, works=waiting)
+        assert found.value == pytest.approx(1 / (0.05 + 100 * 7e-6))
+
+
+@pytest.mark.parametrize("outside_s", [-1.0, math.inf, math.nan])
+def test_a_step_that_waits_for_no_possible_time_is_refused(outside_s):
+    with pytest.raises(ValueError, match="time goes forward"):
+        replace(WORK, outside_s=outside_s)
+
+
 def test_what_does_not_fit_says_by_how_much():
     assert WORK.shortfall_bytes(("V100", 1)) == 0
     big = Work(1e12, 0, 1e10, 10, 10**9, 16 * 10**9, 10**9, 1.0)

@@ -18,6 +18,7 @@ from orchestrator.services.profile import profile
 PROGRAM = """
 import os
 import pathlib
+import time
 
 import torch
 
@@ -37,6 +38,18 @@ def main(steps, width=64, narrow=0):
         optimizer.step()
         run.step(loss)
     (run.output_dir / "model.pt").write_text("trained")
+
+
+def waits(steps):
+    model = torch.nn.Linear(64, 64)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run = trainers.attach(model=model, optimizer=optimizer)
+    for _ in run.batches():
+        time.sleep(0.05)  # for its data
+        loss = model(torch.ones(8, 64)).square().mean()
+        loss.backward()
+        optimizer.step()
+        run.step(loss)
 
 
 def broken():
@@ -86,6 +99,14 @@ def test_a_profile_counts_predicts_and_is_found_by_plans(world, spec, scratch, t
     assert "a profile of its step" in book.estimate_kind(job, "V100", 1).provenance
     other = Job("job_new", spec(width=128), "me", 0, "queued")
     assert book.estimate_kind(other, "V100", 1).provenance.startswith("prior")
+
+
+def test_a_program_that_waits_for_its_data_is_promised_no_more_steps_on_any_gpu_than_its_data_allow(world, spec):
+    view = profile(world, spec("waits"))
+    assert 0.05 <= view.outside_wall_s <= view.step_wall_s
+    gpus = [row for row in view.kinds if row.gpu is not None and not row.gpu.startswith("SIM")]
+    assert gpus
+    assert all(row.steps_per_s <= 1 / 0.05 for row in gpus)
 
 
 def test_speeds_are_predicted_at_what_the_file_says_else_at_what_the_program_was_seen_to_compute_in(world, spec):
