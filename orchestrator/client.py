@@ -372,7 +372,15 @@ class Client(TrialClient):
         world = self._opened
         at_ms = prices.instant_of(at, world.clock.now_ms()) if at else None
         files = [Path(path) for path in paths]
-        return import_prices(world.store, files, provider=provider, at_ms=at_ms, progress=progress)
+        return import_prices(
+            world.store,
+            files,
+            provider=provider,
+            at_ms=at_ms,
+            now_ms=world.outside_clock.now_ms(),
+            reserved=world.providers.keys(),
+            progress=progress,
+        )
 
     def export_prices(
         self, path: str | Path, *, gpu: str | None = None, provider: str | None = None, since: str = ""

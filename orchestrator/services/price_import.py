@@ -5,8 +5,9 @@ Good rows count whatever else is in a file; bad ones are counted and told. The s
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -17,6 +18,7 @@ from orchestrator.prices.history import judged
 from orchestrator.services.price_files import SUFFIXES, columns_of, is_table, rows_of
 from orchestrator.services.price_views import ImportedFile, PriceImport
 from orchestrator.store import Store
+from providers.collect.facts import Flag
 from providers.offer import Offer
 from providers.tables import MAX_ROWS
 
@@ -48,16 +50,22 @@ def import_prices(
     *,
     provider: str = "",
     at_ms: int | None = None,
+    now_ms: int | None = None,
+    reserved: Collection[str] = (),
     progress: Progress = lambda _text, _done, _total: None,
 ) -> PriceImport:
     """Read these files, and every table in these folders, as one history.
 
-    `provider` and `at_ms` stand in where a file does not tell. In a folder, tables that are no prices are skipped and
-    named. Raises NotFoundError, UsageError, MissingExtraError, StoreError (the offers before it are stored).
+    `provider` and `at_ms` stand in where a file does not tell; a real price dated after `now_ms` is a bad row. Of
+    `reserved` providers, where machines are rented and booked, only what is older than all that is known of an offer
+    counts: since then their own sources tell, and the books follow them. In a folder, tables that are no prices are
+    skipped and named.
+
+    Raises NotFoundError, UsageError, MissingExtraError, StoreError (the offers before it are stored).
     """
     files: list[_Read] = []
     for path, alone in _tables(paths):
-        files.append(_read(path, provider, at_ms, alone))
+        files.append(_read(path, provider, at_ms, now_ms, alone))
         if sum(len(file.prices) for file in files) > MAX_PRICES:
             raise UsageError(f"these tables hold more than {MAX_PRICES} prices", hint="import fewer of them at a time")
     rows_of_offer: dict[str, list[PriceRow]] = defaultdict(list)
@@ -75,12 +83,21 @@ def import_prices(
             for each in past[name].held:
                 flagged[id(file_of[id(each.row)])][each.flagged.flag] += 1
         with store.write() as tx:
+            booked = [name for name in part if name.partition("/")[0] in reserved]
+            until_ms = dict.fromkeys(booked, 0) | tx.first_prices_ms(booked)
             new_offers += tx.add_past_offers(SOURCE, [_best(rows_of_offer[name]) for name in part])
-            new_prices += tx.add_prices(row.point for name in part for row in past[name].payable)
+            due = []
+            for row in (row for name in part for row in past[name].payable):
+                if row.point.effective_at_ms >= until_ms.get(row.point.offer_id, math.inf):
+                    flagged[id(file_of[id(row)])][Flag.NOT_ITS_OWN.value] += 1
+                else:
+                    due.append(row.point)
+            new_prices += tx.add_prices(due)
             held = [
                 (each.flagged, each.row.offer.region, each.opened_ms, each.cleared_ms)
                 for name in part
                 for each in past[name].held
+                if name not in until_ms
             ]
             new_flags += tx.add_past_flags(SOURCE, held)
         progress("series", start + len(part), len(names))
@@ -110,7 +127,7 @@ def _tables(paths: Iterable[Path]) -> list[tuple[Path, bool]]:
     return found
 
 
-def _read(path: Path, provider: str, at_ms: int | None, alone: bool) -> _Read:
+def _read(path: Path, provider: str, at_ms: int | None, now_ms: int | None, alone: bool) -> _Read:
     read = _Read(path)
     try:
         found = layout(columns_of(path), name=path.name, provider=provider, at_ms=at_ms)
@@ -133,7 +150,10 @@ def _read(path: Path, provider: str, at_ms: int | None, alone: bool) -> _Read:
         for line, row in rows_of(path, found.used):
             read.rows += 1
             try:
-                read.prices.extend(found.read(line, row))
+                prices = list(found.read(line, row))
+                if now_ms is not None:
+                    _require_past(prices, now_ms)
+                read.prices.extend(prices)
             except BadField as bad:
                 read.bad_rows += 1
                 if len(read.bad) < TOLD:
@@ -144,6 +164,12 @@ def _read(path: Path, provider: str, at_ms: int | None, alone: bool) -> _Read:
         read.bad_rows += 1
         read.bad.append(Problem(str(path), line, 1, "", f"after this line: {error}", error.hint))
     return read
+
+
+def _require_past(rows: Iterable[PriceRow], now_ms: int) -> None:
+    """A simulated market has a time of its own. Raises BadField."""
+    if any(row.point.effective_at_ms > now_ms and not row.offer.simulated for row in rows):
+        raise BadField("effective_at", "is in the future")
 
 
 def _best(rows: Sequence[PriceRow]) -> Offer:

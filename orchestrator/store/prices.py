@@ -11,11 +11,11 @@ from collections.abc import Collection, Iterable, Sequence
 from types import NoneType
 from typing import Any, NamedTuple
 
-from sqlalchemy import BindParameter, ColumnElement, Select, Table, bindparam, delete, or_, select
+from sqlalchemy import BindParameter, ColumnElement, Select, Table, bindparam, delete, func, or_, select
 
 from orchestrator.errors import UnreadableRowError
-from orchestrator.store.offers import OfferRows
-from orchestrator.store.rows import record, whole_numbers
+from orchestrator.store.offers import OfferRows, batches
+from orchestrator.store.rows import checked, record, whole_numbers
 from orchestrator.store.schema import offer, price_day, price_flag, price_now, price_point, price_source
 from orchestrator.store.types import Number
 from providers.price import PricePoint
@@ -99,6 +99,14 @@ class PriceRows(OfferRows):
         offer id."""
         query, asked = (_NEWEST_LISTED, {}) if providers is None else (_NEWEST_OF, {"names": sorted(providers)})
         return [record(PricePoint, "price_now", row) for row in self._connection.execute(query, asked).all()]
+
+    def first_prices_ms(self, offer_ids: Collection[str]) -> dict[str, int]:
+        """When the oldest price of each offer took effect; those without one are missing."""
+        found: dict[str, int] = {}
+        for batch in batches(offer_ids):
+            rows = self._connection.execute(_FIRST, {"ids": batch})
+            found.update(checked("price_point", rows, (str, int)))
+        return found
 
     def price_points(self, offer_id: str, start_ms: int, end_ms: int) -> list[PricePoint]:
         """Everything about an offer's price from the one in force at `start_ms` to those before `end_ms`, ascending."""
@@ -219,6 +227,12 @@ class PriceRows(OfferRows):
         return {row.name: row.key for row in self._connection.execute(_SOURCES, wanted)}
 
 
+_FIRST = (
+    select(offer.c.id, func.min(price_point.c.effective_at_ms))
+    .join(price_point, price_point.c.offer_key == offer.c.key)
+    .where(offer.c.id.in_(bindparam("ids", expanding=True)))
+    .group_by(offer.c.id)
+)
 _SOURCE_NAMES = select(price_source.c.key, price_source.c.name)
 _SOURCES = select(price_source.c.name, price_source.c.key).where(
     price_source.c.name.in_(bindparam("names", expanding=True))

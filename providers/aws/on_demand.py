@@ -145,7 +145,7 @@ def _products(text: str, finding: Finding) -> Iterator[Row]:
         for term in terms:
             for dimension in term["priceDimensions"].values():
                 ((currency, price),) = dimension["pricePerUnit"].items()
-                yield {
+                row = {
                     **attributes,
                     "currency": currency,
                     "price": price,
@@ -153,6 +153,7 @@ def _products(text: str, finding: Finding) -> Iterator[Row]:
                     "effectiveDate": term["effectiveDate"],
                     "instanceType": attributes["instanceType"],
                 }
+                yield {field: str(value) for field, value in row.items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         finding.flag(Flag.MALFORMED, f"aws/{finding.region}", f"{type(error).__name__} {error} in {text[:200]}")
 
@@ -215,14 +216,17 @@ def _by_family(row: Row) -> InstanceType:
 def _whole(text: str) -> int:
     try:
         return int(float(text))
-    except ValueError:
+    except (ValueError, OverflowError):
         return 0
 
 
 def _add(finding: Finding, kind: InstanceType, zones: Sequence[str], row: Row, now_ms: int, source: str) -> None:
     subject = f"aws/{finding.region}/{kind.name}"
-    if row["unit"] != "Hrs" or row["price"].strip("0.") == "":
+    if row["price"] and row["price"].strip("0.") == "":
         return  # a price of zero stands for what is billed elsewhere
+    if row["unit"] != "Hrs":
+        finding.flag(Flag.MALFORMED, subject, f"{row['price'][:50]} {row['currency'][:9]} per {row['unit'][:50]!r}")
+        return
     try:
         price, effective_ms = hourly_price(row["price"]), instant_ms(row["effectiveDate"])
     except ValueError as error:

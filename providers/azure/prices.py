@@ -151,11 +151,15 @@ class RetailPrices:
         """(size, capacity type) and price of a row that is a plain Linux machine and in force now; None for others."""
         words = f"{row.get('productName', '')} {row.get('skuName', '')} {row.get('meterName', '')}"
         name = str(row.get("armSkuName", ""))
-        if NOT_PLAIN.search(words) or row.get("type") != "Consumption" or not row.get("retailPrice"):
+        if NOT_PLAIN.search(words) or row.get("type") != "Consumption" or row.get("tierMinimumUnits"):
             return None
-        if row.get("unitOfMeasure") != "1 Hour" or row.get("tierMinimumUnits"):
-            return None
+        if row.get("retailPrice") == 0:
+            return None  # what is billed elsewhere
         subject = f"azure/{finding.region}/{name}"
+        if row.get("unitOfMeasure") != "1 Hour":
+            text = f"{str(row.get('retailPrice'))[:50]} per {str(row.get('unitOfMeasure'))[:50]!r}, not per hour"
+            finding.flag(Flag.MALFORMED, subject, text)
+            return None
         rate = self._rates.get(str(row.get("currencyCode")))
         if rate is None:
             finding.flag(Flag.CURRENCY, subject, f"{row.get('retailPrice')} {row.get('currencyCode')}, without a rate")

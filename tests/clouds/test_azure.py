@@ -13,7 +13,7 @@ from providers.azure.permissions import access
 from providers.azure.prices import RetailPrices
 from providers.azure.risk import Evictions
 from providers.azure.session import Connections
-from providers.collect.facts import PollResult
+from providers.collect.facts import Flag, PollResult
 from providers.collect.http import RefusedError
 from providers.collect.judge import Judge
 from providers.errors import (
@@ -78,18 +78,34 @@ def test_spot_and_on_demand_are_told_by_the_end_of_the_name(server):
         row("eastus", H100, 0.0),
         row("eastus", H100, 1.0, type="DevTestConsumption"),
         row("eastus", H100, 1.0, type="Reservation", unitOfMeasure="1 Hour"),
-        row("eastus", H100, 1.0, unitOfMeasure="1/Month"),
         row("eastus", H100, 1.0, effective="2031-01-01T00:00:00Z"),
     ],
     ids=[
         *("low priority", "Windows", "CloudServices", "Dedicated", "Expired", "price 0", "DevTest", "Reservation"),
-        *("per month", "in the future"),
+        "in the future",
     ],
 )
 def test_rows_that_are_no_plain_linux_machine_are_passed_over(server, other):
     cloud(server, row("eastus", H100, 98.32), other)
     result = poll(server)
     assert (prices(result), result.flagged) == ({f"{H100}/on_demand": 98.32}, ())
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"unitOfMeasure": "1/Month"}, "1.0 per '1/Month', not per hour"),
+        ({"unitOfMeasure": None}, "1.0 per 'None', not per hour"),
+        ({"retailPrice": None}, "'None' is not a price"),
+    ],
+)
+def test_a_price_that_is_none_by_the_hour_is_counted_with_its_reason(server, changed, told):
+    cloud(server, row("eastus", H100, 98.32), {**row("eastus", H100, 1.0, spot=True), **changed})
+    result = poll(server)
+    assert prices(result) == {f"{H100}/on_demand": 98.32}
+    (flagged,) = result.flagged
+    assert flagged.flag is Flag.MALFORMED
+    assert told in flagged.detail
 
 
 def test_next_page_links_are_followed_to_the_end(server):

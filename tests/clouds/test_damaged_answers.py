@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from providers.aws.on_demand import OnDemandPrices
+from providers.aws.on_demand import OnDemandPrices, _add, _by_family, _products
 from providers.azure.prices import RetailPrices
 from providers.collect.facts import Finding, Flag
 from providers.collect.http import Http, Patience, retry_after_s
@@ -39,7 +39,7 @@ from tests.clouds.server import Fault, LoopbackServer, Response, serving
 
 NOW = 1_790_000_000_000
 FEW = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-GARBAGE: list[Any] = [None, "", "x", -1, 1e308, [], {}, True, [None], {"a": 1}, "\u0000", "NaN", 10**30]
+GARBAGE: list[Any] = [None, "", "x", -1, 1e308, [], {}, True, [None], {"a": 1}, "\u0000", "NaN", "1e400", 10**30]
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -82,6 +82,39 @@ def test_law_damaged_skus(skus):
     prices = price_list(parts_of(skus, finding), 4_000_000_000_000, finding)
     assert all(rate > 0 for table in (prices.cores, prices.ram, prices.gpus, prices.ssd) for rate in table.values())
     assert {flagged.flag for flagged in finding.result().flagged} <= {Flag.MALFORMED, Flag.CURRENCY, Flag.AMBIGUOUS}
+
+
+PRODUCT = {
+    "product": {"attributes": {"instanceType": "p4d.24xlarge", "vcpu": "96", "memory": "1,152 GiB", "gpu": "8"}},
+    "terms": {
+        "OnDemand": {
+            "term": {
+                "effectiveDate": "2024-01-01T00:00:00Z",
+                "priceDimensions": {"price": {"unit": "Hrs", "pricePerUnit": {"USD": "32.77"}}},
+            }
+        }
+    },
+}
+
+
+@FEW
+@given(damaged(PRODUCT) | st.just(PRODUCT))
+@example({**PRODUCT, "product": {"attributes": {**PRODUCT["product"]["attributes"], "gpu": "1e400"}}})
+def test_law_a_damaged_product(product):
+    finding = Finding("us-east-1")
+    for found in _products(json.dumps(product), finding):
+        _add(finding, _by_family(found), ["use1-az1"], found, NOW, "test")
+    result = finding.result()
+    assert all(0 < point.nano_usd_per_hour <= 10**14 for point in result.points)
+    assert product is not PRODUCT or len(result.points) == 1
+
+
+def test_a_price_by_another_unit_than_the_hour_is_counted_with_its_reason():
+    finding = Finding("us-east-1")
+    for found in _products(json.dumps(PRODUCT).replace('"Hrs"', '"Hours"'), finding):
+        _add(finding, _by_family(found), ["use1-az1"], found, NOW, "test")
+    (flagged,) = finding.result().flagged
+    assert (flagged.flag, flagged.detail) == (Flag.MALFORMED, "32.77 USD per 'Hours'")
 
 
 @FEW

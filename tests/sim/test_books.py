@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -14,6 +16,7 @@ from orchestrator.engine.machine_cost import machine_cost_nano_usd
 from orchestrator.ledger import usage_of
 from orchestrator.model import CheckpointSpec, Job
 from orchestrator.policy.tolls import tolls
+from orchestrator.services.price_import import import_prices
 from providers.charges import CHARGE_KINDS, egress_nano_usd, egress_rate, requests_nano_usd
 from providers.fake import Fault
 from providers.money import usd
@@ -40,6 +43,26 @@ def test_nothing_is_booked_past_the_prices_that_are_known_and_all_of_it_later(ho
     home.faults._script.clear()
     home.settle()
     check_truth(home)
+
+
+def test_an_imported_table_changes_no_price_at_which_a_machine_is_billed(home: Installation, tmp_path: Path) -> None:
+    job = home.submit(steps=60)
+    home.until_step(job, 20)
+    began_ms, now_ms = 1_699_999_000_000, home.clock.now_ms()
+
+    def dated(at_ms: int, dollars: int) -> str:
+        at = datetime.fromtimestamp(at_ms / 1000, UTC).isoformat()
+        return f"fake,{CHEAP.region},{CHEAP.zone},{CHEAP.instance_type},V100,1,spot,{dollars},{at}"
+
+    table = tmp_path / "table.csv"
+    head = "provider,region,zone,instance_type,gpu,gpu_count,capacity_type,price_per_hour,effective_at"
+    table.write_text("\n".join([head, dated(began_ms, 8), dated(now_ms - 5000, 9), dated(now_ms + 5000, 7)]) + "\n")
+    found = import_prices(home.store, [table], reserved=home.world.providers)
+    assert (found.new_prices, found.files[0].flagged) == (1, {"not_its_own": 2})
+    home.settle()
+    check_truth(home)
+    with home.store.read() as tx:
+        assert tx.price_changes(CHEAP.id, 0, 2**50)[0] == (began_ms, usd("8")), "what was before is history"
 
 
 def test_a_month_of_polls_that_failed_leaves_no_gap_in_the_prices(home: Installation) -> None:

@@ -67,6 +67,15 @@ def test_an_import_is_looked_back_at_and_never_rented(store: Store, tmp_path: Pa
         assert [offer.gpu for offer in tx.find_offers(provider="aws")] == ["V100"]
 
 
+def test_a_real_price_of_the_future_is_a_bad_row(store: Store, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", *series(["1.5"]), "aws,r,z,p3,V100,1,spot,2,2035-01-01")
+    found = import_prices(store, [path], now_ms=NOW)
+    assert changes(store, "aws/r/z/p3/spot") == [usd("1.5")]
+    assert [problem.partition(": ")[2] for problem in found.problems] == [
+        "effective_at: is in the future (correct it and import again)"
+    ]
+
+
 def test_the_good_rows_of_a_file_count_and_the_bad_ones_are_told_with_file_row_and_field(
     store: Store, tmp_path: Path
 ) -> None:
