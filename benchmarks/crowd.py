@@ -21,17 +21,15 @@ from benchmarks._claims import Claim, show
 from orchestrator.client import Client
 from orchestrator.config import Config, load_config
 from orchestrator.errors import TradewindError
-from orchestrator.model import JobSpec, TrainSpec
+from orchestrator.model import JobSpec
+from orchestrator.sim import train_spec
 from tests.postgres import AS_INSTALLED, server
 
 PROCESSES, QUICK_PROCESSES = 50, 16
 
 
 def spec(number: int) -> JobSpec:
-    train = TrainSpec(
-        entry="train:main", script=None, args={}, workdir="/", env={}, secrets=(), steps=10 + number, epochs=None
-    )
-    return JobSpec(f"job-{number}", train)
+    return JobSpec(f"job-{number}", train_spec(10 + number))
 
 
 def submit(config: Config, number: int) -> str:

@@ -22,8 +22,8 @@ from rich.progress import Progress
 
 from benchmarks._claims import Claim, show
 from benchmarks.crash_fuzz import STORES, slate_of
-from orchestrator.model import CHEAPEST, FASTEST, TERMINAL, JobSpec, Objective, TrainSpec
-from orchestrator.sim import Installation, Pace, Slate, findings
+from orchestrator.model import CHEAPEST, FASTEST, TERMINAL, JobSpec, Objective
+from orchestrator.sim import Installation, Pace, Slate, findings, train_spec
 from providers.fake import Behaviour, Fault, Faults, default_catalog
 from providers.money import usd
 
@@ -112,19 +112,9 @@ def sail(jobs: int, folder: Path, slate: Slate, seed: int = 4) -> Voyage:
 
 
 def _spec(number: int, rng: random.Random) -> JobSpec:
-    train = TrainSpec(
-        entry="train:main",
-        script=None,
-        args={},
-        workdir="/",
-        env={},
-        secrets=(),
-        steps=rng.randint(50, 300),
-        epochs=None,
-    )
     return JobSpec(
         f"job-{number}",
-        train,
+        train_spec(rng.randint(50, 300)),
         objective=rng.choice((CHEAPEST, CHEAPEST, FASTEST, Objective(0.5, 0.5))),
         deadline_s=rng.choice((None, None, 3600.0)),
         budget_nano_usd=rng.choice((None, usd("50"))),

@@ -19,8 +19,8 @@ from contextlib import closing
 from pathlib import Path
 
 from benchmarks._claims import Claim, show
-from orchestrator.model import JobSpec, TrainSpec
-from orchestrator.sim import Installation, Pace, SqliteSlate
+from orchestrator.model import JobSpec
+from orchestrator.sim import Installation, Pace, SqliteSlate, train_spec
 from providers.fake import Behaviour
 from providers.hardware import GIB
 from providers.money import usd
@@ -56,17 +56,7 @@ def market() -> list[tuple[Offer, int]]:
 
 
 def spec(number: int) -> JobSpec:
-    train = TrainSpec(
-        entry="train:main",
-        script=None,
-        args={"seed": number},
-        workdir="/",
-        env={},
-        secrets=(),
-        steps=STEPS,
-        epochs=None,
-    )
-    return JobSpec(f"job-{number}", train)
+    return JobSpec(f"job-{number}", train_spec(STEPS, args={"seed": number}))
 
 
 def grow(folder: Path, jobs: int) -> tuple[int, int, int]:

@@ -16,6 +16,7 @@ from orchestrator.sim.site import SimSite, Trained
 from orchestrator.sim.slate import PostgresSlate, Slate, SqliteSlate, memory_folder
 from orchestrator.sim.trainer import SAVE_EDGES, Pace
 from orchestrator.sim.truth import findings, lost_at_most
+from orchestrator.sim.wanted import train_spec
 
 __all__ = [
     "EDGES",
@@ -41,4 +42,5 @@ __all__ = [
     "lost_at_most",
     "memory_folder",
     "play",
+    "train_spec",
 ]

@@ -6,30 +6,29 @@ Must not know: what becomes of it.
 from __future__ import annotations
 
 import random
+from types import MappingProxyType
 
 from orchestrator.model import CHEAPEST, FASTEST, JobSpec, Objective, TrainSpec
+from orchestrator.model.job import Args
 from providers.money import usd
 from providers.offer import CapacityType
 
 SECRET = "TOKEN"
 
 
+def train_spec(steps: int, *, args: Args = MappingProxyType({}), secrets: tuple[str, ...] = ()) -> TrainSpec:
+    """A program for simulated machines: only its steps matter there."""
+    return TrainSpec(
+        entry="train:main", script=None, args=dict(args), workdir="/", env={}, secrets=secrets, steps=steps, epochs=None
+    )
+
+
 def wanted_of(rng: random.Random, name: str) -> JobSpec:
     """One job."""
     secrets = (SECRET,) if rng.random() < 0.12 else ()
-    train = TrainSpec(
-        entry="train:main",
-        script=None,
-        args={},
-        workdir="/",
-        env={},
-        secrets=secrets,
-        steps=rng.choice((40, 80, 140)),
-        epochs=None,
-    )
     return JobSpec(
         name,
-        train,
+        train_spec(rng.choice((40, 80, 140)), secrets=secrets),
         objective=rng.choice((CHEAPEST, CHEAPEST, FASTEST, Objective(0.5, 0.5))),
         deadline_s=rng.choice((None, None, 120.0, 900.0)),
         budget_nano_usd=rng.choice((None, None, None, usd("0.08"))),

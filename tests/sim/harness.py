@@ -31,9 +31,7 @@ STRIDE_S = 1.0
 
 
 def train_spec(steps: int = 20) -> TrainSpec:
-    return TrainSpec(
-        entry="train:main", script=None, args={}, workdir="/", env={}, secrets=(), steps=steps, epochs=None
-    )
+    return sim.train_spec(steps)
 
 
 class Installation(sim.Installation):

@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -85,6 +85,25 @@ class Job:
         progress = control.progress()
         assert progress is not None
         return Outcome(status, progress, read_losses(run / "metrics.jsonl"), (run / "log").read_text())
+
+    def require_exact_resumes(self, program: str, kills: Sequence[int], **spec: object) -> Outcome:
+        """Run `program` once without a pause and once killed at each of these steps, the killed runs with `spec`; the
+        bits must be the same. The last run."""
+        whole = replace(self, folder=self.folder / "whole")
+        whole.folder.mkdir()
+        reference = whole.run(program=program)
+        assert reference.status == "finished", reference.log
+        losses: dict[int, str] = {}
+        for step in kills:
+            killed = self.run(program=program, kill_after_step=step, spec=spec)
+            assert killed.status == "killed 9", killed.log
+            losses |= killed.losses
+        last = self.run(program=program)
+        assert last.status == "finished", last.log
+        assert last.progress.start_step > 0
+        assert losses | last.losses == reference.losses
+        assert last.progress.weights_hash == reference.progress.weights_hash
+        return last
 
 
 def read_losses(path: Path) -> dict[int, str]:
