@@ -9,19 +9,21 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from orchestrator.model import Job, JobSpec, TrainSpec
 from orchestrator.perf import Kind
 from orchestrator.sim import Installation, Pace, Slate
 from providers.base import LaunchSpec
-from providers.clock import Clock
+from providers.clock import Clock, VirtualClock
 from providers.fake import Behaviour, FakeCloud
 from providers.hardware import GPUS
 from providers.local import LocalMarket
 
 DAY_MS = 86_400_000
 NOTICE_S = 120.0
+BEFORE_DAYS = 7.0  # of prices, before the installation
 KINDS: tuple[Kind, ...] = (("SIM-S", 1), ("SIM-M", 1), ("SIM-L", 1))
 # Market seconds: on this host a Ray node and a trainer with torch are up in 5 s of 60, some hosts being slower than
 # others and every start a little different.
@@ -72,7 +74,7 @@ class DemoMarket(Installation):
             seed=seed,
             pace=Pace(step_s=1.0, prepare_s=STARTUP_S, restore_s=RESTORE_S, checkpoint_every_s=600.0),
             overrides={"rails.max_usd_per_hour": 1e6},
-            cloud=lambda clock: DemoCloud(clock, seed, days),
+            cloud=partial(_demo_cloud, seed, days),
         )
         self._of_offer: dict[str, float] = {}
         self.site.prepare_takes(self._startup_s)
@@ -104,6 +106,13 @@ class DemoMarket(Installation):
 
     def finished_at_ms(self, job: Job) -> int | None:
         return self.read(lambda tx: tx.job_facts(job.id).finished_at_ms)
+
+
+def _demo_cloud(seed: int, days: float, clock: VirtualClock) -> DemoCloud:
+    """One whose prices have a history before the installation begins."""
+    cloud = DemoCloud(clock, seed, days + BEFORE_DAYS)
+    clock.advance(BEFORE_DAYS * DAY_MS / 1000)
+    return cloud
 
 
 def train_spec(name: str, steps: int) -> TrainSpec:

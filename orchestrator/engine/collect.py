@@ -13,6 +13,7 @@ from orchestrator.engine.world import World
 from orchestrator.prices.sink import StoreSink, stored
 from orchestrator.prices.suspect import ENABLED_INTERVAL_S, suspicion
 from orchestrator.store import Leadership, Store, Tx
+from orchestrator.store.prices import DAY_MS
 from providers.base import Provider, ProvidesPriceHistory
 from providers.clock import Clock
 from providers.collect.anchors import Anchors
@@ -23,6 +24,8 @@ from providers.errors import ProviderError
 from providers.offer import Offer
 from providers.price import PricePoint
 
+BEFORE_MS = 7 * DAY_MS
+"""How far back prices are asked for at first: far enough to know to what they return (market.reversion)."""
 MOST_FLAGS = 10_000
 """Prices that wait for a second report, the newest first: far more than a market has."""
 
@@ -136,10 +139,10 @@ def _questioned(tx: Tx) -> dict[str, dict[str, int]]:
 
 
 def _prices(world: World, provider: Provider) -> list[PricePoint]:
-    """All changes since the last good poll where the provider can tell them, else the prices in force."""
-    if isinstance(provider, ProvidesPriceHistory):
-        with world.store.read() as tx:
-            known_ms = tx.last_good_poll_ms(provider.name)
-        if known_ms is not None:
-            return list(provider.price_history(known_ms))
-    return list(provider.prices())
+    """All changes since the last good poll where the provider can tell them, at first those of BEFORE_MS; else the
+    prices in force."""
+    if not isinstance(provider, ProvidesPriceHistory):
+        return list(provider.prices())
+    with world.store.read() as tx:
+        known_ms = tx.last_good_poll_ms(provider.name)
+    return list(provider.price_history(world.clock.now_ms() - BEFORE_MS if known_ms is None else known_ms))

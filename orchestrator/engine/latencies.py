@@ -21,7 +21,7 @@ STARTS = 100  # the newest of a provider tell how long the next one takes
 HANDOVERS = 50
 HANDOVER = "gap_s"  # of the event of a cutover: market seconds for which training stood still
 
-_CLOUD = LatencyPrior(180.0, 2.5, "a cloud's machine until it trains takes 3 min (SkyPilot) to 6 (SkyNomad)")
+_CLOUD = LatencyPrior(255.0, 2.5, "a cloud's machine until it trains takes 3 min (SkyPilot) to 6 (SkyNomad)")
 _LOCAL_WALL_S = 5.0  # a Ray node and a trainer with torch, on 2 idle cores
 _SAVE_WALL_S = 0.3  # one save of a small model; the trainer's own tuning keeps the share of time bounded
 _RESTORE_WALL_S = 0.3

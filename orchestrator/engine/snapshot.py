@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from typing import cast
 
 from orchestrator.config import Config
-from orchestrator.config.settings import SIMULATED_PROVIDERS
-from orchestrator.engine import in_vain, latencies, public
+from orchestrator.engine import in_vain, latencies, price_courses, public
 from orchestrator.engine.intent import under_way
 from orchestrator.errors import RowError
 from orchestrator.market import AvailabilityKind, AvailabilityPoint, Market, Place
-from orchestrator.market.swing import SIMULATED
 from orchestrator.model import VOLUNTARY, Job, JobState, Migration, Run
 from orchestrator.perf import Observation, PerfBook, Program, program_of
 from orchestrator.policy import Demand, Rails, Running
@@ -99,6 +97,7 @@ def market(tx: Tx, now_ms: int, config: Config, used: Collection[str] = ()) -> M
     withdrawn = [offer for name in sorted({*used} - listed) for offer in tx.find_offers(offer_id=name)]
     offers += withdrawn
     starts = latencies.starts(tx, config, offers, left_out)
+    gone = price_courses.learned(tx, offers, now_ms)
     return Market.as_of(
         now_ms,
         offers=offers,
@@ -111,7 +110,8 @@ def market(tx: Tx, now_ms: int, config: Config, used: Collection[str] = ()) -> M
         polls=[((each.provider, each.region, each.spot), each.until_ms) for each in tx.polled()],
         startup_s={name: known.usual for name, known in starts.items()},
         starts={place: each for known in starts.values() for place, each in known.at.items()},
-        swings={name: SIMULATED for name in config.providers.enabled if name in SIMULATED_PROVIDERS},
+        courses=gone.courses,
+        levels=gone.levels,
         priors=public.hazard_priors(offers, tx.risks_as_of(now_ms)),
         tariff=public.tariff(offers),
     )

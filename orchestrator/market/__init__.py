@@ -3,26 +3,29 @@
 Must not know: jobs, throughput, policies, stores.
 """
 
+from orchestrator.market.ahead import Ahead
 from orchestrator.market.availability import PRIOR_LOSSES, AvailabilityKind, AvailabilityPoint, HazardPrior
 from orchestrator.market.listing import Kind, Listing, Shape, Site
+from orchestrator.market.reversion import Course, History
 from orchestrator.market.snapshot import Market
-from orchestrator.market.swing import Swing
 from orchestrator.market.transfer import TYPICAL, Tariff, egress_nano_usd
 from providers.charges import Place
 
 __all__ = [
     "PRIOR_LOSSES",
     "TYPICAL",
+    "Ahead",
     "AvailabilityKind",
     "AvailabilityPoint",
+    "Course",
     "HazardPrior",
+    "History",
     "Kind",
     "Listing",
     "Market",
     "Place",
     "Shape",
     "Site",
-    "Swing",
     "Tariff",
     "egress_nano_usd",
 ]

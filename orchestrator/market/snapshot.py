@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator.market.ageing import FRESH_S, drift
+from orchestrator.market.ahead import Ahead
 from orchestrator.market.availability import (
     ASSUMED,
     AvailabilityPoint,
@@ -34,7 +35,7 @@ from orchestrator.market.availability import (
 )
 from orchestrator.market.cells import BLOCK, Cells, block_hashes
 from orchestrator.market.listing import Listing
-from orchestrator.market.swing import USUAL, Swing
+from orchestrator.market.reversion import UNKNOWN, Course
 from orchestrator.market.transfer import TYPICAL, Tariff
 from orchestrator.model import Estimate
 from providers.charges import Place
@@ -87,10 +88,10 @@ class Market:
     polled: Mapping[Answered, int]
     startup: Mapping[str, float | Estimate]
     starts: Mapping[tuple[int, int], Estimate]  # by site and kind, where any was seen
-    swings: Mapping[str, Swing]
+    courses: Mapping[str, Course]
+    level: Floats  # usual price, nano-USD per hour; -1: not known
     priors: Mapping[tuple[str, str, str], HazardPrior]
     site_starts: Mapping[Quantile, Floats]  # `startup` by site of the listing
-    site_swing: Floats  # `swings` by site: down, up, hold_h
     tariff: Tariff
     known_rates: dict[tuple[Place, bool], Floats]  # what was looked up in the tariff
     announced: tuple[PricePoint, ...]  # observed, not yet in force
@@ -117,7 +118,8 @@ class Market:
         polls: Iterable[Polled] = (),
         startup_s: Mapping[str, float | Estimate] | None = None,
         starts: Mapping[tuple[Place, tuple[str | None, int]], Estimate] | None = None,
-        swings: Mapping[str, Swing] | None = None,
+        courses: Mapping[str, Course] | None = None,
+        levels: Mapping[str, float] | None = None,
         priors: Mapping[tuple[str, str, str], HazardPrior] | None = None,
         tariff: Tariff = TYPICAL,
         doubts: Mapping[str, str] | None = None,
@@ -128,9 +130,10 @@ class Market:
         Points observed later are ignored, and so are prices that were announced but not yet in force. `polls` are
         successful price polls: a price that did not change is as fresh as the last poll of its region.
         `startup_s` is the usual time (market seconds) from a launch to a ready trainer, by provider, and `starts` what
-        is known of it by place and kind of hardware; `swings` how far its spot prices stray, by provider; `priors` what
-        is publicly known of interruptions, by (provider, region, instance type). `doubts` says, by offer id, why one is
-        not to be chosen, and `fresh_s` for how many seconds its price counts as it is (else: FRESH_S).
+        is known of it by place and kind of hardware; `courses` how spot prices go, by provider, around the `levels` of
+        offers; `priors` what is publicly known of interruptions, by (provider, region, instance type). `doubts` says,
+        by offer id, why one is not to be chosen, `fresh_s` for how many seconds its price counts as it is (else:
+        FRESH_S).
         """
         listing = offers if isinstance(offers, Listing) else Listing.of(offers)
         size = len(listing)
@@ -157,22 +160,9 @@ class Market:
             startup=MappingProxyType(dict(startup_s or {})),
             priors=priors or {},
             starts=MappingProxyType(_coded_starts(listing, starts or {})),
-            swings=MappingProxyType(dict(swings or {})),
-            site_starts=MappingProxyType(
-                {
-                    quantile: np.array(
-                        [
-                            _of((startup_s or {}).get(site.provider, DEFAULT_STARTUP_S), quantile)
-                            for site in listing.sites
-                        ],
-                        np.float64,
-                    )
-                    for quantile in QUANTILES
-                }
-            ),
-            site_swing=np.array(
-                [(swings or {}).get(site.provider, USUAL) for site in listing.sites], np.float64
-            ).reshape(-1, 3),
+            courses=MappingProxyType(dict(courses or {})),
+            level=np.array([levels.get(name, -1.0) for name in listing.ids]) if levels else np.full(size, -1.0),
+            site_starts=_site_starts(listing, startup_s or {}),
             tariff=tariff,
             known_rates={},
             announced=(),
@@ -390,6 +380,12 @@ class Market:
             return None
         return drift(self.price_age_s(), self.fresh_s, self.spot)
 
+    def ahead(self, rows: Ints | slice) -> Ahead:
+        """What the prices of some rows will be on average."""
+        provider = self.listing.site_provider[self.listing.site[rows]]
+        courses = [self.courses.get(name, UNKNOWN) for name in self.listing.providers]
+        return Ahead(self.price[rows], self.level[rows], self.spot[rows], provider, courses)
+
     @cached_property
     def doubted(self) -> Bools:
         """Rows that are not to be chosen: their price is payable alone."""
@@ -447,13 +443,19 @@ class Market:
         Two markets with the same digest know the same: nothing was learned between them.
         """
         told = repr(
-            tuple(sorted(each.items()) for each in (self.startup, self.starts, self.swings, self.priors, self.doubts))
+            tuple(sorted(each.items()) for each in (self.startup, self.starts, self.priors, self.doubts))
         ).encode()
+        if self.courses:
+            told += b"".join(name.encode() + course.table.tobytes() for name, course in sorted(self.courses.items()))
+            told += self.level.tobytes()
         return hashlib.blake2b(self.listing.digest + told + b"".join(self._blocks), digest_size=16).hexdigest()
 
 
-def _of(known: float | Estimate, quantile: Quantile) -> float:
-    return getattr(known, quantile) if isinstance(known, Estimate) else known
+def _site_starts(listing: Listing, startup_s: Mapping[str, float | Estimate]) -> Mapping[Quantile, Floats]:
+    known = [startup_s.get(site.provider, DEFAULT_STARTUP_S) for site in listing.sites]
+    return MappingProxyType(
+        {name: np.array([getattr(each, name, each) for each in known], np.float64) for name in QUANTILES}
+    )
 
 
 def _coded_starts(

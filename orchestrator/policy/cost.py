@@ -6,11 +6,12 @@ start-up and the work since the last checkpoint, during which it may happen agai
     work    = steps left / (steps per second) x (1 + checkpoint overhead)
     losses  = hazard x work / (1 - hazard x setback)             setback = start-up + half a checkpoint interval
     seconds = begin + work + losses x setback
-    cost    = price x (seconds billed, at least the minimum) + storage x seconds + egress x starts
+    cost    = mean price x (seconds billed, at least the minimum) + storage x seconds + egress x starts
 
 `begin` is 0 where the job already runs, the start-up for a job that runs nowhere, and for a move only the gap: the
-source trains on while the target starts, at the price of billing both. The interval of the cost follows from that of
-the throughput and from the Poisson percentiles of the losses.
+source trains on while the target starts, at the price of billing both. The mean price is what is expected over the
+seconds billed (market.ahead), not the price of the moment. The interval of the cost follows from that of the throughput
+and from the Poisson percentiles of the losses.
 
 Columns are computed over the rows that are asked for and no others: those that a job may use, or the few that are
 shown. What depends on the site or on the kind of hardware alone is worked out once per site or kind.
@@ -27,7 +28,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.market import PRIOR_LOSSES, Market
+from orchestrator.market import PRIOR_LOSSES, Ahead, Market
 from orchestrator.model import CostParts, Estimate
 from orchestrator.perf import PerfBook, kind_of
 from orchestrator.policy.demand import Demand, Running, Underway
@@ -136,11 +137,13 @@ class Pool:
         return column
 
     @cached_property
-    def swing(self) -> Floats:
-        """By row: how far its price strays, down, up and within how many hours; not at all on demand."""
-        return np.where(
-            self.spot[:, None], self.market.site_swing[self.market.listing.site[self.of_all]], (0.0, 0.0, 1.0)
-        )
+    def ahead(self) -> Ahead:
+        """How the prices of the rows will go."""
+        return self.market.ahead(self.of_all)
+
+    def mean_price_s(self, seconds: Floats) -> Floats:
+        """`price_s` as it is expected to be on average over so much time, which is by cell."""
+        return self.price_s if self.ahead.stays else self.price_s * self.ahead.mean(seconds, self.cell)
 
     def over_sites(self, by_site: Floats) -> Floats:
         """Over the cells, what it takes to get to each site: nothing where the job is."""
@@ -182,10 +185,11 @@ class Case:
 
     @cached_property
     def price_s(self) -> Floats:
-        drift = self.pool.drift
+        """The mean over what is billed."""
+        drift, price_s = self.pool.drift, self.pool.mean_price_s(self.billed_s)
         if drift is None or self.deviations == 1.0:
-            return self.pool.price_s
-        return self.pool.price_s * np.exp((self.deviations - 1.0) * drift)
+            return price_s
+        return price_s * np.exp((self.deviations - 1.0) * drift)
 
     @cached_property
     def seconds(self) -> Floats:
@@ -308,7 +312,7 @@ class Outlook:
     @cached_property
     def per_step(self) -> Floats:
         """nano-USD per step once it trains, over the rows."""
-        return self.pool.price_s * self.over_rows((1 + self.overhead) / (self.rate * self.progress))
+        return self.mid.price_s * self.over_rows((1 + self.overhead) / (self.rate * self.progress))
 
     @cached_property
     def mid(self) -> Case:
@@ -344,7 +348,7 @@ class Outlook:
     def parts(self, row: int) -> CostParts:
         """What the expected cost on a row of the pool consists of; the sum is exact."""
         at = self.pool.at(row)
-        cell, price_s = int(self.pool.cell[at]), float(self.pool.price_s[at])
+        cell, price_s = int(self.pool.cell[at]), float(self.mid.price_s[at])
         losses, run_s, billed_s = (float(each[cell]) for each in (self.mid.losses, self.mid.run_s, self.mid.billed_s))
         move_s, site = float(self.move_billed_s[cell]), int(self.pool.site[cell])
         work_s = run_s - losses * float(self.setback_s[cell])

@@ -43,7 +43,7 @@ def held_back(running: Running, at_ms: int, rails: Rails, *, probe_until_ms: int
 def worth_moving(objective: Objective, outlook: Outlook, stay: int, go: int, rails: Rails) -> bool:
     """Whether moving from row `stay` to row `go` pays for itself."""
     limit, share, seconds = _limit(objective, outlook, stay, go, rails)
-    there = _Row.of(outlook, go)
+    there = _Row.of(outlook, go, share)
     moving = there.price_s * there.move_billed_s + there.move_fixed
     cost = share * there.run_cost + rails.move_margin * moving
     return log_value(objective, cost, seconds) <= limit
@@ -54,13 +54,13 @@ def price_worth_moving(objective: Objective, outlook: Outlook, stay: int, go: in
     if objective.cost_weight == 0:
         return None
     limit, share, seconds = _limit(objective, outlook, stay, go, rails)
-    there = _Row.of(outlook, go)
+    there = _Row.of(outlook, go, share)
     log_cost = (limit - objective.time_weight * math.log(seconds)) / objective.cost_weight
     billed_s = share * there.run_s + rails.move_margin * there.move_billed_s
     spare = math.exp(log_cost) - share * there.run_dues - rails.move_margin * there.move_fixed
     if spare <= 0 or billed_s <= 0:
         return None
-    return int(spare / billed_s * 3600)
+    return _price_now(outlook, go, spare / billed_s, share * there.run_s)
 
 
 def price_worth_choosing(objective: Objective, outlook: Outlook, row: int, rival: int) -> int | None:
@@ -77,14 +77,18 @@ def price_worth_choosing(objective: Objective, outlook: Outlook, row: int, rival
     spare = math.exp(min(log_cost, 700.0)) - float(mid.dues[cell])
     if spare <= 0 or billed_s <= 0:
         return None
-    return int(spare / billed_s * 3600)
+    return _price_now(outlook, row, spare / billed_s, billed_s)
+
+
+def _price_now(outlook: Outlook, row: int, mean_s: float, seconds: float) -> int:
+    """The price (nano-USD per hour) of a row at which the mean to come is expected to be `mean_s` per second."""
+    return int(outlook.pool.ahead.price_for(outlook.pool.at(row), mean_s * 3600, seconds))
 
 
 class _Row(NamedTuple):
-    """What a row's cell and price say of it."""
+    """What a row's cell and price say of it; the price is the mean that is expected while the move lasts."""
 
     price_s: float
-    hazard_s: float
     run_s: float
     run_dues: float
     begin_s: float
@@ -92,11 +96,13 @@ class _Row(NamedTuple):
     move_fixed: float
 
     @classmethod
-    def of(cls, outlook: Outlook, row: int) -> _Row:
+    def of(cls, outlook: Outlook, row: int, share: float) -> _Row:
+        """`share`: of what is left to do, that much is looked at."""
         pool, mid = outlook.pool, outlook.mid
         at = pool.at(row)
-        columns = (pool.hazard_s, mid.run_s, mid.run_dues, outlook.begin_s, outlook.move_billed_s, outlook.move_fixed)
-        return cls(float(pool.price_s[at]), *(float(column[pool.cell[at]]) for column in columns))
+        price_s = pool.mean_price_s(share * mid.run_s)[at]
+        columns = (mid.run_s, mid.run_dues, outlook.begin_s, outlook.move_billed_s, outlook.move_fixed)
+        return cls(float(price_s), *(float(column[pool.cell[at]]) for column in columns))
 
     @property
     def run_cost(self) -> float:
@@ -106,10 +112,12 @@ class _Row(NamedTuple):
 def _limit(objective: Objective, outlook: Outlook, stay: int, go: int, rails: Rails) -> tuple[float, float, float]:
     """(log of the objective that a move may reach at most, share of the work within the horizon, its seconds)."""
     residence_s = _DAY_S / max(rails.max_moves_per_day, 1)
-    here, there = _Row.of(outlook, stay), _Row.of(outlook, go)
-    if there.hazard_s > 0:
-        residence_s = min(residence_s, 1 / there.hazard_s)
-    share = min(1.0, residence_s / here.run_s) if here.run_s > 0 else 1.0
+    pool, run_s = outlook.pool, outlook.mid.run_s
+    hazard_s, left_s = (float(column[pool.cell[pool.at(row)]]) for column, row in ((pool.hazard_s, go), (run_s, stay)))
+    if hazard_s > 0:
+        residence_s = min(residence_s, 1 / hazard_s)
+    share = min(1.0, residence_s / left_s) if left_s > 0 else 1.0
+    here, there = _Row.of(outlook, stay, share), _Row.of(outlook, go, share)
     staying = log_value(objective, share * here.run_cost, share * here.run_s)
     seconds = max(share * there.run_s + rails.move_margin * there.begin_s, 1e-3)
     return staying + math.log(1 - rails.min_gain), share, seconds

@@ -5,8 +5,8 @@ often the machine is taken back (a Poisson number whose rate is known from few l
 what a spot machine will cost by then. These are independent, so their deviations from what is expected add up as
 squares, on either side by themselves (Barlow 2003, "Asymmetric errors"): all worst cases at once would be far too wide.
 
-How far the price strays is the market's (`orchestrator.market.swing`), and what its age adds (`ageing`). Must not know:
-promises, objectives; `Outlook.high` is what promises are measured by, which is stricter.
+How far the price strays is the market's (`orchestrator.market.reversion`), and what its age adds (`ageing`). Must not
+know: promises, objectives; `Outlook.high` is what promises are measured by, which is stricter.
 """
 
 from __future__ import annotations
@@ -54,18 +54,18 @@ def spread(outlook: Outlook, rivals: Bools | None = None, *, afresh: bool = Fals
     over, cell = outlook.over_rows, pool.cell
     cost = outlook.afresh(mid)[1] if afresh else mid.cost
     # An old price counts one standard deviation higher in what is expected; what its age adds lies around the price.
-    price_s = pool.price_s if pool.drift is None else pool.price_s * np.exp(-pool.drift)
-    cost = cost - (pool.price_s - price_s) * over(billed_s)
+    price_s = mid.price_s if pool.drift is None else mid.price_s * np.exp(-pool.drift)
+    cost = cost - (mid.price_s - price_s) * over(billed_s)
     machine, aged = price_s * over(billed_s), Z95 * (0.0 if pool.drift is None else pool.drift)
-    strays = np.minimum(over(billed_s) / 3600 / pool.swing[:, 2], 1.0)
-    down, up = machine * -np.expm1(-pool.swing[:, 0] * strays), machine * np.expm1(pool.swing[:, 1] * strays)
+    cheap, dear = pool.ahead.range(billed_s, cell)
+    down, up = machine * (1 - cheap), machine * (dear - 1)
     per_loss = outlook.tolls.per_loss[pool.site]
     low = cost - np.hypot(price_s * bill[0][cell], down) - over((losses - least) * per_loss)
     high = cost + np.hypot(price_s * bill[1][cell], up) + over((most - losses) * per_loss)
     low, high = low + machine * np.expm1(-aged), high + machine * np.expm1(aged)
     low_s = over(seconds - time[0])
     if rivals is not None and rivals.any():
-        low_s = np.minimum(low_s, _soonest(cost, over(seconds), cost * np.exp(pool.swing[:, 1] * strays), rivals))
+        low_s = np.minimum(low_s, _soonest(cost, over(seconds), cost * dear, rivals))
     return Spread(np.maximum(low_s, 0), over(seconds + time[1]), np.maximum(low, 0), high)
 
 

@@ -33,7 +33,7 @@ from orchestrator.sim.slate import Slate
 from orchestrator.sim.trainer import Pace
 from orchestrator.store import Leadership, Store, Tx, schema
 from orchestrator.store.leader import TAKEOVER_S
-from providers.clock import Clock, VirtualClock
+from providers.clock import VirtualClock
 from providers.fake import Behaviour, FakeCloud, Faults
 from providers.instance import Instance
 from providers.offer import Offer
@@ -57,7 +57,7 @@ class Installation:
         pace: Pace | None = None,
         faults: Faults | None = None,
         overrides: Mapping[str, object] | None = None,
-        cloud: Callable[[Clock], FakeCloud] | None = None,
+        cloud: Callable[[VirtualClock], FakeCloud] | None = None,
     ) -> None:
         self.clock = VirtualClock()
         self.random = random.Random(seed)

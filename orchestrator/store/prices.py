@@ -7,7 +7,7 @@ force is the newest entry before the instant that was asked for.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from types import NoneType
 from typing import Any, NamedTuple
 
@@ -135,6 +135,15 @@ class PriceRows(OfferRows):
             found[number].append((effective_at_ms, price))
         return found
 
+    def mean_prices(self, intervals: Sequence[Interval]) -> list[int | None]:
+        """The mean over each interval (nano-USD per hour, weighted by time) of the prices that were in force, from the
+        first known on; None where none was."""
+        found: list[int | None] = [None] * len(intervals)
+        for statement in self._about(intervals, _mean_within):
+            for number, mean in whole_numbers("price_point", self._connection.exec_driver_sql(statement).all()):
+                found[number] = mean
+        return found
+
     def prices_at(self, instants: Sequence[tuple[str, int]]) -> list[int | None]:
         """nano-USD per hour of each (offer id, instant), as known now; None where no price was in force yet."""
         found: list[int | None] = [None] * len(instants)
@@ -157,6 +166,11 @@ class PriceRows(OfferRows):
 
     def _asked(self, intervals: Sequence[Interval]) -> Iterable[Any]:
         """(index of the interval, effective, observed, price, source key), ascending in the first two."""
+        for statement in self._about(intervals, _within):
+            yield from whole_numbers("price_point", self._connection.exec_driver_sql(statement).all())
+
+    def _about(self, intervals: Sequence[Interval], question: Callable[[str], str]) -> Iterable[str]:
+        """Statements that put a question about (index of the interval, offer key, start, end)."""
         keys = self._offer_keys({each.offer_id for each in intervals}, strict=False)
         rows = [
             (number, keys[each.offer_id], each.start_ms, max(each.end_ms, each.start_ms + 1))
@@ -164,8 +178,7 @@ class PriceRows(OfferRows):
             if each.offer_id in keys
         ]
         for start in range(0, len(rows), _ASKED):
-            statement = _within(self._listed(rows[start : start + _ASKED]))
-            yield from whole_numbers("price_point", self._connection.exec_driver_sql(statement).all())
+            yield question(self._listed(rows[start : start + _ASKED]))
 
     def _keys_and_newest(self, ids: set[str]) -> tuple[dict[str, int], dict[int, dict[str, int] | None]]:
         """Offer keys by id, and by key the row of price_now. Raises NotFoundError for an offer that was never put."""
@@ -309,16 +322,35 @@ def _in_force(asked: str) -> str:
     )
 
 
+_INSIDE = (
+    "asked JOIN price_point AS point ON point.offer_key = asked.offer_key "
+    "AND point.effective_at_ms >= coalesce((SELECT max(before.effective_at_ms) FROM price_point AS before "
+    "WHERE before.offer_key = asked.offer_key AND before.effective_at_ms <= asked.start_ms), asked.start_ms) "
+    "AND point.effective_at_ms < asked.end_ms"
+)
+
+
 def _within(asked: str) -> str:
     """Per (number, offer key, start, end) of a query the points from the one in force at the start to the last before
     the end."""
     return (
         f"WITH asked (number, offer_key, start_ms, end_ms) AS ({asked}) "
         "SELECT asked.number, point.effective_at_ms, point.observed_at_ms, point.nano_usd_per_hour, point.source_key "
-        "FROM asked JOIN price_point AS point ON point.offer_key = asked.offer_key "
-        "AND point.effective_at_ms >= coalesce((SELECT max(before.effective_at_ms) FROM price_point AS before "
-        "WHERE before.offer_key = asked.offer_key AND before.effective_at_ms <= asked.start_ms), asked.start_ms) "
-        "AND point.effective_at_ms < asked.end_ms ORDER BY asked.number, point.effective_at_ms"
+        f"FROM {_INSIDE} ORDER BY asked.number, point.effective_at_ms"
+    )
+
+
+def _mean_within(asked: str) -> str:
+    """Per (number, offer key, start, end) of a query the mean of the prices in force."""
+    return (
+        f"WITH asked (number, offer_key, start_ms, end_ms) AS ({asked}), "
+        "held AS (SELECT asked.number, point.nano_usd_per_hour AS price, "
+        "CASE WHEN point.effective_at_ms > start_ms THEN point.effective_at_ms ELSE start_ms END AS since_ms, "
+        "lead(point.effective_at_ms, 1, end_ms) OVER each_offer AS until_ms "
+        f"FROM {_INSIDE} WINDOW each_offer AS (PARTITION BY asked.number ORDER BY point.effective_at_ms)) "
+        "SELECT number, CAST(round(CAST(sum(CAST(price AS DOUBLE PRECISION) * (until_ms - since_ms)) "
+        "/ sum(until_ms - since_ms) AS NUMERIC)) AS BIGINT) "
+        "FROM held GROUP BY number HAVING sum(until_ms - since_ms) > 0"
     )
 
 

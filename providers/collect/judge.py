@@ -75,10 +75,11 @@ class Judge:
         """Prices as `source` reports them. `points` ascend in time per offer, and the last of an offer is its present.
 
         On-demand prices are judged first; a new one may also flag spot prices that were sound before. A report that
-        confirms an outlier makes that payable, too, from when it took effect.
+        confirms an outlier makes that payable, too, from when it took effect. Whether an offer may be chosen is a
+        question of its present price alone: what has passed by now is payable and no more.
         """
         of_offer = {offer.id: offer for offer in offers}
-        reported_anew = {point.offer_id for point in points}
+        present = {point.offer_id: point for point in points}
         judged = Judged([], [])
         for point in sorted(points, key=lambda point: of_offer[point.offer_id].spot):
             offer = of_offer[point.offer_id]
@@ -92,7 +93,12 @@ class Judge:
                     judged.payable.append(doubted)
             self._pay(judged, offer, point, source)
             if not offer.spot:
-                judged.flagged.extend(self._spot_prices_now_wrong(offer, reported_anew))
+                judged.flagged.extend(self._spot_prices_now_wrong(offer, present.keys()))
+        judged.flagged[:] = [
+            each
+            for each in judged.flagged
+            if each.flag is Flag.OUTLIER or present.get(each.subject, each.point) is each.point
+        ]
         return judged
 
     def replay(self, offers: Sequence[Offer], points: Sequence[PricePoint]) -> Judged:

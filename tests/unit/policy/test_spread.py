@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from orchestrator.market import Market, Swing
+from orchestrator.market import Course, Market
+from orchestrator.market.reversion import Prior, course
 from orchestrator.model import Alternative, Estimate
 from orchestrator.policy import Demand, decide
 from tests.unit.policy.conftest import World
@@ -13,13 +14,19 @@ from tests.unit.policy.conftest import World
 STEPS = 36_000
 
 
-def chosen(world: World, *, swing: Swing | None = None, start: Estimate | float = 300.0, **spec: object) -> Alternative:
+def prices_stray(down: float, up: float, hold_h: float) -> Course:
+    return course((), Prior(down, up, hold_h))
+
+
+def chosen(
+    world: World, *, prices: Course | None = None, start: Estimate | float = 300.0, **spec: object
+) -> Alternative:
     market = Market.as_of(
         world.now,
         offers=world.offers,
         prices=world.prices,
         startup_s={"local": start},
-        swings={} if swing is None else {"local": swing},
+        courses={} if prices is None else {"local": prices},
     )
     world.observations.clear()
     job = world.job(rates={"SIM-M": 10.0}, **spec)
@@ -47,7 +54,7 @@ def test_a_start_that_is_hardly_known_is_in_the_interval_of_time_and_cost(world:
 def test_a_spot_price_strays_and_an_on_demand_price_does_not(world: World) -> None:
     world.offer("it", 1.0, spot=True)
     world.offer("sure", 3.0)
-    calm, stormy = chosen(world), chosen(world, swing=Swing(0.2, 0.7, 0.5))
+    calm, stormy = chosen(world), chosen(world, prices=prices_stray(0.2, 0.7, 0.5))
     assert stormy.cost_high_nano_usd > stormy.cost_nano_usd * np.exp(0.7)
     assert stormy.cost_low_nano_usd < stormy.cost_nano_usd * np.exp(-0.15)
     assert calm.cost_high_nano_usd < stormy.cost_high_nano_usd
@@ -56,7 +63,7 @@ def test_a_spot_price_strays_and_an_on_demand_price_does_not(world: World) -> No
 
 def test_a_short_job_is_through_before_the_price_can_stray(world: World) -> None:
     world.offer("it", 1.0, spot=True)
-    quick, slow = chosen(world, swing=Swing(0.2, 0.7, 100.0)), chosen(world, swing=Swing(0.2, 0.7, 0.5))
+    quick, slow = chosen(world, prices=prices_stray(0.2, 0.7, 100.0)), chosen(world, prices=prices_stray(0.2, 0.7, 0.5))
     assert quick.cost_high_nano_usd - quick.cost_nano_usd < (slow.cost_high_nano_usd - slow.cost_nano_usd) / 2
 
 
@@ -70,10 +77,10 @@ def test_deviations_add_up_as_squares_not_as_worst_cases(world: World) -> None:
 
 def test_a_job_that_may_come_to_a_faster_machine_may_be_done_as_soon_as_there(world: World) -> None:
     world.offer("slow", 1.0, spot=True)
-    alone = chosen(world, swing=Swing(0.2, 0.7, 0.5))
+    alone = chosen(world, prices=prices_stray(0.2, 0.7, 0.5))
     world.offer("fast", 2.4, gpu="SIM-L", spot=True)
-    dear = chosen(world, swing=Swing(0.2, 0.1, 0.5))
-    near = chosen(world, swing=Swing(0.2, 0.7, 0.5))
+    dear = chosen(world, prices=prices_stray(0.2, 0.1, 0.5))
+    near = chosen(world, prices=prices_stray(0.2, 0.7, 0.5))
     assert near.offer_id == dear.offer_id == alone.offer_id
     assert dear.duration_low_s == pytest.approx(alone.duration_low_s, rel=0.01)
     assert near.duration_low_s < 0.7 * alone.duration_low_s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
@@ -213,7 +214,19 @@ def test_many_intervals_are_answered_as_if_the_changes_lay_open(
         in_force = [before[0][1] if before and before[0][0] <= each.start_ms else None
                     for before, each in zip(truth, intervals, strict=True)]  # fmt: skip
         assert tx.prices_at([(name, start) for name, start, _ in intervals]) == in_force
+        means = [_mean(changes, each) for changes, each in zip(truth, intervals, strict=True)]
+        assert tx.mean_prices(intervals) == means
         raise Undo
+
+
+def _mean(changes: list[tuple[int, int]], asked: Interval) -> int | None:
+    """Instant by instant; as the store counts, an interval has one at least."""
+    held = [
+        [price for at, price in changes if at <= instant][-1:]
+        for instant in range(asked.start_ms, max(asked.end_ms, asked.start_ms + 1))
+    ]
+    known = [price for prices in held for price in prices]
+    return math.floor(sum(known) / len(known) + 0.5) if known else None
 
 
 def _changes(series: dict[int, int]) -> list[tuple[int, int]]:
