@@ -3,20 +3,26 @@
     python -m trainers.entry_check SPEC.json VERDICT.json BYTES
 
 Loading runs the top level of the job's modules, which may do anything; so the memory of this process is limited to
-BYTES, and the caller ends it after a while. The verdict is {"permanent", "error"}, both empty when all is well;
-there is none when the program ended the process. Must not know: who asked.
+BYTES, and the caller ends it after a while. The verdict is {"permanent", "error", "takes"}, the first two empty when
+all is well; there is none when the program ended the process. "takes" is by parameter what the function's annotations
+ask for, as Python writes them: what values fit is the caller's to say. Must not know: who asked.
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
 import os
 import resource
 import sys
+import types
 from pathlib import Path
 
 from trainers.runner import loaded, told, would_repeat
 from trainers.spec import TrainerSpec
+
+_BUILTIN = frozenset({"int", "float", "str", "bool", "list", "tuple", "dict"})
 
 
 def main(arguments: list[str]) -> int:
@@ -25,14 +31,38 @@ def main(arguments: list[str]) -> int:
     os.environ.update(spec.env)
     os.chdir(spec.workdir)
     sys.path.insert(0, str(Path(spec.workdir).resolve()))
-    permanent, error = False, ""
+    permanent, error, takes = False, "", {}
     try:
-        loaded(spec)
+        function, _ = loaded(spec)
+        takes = asked(function)
     except BaseException as raised:  # whatever the job's code raises, also SystemExit
         trace = raised.__traceback__
         permanent, error = would_repeat(raised), told(raised.with_traceback(trace and trace.tb_next))
-    verdict.write_text(json.dumps({"permanent": permanent, "error": error}))
+    verdict.write_text(json.dumps({"permanent": permanent, "error": error, "takes": takes}))
     return 0
+
+
+def asked(function: object) -> dict[str, str]:
+    """By parameter what the function's annotations ask for. Empty for what may convert its arguments before it uses
+    them: a decorated function, a class with a metaclass or a `__new__` of its own."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if type(function) is type and "__new__" not in vars(function):
+        function = vars(function).get("__init__")
+    if not isinstance(function, types.FunctionType) or hasattr(function, "__wrapped__"):
+        return {}
+    if not _BUILTIN.isdisjoint(function.__globals__):  # `list` is the module's own
+        return {}
+    return {
+        each.name: _written(each.annotation) + (" | None" if each.default is None else "")
+        for each in inspect.signature(function).parameters.values()
+        if each.annotation is not each.empty
+    }
+
+
+def _written(annotation: object) -> str:
+    """As in the source, where the module keeps its annotations as text."""
+    return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
 
 
 if __name__ == "__main__":

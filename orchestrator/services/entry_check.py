@@ -1,14 +1,16 @@
 """Entry check: whether a job's function can be loaded and called as its job file says, found out before it costs money.
 
 Where the source settles that (orchestrator.services.jobfile), nothing is run. A function that is decorated, imported or
-made at run time is imported here, in a child process with limits on its time and memory; what comes of it other than
-an error that would repeat on any machine keeps no job from being submitted. Must not know: plans, the store.
+made at run time is imported here, in a child process with limits on its time and memory; its annotations are then
+weighed as those of a source are. What comes of it other than an error that would repeat on any machine keeps no job
+from being submitted. Must not know: plans, the store.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import reprlib
 import signal
 import subprocess
 import sys
@@ -19,7 +21,7 @@ from pathlib import Path
 
 from orchestrator.errors import Problem, SpecError
 from orchestrator.model import JobSpec
-from orchestrator.services.jobfile.arguments import settled
+from orchestrator.services.jobfile.arguments import misfit, settled
 from orchestrator.services.jobfile.entrypoint import entry_source
 from orchestrator.services.secrets import require_secrets
 from trainers.masking import Mask
@@ -52,11 +54,23 @@ def check_entry(spec: JobSpec, *, timeout_s: float = TIMEOUT_S) -> str | None:
         command = [sys.executable, "-P", "-m", "trainers.entry_check", str(folder / "spec.json"), str(verdict)]
         if not run_bounded([*command, str(memory_limit_bytes())], timeout_s):
             return f"{entry} was not checked here: to import it takes longer than {timeout_s:g} s"
-        permanent, error = _read(verdict)
+        permanent, error, takes = _read(verdict)
     error = Mask({name: os.environ[name] for name in spec.train.secrets}).text(error).strip()
     if permanent:
         raise would_repeat(spec, error)
+    wrong = [
+        _problem(spec, name, misfit(takes[name], value)) for name, value in spec.train.args.items() if name in takes
+    ]
+    if problems := [each for each in wrong if each is not None]:
+        raise SpecError(problems)
     return f"{entry} was not checked here: {error.splitlines()[-1]}" if error else None
+
+
+def _problem(spec: JobSpec, name: str, wanted: str) -> Problem | None:
+    if not wanted:
+        return None
+    said = f"is {reprlib.repr(spec.train.args[name])}, but {spec.train.entry} takes {wanted}"
+    return Problem(spec.name, 0, 0, f"train.args.{name}", said, "correct the value")
 
 
 def would_repeat(spec: JobSpec, error: str) -> SpecError:
@@ -116,13 +130,15 @@ def memory_limit_bytes() -> int:
     return max(LEAST_BYTES, os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
 
 
-def _read(verdict: Path) -> tuple[bool, str]:
+def _read(verdict: Path) -> tuple[bool, str, dict[str, str]]:
     """The job's code ran in the process that wrote it, and may have written anything."""
     try:
         with open(verdict, "rb") as file:
             said = json.loads(file.read(MOST_VERDICT_BYTES))
     except (OSError, ValueError, RecursionError):
-        return False, "its modules ended the process"
+        return False, "its modules ended the process", {}
     if not isinstance(said, dict) or type(said.get("permanent")) is not bool or not isinstance(said.get("error"), str):
-        return False, "what was said of it makes no sense"
-    return said["permanent"], said["error"]
+        return False, "what was said of it makes no sense", {}
+    takes = said.get("takes")
+    told = takes.items() if isinstance(takes, dict) else ()
+    return said["permanent"], said["error"], {name: text for name, text in told if isinstance(text, str)}

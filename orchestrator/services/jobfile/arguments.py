@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import ast
 import reprlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from orchestrator.errors import did_you_mean
 
@@ -25,6 +26,7 @@ _PLAIN: Mapping[str, tuple[type, ...]] = {
     "List": (list,),
     "Sequence": (list,),
     "tuple": (list,),
+    "Tuple": (list,),
     "dict": (dict,),
     "Dict": (dict,),
     "Mapping": (dict,),
@@ -119,47 +121,103 @@ def _bound(body: Iterable[ast.stmt]) -> Iterator[str]:
                 yield (node.asname or node.name).split(".")[0]
 
 
+def misfit(annotation: str, value: object) -> str:
+    """What an annotation, as Python writes it, asks for instead of `value`; empty if it takes that, or does not say."""
+    return _refused(ast.Constant(annotation), value, set())
+
+
 def _refused(annotation: ast.expr | None, value: object, shadowed: set[str]) -> str:
-    """What the annotation asks for instead of `value`; empty if it takes that, or does not say."""
     try:
-        kinds = _kinds(annotation, shadowed)
+        return "" if _takes(annotation, value, shadowed) else _spoken(annotation, shadowed)
     except RecursionError:  # a union of a thousand types
         return ""
-    if kinds is None or isinstance(value, kinds):
-        return ""
-    return " or ".join(dict.fromkeys(_SPOKEN[kind] for kind in kinds if not (kind is int and float in kinds)))
 
 
-def _kinds(annotation: ast.expr | None, shadowed: set[str]) -> tuple[type, ...] | None:
-    """The plain types that an annotation allows; None when it may allow others."""
+def _takes(annotation: ast.expr | None, value: object, shadowed: set[str]) -> bool:
+    """Whether an annotation allows a value; it may allow any where it is none of the plain types."""
     match annotation:
         case ast.Constant(value=None):
-            return (type(None),)
+            return value is None
         case ast.Constant(value=str(text)):
-            try:
-                return _kinds(ast.parse(text, mode="eval").body, shadowed)
-            except (SyntaxError, ValueError, RecursionError, MemoryError):
-                return None
-        case ast.Name(id=name):
-            return None if name in shadowed and name in _BUILTIN else _PLAIN.get(name)
-        case ast.Attribute(attr=name):  # typing.List, collections.abc.Sequence
-            return _PLAIN.get(name) if name not in _BUILTIN else None
+            return _takes(_parsed(text), value, shadowed)
         case ast.BinOp(left=left, op=ast.BitOr(), right=right):
-            return _either([left, right], shadowed)
-        case ast.Subscript(value=outer, slice=inner):
-            name = outer.id if isinstance(outer, ast.Name) else outer.attr if isinstance(outer, ast.Attribute) else ""
-            if name == "Optional":
-                return _either([inner, ast.Constant(None)], shadowed)
-            if name == "Union":
-                return _either(inner.elts if isinstance(inner, ast.Tuple) else [inner], shadowed)
-            return _kinds(outer, shadowed) if name in _PLAIN and name not in _SCALARS else None
+            return _takes(left, value, shadowed) or _takes(right, value, shadowed)
+        case ast.Subscript(slice=inner):
+            elements = inner.elts if isinstance(inner, ast.Tuple) else [inner]
+            return _takes_subscripted(_outer(annotation, shadowed), elements, value, shadowed)
+        case ast.Name() | ast.Attribute():
+            kinds = _PLAIN.get(_outer(annotation, shadowed))
+            return kinds is None or isinstance(value, kinds)
         case _:
-            return None
+            return True
 
 
-def _either(annotations: Iterable[ast.expr], shadowed: set[str]) -> tuple[type, ...] | None:
-    found = [_kinds(each, shadowed) for each in annotations]
-    return None if None in found else tuple(kind for kinds in found if kinds is not None for kind in kinds)
+def _takes_subscripted(name: str, inner: Sequence[ast.expr], value: object, shadowed: set[str]) -> bool:
+    if name == "Optional":
+        return value is None or _takes(inner[0], value, shadowed)
+    if name == "Union":
+        return any(_takes(each, value, shadowed) for each in inner)
+    if name == "Annotated":
+        return _takes(inner[0], value, shadowed)
+    if name == "Literal":
+        said = [each.value for each in inner if isinstance(each, ast.Constant)]
+        return len(said) < len(inner) or any(type(each) is type(value) and each == value for each in said)
+    kinds = _PLAIN.get(name) if name not in _SCALARS else None
+    if kinds is None:
+        return True
+    if kinds == (dict,):
+        return isinstance(value, dict) and all(_takes(inner[-1], each, shadowed) for each in value.values())
+    if not isinstance(value, list):
+        return False
+    if name in ("tuple", "Tuple") and not (isinstance(inner[-1], ast.Constant) and inner[-1].value is ...):
+        return len(inner) == len(value) and all(map(partial(_takes, shadowed=shadowed), inner, value))
+    return all(_takes(inner[0], each, shadowed) for each in value)
+
+
+def _outer(annotation: ast.expr, shadowed: set[str]) -> str:
+    """The name of a type without its subscript; empty where it is not what the name says."""
+    match annotation:
+        case ast.Subscript(value=value):
+            return _outer(value, shadowed)
+        case ast.Name(id=name):
+            return "" if name in shadowed and name in _BUILTIN else name
+        case ast.Attribute(attr=name):  # typing.List, collections.abc.Sequence
+            return "" if name in _BUILTIN else name
+        case _:
+            return ""
+
+
+def _spoken(annotation: ast.expr | None, shadowed: set[str]) -> str:
+    """What an annotation that does not take a value asks for, in words."""
+    match annotation:
+        case ast.Constant(value=str(text)):
+            return _spoken(_parsed(text), shadowed)
+        case ast.BinOp(left=left, right=right):
+            return _either([left, right], shadowed)
+        case ast.Subscript(slice=inner):
+            elements, name = inner.elts if isinstance(inner, ast.Tuple) else [inner], _outer(annotation, shadowed)
+            if name in ("Optional", "Union"):
+                return _either([*elements, *([ast.Constant(None)] if name == "Optional" else [])], shadowed)
+            if name == "Annotated":
+                return _spoken(elements[0], shadowed)
+            if name == "Literal":
+                return " or ".join(map(ast.unparse, elements))
+            return f"{_SPOKEN[_PLAIN[name][0]]} ({ast.unparse(annotation)})"
+        case ast.Name() | ast.Attribute():
+            return _SPOKEN[_PLAIN[_outer(annotation, shadowed)][-1]]  # of a number that may have a fraction: the last
+        case _:
+            return _SPOKEN[type(None)]
+
+
+def _either(annotations: Iterable[ast.expr], shadowed: set[str]) -> str:
+    return " or ".join(dict.fromkeys(_spoken(each, shadowed) for each in annotations))
+
+
+def _parsed(text: str) -> ast.expr | None:
+    try:
+        return ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
 
 
 _SCALARS = ("int", "float", "str", "bool", "None")

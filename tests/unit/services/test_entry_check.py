@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import select
 import textwrap
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -71,6 +73,82 @@ def test_arguments_that_do_not_fit_a_decorated_function_are_refused_with_what_it
     assert "nothing was rented" in told
 
 
+TYPED = """
+from __future__ import annotations
+import functools
+from pathlib import Path
+from typing import Literal
+
+def main(steps: int, lr: float = 0.1, layers: list[int] = (), mode: Literal["a", "b"] = "a", to: Path | None = None,
+         seed: int = None): ...
+
+class Trainer:
+    def __init__(self, steps: int, lr: float = 0.1): ...
+
+@functools.wraps(main)
+def converts(**given): ...
+
+def broken(steps: int, lr: nowhere.Type = 1, width: int = 3): ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("entry", "args", "expected"),
+    [
+        ("train:main", {"lr": "fast"}, [("train.args.lr", "is 'fast', but train:main takes a number")]),
+        ("train:main", {"layers": ["a"]}, [("train.args.layers", "is ['a'], but train:main takes a list (list[int])")]),
+        ("train:main", {"mode": "c"}, [("train.args.mode", "is 'c', but train:main takes 'a' or 'b'")]),
+        (
+            "train:main",
+            {"seed": "x", "lr": None},
+            [
+                ("train.args.seed", "is 'x', but train:main takes a whole number or null"),
+                ("train.args.lr", "is None, but train:main takes a number"),
+            ],
+        ),
+        ("train:Trainer", {"lr": []}, [("train.args.lr", "is [], but train:Trainer takes a number")]),
+        ("train:small", {"lr": []}, [("train.args.lr", "is [], but train:small takes a number")]),
+    ],
+)
+def test_values_that_an_imported_function_does_not_take_are_named_as_those_of_a_source_are(
+    folder: Path, entry: str, args: dict[str, object], expected: list[tuple[str, str]]
+) -> None:
+    (folder / "impl.py").write_text(TYPED)
+    (folder / "train.py").write_text(
+        "from functools import partial\nfrom impl import Trainer, main\nsmall = partial(main, layers=[1])\n"
+    )
+    with pytest.raises(SpecError) as caught:
+        check_entry(job(folder, entry, **args))  # type: ignore[arg-type]
+    assert [(each.field, each.message) for each in caught.value.problems] == expected
+
+
+@pytest.mark.parametrize(
+    ("entry", "args"),
+    [
+        ("train:main", {"lr": 1, "layers": [1, 2], "mode": "b", "to": "folder", "seed": None}),
+        ("train:converts", {"lr": "0.1"}),
+        ("train:Model", {"lr": "0.1"}),
+        ("train:broken", {"lr": "0.1", "width": 3}),
+    ],
+)
+def test_what_an_imported_function_takes_or_may_convert_is_let_pass(
+    folder: Path, entry: str, args: dict[str, object]
+) -> None:
+    (folder / "impl.py").write_text(TYPED)
+    (folder / "train.py").write_text(
+        "from impl import broken, converts, main\n"
+        "class Meta(type):\n    def __call__(cls, **given): return None\n"
+        "class Model(metaclass=Meta):\n    def __init__(self, lr: float = 1): ...\n"
+    )
+    assert check_entry(job(folder, entry, **args)) is None  # type: ignore[arg-type]
+
+
+def test_a_module_that_calls_something_else_a_list_is_not_taken_at_its_word(folder: Path) -> None:
+    (folder / "impl.py").write_text("class list(dict): ...\n\ndef main(steps, layers: list[int]): ...")
+    (folder / "train.py").write_text("from impl import main\n")
+    assert check_entry(job(folder, layers=3)) is None
+
+
 def test_an_import_error_is_shown_with_its_traceback(folder: Path) -> None:
     program(folder, "import transformres")
     with pytest.raises(SpecError, match="ModuleNotFoundError: No module named 'transformres'") as caught:
@@ -113,8 +191,12 @@ def test_a_module_that_never_ends_is_ended_with_all_that_it_started(folder: Path
     )
     told = check_entry(job(folder), timeout_s=5)
     assert told == "train:main was not checked here: to import it takes longer than 5 s"
-    pid = (folder / "child").read_text()
-    assert not os.path.exists(f"/proc/{pid}") or "(sleep) Z" in Path(f"/proc/{pid}/stat").read_text()
+    with suppress(ProcessLookupError):  # gone already
+        end = os.pidfd_open(int((folder / "child").read_text()))
+        try:
+            assert select.select([end], [], [], 30)[0], "what the module started lives on"
+        finally:
+            os.close(end)
 
 
 def test_what_its_modules_print_and_say_of_secrets_is_not_shown(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
