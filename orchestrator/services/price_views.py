@@ -65,6 +65,7 @@ class PriceHistory:
     series: tuple[PriceSeries, ...]
     left_out: int  # series that match, too
     simulated: bool
+    other_market: int = 0  # simulated series that match, too: they have another clock
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,8 @@ def history(
     """How the price of an offer went, or of the `limit` offers that match and are cheapest per GPU at the
     end, those first that can be had or that changed since.
 
+    The clocks of the real market and of a simulated one differ: where offers of both match, the real ones are taken.
+
     `since` is an instant as `instant_of` reads it. Raises NotFoundError, UsageError.
     """
     if offer_id is None and gpu is None and provider is None:
@@ -92,7 +94,8 @@ def history(
         found = tx.find_offers(offer_id=offer_id, gpu=_gpu(gpu), provider=provider, region=region, spot=spot)
         if not found:
             raise _unknown(tx, offer_id)
-        now = (world.clock if any(each.simulated for each in found) else world.outside_clock).now_ms()
+        matching, found = found, [each for each in found if not each.simulated] or found
+        now = (world.clock if found[0].simulated else world.outside_clock).now_ms()
         ends = tx.price_points_of([Interval(each.id, now, now + 1) for each in found])
         priced = [(points[-1], each) for points, each in zip(ends, found, strict=True) if points]
         start = instant_of(since, now)
@@ -100,7 +103,7 @@ def history(
         chosen = [each for _, each in sorted(priced, key=lambda pair: _rank(pair[0], pair[1], start, listed))[:limit]]
         series = tuple(_series(tx, each, start, now, each.id in listed) for each in chosen)
     simulated = any(each.simulated for each in chosen)
-    return PriceHistory(start, now, series, len(found) - len(chosen), simulated)
+    return PriceHistory(start, now, series, len(found) - len(chosen), simulated, len(matching) - len(found))
 
 
 def history_csv(view: PriceHistory) -> str:

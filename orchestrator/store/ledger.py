@@ -31,9 +31,17 @@ _BOOKED_UNTIL = (  # periods of a run follow one another: the one that starts la
     .limit(1)
 )
 
-_CHARGED = select(func.sum(ledger_entry.c.amount_nano_usd)).where(
-    ledger_entry.c.run_id == bindparam("run_id"), ledger_entry.c.kind.not_in(("compute", "correction"))
+_charges = (
+    select(ledger_entry.c.id, ledger_entry.c.amount_nano_usd)
+    .where(ledger_entry.c.run_id == bindparam("run_id"), ledger_entry.c.kind.not_in(("compute", "correction")))
+    .cte("charges", recursive=True)
 )
+_charges = _charges.union_all(  # what corrects them, and what corrects that
+    select(ledger_entry.c.id, ledger_entry.c.amount_nano_usd)
+    .join(_charges, ledger_entry.c.reverses == _charges.c.id)
+    .where(ledger_entry.c.run_id == bindparam("run_id"))
+)
+_CHARGED = select(func.sum(_charges.c.amount_nano_usd))
 
 _CHECK = "nothing was written; see what the books say: tradewind store check"
 _BILLED_TO = select(run.c.billed_to_ms).where(run.c.id == bindparam("run_id"))
@@ -113,7 +121,7 @@ class LedgerRows(Transaction):
         return int(self._connection.execute(query).scalar_one() or 0)
 
     def charged_nano_usd(self, run_id: str) -> int:
-        """The sum of what is booked for a run besides its machine's time, as it was first booked."""
+        """The sum of what is booked for a run besides its machine's time, with the corrections of that."""
         return int(self._connection.execute(_CHARGED, {"run_id": run_id}).scalar_one() or 0)
 
     def _admit_entry(self, entry: Entry) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from orchestrator.engine import latencies
 from orchestrator.engine.accrue import settle
+from orchestrator.engine.machine_cost import machine_cost_nano_usd
 from orchestrator.model import Job, Step
 from orchestrator.perf import kind_of
 from orchestrator.services import jobs
@@ -229,12 +230,17 @@ def test_a_machine_is_charged_once_though_an_earlier_run_of_it_is_not_known_to_h
         home.until_state(job, "finished")
         home.settle()
     check_truth(home)
+    now_ms = home.clock.now_ms()
     entries = home.read(lambda tx: tx.entries(job_id=job.id))
+    counted = home.read(lambda tx: sum(machine_cost_nano_usd(tx, run, now_ms) for run in tx.runs(job_id=job.id)))
+    assert counted == sum(each.amount_nano_usd for each in entries), "a budget counts what is booked"
     disks = {each.instance_id: 0 for each in home.runs(job)}
     of_run = {run.id: run.instance_id for run in home.runs(job)}
+    kinds: dict[str | None, str] = {}
     for entry in entries:
-        disks[of_run[entry.run_id]] += entry.kind == "disk"
-    assert set(disks.values()) == {1}
+        kinds[entry.id] = kinds.get(entry.reverses, entry.kind)
+        disks[of_run[entry.run_id]] += entry.amount_nano_usd if kinds[entry.id] == "disk" else 0
+    assert disks == {bill.instance_id: bill.charges["disk"] for bill in home.cloud.bills()}
 
 
 def test_the_check_of_a_store_tells_of_a_machine_that_is_charged_twice(home: Installation) -> None:

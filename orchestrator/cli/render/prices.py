@@ -112,10 +112,16 @@ def history(view: PriceHistory, paint: Paint) -> str:
     ]
     head = ("", "offer", "per GPU, last", "lowest", "highest", "changes", "", "")
     more = f"{view.left_out} more match, at higher prices or without one: --limit" if view.left_out else ""
+    others = (
+        f"simulated offers that match, too: {view.other_market} (name one, or its --provider)"
+        if view.other_market
+        else ""
+    )
     return blocks(
         _chart(view, drawn, paint),
         table(head, rows, paint, right=(2, 3, 4, 5)),
         more,
+        others if view.other_market else "",
         paint(note_simulated(view.simulated, "prices"), "dim"),
     )
 
@@ -156,14 +162,15 @@ def _steps(view: PriceHistory, series: PriceSeries) -> tuple[list[int], list[flo
 
 
 def change(view: PriceChange, paint: Paint) -> str:
+    at = moment(view.at_ms) + (" market" if view.simulated else "")
     if view.offer_id is None:
-        text = f"{moment(view.at_ms)}  {view.source} {view.region or 'all'}: {clean(view.error or '')}"
+        text = f"{at}  {view.source} {view.region or 'all'}: {clean(view.error or '')}"
         return paint(text, "red")
     before, now = view.before_nano_usd_per_hour, view.nano_usd_per_hour
     share = f"  {(now - before) / before:+.1%}" if before and now is not None else "  new"
     style = "green" if before and now is not None and now < before else "yellow"
     whose = paint(f"  {clean(view.source)}", "dim")
-    return f"{moment(view.at_ms)}  {clean(view.offer_id)}  {rate(now)}{paint(share, style)}{whose}"
+    return f"{at}  {clean(view.offer_id)}  {rate(now)}{paint(share, style)}{whose}"
 
 
 def polled(view: CollectedRegion, paint: Paint) -> str:

@@ -18,6 +18,7 @@ from orchestrator.config import load_config
 from orchestrator.engine.world import World, open_world
 from orchestrator.services import prices
 from providers.clock import VirtualClock
+from providers.offer import CapacityType, Offer
 from providers.price import PricePoint
 from tests.disks import mounted
 
@@ -163,6 +164,27 @@ def test_a_source_that_is_none_is_refused(tradewind: Run, arguments: tuple[str, 
     assert tradewind("prices", "collect", "--once", *arguments).exit_code == 2
 
 
+def test_a_history_goes_by_the_clock_of_its_market_and_never_shows_two(tmp_path: Path) -> None:
+    day_ms = 86_400_000
+    made = open_world(load_config({"state_dir": str(tmp_path), "providers.enabled": "fake"}, environ={}))
+    ahead_ms = made.clock.now_ms() + 400 * day_ms
+    world = World(made.config, VirtualClock(ahead_ms, factor=600.0), made.store, made.providers)
+    real = Offer("aws", "us-east-1", "use1-az1", "p3", "V100", 1, 8, 1 << 36, CapacityType.SPOT)
+    simulated = Offer("fake", "alpha", "alpha-1", "v100.1", "V100", 1, 8, 1 << 36, CapacityType.SPOT, simulated=True)
+    with made.store.write() as tx:
+        for offer, now_ms in ((real, world.outside_clock.now_ms()), (simulated, ahead_ms)):
+            tx.put_offers(offer.provider, [offer])
+            ago = ((days, now_ms - days * day_ms) for days in (60, 20, 10))
+            tx.add_prices(PricePoint(offer.id, days * 10**8, at_ms, at_ms, "x") for days, at_ms in ago)
+    both = prices.history(world, gpu="V100", since="15d")
+    assert [(each.offer_id, len(each.points)) for each in both.series] == [(real.id, 2)]
+    assert (both.simulated, both.left_out, both.other_market) == (False, 0, 1)
+    assert "simulated offers that match, too: 1 (" in render(both, color=False)
+    alone = prices.history(world, gpu="V100", provider="fake", since="15d")
+    assert [(each.offer_id, len(each.points)) for each in alone.series] == [(simulated.id, 2)]
+    made.close()
+
+
 def test_watching_tells_changes_and_failures_as_they_come(tmp_path: Path) -> None:
     made = open_world(load_config({"state_dir": str(tmp_path), "providers.enabled": "fake"}, environ={}))
     prices.collect(made)
@@ -184,5 +206,6 @@ def test_watching_tells_changes_and_failures_as_they_come(tmp_path: Path) -> Non
     assert [(each.offer_id, each.error) for each in seen] == [(first.offer_id, None), (None, "no answer")]
     assert [(each.source, each.simulated) for each in seen] == [("test", True), ("fake", True)]
     assert "+100.0%" in render(seen[0], color=False)
+    assert all(" market  " in render(each, color=False) for each in seen)
     assert "no answer" in render(seen[1], color=False)
     made.close()

@@ -331,7 +331,16 @@ def test_booked_until_is_the_end_of_the_last_machine_time_whatever_was_corrected
     tx.add_entries([entry("ent_C", 3000, kind="minimum_charge", period_end_ms=60_000)])
     tx.add_entries([entry("ent_D", 3000, kind="correction", reverses="ent_C", period_end_ms=70_000)])
     assert tx.booked_until_ms("run_A") == tx.entries()[1].period_end_ms < 60_000
-    assert (tx.charged_nano_usd("run_A"), tx.charged_nano_usd("run_B")) == (7, 0)
+    assert (tx.charged_nano_usd("run_A"), tx.charged_nano_usd("run_B")) == (14, 0)
+
+
+def test_what_is_charged_besides_time_counts_with_its_corrections_and_theirs(tx: Tx, entry: Make) -> None:
+    tx.add_entries([entry("ent_A", 0, amount=5), entry("ent_B", 0, kind="disk", amount=7)])
+    tx.add_entries([entry("ent_C", 0, kind="correction", amount=-3, reverses="ent_A")])
+    tx.add_entries([entry("ent_D", 0, kind="correction", amount=-7, reverses="ent_B")])
+    assert tx.charged_nano_usd("run_A") == 0
+    tx.add_entries([entry("ent_E", 0, kind="correction", amount=2, reverses="ent_D")])
+    assert tx.charged_nano_usd("run_A") == 2
 
 
 def test_a_command_is_open_until_it_is_closed(tx: Tx, clock: VirtualClock) -> None:
