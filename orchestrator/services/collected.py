@@ -34,13 +34,14 @@ NOTHING = Collected()
 
 def collected(world: World) -> Collected:
     """What the store knows now of clouds that are not enabled; flagged rows are left out."""
+    from orchestrator.store.polls import ALL_REGIONS
     from providers.collect.sources import fresh_s, history_of
 
     now = world.outside_clock.now_ms()
     with world.store.read() as tx:
         offers = {offer.id: offer for offer in tx.offers() if offer.provider not in world.providers}
         points = [point for point in tx.eligible_as_of(now) if point.offer_id in offers]
-        polled = {(each.provider, each.region, each.spot): each.until_ms for each in tx.polled()}
+        heard = {(each.source, each.region): each.good_started_ms or 0 for each in tx.poll_states()}
         gone: dict[Kind, int] = {}
         for each in tx.gone():
             if history_of(each.source) != "only":
@@ -50,10 +51,9 @@ def collected(world: World) -> Collected:
         risks = tuple(tx.risks_as_of(now))
     told = []
     for point in points:
-        offer = offers[point.offer_id]
-        until_ms = polled.get((offer.provider, offer.region, offer.spot), 0)
-        lasting_s = fresh_s(sources.get(offer.id, ""))
-        told.append(Told(offer, point, max(until_ms, point.observed_at_ms), point.source, lasting_s))
+        offer, source = offers[point.offer_id], sources.get(point.offer_id, "")
+        until_ms = max(heard.get((source, region), 0) for region in (offer.region, *ALL_REGIONS))
+        told.append(Told(offer, point, max(until_ms, point.observed_at_ms), point.source, fresh_s(source)))
     return Collected(tuple(told), gone, risks)
 
 

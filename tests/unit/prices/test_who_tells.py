@@ -139,6 +139,17 @@ def test_a_row_of_a_feed_changes_nothing_of_an_offer_that_its_cloud_tells(source
     assert spot().id in sources.present, "nor when it falls silent of it"
 
 
+def test_a_feed_that_fell_silent_makes_no_price_of_another_source_old(sources: Sources) -> None:
+    sources.feed("aws,us-east-1,use1-az9,p5.48xlarge,H100,8,spot,25,\n")
+    sources.aws(20.0)
+    sources.clock.advance(30 * 24 * 3600)
+    sources.aws(20.0)  # unchanged, and confirmed
+    sources.clock.advance(60)
+    told = {each.offer.id: each.known_ms for each in collected(sources.world).told}
+    assert sources.clock.now_ms() - told[spot().id] < 120_000
+    assert sources.clock.now_ms() - told[spot("use1-az9").id] > 29 * 24 * HOUR_MS
+
+
 def test_an_on_demand_price_that_nobody_believes_flags_no_spot_price(sources: Sources) -> None:
     offers = [spot(zone) for zone in ZONES]
     sources.aws(20.0, offers)
