@@ -147,7 +147,7 @@ class StoreSink:
             for each in tx.told_by_others(poll.source, ids - told.keys()):
                 cloud = each.offer_id.partition("/")[0]
                 silent_s = (poll.ended_at_ms - each.heard_ms) / 1000
-                if silent_s <= fresh_s(each.source) and (own != cloud or provider_of(each.source) == cloud):
+                if abs(silent_s) <= fresh_s(each.source) and (own != cloud or provider_of(each.source) == cloud):
                     told[each.offer_id] = f"{each.source} tells its price, and was heard {max(silent_s, 0):.0f} s ago"
         return told
 

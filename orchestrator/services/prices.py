@@ -32,6 +32,7 @@ from providers.offer import Offer, region_of
 from providers.price import PricePoint
 
 NEWEST_FLAGS = 10
+LOOK_EVERY_S = 60.0  # at least: the clock may be set
 
 Told = Callable[[CollectedRegion], None]
 
@@ -188,7 +189,8 @@ def collect(
     while not once:
         seen.clear()
         due_ms = collecting.next_ms()
-        clock.sleep(1.0 if due_ms is None else max(1.0, (due_ms - clock.now_ms()) / 1000))
+        wait_s = 1.0 if due_ms is None else (due_ms - clock.now_ms()) / 1000
+        clock.sleep(min(max(1.0, wait_s), LOOK_EVERY_S))
         collecting.collect()
     return PriceCollection(tuple(seen))
 

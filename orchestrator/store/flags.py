@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 
-from sqlalchemy import bindparam, func, or_, select, update
+from sqlalchemy import bindparam, case, func, or_, select, update
 
 from orchestrator.store.offers import OfferRows, batches
 from orchestrator.store.rows import checked, decoded, record
@@ -91,7 +91,14 @@ _OPEN_HERE = (
         price_flag.c.region == bindparam("of_region"),
     )
 )
-_SEEN = update(price_flag).where(price_flag.c.seq == bindparam("number")).values(seen_ms=bindparam("at_ms"))
+_SEEN = (
+    update(price_flag)
+    .where(price_flag.c.seq == bindparam("number"))
+    .values(
+        seen_ms=bindparam("at_ms"),
+        opened_ms=case((price_flag.c.opened_ms > bindparam("at_ms"), bindparam("at_ms")), else_=price_flag.c.opened_ms),
+    )
+)
 _CLEAR = update(price_flag).where(price_flag.c.seq == bindparam("number")).values(cleared_ms=bindparam("at_ms"))
 _OPEN_OF = (
     select(price_flag.c.seq)

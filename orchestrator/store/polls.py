@@ -161,7 +161,10 @@ _NOTE_SUSPECT = (
         **_LAST,
         failures=0,
         suspect=bindparam("why"),
-        suspect_since_ms=func.coalesce(poll_state.c.suspect_since_ms, bindparam("started_ms")),
+        suspect_since_ms=case(  # not by a clock that ran ahead
+            (poll_state.c.suspect_since_ms <= bindparam("started_ms"), poll_state.c.suspect_since_ms),
+            else_=bindparam("started_ms"),
+        ),
     )
 )
 _SUSPECT_SINCE = select(poll_state.c.suspect_since_ms).where(_HERE)

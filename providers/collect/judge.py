@@ -213,7 +213,8 @@ class Changes:
         """The points that change an offer's price, in order of offer and time. Give all points of an offer together.
 
         What is older than the newest known is no news. But if an offer's last point contradicts what is known for that
-        time, the provider has corrected itself: that is a change from when we saw it.
+        time, the provider has corrected itself: that is a change from when we saw it. What is known only for later than
+        a point was seen (by a clock that was wrong) is not known yet.
         """
         by_offer: dict[str, list[PricePoint]] = defaultdict(list)
         for point in points:
@@ -223,6 +224,8 @@ class Changes:
             ordered = sorted(series, key=lambda point: point.effective_at_ms)
             at_ms, price = self._newest.get(offer_id, (-1, -1))
             last = ordered[-1]
+            if at_ms > last.observed_at_ms:
+                at_ms, price = -1, -1
             if last.effective_at_ms <= at_ms < last.observed_at_ms and last.nano_usd_per_hour != price:
                 ordered = [replace(last, effective_at_ms=last.observed_at_ms)]
             for point in ordered:

@@ -154,7 +154,7 @@ class Collector:
 
     def next_ms(self) -> int | None:
         """When something is due next, on the clock; None without any source."""
-        return self._schedule.next_ms()
+        return self._schedule.next_ms(self._clock.now_ms())
 
     def stop(self) -> None:
         """End a `collect` that another thread is in, and every later one, at once: what has not ended is due again."""
@@ -214,7 +214,7 @@ class Collector:
             due = [] if provider in busy else self._schedule.due(name, now_ms)
             if not due:
                 continue
-            relist = UNLISTED in due or now_ms - self._listed_ms.get(name, 0) >= RELIST_MS
+            relist = UNLISTED in due or abs(now_ms - self._listed_ms.get(name, 0)) >= RELIST_MS
             since = {region: at for (source, region), at in self._newest_ms.items() if source == name}
             tasks.setdefault(provider, []).append(Task(name, spec.options, None if relist else due, since))
         return tasks

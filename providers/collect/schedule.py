@@ -16,12 +16,18 @@ JITTER = 0.1
 FIRST_RETRY_S = 30.0
 HOPELESS_S = 3600.0
 """After an error that no waiting heals (credentials, a region that is off): somebody has to act first."""
+STEP_MS = 60_000
+"""A clock that goes back by more than this was wrong before: what it decided then counts no more."""
 
 
 @dataclass(slots=True)
 class _Turn:
     due_ms: int
+    decided_ms: int
     failures: int = 0
+
+    def due_at(self, now_ms: int) -> int:
+        return now_ms if now_ms < self.decided_ms - STEP_MS else self.due_ms
 
 
 @dataclass(slots=True)
@@ -37,26 +43,26 @@ class Schedule:
         for key in [key for key in self._turns if key[0] == source and key[1] not in names]:
             del self._turns[key]
         for region in names:
-            self._turns.setdefault((source, region), _Turn(now_ms))
+            self._turns.setdefault((source, region), _Turn(now_ms, now_ms))
 
     def due(self, source: str, now_ms: int) -> list[str]:
         """The regions of a source whose turn it is, the longest overdue first."""
-        turns = [(turn.due_ms, key[1]) for key, turn in self._turns.items() if key[0] == source]
+        turns = [(turn.due_at(now_ms), key[1]) for key, turn in self._turns.items() if key[0] == source]
         return [region for due_ms, region in sorted(turns) if due_ms <= now_ms]
 
-    def next_ms(self) -> int | None:
+    def next_ms(self, now_ms: int) -> int | None:
         """When the next turn is; None when nothing is followed."""
-        return min((turn.due_ms for turn in self._turns.values()), default=None)
+        return min((turn.due_at(now_ms) for turn in self._turns.values()), default=None)
 
     def done(self, source: str, region: str, now_ms: int, cadence_s: float, error: ProviderError | None) -> None:
         """A poll has ended; decides when the next one is. An error sets its own pace, never faster than it asked."""
-        turn = self._turns.setdefault((source, region), _Turn(now_ms))
+        turn = self._turns.setdefault((source, region), _Turn(now_ms, now_ms))
         turn.failures = 0 if error is None else turn.failures + 1
         wait_s = cadence_s if error is None else _patience_s(error, turn.failures, cadence_s)
         wait_s *= 1 + JITTER * (2 * self.chance.random() - 1)
         if error is not None and error.retry_after_s is not None:
             wait_s = max(wait_s, error.retry_after_s)
-        turn.due_ms = now_ms + round(wait_s * 1000)
+        turn.due_ms, turn.decided_ms = now_ms + round(wait_s * 1000), now_ms
 
 
 def _patience_s(error: ProviderError, failures: int, cadence_s: float) -> float:

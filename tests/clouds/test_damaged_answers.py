@@ -183,7 +183,7 @@ def test_an_error_never_remembers_a_wait_that_a_schedule_could_not_live_with(ask
     assert ended.error.retry_after_s == kept
     schedule = Schedule(random.Random(1))
     schedule.done("aws-spot", "us-east-1", 0, 720.0, ended.error)
-    assert (schedule.next_ms() or 0) <= 21_600_000
+    assert (schedule.next_ms(0) or 0) <= 21_600_000
 
 
 def test_a_refusal_is_read_no_further_than_its_words(server: LoopbackServer):

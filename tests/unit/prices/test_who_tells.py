@@ -201,6 +201,27 @@ def test_a_source_whose_clock_runs_years_ahead_tells_what_holds_now(sources: Sou
         assert next(at_ms for at_ms, _ in tx.price_changes(spot().id, 0, 2**50)) == T0
 
 
+def test_what_was_collected_while_our_own_clock_ran_years_ahead_does_not_outlast_that(sources: Sources) -> None:
+    offers = [spot(zone) for zone in ZONES]
+    sources.feed(ROW.format(0.5))  # not believed
+    sources.aws(19.0, offers[1:], at_ms=T0)
+    sources.clock.start_ms += 10 * 365 * 24 * HOUR_MS
+    sources.aws(20.0, offers[1:], at_ms=sources.clock.now_ms())
+    sources.feed(ROW.format(0.51))
+    sources.aws(20.0, [])  # nor this
+    sources.clock.start_ms -= 10 * 365 * 24 * HOUR_MS
+    sources.clock.advance(600)
+    sources.aws(21.0, offers[1:], at_ms=T0 + 1)
+    sources.feed(ROW.format(0.51))
+    assert {each.id: sources.present[each.id][1] for each in offers[1:]} == {each.id: usd(21) for each in offers[1:]}
+    assert spot().id not in {each.offer.id for each in collected(sources.world).told}
+    sources.aws(21.0, [])
+    with sources.world.store.read() as tx:
+        (state,) = [each for each in tx.poll_states() if each.source == "aws-spot"]
+    assert state.suspect_since_ms is not None
+    assert state.suspect_since_ms < sources.clock.now_ms()
+
+
 def test_a_source_that_names_no_region_is_asked_again(sources: Sources) -> None:
     collecting = sources.collecting("aws-spot")
     (poll,) = collecting._take(_Round([Task("aws-spot", {}, None)]), Regions("aws-spot", ()))
