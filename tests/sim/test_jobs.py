@@ -111,9 +111,10 @@ def test_the_last_of_pause_and_resume_counts_while_the_job_is_pausing(home: Inst
 def test_pause_and_resume_of_the_same_instant_are_carried_out_in_their_order(home: Installation) -> None:
     job = home.submit(steps=20)
     home.until_step(job, 5)
-    home.ask("pause", job)
-    home.ask("resume", job)
+    orders = [home.ask("pause", job), home.ask("resume", job)]
     home.until_state(job, "finished")
+    assert [home.answer(order) for order in orders] == ["pausing", "queued"]
+    assert [run.end for run in home.runs(job)] == ["paused", "finished"]
 
 
 def test_code_that_raises_is_tried_again_at_once_where_it_is_then_after_growing_pauses_and_failed_with_its_traceback(
