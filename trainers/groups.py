@@ -54,8 +54,8 @@ class Groups:
             for place, group in enumerate(found[path]):
                 if "" in group:
                     raise StateError(
-                        f"parameter {group.index('')} of group {place} of {path} came after attach() and is in no "
-                        "attached module, or its module was replaced by another: nothing could restore it",
+                        f"parameter {group.index('')} of group {place} of {path} was added after attach() and is in no "
+                        "attached module, or its module was replaced by another: a resume could not restore it",
                         hint="build the whole model before attach(), and change it in place",
                     )
         return found

@@ -25,7 +25,7 @@ import torch
 import xxhash
 from torch.nn.parameter import is_lazy
 
-from trainers.checkpoint.state import tensor_bytes
+from trainers.checkpoint.state import require_no_graph, tensor_bytes
 from trainers.errors import StateError
 from trainers.groups import Groups
 
@@ -218,9 +218,9 @@ class Transient:
         """Raises StateError when its parameters and buffers are not those that a resume would find."""
         now = self._structure()
         for name in sorted(now.keys() ^ self._built.keys()):
-            how = "went" if name in self._built else "came"
+            how = "was removed" if name in self._built else "was added"
             raise StateError(
-                f"{name} {how} after attach(): a resume would find another model than the one that is saved",
+                f"{name} {how} after attach(): the model that a resume builds would differ from the saved one",
                 hint="build the whole model before attach()",
             )
         for name, before in self._built.items():
@@ -233,12 +233,7 @@ class Transient:
                 )
         for path, owner in self._submodules():
             for name, buffer in owner._buffers.items():
-                if buffer is not None and buffer.grad_fn is not None:
-                    raise StateError(
-                        f"{path}.{name} holds on to how it was computed: a resume brings back its values alone, so "
-                        "that backward() would end there",
-                        hint="put its detach() there, and call backward() before the step ends",
-                    )
+                require_no_graph(buffer, f"{path}.{name}")
 
     def _structure(self) -> dict[str, _Form | None]:
         """All that a state_dict of the modules has values for; no form while it is not known (lazy modules)."""

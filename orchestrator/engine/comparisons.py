@@ -41,7 +41,7 @@ from providers.offer import Offer
 
 AT_ONCE = 50  # jobs in one tick: after an upgrade there may be thousands
 
-NO_STEP = "no step of it was seen"
+NO_STEP = "none of its steps was seen"
 NEVER_PLACED = "no on-demand offer met its constraints when it was placed"
 
 
@@ -146,7 +146,7 @@ class _Case:
             self.offers[offer_id] = next(iter(self.tx.find_offers(offer_id=offer_id)), None)
         found = self.offers[offer_id]
         if found is None:
-            raise _LeftOut(f"nothing is known of {offer_id}")
+            raise _LeftOut(f"{offer_id} is unknown")
         return found
 
     def kind(self, offer_id: str) -> Kind:
@@ -154,7 +154,7 @@ class _Case:
         try:
             return kind_of(offer.gpu, offer.gpu_count)
         except KeyError:
-            raise _LeftOut(f"nothing is known of the speed of {offer.gpu}") from None
+            raise _LeftOut(f"the speed of {offer.gpu} is unknown") from None
 
     def inputs(self, stays: tuple[Stay, ...], rates: Sequence[Rate] = ()) -> Inputs:
         """With the prices of all machines that are named, from the job's begin on."""
@@ -202,7 +202,7 @@ def _case(world: World, tx: Tx, job: Job, before: Sequence[Comparison], lenient:
 
 def _nothing_to_compare(runs: Sequence[Run], unreadable: Sequence[str]) -> str:
     if unreadable:
-        return f"a run of it cannot be read: {unreadable[0]}"
+        return f"one of its runs cannot be read: {unreadable[0]}"
     if not any(run.last_step > run.start_step and run.billed_from_ms is not None for run in runs):
         return NO_STEP
     return ""
@@ -306,7 +306,7 @@ class _Speeds:
             return 1.0
         pace = self.rate(here).steps_per_s / self.rate(there).steps_per_s
         if not (math.isfinite(pace) and pace > 0):
-            raise _LeftOut(f"no speed of it on {kind_name(there)} can be told")
+            raise _LeftOut(f"its speed on {kind_name(there)} is unknown")
         return pace
 
     def rate(self, kind: Kind) -> Rate:

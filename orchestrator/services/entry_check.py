@@ -53,7 +53,7 @@ def check_entry(spec: JobSpec, *, timeout_s: float = TIMEOUT_S) -> str | None:
         # -P: a `trainers` in the present folder is not ours; the child adds the job's own folder
         command = [sys.executable, "-P", "-m", "trainers.entry_check", str(folder / "spec.json"), str(verdict)]
         if not run_bounded([*command, str(memory_limit_bytes())], timeout_s):
-            return f"{entry} was not checked here: to import it takes longer than {timeout_s:g} s"
+            return f"{entry} was not checked here: importing it takes longer than {timeout_s:g} s"
         permanent, error, takes = _read(verdict)
     error = Mask({name: os.environ[name] for name in spec.train.secrets}).text(error).strip()
     if permanent:
@@ -77,7 +77,7 @@ def would_repeat(spec: JobSpec, error: str) -> SpecError:
     """What is raised for a program that cannot be loaded, or called with `train.args`; `error` is its traceback."""
     field, name = ("train.entry", spec.train.entry) if spec.train.entry else ("train.script", spec.train.script)
     said = "\n".join(error.strip().splitlines()[-_LINES:])
-    hint = "correct it: it would fail alike on every machine; nothing was rented"
+    hint = "correct it: it would fail on every machine; nothing was rented"
     return SpecError([Problem(spec.name, 0, 0, field, f"{name} cannot be used:\n{said}\n", hint)])
 
 
@@ -138,7 +138,7 @@ def _read(verdict: Path) -> tuple[bool, str, dict[str, str]]:
     except (OSError, ValueError, RecursionError):
         return False, "its modules ended the process", {}
     if not isinstance(said, dict) or type(said.get("permanent")) is not bool or not isinstance(said.get("error"), str):
-        return False, "what was said of it makes no sense", {}
+        return False, "the check gave no valid answer", {}
     takes = said.get("takes")
     told = takes.items() if isinstance(takes, dict) else ()
     return said["permanent"], said["error"], {name: text for name, text in told if isinstance(text, str)}

@@ -32,8 +32,8 @@ def forecasts(world: World, tx: Tx, jobs: Iterable[Job]) -> Mapping[str, Forecas
         elif job.id in quarantined:
             found[job.id] = "it is in quarantine"
         else:
-            found[job.id] = "nothing can be read of it" if job.state in _PLACED else f"it is {job.state}"
-    asked = [job_id for job_id, said in found.items() if said == "nothing can be read of it"]
+            found[job.id] = "its record cannot be read" if job.state in _PLACED else f"it is {job.state}"
+    asked = [job_id for job_id, said in found.items() if said == "its record cannot be read"]
     try:
         found.update(_decided(world, tx, asked))
     except UnreadableRowError:  # one of them cannot be read: decide for the others one by one

@@ -170,10 +170,10 @@ def _comparisons(tx: Tx) -> tuple[str, list[str]]:
     for each in found:
         entries = tx.entries(job_id=each.job_id)[: each.entries]
         if ledger.total_nano_usd(entries) != each.paid_nano_usd:
-            wrong.append(f"{each.job_id} paid {each.paid_nano_usd} by its comparison, and not by its entries")
+            wrong.append(f"{each.job_id} paid {each.paid_nano_usd} according to its comparison, but not to its entries")
         if each.inputs is not None and ledger.baseline_nano_usd(each.inputs) != each.baseline_nano_usd:
             wrong.append(f"the baseline {each.baseline} of {each.job_id} does not follow from its inputs")
-    return f"{len({each.job_id for each in found})} job(s) compared, each as its inputs have it", wrong
+    return f"{len({each.job_id for each in found})} job(s) compared, each as it follows from its inputs", wrong
 
 
 def _work(tx: Tx, runs: Sequence[Run]) -> tuple[str, list[str]]:

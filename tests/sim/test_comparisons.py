@@ -94,7 +94,7 @@ def test_jobs_that_never_trained_are_left_out_with_the_reason(home: Installation
     job = home.submit(steps=20)
     home.ask("cancel", job)
     home.settle()
-    assert {each.left_out for each in kept(home, job)} == {"no step of it was seen"}
+    assert {each.left_out for each in kept(home, job)} == {"none of its steps was seen"}
     view = report(home.world)
     assert [each.jobs for each in view.totals] == [0, 0, 0]
     reconciled.check(view)

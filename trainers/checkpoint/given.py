@@ -20,7 +20,7 @@ import numpy
 import torch
 
 from trainers.checkpoint.filling import FILLED, FIXED, LISTS, Filling
-from trainers.checkpoint.state import Encoder, capture, is_part
+from trainers.checkpoint.state import Encoder, capture, is_part, require_no_graph
 from trainers.checkpoint.views import form, repeats, view_of_other
 from trainers.errors import StateError
 
@@ -79,22 +79,22 @@ class Given:
         """
         if changed := {path for _, path, _ in self._walk(parts=True)} ^ self._at_attach:
             path = min(changed)
-            what = "was taken away" if path in self._at_attach else "came"
+            what = "was removed" if path in self._at_attach else "was added"
             raise StateError(
-                f"{path} {what} after attach(): a resume would find other objects to restore than there are now",
-                hint="hand over all objects that have a state to attach(), and leave them in their dict",
+                f"{path} {what} after attach(): a resume could not match them with the saved ones",
+                hint="give all objects that have a state to attach(), and leave them in their dict",
             )
         known = {id(value): place for place, value in self._objects.items()}
         given, again = dict[str, str](), dict[str, str]()
         late = dict[int, tuple[str, str, Any]]()
         for place, path, value in self._walk():
-            _require_no_graph(value, path)
+            require_no_graph(value, path)
             if id(value) in known:
                 given[place] = known[id(value)]
                 if form(value) != self._forms[given[place]]:
                     raise StateError(
-                        f"{path} has another shape, type or length than when it was given to attach(), which a resume "
-                        "could not give to the object that it finds",
+                        f"{path} has another shape, type or length than when it was given to attach(): a resume could "
+                        "not restore it in place",
                         hint="put a new object into the dict instead",
                     )
             elif id(value) in late:
@@ -118,7 +118,7 @@ class Given:
         one of its own, that no longer changes with the other."""
         if found := view_of_other(late, self._memory()):
             raise StateError(
-                f"{found[0]} came after attach() and shares its memory with {found[1]}: after a resume it would not",
+                f"{found[0]} was added after attach() and shares memory with {found[1]}: after a resume it would not",
                 hint="put a copy there: clone() of a tensor, copy.deepcopy() of a state_dict()",
             )
 
@@ -144,7 +144,7 @@ def _walked(
             yield place, path, value
         return
     if id(value) in within:
-        raise StateError(f"{path} contains itself, which no checkpoint can", hint="keep names, not references")
+        raise StateError(f"{path} contains itself, which a checkpoint cannot", hint="keep names, not references")
     if not parts:
         yield place, path, value
     if isinstance(value, dict):
@@ -158,26 +158,17 @@ def _walked(
             yield from _walked(item, f"{place}.{number}", f"{path}.{key}", parts, (*within, id(value)))
 
 
-def _require_no_graph(value: Any, path: str) -> None:
-    if isinstance(value, torch.Tensor) and value.grad_fn is not None:
-        raise StateError(
-            f"{path} holds on to how it was computed: a resume brings back its values alone, so that backward() would "
-            "end there",
-            hint="put its detach() there, and call backward() before the step ends",
-        )
-
-
 def _require_remakable(value: Any, path: str) -> None:
     """Raises StateError for what came later and a resume could not make."""
     if type(value) is defaultdict:
         raise StateError(
-            f"{path} is a defaultdict that came after attach(): what it is made with cannot be saved",
-            hint="hand it over to attach(), or use a plain dict",
+            f"{path} is a defaultdict that was added after attach(): its default factory cannot be saved",
+            hint="give it to attach(), or use a plain dict",
         )
     if isinstance(value, torch.Tensor) and value.requires_grad:
         raise StateError(
-            f"{path} wants gradients and came after attach(): its gradient could not be restored",
-            hint="hand it over to attach(), or put its detach().clone() there",
+            f"{path} requires gradients and was added after attach(): its gradient could not be restored",
+            hint="give it to attach(), or put its detach().clone() there",
         )
 
 
@@ -190,7 +181,7 @@ def _require_fillable(value: Any, path: str) -> None:
     if remedy is not None:
         raise StateError(
             f"{path} is a {type(value).__name__} that cannot be written to, and so not be restored in place",
-            hint=f"hand over its {remedy}",
+            hint=f"give its {remedy} instead",
         )
 
 

@@ -99,7 +99,7 @@ class Encoder:
         if not (type(value) is numpy.ndarray or isinstance(value, numpy.generic)):
             raise StateError(
                 f"{path} is a {type(value).__module__}.{type(value).__qualname__}: only plain arrays can be saved",
-                hint="keep its values as a plain array, and what it has besides (a mask) as another",
+                hint="keep its values in a plain array, and its mask in another",
             )
         if value.dtype.kind not in "biufc":
             raise StateError(
@@ -307,3 +307,12 @@ def _keep_groups(optimizer: torch.optim.Optimizer, groups: list[dict[str, Any]])
 def is_part(value: object) -> bool:
     """Has `value` a state that can be captured and restored?"""
     return hasattr(value, "load_state_dict") or is_generator(value)
+
+
+def require_no_graph(value: object, path: str) -> None:
+    """Raises StateError for a tensor whose gradient would flow on to what it was computed from."""
+    if isinstance(value, torch.Tensor) and value.grad_fn is not None:
+        raise StateError(
+            f"{path} still has its computation graph: a resume restores its values alone, and backward() would stop",
+            hint="store its detach(), and call backward() before the step ends",
+        )

@@ -97,7 +97,7 @@ class ResumableLoader:
         samples = [len(each) for each in (sampler, loader.dataset) if isinstance(each, Sized)]
         if len(set(samples)) > 1:
             raise LoaderError(
-                f"the loader's sampler gives {samples[0]} of {samples[1]} samples, and does not tell which",
+                f"the loader's sampler gives {samples[0]} of {samples[1]} samples, and does not say which",
                 hint="use a torch.utils.data.Subset",
             )
         options = {name: getattr(loader, name) for name in _TAKEN_OVER}

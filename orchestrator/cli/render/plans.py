@@ -63,7 +63,7 @@ def decision(view: Decision, paint: Paint) -> str:
         spare = f"spare  {kept} ({rate(view.spare.nano_usd_per_hour)})"
     speed = ""
     if view.evidence == "none" and view.action in ("place", "stay", "move"):
-        speed = f"speed  {view.throughput_source}: no cost and no date can be told; {HOW_TO_KNOW}"
+        speed = f"speed  {view.throughput_source}: its cost and finish time are unknown; {HOW_TO_KNOW}"
     elif view.steps_per_s is not None:
         speed = f"speed  {number(view.steps_per_s)} steps/s ({view.throughput_source})"
     turns = []

@@ -15,7 +15,7 @@ def profile(view: ProfileView, paint: Paint) -> str:
     does = (
         f"{number(view.flops / GB)} GFLOP{half}, {number(view.traffic_bytes / GB)} GB read and written by "
         f"{view.operations} operations, {number(view.parameters / 1e6)} M parameters; {number(view.step_wall_s)} s here"
-        f", {number(view.outside_wall_s)} s of it outside of operations (data, Python), which no GPU makes shorter"
+        f", {number(view.outside_wall_s)} s outside operations (data, Python), which a faster GPU does not shorten"
     )
     at = f"speeds are predicted at {view.precision}" + (f" for {view.computes}" if view.computes else "")
     shared = "" if view.sharding == "none" else f"; several GPUs of a machine divide it: {view.sharding}"

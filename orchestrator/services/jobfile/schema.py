@@ -190,7 +190,7 @@ class ExpectedSection(Section):
     """What you know of the job's speed, before it has run here: forecasts are made from it until it is measured."""
 
     gpu: Gpu = _about("On a machine with these GPUs.", "NAME or NAME:COUNT", "A100-80GB")
-    steps_per_s: Rate = _about("So many optimizer steps per second.", "number", "2.5")
+    steps_per_s: Rate = _about("Optimizer steps per second.", "number", "2.5")
 
 
 class CheckpointSection(Section):

@@ -115,7 +115,10 @@ def test_a_trial_that_fails_on_this_machine_keeps_no_job_back(tradewind: Run, un
     job = json.loads(result.stdout)
     assert (job["name"], job["trial"]["measured"], job["trial"]["step_wall_s"]) == ("fresh", False, None)
     assert job["trial"]["why"] == "RuntimeError: no CUDA device"
-    assert "not measured: RuntimeError: no CUDA device; its first minutes on a machine will tell" in result.stderr
+    assert (
+        "not measured: RuntimeError: no CUDA device; it will be measured in its first minutes on a machine"
+        in result.stderr
+    )
 
 
 def test_a_trial_that_would_fail_alike_anywhere_is_shown_and_nothing_is_submitted(

@@ -190,7 +190,7 @@ def test_a_module_that_never_ends_is_ended_with_all_that_it_started(folder: Path
         """,
     )
     told = check_entry(job(folder), timeout_s=5)
-    assert told == "train:main was not checked here: to import it takes longer than 5 s"
+    assert told == "train:main was not checked here: importing it takes longer than 5 s"
     with suppress(ProcessLookupError):  # gone already
         end = os.pidfd_open(int((folder / "child").read_text()))
         try:

@@ -85,9 +85,9 @@ def test_a_job_without_a_step_is_left_out_by_name_and_with_the_reason_on_every_s
 ) -> None:
     view = report(world)
     for total in view.totals:
-        assert [(each.name, each.reason) for each in total.left_out] == [("lstm", "no step of it was seen")]
-    assert "lstm: left out of every comparison: no step of it was seen" in render(view, color=False)
-    assert "left out: no step of it was seen" in page(view)
+        assert [(each.name, each.reason) for each in total.left_out] == [("lstm", "none of its steps was seen")]
+    assert "lstm: left out of every comparison: none of its steps was seen" in render(view, color=False)
+    assert "left out: none of its steps was seen" in page(view)
     assert "lstm" in {row["name"] for row in csv.DictReader(io.StringIO(savings_csv(view.jobs))) if row["left_out"]}
     assert to_json(view)["totals"][0]["left_out"][0]["name"] == "lstm"
     reconciled.check(view)
@@ -192,7 +192,7 @@ def test_a_run_that_cannot_be_read_leaves_its_job_out_of_the_provisional_report_
     view = report(world)
     conv = next(row for row in view.jobs if row.job.name == "conv")
     assert conv.provisional
-    assert {cell.left_out.partition(":")[0] for cell in conv.compared} == {"a run of it cannot be read"}
+    assert {cell.left_out.partition(":")[0] for cell in conv.compared} == {"one of its runs cannot be read"}
     reconciled.in_the_view(view)
 
 

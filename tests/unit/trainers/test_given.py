@@ -177,8 +177,8 @@ def test_after_a_resume_all_can_be_saved_and_resumed_again() -> None:
 @pytest.mark.parametrize(
     ("value", "remedy"),
     [
-        (torch.zeros(1).expand(3), "hand over its clone()"),
-        (numpy.broadcast_to(numpy.zeros(1), 3), "hand over its copy()"),
+        (torch.zeros(1).expand(3), "give its clone() instead"),
+        (numpy.broadcast_to(numpy.zeros(1), 3), "give its copy() instead"),
     ],
 )
 def test_what_cannot_be_written_to_is_refused_at_attach(value: Any, remedy: str) -> None:
@@ -190,9 +190,9 @@ def test_what_cannot_be_written_to_is_refused_at_attach(value: Any, remedy: str)
 LATER: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda extra: extra["tensor"].resize_(3), r"extra\.tensor has another shape"),
     (lambda extra: extra["array"].resize(3, refcheck=False), r"extra\.array has another shape"),
-    (lambda extra: extra.update(late=torch.nn.Linear(1, 1)), r"extra\.late came after attach"),
-    (lambda extra: extra.pop("net"), r"extra\.net was taken away"),
-    (lambda extra: extra.update(late=defaultdict(int)), r"extra\.late is a defaultdict that came after"),
+    (lambda extra: extra.update(late=torch.nn.Linear(1, 1)), r"extra\.late was added after attach"),
+    (lambda extra: extra.pop("net"), r"extra\.net was removed after attach"),
+    (lambda extra: extra.update(late=defaultdict(int)), r"extra\.late is a defaultdict that was added after attach"),
 ]
 
 

@@ -33,8 +33,8 @@ REFUSED = {
     "doubled": r"model.0.weight has become torch.float64 of shape .* and was torch.float32",
     "grown": r"model.seen has become torch.float32 of shape \(2,\)",
     "new_head": r"parameter 2 of group 0 of optimizer .* its module was replaced by another",
-    "graph": r"extra.total holds on to how it was computed",
-    "graph_in_buffer": r"model.total holds on to how it was computed",
+    "graph": r"extra.total still has its computation graph",
+    "graph_in_buffer": r"model.total still has its computation graph",
     "scheduler_forgotten": r"the scheduler CosineAnnealingLR belongs to an attached optimizer, but was not given",
     "plateau_forgotten": r"the scheduler ReduceLROnPlateau belongs to an attached optimizer",
     "scaler_forgotten": r"the scaler GradScaler is in use, but was not given",
@@ -45,9 +45,9 @@ REFUSED = {
     "own_loader_later": r"an iterator of a DataLoader over TensorDataset is read from step to step",
     "scheduler_of_module": r"the scheduler StepLR belongs to an attached optimizer, but was not given",
     "packing": r"fetching a sample changed collate_fn.calls",
-    "late_weights": r"extra.prompt wants gradients and came after attach",
-    "best_model": r"extra.best came after attach",
-    "best_is_the_same": r"extra.best.(\S+) came after attach\(\) and shares its memory with model.\1:",
+    "late_weights": r"extra.prompt requires gradients and was added after attach",
+    "best_model": r"extra.best was added after attach",
+    "best_is_the_same": r"extra.best.(\S+) was added after attach\(\) and shares memory with model.\1:",
 }
 
 

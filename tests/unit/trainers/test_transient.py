@@ -369,16 +369,16 @@ def test_a_parameter_that_came_later_and_is_in_no_module_is_refused_at_the_end_o
     loop = Thawing()
     loop.step()
     loop.optimizer.add_param_group({"params": [nn.Parameter(torch.ones(1))]})
-    with pytest.raises(StateError, match=r"parameter 0 of group 1 of optimizer came after attach\(\)"):
+    with pytest.raises(StateError, match=r"parameter 0 of group 1 of optimizer was added after attach\(\)"):
         loop.step()
 
 
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda model: model.append(nn.Linear(1, 1)), r"model\.3\.bias came after attach"),
-        (lambda model: model.register_buffer("seen", torch.zeros(1)), r"model\.seen came after attach"),
-        (lambda model: model.pop(0), r"model\.2\.bias went after attach"),
+        (lambda model: model.append(nn.Linear(1, 1)), r"model\.3\.bias was added after attach"),
+        (lambda model: model.register_buffer("seen", torch.zeros(1)), r"model\.seen was added after attach"),
+        (lambda model: model.pop(0), r"model\.2\.bias was removed after attach"),
     ],
 )
 def test_a_model_that_is_another_one_than_at_attach_is_refused_by_the_next_save(
