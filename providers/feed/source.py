@@ -95,7 +95,10 @@ class Feed:
         if urlsplit(self._at).scheme in ("http", "https"):
             yield from _rows(io.BytesIO(self._http.get_bytes(self._at)), shown)
             return
-        with Path(self._at).open("rb") as file:
+        path = Path(self._at)
+        if path.exists() and not path.is_file():  # a pipe would never end
+            raise NotFoundError(f"{shown} is no file", hint="check the path of the feed")
+        with path.open("rb") as file:
             yield from _rows(file, shown)
 
     def _price(self, row: Row, now_ms: int, shown: str) -> tuple[Offer, PricePoint, str]:
