@@ -144,23 +144,29 @@ class Judge:
         return Flagged(Flag.OUTLIER, offer.id, text, offer, point)
 
     def _implausible(self, offer: Offer, point: PricePoint, source: str) -> Flagged | None:
-        """Held against what is known elsewhere, unless it is about what it was when that was last found plausible, for
-        the same hardware."""
-        price, before = point.nano_usd_per_hour, self._plausible.get(offer.id)
-        as_before = before is not None and before[:2] == (offer.gpu, offer.gpu_count) and _near(price, before[2], ALIKE)
+        """Held against what is known elsewhere. What that contradicts is believed all the same if it is about what it
+        was, for the same hardware, and that was contradicted, too: somebody has vouched for it. So no price walks out
+        of what is plausible in small steps."""
+        price, before = point.nano_usd_per_hour, self._plausible.get(offer.id, (None, 0, -1))
+        alike = before[:2] == (offer.gpu, offer.gpu_count) and _near(price, before[2], ALIKE)
         said = self._questioned.get(offer.id, {})
         second = any(name != source and _near(price, other, ALIKE) for name, other in said.items())
-        if not second and not as_before:
-            why = "" if self._anchors is None else self._anchors.objection(offer, price)
-            on_demand = self._on_demand.get(_kind(offer))
-            if not why and offer.spot and on_demand is not None and price < SPOT_FLOOR * on_demand:
-                why = f"spot {format_usd(price)}/h is {price / on_demand:.1%} of on-demand {format_usd(on_demand)}/h"
-            if why:
+        if not second and not (alike and price == before[2]):
+            why = self._contradiction(offer, price)
+            if why and not (alike and self._contradiction(offer, before[2])):
                 self._questioned[offer.id] = {**said, source: price}
                 return Flagged(Flag.IMPLAUSIBLE, offer.id, f"{why}: tradewind prices accept", offer, point)
         self._questioned.pop(offer.id, None)
         self._plausible[offer.id] = (offer.gpu, offer.gpu_count, price)
         return None
+
+    def _contradiction(self, offer: Offer, price: int) -> str:
+        """What is known elsewhere and speaks against a price; empty if nothing does."""
+        why = "" if self._anchors is None else self._anchors.objection(offer, price)
+        on_demand = self._on_demand.get(_kind(offer))
+        if not why and offer.spot and on_demand is not None and price < SPOT_FLOOR * on_demand:
+            why = f"spot {format_usd(price)}/h is {price / on_demand:.1%} of on-demand {format_usd(on_demand)}/h"
+        return why
 
     def _against_on_demand(self, offer: Offer, point: PricePoint) -> Flagged | None:
         price, on_demand = point.nano_usd_per_hour, self._on_demand.get(_kind(offer))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from providers.collect.anchors import Anchors
 from providers.collect.facts import Flag, Flagged, PollResult, Signal
 from providers.collect.judge import JUMP, Changes, Judge
 from providers.collect.wire import BATCH, Batch, Ended, Regions, decode, encode, of_result
@@ -97,6 +99,26 @@ def test_one_wrong_report_does_not_harm_the_right_one_after_it():
 
 def test_spot_far_below_anything_ever_sold_is_implausible():
     assert judged(Judge(), at(ON_DEMAND, 100.0), at(SPOT, 1.99)) == ["implausible"]
+
+
+LISTED = Anchors(lambda: [(ON_DEMAND, at(ON_DEMAND, 20.0))])
+
+
+def test_no_price_walks_out_of_what_is_plausible_in_small_steps():
+    judge = Judge(anchors=LISTED)
+    walk = [20.0, 11.0, 7.0, 4.0, 2.5, 1.5, 1.0, 0.6]
+    assert [judged(judge, at(ON_DEMAND, dollars, ms)) for ms, dollars in enumerate(walk)] == [[]] * 3 + [
+        ["implausible"]
+    ] * 5
+    assert judged(judge, at(ON_DEMAND, 7.5, 9)) == []
+
+
+def test_what_somebody_vouched_for_stays_believed_at_about_its_price_and_for_the_same_hardware():
+    judge = Judge([(ON_DEMAND, at(ON_DEMAND, 1.0))], anchors=LISTED)
+    assert judged(judge, at(ON_DEMAND, 1.0, 1001), at(ON_DEMAND, 0.9, 1002)) == []
+    larger = replace(ON_DEMAND, gpu_count=16)
+    (flagged,) = judge.judge([larger], [at(ON_DEMAND, 0.9, 1003)]).flagged
+    assert flagged.flag is Flag.IMPLAUSIBLE
 
 
 def test_a_wrong_on_demand_price_flags_no_spot_price():
