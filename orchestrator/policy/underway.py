@@ -4,7 +4,8 @@ Asked before each step that costs money or cannot be taken back. What the move h
 (Outlook counts the rest alone), so it goes on while that rest brings in anything, or while it keeps a promise that
 staying breaks. To begin it took more than that (gate.py): between the two lies what keeps a job from going to and fro.
 A job that cannot stay where it is, or runs nowhere, goes where it is bound for unless that breaks a promise which
-another offer keeps, or another is better by as much as a voluntary move must bring in.
+another offer keeps, or another is better by as much as a voluntary move must bring in; of a job that nobody measured
+also if another is cheaper to be wrong on by so much.
 Must not know: how a move is carried out, which steps it has.
 """
 
@@ -20,6 +21,7 @@ from orchestrator.policy.eligible import NONE, Bar
 from orchestrator.policy.objectives import log_value
 from orchestrator.policy.placement import Draft
 from orchestrator.policy.trial import trial
+from orchestrator.policy.unmeasured import stake
 
 SURER = 0.05  # how much likelier another offer must be before a job that is not safe goes there instead
 EARLIER = 0.9  # how much sooner, as a share of the time, before a late one does
@@ -51,8 +53,12 @@ def _better_elsewhere(draft: Draft, move: Underway, target: int, rails: Rails) -
     if ranking.bars[target] != NONE:
         return f"{move.to}: {explain.why_barred(demand, market, outlook, ranking, target)}"
     best = int(ranking.order[0])
-    if best == target or move.reason == "probe" or not outlook.speed_known:
+    if best == target or move.reason == "probe":
         return ""
+    if not outlook.speed_known:
+        less = stake(outlook, outlook.pool.at(best)) / stake(outlook, outlook.pool.at(target))
+        if less < 1 - rails.min_gain:
+            return f"{market.ids[best]} is {1 - less:.0%} cheaper to be wrong on by now"
     if ranking.mode == "likely":
         better = ranking.odds(best) > ranking.odds(target) + SURER
     elif ranking.mode == "late":

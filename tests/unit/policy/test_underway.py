@@ -141,13 +141,29 @@ def test_a_place_that_breaks_a_promise_which_another_keeps_is_given_up(world):
     assert first(world, Demand(job, STEPS), other, "lost").action == "move"
 
 
-def test_a_place_for_a_job_that_nobody_measured_is_given_up_only_when_it_may_not_be_taken_any_more(world):
-    there = world.offer("there", 9.00)
-    world.offer("other", 1.00)
+def test_a_place_for_a_job_that_nobody_measured_is_weighed_again_too(world):
+    there, other = world.offer("there", 1.00), world.offer("other", 0.95)
     demand = Demand(world.job(rates={}), STEPS)
-    assert first(world, demand, there).action == "move"
+    assert first(world, demand, there).action == "move", "a few per cent are no reason"
+    world.price(there, 3.00)
+    placement = first(world, demand, there)
+    assert (placement.action, placement.offer_id) == ("stay", None)
+    assert placement.reason == f"{other} is 68% cheaper to be wrong on by now"
+    world.happened(other, "refused")
+    assert first(world, demand, there).action == "move", "there is no other by now"
+    world.happened(there, "refused")
+    assert first(world, demand, there).action == "move", "whether a machine is to be had shows when it is rented"
     world.prices = [price for price in world.prices if price.offer_id != there]
     assert first(world, demand, there).reason == f"{there}: no price is known"
+
+
+def test_a_place_that_may_not_be_best_by_now_is_given_up_for_a_job_that_nobody_measured(world):
+    there, other = world.offer("there", 1.00, gpu="SIM-S"), world.offer("other", 1.10, gpu="SIM-L")
+    demand = Demand(world.job(rates={}), STEPS)
+    assert world.decide(demand).offer_id == other, "four times as fast"
+    placement = first(world, demand, there)
+    assert (placement.action, placement.offer_id) == ("stay", None)
+    assert placement.reason == f"{other} is 72.4% better in cheapest by now"
 
 
 def test_a_move_to_an_offer_that_is_gone_or_unpriced_is_given_up(world, settled):
