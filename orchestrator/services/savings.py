@@ -73,7 +73,8 @@ def _verdict(found: Comparison, runs: Sequence[Run]) -> str:
     if saved is None or cost is None:
         return f"not compared with {name}: {found.left_out}"
     if saved > 0:
-        return f"saved {format_usd(saved)} ({saved / cost:.0%}) against {name}"
+        share = f" ({saved / cost:.0%})" if cost > 0 else ""  # a refund may leave nothing to have a share of
+        return f"saved {format_usd(saved)}{share} against {name}"
     if saved == 0:
         return f"cost as much as {name}"
     words = f"cost {format_usd(-saved)} more than {name}"

@@ -11,17 +11,20 @@ import pytest
 from orchestrator.cli.render import render
 from orchestrator.engine.comparisons import conclude
 from orchestrator.engine.world import World
+from orchestrator.ledger import Comparison
 from orchestrator.model import Entry
 from orchestrator.services.documents import to_json
 from orchestrator.services.ledger_correction import correct
 from orchestrator.services.report import report
 from orchestrator.services.report_html import page
 from orchestrator.services.report_views import JobReport
+from orchestrator.services.savings import compared
 from orchestrator.services.savings_csv import savings_csv
 from orchestrator.services.store_check import check
 from orchestrator.store import Store
 from providers.charges import disk_nano_usd, rate_card
 from providers.clock import VirtualClock
+from providers.money import format_usd
 from providers.price import PricePoint
 from tests import reconciled
 from tests.unit.services.recorded_history import HOUR_MS, ON_DEMAND, Past, spec, submit_job
@@ -171,6 +174,13 @@ def test_a_saving_that_is_negative_is_said(world: World, past: Past) -> None:
     assert gpt.against("same_machine").verdict.startswith("cost $96.")
     assert gpt.against("same_machine").verdict.endswith("more than same machine on demand: moving gained you nothing")
     reconciled.check(report(world))
+
+
+@pytest.mark.parametrize("baseline", [0, -(10**9)])
+def test_a_refund_that_leaves_nothing_to_compare_with_is_told_without_a_share(baseline: int) -> None:
+    paid = -(2 * 10**9)
+    said = compared(Comparison("job", 1, "same_machine", 0, "", paid, 1, baseline, "", None), ())
+    assert said.verdict == f"saved {format_usd(baseline - paid)} against same machine on demand"
 
 
 def test_a_comparison_that_does_not_follow_from_its_inputs_is_told_by_the_check(world: World, past: Past) -> None:
