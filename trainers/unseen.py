@@ -1,9 +1,9 @@
 """Unseen: what trains beside the attached parts, and would silently start from the beginning after a resume.
 
 That is an optimizer which attach() was not given, if it changes what was attached or lives longer than a step; a
-scheduler of an attached optimizer, and a scaler, that were not attached; and an iterator of a DataLoader that is read
-from step to step. An attached object saves what it holds, except a module: torch's state_dict() of it has parameters
-and buffers alone. Of an optimizer within another it is checked that its state is saved.
+scheduler of an attached optimizer that was not attached; a scaler that was not, and is used; and an iterator of a
+DataLoader that is read from step to step. An attached object saves what it holds, except a module: torch's state_dict()
+of it has parameters and buffers alone. Of an optimizer within another it is checked that its state is saved.
 
 What a program does before its loop, every run of it does again, so that this counts for nothing.
 
@@ -47,7 +47,7 @@ class Unseen:
         self._knows_iterators = loader is None or isinstance(loader, ResumableLoader)  # another may have its own
         self._used: dict[int, weakref.ref[torch.optim.Optimizer]] = {}  # in this step, of others, by identity
         self._earlier: dict[int, weakref.ref[torch.optim.Optimizer]] = {}
-        self._places: list[tuple[weakref.ref[Any], int]] = []  # of iterators: how many batches each had given
+        self._places: list[tuple[weakref.ref[Any], int]] = []  # of iterators and scalers
         self._looked_through = False
         self._hook = register_optimizer_step_post_hook(lambda optimizer, *_: self._stepped(optimizer))
 
@@ -58,14 +58,14 @@ class Unseen:
     def begin(self) -> None:
         """The loop begins."""
         self._used.clear()
-        self._note_places(_living(_BaseDataLoaderIter))
+        self._note_places(_living(torch.amp.GradScaler, _BaseDataLoaderIter), self._held())
 
     def step_ended(
         self, parameters: Callable[[], Iterator[torch.Tensor]], captured: Callable[[], list[torch.Tensor]]
     ) -> None:
         """Look at what was used in this step. `parameters`: all that are attached; `captured`: what is saved of the
         parts. Raises StateError for what a resume would not find."""
-        _require_gone(self._read_on())
+        _require_gone(self._moved_on())
         if self._looked_through and not self._used:
             return
         held = self._held()
@@ -73,8 +73,8 @@ class Unseen:
         if not self._looked_through:
             self._looked_through = True
             living = _living(LRScheduler, torch.amp.GradScaler, _BaseDataLoaderIter)
-            _require_gone(self._schedulers_and_scalers(living, held))
-            self._note_places(living)  # also of iterators that were made in this step
+            _require_gone(self._schedulers_besides(living, held))
+            self._note_places(living, held)  # also of those that were made in this step
 
     # Optimizers
 
@@ -115,42 +115,43 @@ class Unseen:
 
     # What nothing announces
 
-    def _schedulers_and_scalers(self, living: list[Any], held: Mapping[int, str]) -> list[_Suspect]:
-        suspects = []
+    def _schedulers_besides(self, living: list[Any], held: Mapping[int, str]) -> list[_Suspect]:
+        """Those of attached optimizers, before the loop uses one: many are stepped only when an epoch ends."""
+        suspects, known = [], self._attached | held.keys()
         for each in living:
-            name, own = type(each).__name__, vars(each)
-            if id(each) in self._attached or id(each) in held:
-                continue
-            if isinstance(each, LRScheduler):
-                optimizer = id(own.get("optimizer"))
-                if optimizer in self._attached or optimizer in held:
-                    what = f"the scheduler {name} belongs to an attached optimizer, but was not given to attach()"
-                    suspects.append(_Suspect(weakref.ref(each), f"{what}: {_RESTARTS}", "give it as scheduler="))
-            elif isinstance(each, torch.amp.GradScaler) and own.get("_scale") is not None:
-                what = f"the scaler {name} is in use, but was not given to attach()"
-                suspects.append(_Suspect(weakref.ref(each), f"{what}: {_RESTARTS}", "give it as scaler="))
+            if isinstance(each, LRScheduler) and id(each) not in known and id(vars(each).get("optimizer")) in known:
+                name = type(each).__name__
+                what = f"the scheduler {name} belongs to an attached optimizer, but was not given to attach()"
+                suspects.append(_Suspect(weakref.ref(each), f"{what}: {_RESTARTS}", "give it as scheduler="))
         return suspects
 
-    def _note_places(self, living: list[Any]) -> None:
-        """Remember where the iterators of other loaders are. Those with workers that stay begin again each time."""
-        if self._knows_iterators:
-            self._places = [
-                (weakref.ref(each), each._num_yielded)
-                for each in living
-                if isinstance(each, _BaseDataLoaderIter)
-                and not (isinstance(each._dataset, KeyedDataset) or each._persistent_workers)
-            ]
+    def _note_places(self, living: list[Any], held: Mapping[int, str]) -> None:
+        """Remember where the iterators of other loaders, and other scalers, are. Iterators with workers that stay begin
+        again each time."""
+        self._places = []
+        for each in living:
+            if isinstance(each, torch.amp.GradScaler):
+                watched = id(each) not in self._attached and id(each) not in held
+            else:
+                watched = isinstance(each, _BaseDataLoaderIter) and self._knows_iterators
+                watched = watched and not (isinstance(each._dataset, KeyedDataset) or each._persistent_workers)
+            if watched:
+                self._places.append((weakref.ref(each), _place(each)))
 
-    def _read_on(self) -> list[_Suspect]:
-        """The iterators that were read further in this step, and are not at their end."""
+    def _moved_on(self) -> list[_Suspect]:
+        """The scalers used in this step, and the iterators that were read further and are not at their end."""
         suspects = []
         for ref, place in self._places:
-            iterator = ref()
-            if iterator is not None and iterator._num_yielded != place and _in_between(iterator):
-                what = f"an iterator of a DataLoader over {type(iterator._dataset).__name__} is read from step to step"
-                suspects.append(
-                    _Suspect(ref, f"{what}, but its loader was not given to attach(): {_RESTARTS}", _ITERATORS)
-                )
+            each = ref()
+            if each is None or _place(each) == place:
+                continue
+            if isinstance(each, torch.amp.GradScaler):
+                what = f"the scaler {type(each).__name__} is in use, but was not given to attach()"
+                suspects.append(_Suspect(ref, f"{what}: {_RESTARTS}", "give it as scaler="))
+            elif _in_between(each):
+                what = f"an iterator of a DataLoader over {type(each._dataset).__name__} is read from step to step"
+                what += ", but its loader was not given to attach()"
+                suspects.append(_Suspect(ref, f"{what}: {_RESTARTS}", _ITERATORS))
         return suspects
 
     def _held(self) -> dict[int, str]:
@@ -235,6 +236,14 @@ def _require_captured(optimizer: torch.optim.Optimizer, path: str, captured: lis
                     "it leaves out: it would be lost",
                     hint="attach it, too, or let the state_dict() of its holder have it",
                 )
+
+
+def _place(each: Any) -> int:
+    """How many batches an iterator has given; of a scaler, a count that its use changes, read without its device."""
+    if isinstance(each, torch.amp.GradScaler):
+        scale = vars(each).get("_scale")
+        return -1 if scale is None else int(scale._version)
+    return int(each._num_yielded)
 
 
 def _in_between(iterator: Any) -> bool:

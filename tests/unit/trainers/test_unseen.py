@@ -88,6 +88,23 @@ def test_an_iterator_from_before_the_loop_is_refused_only_when_the_loop_reads_it
         program.step()
 
 
+def test_a_scaler_from_before_the_loop_is_refused_only_when_the_loop_uses_it(program):
+    scaler = torch.amp.GradScaler("cpu")
+
+    def use():
+        scaler.scale(program.model(torch.ones(2)).sum()).backward()
+        scaler.step(program.optimizer)
+        scaler.update()
+
+    use()
+    program.unseen.begin()
+    for _ in range(3):
+        program.step()
+    use()
+    with pytest.raises(StateError, match="the scaler GradScaler is in use"):
+        program.step()
+
+
 def test_objects_that_know_each_other_are_looked_at_once():
     class Known:
         def __init__(self):

@@ -303,12 +303,16 @@ def distillation():
     """A frozen teacher, which was trained just before by the same program."""
     teacher, student = classifier(), nn.Linear(4, 2)
     teacher_optimizer = torch.optim.Adam(teacher.parameters(), 0.05)
+    teacher_scheduler = lr_scheduler.CosineAnnealingLR(teacher_optimizer, 2)
+    teacher_scaler = torch.amp.GradScaler("cpu", init_scale=128)
     loader = DataLoader(samples(), 4, shuffle=True)
     for _ in range(2):
         for x, y in loader:
             teacher_optimizer.zero_grad()
-            functional.cross_entropy(teacher(x), y).backward()
-            teacher_optimizer.step()
+            teacher_scaler.scale(functional.cross_entropy(teacher(x), y)).backward()
+            teacher_scaler.step(teacher_optimizer)
+            teacher_scaler.update()
+        teacher_scheduler.step()
     teacher.eval().requires_grad_(False)
     optimizer = torch.optim.SGD(student.parameters(), 0.1, momentum=0.9, nesterov=True)
     run = trainers.attach(model=student, optimizer=optimizer, loader=loader)
