@@ -34,7 +34,7 @@ class Offer:
     @property
     def id(self) -> str:
         """Stable identity: provider/region/zone/instance_type/capacity_type."""
-        return f"{self.provider}/{self.region}/{self.zone}/{self.instance_type}/{self.capacity_type.value}"
+        return f"{self.provider}/{self.region}/{self.zone}/{self.instance_type}/{self.capacity_type}"
 
     @property
     def spot(self) -> bool:

@@ -60,6 +60,7 @@ class PerfBook:
         for job_id in sorted(self._of_job):
             if job_id in programs:
                 self._jobs_of[programs[job_id].name].append(job_id)
+        self._relatives: dict[str, list[Cell]] = {}
         self._known: dict[tuple[object, ...], _Known] = {}
         self._estimates: dict[tuple[object, ...], tuple[Estimate, ...]] = {}
         self._ratios: dict[tuple[object, ...], Estimate] = {}
@@ -186,17 +187,25 @@ class PerfBook:
         if said is not None:
             kind = kind_of(said.gpu.name, said.gpu.count)
             cells.append(Cell(kind, math.log(said.steps_per_s), (math.log1p(_EXPECTED_SPREAD) / Z95) ** 2))
-        relatives = []
-        for other in others:
-            if other not in twins:
-                for kind, group in _by_kind(self._of_job[other]).items():
-                    seen = aggregate(group)
-                    relatives.append(Cell(kind, math.log(seen.rate), seen.log_variance, 1, other))
-        relatives.sort(key=lambda cell: (cell.variance, cell.job, kind_name(cell.kind)))
+        near = {job.id, *twins}
+        relatives = [cell for cell in self._related(program.name) if cell.job not in near]
         cells += relatives[:_MOST_RELATIVES]
         work = self._works.get(program)
         precision = job.spec.precision or (work.precision if work is not None else None)
         return _Known(measured, tuple(cells), work, len({cell.job for cell in relatives}), precision, said)
+
+    def _related(self, name: str) -> list[Cell]:
+        """What the jobs of the program of that name are for another one of it, the best measured first."""
+        if name not in self._relatives:
+            cells = [
+                Cell(kind, math.log(seen.rate), seen.log_variance, 1, job_id)
+                for job_id in self._jobs_of.get(name, ())
+                for kind, group in _by_kind(self._of_job[job_id]).items()
+                for seen in (aggregate(group),)
+            ]
+            cells.sort(key=lambda cell: (cell.variance, cell.job, kind_name(cell.kind)))
+            self._relatives[name] = cells
+        return self._relatives[name]
 
 
 class _Known:

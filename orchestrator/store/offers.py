@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from itertools import islice
+from types import NoneType
 from typing import Any
 
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import Row, bindparam, select, update
 
 from orchestrator.errors import NotFoundError
-from orchestrator.store.rows import checked, decoded
+from orchestrator.store.rows import checked, decoded, quickly
 from orchestrator.store.schema import offer
 from orchestrator.store.transaction import Transaction, columns, insert_into
 from providers.offer import CapacityType, Offer
@@ -18,6 +19,7 @@ from providers.offer import CapacityType, Offer
 _BATCH = 1000  # values in one IN (...): below the parameter limit of every database
 _FEW = 200
 
+_SHAPES = frozenset((str, str, str, str, gpu, int, int, int, str, bool) for gpu in (str, NoneType))  # of an Offer's row
 _NAMES = [field.name for field in fields(Offer)]
 _OFFER = [offer.c[name] for name in _NAMES]
 _OFFERS = select(*_OFFER).where(offer.c.listed).order_by(offer.c.id)
@@ -93,7 +95,7 @@ class OfferRows(Transaction):
     def offers(self, providers: Collection[str] | None = None) -> list[Offer]:
         """Everything listed now, by id; of these providers, where they are named."""
         query, asked = (_OFFERS, {}) if providers is None else (_OFFERS_OF, {"names": sorted(providers)})
-        return [offer_of(row._mapping) for row in self._connection.execute(query, asked).all()]
+        return _offers(self._connection.execute(query, asked).all())
 
     def listed_by(self, source: str, region: str = "") -> frozenset[str]:
         """Ids of the offers that `source` named last in `region` ('': in all)."""
@@ -125,7 +127,7 @@ class OfferRows(Transaction):
                 query = query.where(column == value)
         if spot is not None:
             query = query.where(offer.c.capacity_type == (CapacityType.SPOT if spot else CapacityType.ON_DEMAND).value)
-        return [offer_of(row._mapping) for row in self._connection.execute(query).all()]
+        return _offers(self._connection.execute(query).all())
 
     def _offer_keys(self, ids: Iterable[str], *, strict: bool = True) -> dict[str, int]:
         """The keys of offers; raises NotFoundError for one that was never put, unless not `strict`."""
@@ -146,6 +148,27 @@ def batches(values: Iterable[str]) -> Iterable[list[str]]:
     remaining = iter(sorted(values))
     while batch := list(islice(remaining, _BATCH)):
         yield batch
+
+
+def _offers(rows: Sequence[Row[Any]]) -> list[Offer]:
+    return quickly(rows, _SHAPES, _offer, lambda row: offer_of(row._mapping))
+
+
+def _offer(
+    provider: str,
+    region: str,
+    zone: str,
+    instance_type: str,
+    gpu: str | None,
+    gpu_count: int,
+    vcpu: int,
+    memory_bytes: int,
+    capacity: str,
+    simulated: bool,
+) -> Offer:
+    """Raises ValueError."""
+    bought = CapacityType(capacity)
+    return Offer(provider, region, zone, instance_type, gpu, gpu_count, vcpu, memory_bytes, bought, simulated)
 
 
 def offer_of(row: Mapping[Any, Any]) -> Offer:

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 from types import NoneType
 from typing import Any, NamedTuple
 
-from sqlalchemy import BindParameter, ColumnElement, Select, Table, bindparam, delete, func, or_, select
+from sqlalchemy import BindParameter, ColumnElement, Row, Select, Table, bindparam, delete, func, or_, select
 
 from orchestrator.errors import UnreadableRowError
 from orchestrator.store.offers import OfferRows, batches
-from orchestrator.store.rows import checked, record, whole_numbers
+from orchestrator.store.rows import checked, quickly, record, whole_numbers
 from orchestrator.store.schema import offer, price_day, price_flag, price_now, price_point, price_source
 from orchestrator.store.types import Number
 from providers.price import PricePoint
 
 DAY_MS = 86_400_000
+_SHAPES = frozenset({(str, int, int, int, str)})  # of a row of _points_of
 _ASKED = 2000  # intervals in one statement
 
 
@@ -90,15 +92,13 @@ class PriceRows(OfferRows):
 
     def _as_of(self, statements: tuple[Select[Any], Select[Any]], at_ms: int) -> list[PricePoint]:
         newest, older = (self._connection.execute(each, {"at_ms": at_ms}).all() for each in statements)
-        return sorted(
-            (record(PricePoint, "price_point", row) for row in (*newest, *older)), key=lambda point: point.offer_id
-        )
+        return sorted(_points("price_point", (*newest, *older)), key=lambda point: point.offer_id)
 
     def newest_prices(self, providers: Collection[str] | None = None) -> list[PricePoint]:
         """Per listed offer (of these providers) the newest change, flagged or not, in force or announced; ordered by
         offer id."""
         query, asked = (_NEWEST_LISTED, {}) if providers is None else (_NEWEST_OF, {"names": sorted(providers)})
-        return [record(PricePoint, "price_now", row) for row in self._connection.execute(query, asked).all()]
+        return _points("price_now", self._connection.execute(query, asked).all())
 
     def first_prices_ms(self, offer_ids: Collection[str]) -> dict[str, int]:
         """When the oldest price of each offer took effect; those without one are missing."""
@@ -276,6 +276,10 @@ def newest_known(at_ms: ColumnElement[int]) -> ColumnElement[int]:
         .correlate(offer)
         .scalar_subquery()
     )
+
+
+def _points(table: str, rows: Sequence[Row[Any]]) -> list[PricePoint]:
+    return quickly(rows, _SHAPES, PricePoint, partial(record, PricePoint, table))
 
 
 def _points_of(prices: Table) -> Select[Any]:

@@ -6,7 +6,7 @@ SQLite notices neither a zeroed byte inside a page nor a value of another type i
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Protocol, TypeVar
 
@@ -31,6 +31,24 @@ def record(type_: type[T], table: str, row: _Row, *, of: object = None, **change
     """The dataclass that a row's columns spell, with fields `changed` from what is stored; an error calls the row `of`
     where it has no id. Raises UnreadableRowError."""
     return decoded(type_, table, {**row._mapping, **changed}, of)
+
+
+def quickly(
+    rows: Sequence[Row[Any]],
+    shapes: Collection[tuple[type, ...]],
+    make: Callable[..., T],
+    read: Callable[[Row[Any]], T],
+) -> list[T]:
+    """What `read` makes of each row. Those whose values have just the types of one of the `shapes` go to `make`, which
+    comes to the same in a fraction of the time, or raises ValueError: of tens of thousands of rows nearly all are
+    sound."""
+    found = []
+    for row in rows:
+        try:
+            found.append(make(*row) if tuple(map(type, row)) in shapes else read(row))
+        except ValueError:
+            found.append(read(row))  # it says what is wrong, and where
+    return found
 
 
 def decoded(type_: type[T], table: str, values: dict[str, Any], of: object = None) -> T:

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.errors import NotFoundError
+from orchestrator.errors import NotFoundError, UnreadableRowError
 from orchestrator.store import AvailabilityPoint, Poll, Store, Tx
 from providers.offer import Offer
 from providers.price import PricePoint
+from tests.postgres import only_sqlite
 
 Make = Callable[..., Offer]
 Z1, Z2 = "fake/r/z1/t/spot", "fake/r/z2/t/spot"
@@ -32,6 +33,22 @@ def tx(store: Store, offer: Make) -> Iterator[Tx]:
 def test_offers_come_back_as_they_were_by_id(tx: Tx, offer: Make) -> None:
     tx.put_offers("other", [offer("z9", provider="other")])
     assert tx.offers() == [offer("z1"), offer("z2"), offer("z9", provider="other")]
+
+
+@only_sqlite  # Postgres keeps the types of its columns
+@pytest.mark.parametrize("damage", ["gpu_count = 'x'", "capacity_type = 'spo'", "zone = x'00'", "vcpu = 1.5"])
+def test_an_offer_that_is_damaged_is_named_among_sound_ones(tx: Tx, damage: str) -> None:
+    tx._connection.exec_driver_sql(f"UPDATE offer SET {damage} WHERE id = '{Z2}'")
+    with pytest.raises(UnreadableRowError, match="offer"):
+        tx.offers()
+
+
+@only_sqlite
+def test_a_price_that_is_damaged_is_named_among_sound_ones(tx: Tx) -> None:
+    tx.add_prices([point(1, 5), point(1, 6, offer_id=Z2)])
+    tx._connection.exec_driver_sql("UPDATE price_now SET nano_usd_per_hour = 'x' WHERE nano_usd_per_hour = 6")
+    with pytest.raises(UnreadableRowError, match="price_point"):
+        tx.payable_as_of(10)
 
 
 def test_an_offer_changes_disappears_and_returns(tx: Tx, offer: Make) -> None:
