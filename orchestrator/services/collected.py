@@ -34,6 +34,8 @@ NOTHING = Collected()
 
 def collected(world: World) -> Collected:
     """What the store knows now of clouds that are not enabled; flagged rows are left out."""
+    from orchestrator.prices.sink import provider_of
+    from orchestrator.prices.sources import SOURCES
     from orchestrator.store.polls import ALL_REGIONS
     from providers.collect.sources import fresh_s, history_of
 
@@ -44,7 +46,8 @@ def collected(world: World) -> Collected:
         heard = {(each.source, each.region): each.good_started_ms or 0 for each in tx.poll_states()}
         gone: dict[Kind, int] = {}
         for each in tx.gone():
-            if history_of(each.source) != "only":
+            elsewhere_told = each.provider in SOURCES and provider_of(each.source) != each.provider
+            if history_of(each.source) != "only" and not elsewhere_told:  # of those a feed's silence says nothing
                 capacity = CapacityType.SPOT if each.spot else CapacityType.ON_DEMAND
                 gone[Kind(each.provider, each.region, each.instance_type, capacity)] = each.at_ms
         sources = tx.sources()

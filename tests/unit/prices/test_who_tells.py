@@ -169,6 +169,19 @@ def test_a_row_that_cannot_be_read_hides_no_listed_offer(sources: Sources) -> No
     assert sources.present == before
 
 
+def test_a_feed_that_no_longer_names_an_offer_of_a_cloud_with_sources_of_its_own_hides_it_in_no_list(
+    sources: Sources,
+) -> None:
+    before = sources.present
+    victim = next(name for name in before if name.startswith("aws/") and name.endswith("/p5.48xlarge/on_demand"))
+    _, region, zone, machine, capacity = victim.split("/")
+    sources.feed(f"aws,{region},{zone},{machine},H100,8,{capacity},55.0,\nx,r,z,t,H100,8,spot,3.0,\n")
+    assert sources.present[victim][1] == usd(55)
+    sources.clock.advance(600)
+    sources.feed("x,r,z,t,H100,8,spot,3.0,\n")
+    assert sources.present[victim] == before[victim]
+
+
 def test_a_listed_price_does_not_stand_in_for_one_that_its_cloud_says_is_not_below_on_demand(sources: Sources) -> None:
     catalog = {offer.id: offer for offer in load().offers() if offer.provider == "aws"}
     listed = next(offer for offer in catalog.values() if offer.spot and offer.id in sources.present)
