@@ -35,6 +35,7 @@ _LEAST_UTILISATION = 0.02
 
 
 class _Job(NamedTuple):
+    source: str
     place: str
     model: str
     task: str
@@ -60,19 +61,42 @@ def read_published(path: Path, *, idle: bool = True) -> list[Row]:
             continue
         source, _, place = line["source"].partition(":")
         count, value = int(line["gpu_count"]), float(line["value"])
-        job = _Job(place, line["model"], line["task"], precision, line["metric"], line["seq_len"], count)
+        job = _Job(
+            source.partition("@")[0],
+            place,
+            line["model"],
+            line["task"],
+            precision,
+            line["metric"],
+            line["seq_len"],
+            count,
+        )
         if source.startswith(_MLPERF):
             if "median per-GPU" not in line["note"]:
                 continue
             value, count = value / count * _MLPERF_GPUS, _MLPERF_GPUS
-            job = job._replace(place=_MLPERF, seq_len="", gpu_count=count)
+            job = job._replace(source=_MLPERF, place="", seq_len="", gpu_count=count)
         rates[job][gpu, count].append((_form(line), value))
     return [
-        Row(str(job), job.model, gpu, count, _median(values), job.precision, _sort(job.model, job.task), per_step=False)
+        Row(
+            " ".join(map(str, job)),
+            job.model,
+            gpu,
+            count,
+            _median(values),
+            job.precision,
+            _sort(job.model, job.task),
+            per_step=False,
+        )
         for job, of in sorted(rates.items())
         if len(of) > 1
         for (gpu, count), values in sorted(of.items())
     ]
+
+
+def source_of(row: Row) -> str:
+    """Who published a row that `read_published` read."""
+    return row.job.split()[0]
 
 
 def _gpu(line: dict[str, str]) -> str | None:

@@ -6,9 +6,11 @@ fitted to all other models' jobs, spreads and calibration included, and predicts
 
 from __future__ import annotations
 
+import itertools
 import math
+import statistics
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.perf import FITTED_NARROW, Cell, Kind, RatioModel, Row, calibrated, fit
@@ -33,31 +35,65 @@ class Predicted:
         return abs(math.expm1(self.off))
 
 
-def left_out(rows: Sequence[Row], training: Sequence[Row], *, quick: bool = False) -> list[Predicted]:
-    """Every ratio at 16 bits among `rows`, with the sort of work known and unknown; `training` are those that a fit may
-    see, but for the family in question.
+def left_out(
+    rows: Sequence[Row], training: Sequence[Row], group: Callable[[Row], str], *, quick: bool = False
+) -> list[Predicted]:
+    """Every ratio at 16 bits among `rows`, with the sort of work known and unknown, by a fit to the rows of `training`
+    that are of another group.
 
     With `quick` spreads and calibration are those that come with the product.
     """
-    jobs: dict[str, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    groups: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         if row.precision == "fp16":
-            jobs[row.family][row.job].append(row)
+            groups[group(row)].append(row)
     return [
         predicted
-        for family, of in sorted(jobs.items())
-        for model in [_without(family, training, quick=quick)]
-        for job in of.values()
+        for name, mine in sorted(groups.items())
+        for model in [_fitted([row for row in training if group(row) != name], quick=quick)]
+        for job in _jobs(mine)
         for profiled in (True, False)
         for predicted in _ratios(model, job, profiled=profiled)
     ]
 
 
-def _without(family: str, training: Sequence[Row], *, quick: bool) -> RatioModel:
-    others = [row for row in training if row.family != family]
+def gpu_left_out(rows: Sequence[Row], training: Sequence[Row]) -> list[Predicted]:
+    """Every ratio at 16 bits, each predicted without the rows of the wanted GPU and without those of the model; spreads
+    and calibration are those that come with the product."""
+    asked = [row for row in rows if row.precision == "fp16"]
+    return [
+        predicted
+        for family, gpu in sorted({(row.family, row.gpu) for row in asked})
+        for others in [[row for row in training if row.family != family and row.gpu != gpu]]
+        for model in [_fitted(others, quick=True)]
+        for job in _jobs(row for row in asked if row.family == family)
+        for profiled in (True, False)
+        for predicted in _ratios(model, job, profiled=profiled)
+        if predicted.wanted[0] == gpu
+    ]
+
+
+def one_ratio_per_pair(rows: Sequence[Row]) -> list[float]:
+    """Relative error of each ratio at 16 bits where every pair of kinds has one ratio for all models, the median of
+    all: nobody who knows nothing of the model can do much better, not even with the answers before him."""
+    logs: dict[tuple[Kind, Kind], list[float]] = defaultdict(list)
+    for job in _jobs(row for row in rows if row.precision == "fp16"):
+        for known, wanted in itertools.permutations(job, 2):
+            logs[known.kind, wanted.kind].append(math.log(wanted.steps_per_s / known.steps_per_s))
+    return [abs(math.expm1(statistics.median(of) - log)) for of in logs.values() for log in of]
+
+
+def _jobs(rows: Iterable[Row]) -> Iterable[list[Row]]:
+    jobs: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        jobs[row.job].append(row)
+    return jobs.values()
+
+
+def _fitted(rows: Sequence[Row], *, quick: bool) -> RatioModel:
     if quick:
-        return replace(fit(others, FITTED_NARROW.spreads), calibration=FITTED_NARROW.calibration)
-    return calibrated(fit(others), others)
+        return replace(fit(rows, FITTED_NARROW.spreads), calibration=FITTED_NARROW.calibration)
+    return calibrated(fit(rows), rows)
 
 
 def _ratios(model: RatioModel, job: Sequence[Row], *, profiled: bool) -> list[Predicted]:

@@ -31,6 +31,7 @@ class Gpu:
     `interconnect` names the link between the GPUs of one machine; `nvlink_bytes_per_s` is its total per GPU in both
     directions as the sheet gives it (AMD: Infinity Fabric), 0 where GPUs talk over PCIe. One canonical kind may be sold
     with and without it (A100, V100): the catalogue's instance types say which.
+    `watts` is the most that one GPU's board may draw, which bounds the clock under a full load.
     `generation` is the design that its chip shares with others, or its own name: what is known of the efficiency of one
     tells of all.
     `throttle` is the fraction of this host's speed that a simulated kind gives (1.0 for real hardware: nothing sleeps).
@@ -48,8 +49,14 @@ class Gpu:
     tf32_flops: float = 0.0
     fp8_flops: float = 0.0
     nvlink_bytes_per_s: float = 0.0
+    watts: float = 0.0
     source: str = ""
     generation: str = ""
+
+    @property
+    def link_bytes_per_s(self) -> float:
+        """Between two GPUs of one machine, both directions together: NVLink's, else that of 16 lanes of PCIe."""
+        return self.nvlink_bytes_per_s or _PCIE_BYTES_PER_S[self.interconnect]
 
     def peak_flops(self, precision: Precision) -> float:
         """FLOP/s at a precision, or at the next wider one where the chip lacks it: what a framework would fall back to.
@@ -64,6 +71,9 @@ class Gpu:
             return self.fp16_flops
         return (self.tf32_flops if precision == "tf32" else 0.0) or self.fp32_flops
 
+
+# PCI-SIG: 16 lanes, both directions.
+_PCIE_BYTES_PER_S = {"PCIe3": 32e9, "PCIe4": 64e9, "PCIe5": 128e9}
 
 _GENERATIONS = {
     name: generation
@@ -92,6 +102,7 @@ def _gpu(
     tflops: tuple[float, float, float, float],
     link: str,
     link_gb_per_s: float,
+    watts: float,
     source: str,
 ) -> Gpu:
     """`tflops` are FP32, TF32, FP16 and FP8; 0 where the chip lacks the format."""
@@ -106,6 +117,7 @@ def _gpu(
         tf32_flops=tf32,
         fp8_flops=fp8,
         nvlink_bytes_per_s=link_gb_per_s * 1e9,
+        watts=watts,
         source=source,
         generation=_GENERATIONS.get(name, name),
     )
@@ -115,52 +127,66 @@ def _sim(name: str, throttle: float) -> Gpu:
     return Gpu(name, 4 * GIB, throttle * TFLOPS, throttle * TFLOPS, throttle * 20e9, "none", throttle, simulated=True)
 
 
-# name, memory GB, memory GB/s, (FP32, TF32, FP16, FP8) dense TFLOP/s, link, link GB/s, data sheet
+# name, memory GB, memory GB/s, (FP32, TF32, FP16, FP8) dense TFLOP/s, link, link GB/s, watts, data sheet
 GPUS: dict[str, Gpu] = {
     gpu.name: gpu
     for gpu in (
-        _gpu("K80", 12, 240, (4.1, 0, 0, 0), "PCIe3", 0, "NVIDIA Tesla K80 board specification, one GPU at 824 MHz"),
-        _gpu("M60", 8, 160, (4.82, 0, 0, 0), "PCIe3", 0, "NVIDIA Tesla M60 data sheet, half of the board"),
-        _gpu("P4", 8, 192, (5.5, 0, 0, 0), "PCIe3", 0, "NVIDIA Tesla P4 data sheet"),
-        _gpu("P40", 24, 346, (11.8, 0, 0, 0), "PCIe3", 0, "NVIDIA Tesla P40 data sheet"),
-        _gpu("P100", 16, 732, (9.3, 0, 18.7, 0), "PCIe3", 0, "NVIDIA Tesla P100 PCIe data sheet"),
-        _gpu("V100", 16, 900, (15.7, 0, 125, 0), "NVLink2", 300, "NVIDIA V100 data sheet, SXM2"),
-        _gpu("V100-32GB", 32, 900, (15.7, 0, 125, 0), "NVLink2", 300, "NVIDIA V100 data sheet, SXM2"),
-        _gpu("T4", 16, 320, (8.1, 0, 65, 0), "PCIe3", 0, "NVIDIA T4 product brief"),
-        _gpu("T4G", 16, 320, (8.1, 0, 65, 0), "PCIe3", 0, "AWS EC2 G5g page: T4G; the T4's product brief"),
-        _gpu("RTX-6000", 24, 672, (16.3, 0, 130.5, 0), "PCIe3", 0, "NVIDIA Quadro RTX 6000 data sheet"),
-        _gpu("A10", 24, 600, (31.2, 62.5, 125, 0), "PCIe4", 0, "NVIDIA A10 data sheet"),
-        _gpu("A10G", 24, 600, (31.2, 35, 70, 0), "PCIe4", 0, "NVIDIA A10G data sheet; FP32 as AWS states it for G5"),
-        _gpu("A30", 24, 933, (10.3, 82, 165, 0), "PCIe4", 0, "NVIDIA A30 data sheet"),
-        _gpu("A40", 48, 696, (37.4, 74.8, 149.7, 0), "PCIe4", 0, "NVIDIA A40 data sheet"),
-        _gpu("A4000", 16, 448, (19.2, 38.3, 76.7, 0), "PCIe4", 0, "NVIDIA RTX A4000 data sheet"),
-        _gpu("A5000", 24, 768, (27.8, 55.5, 111.1, 0), "PCIe4", 0, "NVIDIA RTX A5000 data sheet"),
-        _gpu("A6000", 48, 768, (38.7, 77.4, 154.8, 0), "PCIe4", 0, "NVIDIA RTX A6000 data sheet"),
-        _gpu("RTX-3090", 24, 936, (35.6, 35.6, 71, 0), "PCIe4", 0, "NVIDIA Ampere GA102 white paper"),
-        _gpu("A100-40GB", 40, 1555, (19.5, 156, 312, 0), "NVLink3", 600, "NVIDIA A100 data sheet"),
-        _gpu("A100-80GB", 80, 2039, (19.5, 156, 312, 0), "NVLink3", 600, "NVIDIA A100 data sheet, SXM"),
-        _gpu("L4", 24, 300, (30.3, 60, 121, 242.5), "PCIe4", 0, "NVIDIA L4 data sheet"),
-        _gpu("L40", 48, 864, (90.5, 90.5, 181, 362), "PCIe4", 0, "NVIDIA L40 data sheet"),
-        _gpu("L40S", 48, 864, (91.6, 183, 362, 733), "PCIe4", 0, "NVIDIA L40S data sheet"),
-        _gpu("RTX-6000-ADA", 48, 960, (91.1, 182.1, 364.2, 728.5), "PCIe4", 0, "NVIDIA RTX 6000 Ada data sheet"),
-        _gpu("RTX-4090", 24, 1008, (82.6, 82.6, 165.2, 330.3), "PCIe4", 0, "NVIDIA Ada GPU architecture white paper"),
-        _gpu("H100", 80, 3350, (67, 494.5, 989.5, 1979), "NVLink4", 900, "NVIDIA H100 data sheet, SXM"),
-        _gpu("H100-PCIE", 80, 2000, (51, 378, 756, 1513), "PCIe5", 0, "NVIDIA H100 data sheet, PCIe"),
-        _gpu("H100-NVL", 94, 3900, (60, 417.5, 835.5, 1670.5), "NVLink4", 600, "NVIDIA H100 data sheet, NVL"),
-        _gpu("GH200", 96, 4000, (67, 494.5, 989.5, 1979), "NVLink4", 900, "NVIDIA GH200 data sheet, 96 GB HBM3"),
-        _gpu("H200", 141, 4800, (67, 494.5, 989.5, 1979), "NVLink4", 900, "NVIDIA H200 data sheet, SXM"),
-        _gpu("H200-NVL", 141, 4800, (60, 417.5, 835.5, 1670.5), "NVLink4", 900, "NVIDIA H200 data sheet, NVL"),
-        _gpu("RTX-5090", 32, 1792, (104.8, 104.8, 209.5, 419), "PCIe5", 0, "NVIDIA RTX Blackwell white paper"),
+        _gpu("K80", 12, 240, (4.1, 0, 0, 0), "PCIe3", 0, 150, "NVIDIA Tesla K80 board, one GPU at 824 MHz"),
+        _gpu("M60", 8, 160, (4.82, 0, 0, 0), "PCIe3", 0, 150, "NVIDIA Tesla M60 data sheet, half of the board"),
+        _gpu("P4", 8, 192, (5.5, 0, 0, 0), "PCIe3", 0, 75, "NVIDIA Tesla P4 data sheet"),
+        _gpu("P40", 24, 346, (11.8, 0, 0, 0), "PCIe3", 0, 250, "NVIDIA Tesla P40 data sheet"),
+        _gpu("P100", 16, 732, (9.3, 0, 18.7, 0), "PCIe3", 0, 250, "NVIDIA Tesla P100 PCIe data sheet"),
+        _gpu("V100", 16, 900, (15.7, 0, 125, 0), "NVLink2", 300, 300, "NVIDIA V100 data sheet, SXM2"),
+        _gpu("V100-32GB", 32, 900, (15.7, 0, 125, 0), "NVLink2", 300, 300, "NVIDIA V100 data sheet, SXM2"),
+        _gpu("T4", 16, 320, (8.1, 0, 65, 0), "PCIe3", 0, 70, "NVIDIA T4 product brief"),
+        _gpu("T4G", 16, 320, (8.1, 0, 65, 0), "PCIe3", 0, 70, "AWS EC2 G5g page: T4G; the T4's product brief"),
+        _gpu("RTX-6000", 24, 672, (16.3, 0, 130.5, 0), "PCIe3", 0, 295, "NVIDIA Quadro RTX 6000 data sheet"),
+        _gpu("A10", 24, 600, (31.2, 62.5, 125, 0), "PCIe4", 0, 150, "NVIDIA A10 data sheet"),
+        _gpu("A10G", 24, 600, (31.2, 35, 70, 0), "PCIe4", 0, 300, "NVIDIA A10G data sheet; FP32 by AWS, W by G5"),
+        _gpu("A30", 24, 933, (10.3, 82, 165, 0), "PCIe4", 0, 165, "NVIDIA A30 data sheet"),
+        _gpu("A40", 48, 696, (37.4, 74.8, 149.7, 0), "PCIe4", 0, 300, "NVIDIA A40 data sheet"),
+        _gpu("A4000", 16, 448, (19.2, 38.3, 76.7, 0), "PCIe4", 0, 140, "NVIDIA RTX A4000 data sheet"),
+        _gpu("A5000", 24, 768, (27.8, 55.5, 111.1, 0), "PCIe4", 0, 230, "NVIDIA RTX A5000 data sheet"),
+        _gpu("A6000", 48, 768, (38.7, 77.4, 154.8, 0), "PCIe4", 0, 300, "NVIDIA RTX A6000 data sheet"),
+        _gpu("RTX-3090", 24, 936, (35.6, 35.6, 71, 0), "PCIe4", 0, 350, "NVIDIA Ampere GA102 white paper"),
+        _gpu("A100-40GB", 40, 1555, (19.5, 156, 312, 0), "NVLink3", 600, 400, "NVIDIA A100 data sheet"),
+        _gpu("A100-80GB", 80, 2039, (19.5, 156, 312, 0), "NVLink3", 600, 400, "NVIDIA A100 data sheet, SXM"),
+        _gpu("L4", 24, 300, (30.3, 60, 121, 242.5), "PCIe4", 0, 72, "NVIDIA L4 data sheet"),
+        _gpu("L40", 48, 864, (90.5, 90.5, 181, 362), "PCIe4", 0, 300, "NVIDIA L40 data sheet"),
+        _gpu("L40S", 48, 864, (91.6, 183, 362, 733), "PCIe4", 0, 350, "NVIDIA L40S data sheet"),
+        _gpu("RTX-6000-ADA", 48, 960, (91.1, 182.1, 364.2, 728.5), "PCIe4", 0, 300, "NVIDIA RTX 6000 Ada data sheet"),
+        _gpu("RTX-4090", 24, 1008, (82.6, 82.6, 165.2, 330.3), "PCIe4", 0, 450, "NVIDIA Ada architecture white paper"),
+        _gpu("H100", 80, 3350, (67, 494.5, 989.5, 1979), "NVLink4", 900, 700, "NVIDIA H100 data sheet, SXM"),
+        _gpu("H100-PCIE", 80, 2000, (51, 378, 756, 1513), "PCIe5", 0, 350, "NVIDIA H100 data sheet, PCIe"),
+        _gpu("H100-NVL", 94, 3900, (60, 417.5, 835.5, 1670.5), "NVLink4", 600, 400, "NVIDIA H100 data sheet, NVL"),
+        _gpu("GH200", 96, 4000, (67, 494.5, 989.5, 1979), "NVLink4", 900, 700, "NVIDIA GH200 data sheet, 96 GB HBM3"),
+        _gpu("H200", 141, 4800, (67, 494.5, 989.5, 1979), "NVLink4", 900, 700, "NVIDIA H200 data sheet, SXM"),
+        _gpu("H200-NVL", 141, 4800, (60, 417.5, 835.5, 1670.5), "NVLink4", 900, 600, "NVIDIA H200 data sheet, NVL"),
+        _gpu("RTX-5090", 32, 1792, (104.8, 104.8, 209.5, 419), "PCIe5", 0, 575, "NVIDIA RTX Blackwell white paper"),
         # Tensor rates from the sheet's FP32 by the ratios (2, 4, 8) of the RTX PRO Blackwell white paper.
-        _gpu("RTX-PRO-6000", 96, 1597, (120, 240, 480, 960), "PCIe5", 0, "NVIDIA RTX PRO 6000 Server Edition sheet"),
-        _gpu("B200", 180, 8000, (75, 1125, 2250, 4500), "NVLink5", 1800, "NVIDIA HGX B200 data sheet, per GPU"),
-        _gpu("GB200", 186, 8000, (80, 1250, 2500, 5000), "NVLink5", 1800, "NVIDIA GB200 NVL72 data sheet, per GPU"),
-        _gpu("B300", 262, 8000, (75, 1125, 2250, 4500), "NVLink5", 1800, "NVIDIA HGX B300 data sheet, per GPU"),
+        _gpu("RTX-PRO-6000", 96, 1597, (120, 240, 480, 960), "PCIe5", 0, 600, "NVIDIA RTX PRO 6000 Server sheet"),
+        _gpu("B200", 180, 8000, (75, 1125, 2250, 4500), "NVLink5", 1800, 1000, "NVIDIA HGX B200 data sheet, per GPU"),
+        _gpu("GB200", 186, 8000, (80, 1250, 2500, 5000), "NVLink5", 1800, 1200, "NVIDIA GB200 NVL72 data sheet, a GPU"),
+        _gpu("B300", 262, 8000, (75, 1125, 2250, 4500), "NVLink5", 1800, 1100, "NVIDIA HGX B300 data sheet, per GPU"),
         _gpu(
-            "MI300X", 192, 5300, (163.4, 653.7, 1307.4, 2614.9), "InfinityFabric", 896, "AMD Instinct MI300X data sheet"
+            "MI300X",
+            192,
+            5300,
+            (163.4, 653.7, 1307.4, 2614.9),
+            "InfinityFabric",
+            896,
+            750,
+            "AMD Instinct MI300X data sheet",
         ),
         _gpu(
-            "MI325X", 256, 6000, (163.4, 653.7, 1307.4, 2614.9), "InfinityFabric", 896, "AMD Instinct MI325X data sheet"
+            "MI325X",
+            256,
+            6000,
+            (163.4, 653.7, 1307.4, 2614.9),
+            "InfinityFabric",
+            896,
+            1000,
+            "AMD Instinct MI325X data sheet",
         ),
         _sim("SIM-S", 0.25),
         _sim("SIM-M", 0.5),

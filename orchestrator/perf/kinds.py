@@ -13,10 +13,11 @@ from providers.hardware import GPUS, Precision
 
 Kind = tuple[str | None, int]  # GPU and how many; (None, 0) is any machine without one
 
-FEATURES = ("level", "arithmetic", "half_peak", "bandwidth", "doublings", "bus_doublings")
+FEATURES = ("level", "arithmetic", "half_peak", "bandwidth", "power", "amd", "doublings", "link_doublings")
 """1, then the logarithms of peak arithmetic at the job's precision, of that at 16 bits for a job in FP32 (it tells how
-new a chip is; 0 for others) and of memory bandwidth, over the reference GPU's; then log2 of the number of GPUs: all,
-and those that talk over PCIe."""
+new a chip is; 0 for others), of memory bandwidth and of the power that the board may draw (0 in FP32: its tables have
+three chips), over the reference GPU's; 1 for a chip of AMD's, whose sheets and kernels are others; then log2 of the
+number of GPUs, and that times the logarithm of the link between them."""
 
 HOST = "host"
 _HOSTS = "hosts"
@@ -77,28 +78,28 @@ def facts(kind: Kind, precision: Precision = "fp32") -> KindFacts:
     """Raises KeyError for a GPU that is not in the hardware table."""
     gpu, count = kind
     if gpu is None:
-        host = _features(_HOST_FLOPS, _HOST_FLOPS, _HOST_BANDWIDTH, 1, precision)
-        return KindFacts(host, _HOSTS, HOST, own_variance=_CPU_VARIANCE)
+        return KindFacts(_of_host(1, precision), _HOSTS, HOST, own_variance=_CPU_VARIANCE)
     entry = GPUS[gpu]
     if entry.simulated:
-        host = _features(_HOST_FLOPS, _HOST_FLOPS, _HOST_BANDWIDTH, count, precision)
-        return KindFacts(host, _HOSTS, HOST, math.log(entry.throttle), _SIMULATED_VARIANCE)
-    peaks = (entry.peak_flops(precision), entry.fp16_flops)
-    on_bus = entry.nvlink_bytes_per_s == 0
-    features = _features(*peaks, entry.bandwidth_bytes_per_s, count, precision, on_bus=on_bus)
-    return KindFacts(features, entry.generation, gpu)
-
-
-def _features(
-    flops: float, half_flops: float, bandwidth: float, count: int, precision: Precision, *, on_bus: bool = False
-) -> tuple[float, ...]:
+        return KindFacts(_of_host(count, precision), _HOSTS, HOST, math.log(entry.throttle), _SIMULATED_VARIANCE)
     reference = GPUS[REFERENCE[narrow(precision)]]
-    doublings = math.log2(max(count, 1))
+    chip = _of_chip(entry.peak_flops(precision), entry.fp16_flops, entry.bandwidth_bytes_per_s, precision)
+    doublings = math.log2(count)
+    power = math.log(entry.watts / reference.watts) if narrow(precision) else 0.0
+    link = math.log(entry.link_bytes_per_s / reference.link_bytes_per_s)
+    amd = float(entry.generation.startswith("CDNA"))
+    return KindFacts((*chip, power, amd, doublings, doublings * link), entry.generation, gpu)
+
+
+def _of_host(count: int, precision: Precision) -> tuple[float, ...]:
+    return (*_of_chip(_HOST_FLOPS, _HOST_FLOPS, _HOST_BANDWIDTH, precision), 0.0, 0.0, math.log2(count), 0.0)
+
+
+def _of_chip(flops: float, half_flops: float, bandwidth: float, precision: Precision) -> tuple[float, ...]:
+    reference = GPUS[REFERENCE[narrow(precision)]]
     return (
         1.0,
         math.log(flops / reference.peak_flops("fp16" if narrow(precision) else "fp32")),
         0.0 if narrow(precision) else math.log(half_flops / reference.fp16_flops),
         math.log(bandwidth / reference.bandwidth_bytes_per_s),
-        doublings,
-        doublings if on_bus else 0.0,
     )

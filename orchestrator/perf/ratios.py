@@ -24,9 +24,8 @@ from numpy.typing import NDArray
 from orchestrator.perf.belief import Belief, Floats
 from orchestrator.perf.kinds import REFERENCE, Kind, narrow
 from orchestrator.perf.structure import (
-    BUS_DOUBLINGS,
     DOUBLINGS,
-    OFFSET_SD,
+    LINK_DOUBLINGS,
     Design,
     Spreads,
     blank,
@@ -139,7 +138,7 @@ class RatioModel:
             spreads = replace(spreads, level=EFFICIENCY_SD)
         else:
             mean = np.array([work.log_rate(kind, precision, hosted=False) for kind in where])
-            mean += design.features[:, DOUBLINGS:] @ self.mean[DOUBLINGS : BUS_DOUBLINGS + 1]
+            mean += design.features[:, DOUBLINGS:] @ self.mean[DOUBLINGS : LINK_DOUBLINGS + 1]
             mean = np.where(design.on_host, mean, np.minimum(mean, work.log_host_rate))
             covariance = np.zeros((len(where), len(where)))
             spreads = replace(spreads, level=EFFICIENCY_SD)
@@ -175,7 +174,7 @@ class RatioModel:
         mean = np.concatenate([self.mean, np.zeros(new)])
         prior = np.zeros((len(mean), len(mean)))
         prior[: len(self.mean), : len(self.mean)] = self.covariance
-        prior[len(self.mean) :, len(self.mean) :] = OFFSET_SD**2 * np.eye(new)
+        prior[len(self.mean) :, len(self.mean) :] = self.spreads.offset**2 * np.eye(new)
         taken = weights(design, self.sorts, names)
         off = _off(table, job, taken @ mean + design.shift)
         within = _within(table, design, family, job, self.spreads)
@@ -221,7 +220,7 @@ class RatioModel:
         covariance = taken @ self.covariance @ taken.T
         for labels in (design.generation, design.architecture):
             unknown = np.array([name not in self.offsets for name in labels])
-            covariance += OFFSET_SD**2 / 2 * (same(labels) & unknown[:, None] & unknown[None, :])
+            covariance += self.spreads.offset**2 / 2 * (same(labels) & unknown[:, None] & unknown[None, :])
         return taken @ self.mean + design.shift, covariance
 
 
@@ -243,7 +242,7 @@ def fit(rows: Iterable[Row], spreads: Spreads | None = None) -> RatioModel:
     fixed = {
         *(() if (design.features[:, DOUBLINGS] > 0).any() else ("doubling", "gang")),
         *(() if sorts else ("sort",)),
-        *(("residual",) if per_step else ("level",)),
+        *(("residual", "offset") if per_step else ("level",)),
     }
     free = [f.name for f in fields(Spreads) if f.name not in fixed]
     taken = weights(design, sorts, names)
@@ -252,7 +251,7 @@ def fit(rows: Iterable[Row], spreads: Spreads | None = None) -> RatioModel:
 
     def loss(tried: Spreads) -> float:
         _, variance = blank(tried, sorts, per_step)
-        variance = np.concatenate([variance, np.full(len(names), OFFSET_SD**2)])
+        variance = np.concatenate([variance, np.full(len(names), tried.offset**2)])
         covariance = (taken * variance) @ taken.T + _within(table, design, family, job, tried)
         lower = np.linalg.cholesky(covariance)
         whitened = np.linalg.solve(lower, off)

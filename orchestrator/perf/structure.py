@@ -18,24 +18,23 @@ from orchestrator.perf.kinds import FEATURES, HOST, Kind, facts
 from orchestrator.perf.work import Sort
 from providers.hardware import Precision
 
-SHARED_MEAN = np.array([2.0, 0.25, 0.25, 0.5, 0.85 * math.log(2), -0.05])
+SHARED_MEAN = np.array([2.0, 0.25, 0.25, 0.5, 0.0, 0.0, 0.85 * math.log(2), 0.02])
 """Half by memory, half by arithmetic and how new it is; another GPU of the same kind adds 85 % per doubling, a little
-less over PCIe."""
-_SHARED_SD = np.array([3.0, 0.25, 0.25, 0.25, 0.2, 0.1])
+less over a slower link (5 % for PCIe instead of NVLink)."""
+_SHARED_SD = np.array([3.0, 0.25, 0.25, 0.25, 0.25, 0.3, 0.2, 0.05])
 # Where tables hold no steps: those of 2020 tell how many per second are usual on a V100 (2.5, +-0.6); times 3.
 _USUAL_LEVEL, _USUAL_LEVEL_SD = 3.5, 0.6
 _SORT_MEAN: dict[Sort, dict[str, float]] = {
     "matrices": {"arithmetic": 0.45, "bandwidth": 0.4},
     "convolutions": {"arithmetic": 0.3, "bandwidth": 0.4},
     "recurrences": {"arithmetic": 0.35, "bandwidth": 0.4},
-    "lookups": {"arithmetic": 0.05, "bandwidth": 0.85, "bus_doublings": -0.15},
+    "lookups": {"arithmetic": 0.05, "bandwidth": 0.85, "link_doublings": 0.07},
 }
 """What a roofline expects of each sort where it differs: large matrix products are bound by arithmetic, tables by
 memory and by the links between GPUs."""
 _UNTOLD = {"matrices": 0.5, "convolutions": 0.5}  # what a job of an untold sort is taken for: these are most
-OFFSET_SD = 0.3
 _OFFSET_WEIGHT = math.sqrt(0.5)  # half of its variance is the generation's, half the chip's own
-DOUBLINGS, BUS_DOUBLINGS = FEATURES.index("doublings"), FEATURES.index("bus_doublings")
+DOUBLINGS, LINK_DOUBLINGS = FEATURES.index("doublings"), FEATURES.index("link_doublings")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +46,7 @@ class Spreads:
     architecture and not another. `doubling`: of scaling to twice the GPUs; `gang`: what one number of GPUs has for
     itself (links, batch split). `within`: variance between jobs of one family over that between families; `sort`: the
     same of sorts of work. `residual`: what one kind has for itself in one job (another batch size or release).
+    `offset`: by how much a chip lies off what its figures say, for all models.
     """
 
     level: float = 1.5
@@ -57,6 +57,7 @@ class Spreads:
     within: float = 0.3
     sort: float = 0.5
     residual: float = 0.05
+    offset: float = 0.3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,8 +107,9 @@ def blank(spreads: Spreads, sorts: Sequence[Sort], per_step: bool) -> tuple[Floa
 
 
 def _feature_spreads(spreads: Spreads) -> Floats:
+    """Power and vendor are the same for all models, which differ in what they ask of arithmetic, memory and links."""
     exponent, doubling = spreads.exponent, spreads.doubling
-    return np.array([spreads.level, exponent, exponent, exponent, doubling, doubling])
+    return np.array([spreads.level, exponent, exponent, exponent, 0.0, 0.0, doubling, doubling])
 
 
 def deviations(

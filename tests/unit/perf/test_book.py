@@ -11,6 +11,7 @@ import pytest
 
 from orchestrator.model import Estimate, Job, JobSpec, TrainSpec
 from orchestrator.perf import FITTED, FITTED_NARROW, SORTS, Observation, PerfBook, Program, Row, Work, program_of
+from orchestrator.perf.kinds import FEATURES, facts
 from providers.hardware import GPUS
 from providers.offer import CapacityType, Offer
 
@@ -369,6 +370,9 @@ def test_a_step_that_is_bound_by_its_launches_is_as_fast_on_every_gpu_at_16_bits
     assert book.estimate_kind(JOB, "T4", 1).value == pytest.approx(book.estimate_kind(JOB, "B200", 8).value)
 
 
+KINDS_OF_H100 = (("H100", 1), ("H100-PCIE", 1), ("H100", 8), ("H100-PCIE", 8))
+
+
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "fp16", "bf16", "fp8"])
 def test_every_gpu_has_a_rate_at_every_precision_profiled_or_not(precision):
     kinds = [(name, count) for name in GPUS for count in (1, 8)] + [(None, 0)]
@@ -376,6 +380,17 @@ def test_every_gpu_has_a_rate_at_every_precision_profiled_or_not(precision):
         book = PerfBook.as_of(1, [seen("V100", 1.0)], works=works)
         for found in book.estimate_kinds(computing(precision), kinds):
             assert 0 < found.low < found.value < found.high < math.inf
+
+
+def test_a_slow_link_costs_more_the_more_gpus_share_it_and_a_frugal_board_sustains_less():
+    told = dict(zip(FEATURES, FITTED_NARROW.mean, strict=False))
+    assert told["power"] > 0
+    assert told["link_doublings"] > 0
+    features = {kind: dict(zip(FEATURES, facts(kind, "bf16").features, strict=True)) for kind in KINDS_OF_H100}
+    one, card, eight, cards = (features[kind] for kind in KINDS_OF_H100)
+    assert one["link_doublings"] == card["link_doublings"] == 0
+    assert cards["link_doublings"] < 0 < eight["link_doublings"]  # over an A100's NVLink
+    assert card["power"] < 0 < one["power"]
 
 
 def test_the_shipped_models_are_whole():

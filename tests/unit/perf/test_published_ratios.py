@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks._published import read_published
+from benchmarks._published import read_published, source_of
 from benchmarks._ratios import left_out
 from orchestrator.perf import FITTED_NARROW, fit
 from tests.shared_data import shared
@@ -17,14 +17,23 @@ HEADER = "gpu,gpu_count,nodes,model,params_b,task,precision,seq_len,global_batch
 
 def test_ratios_of_models_that_were_left_out_are_near_and_their_intervals_are_honest() -> None:
     table = shared("jobs/llm_throughputs.csv")
-    found = [
-        each for each in left_out(read_published(table), read_published(table, idle=False), quick=True) if each.profiled
-    ]
-    errors = [each.error for each in found]
-    assert len(found) > 1000
-    assert np.median(errors) <= 0.15
-    assert np.quantile(errors, 0.9) <= 0.35
-    assert 0.85 <= np.mean([each.inside for each in found]) <= 0.95
+    found = left_out(read_published(table), read_published(table, idle=False), lambda row: row.family, quick=True)
+    for profiled, p90 in ((True, 0.35), (False, 0.41)):
+        asked = [each for each in found if each.profiled == profiled]
+        errors = [each.error for each in asked]
+        assert len(asked) > 1000
+        assert np.median(errors) <= 0.15
+        assert np.quantile(errors, 0.9) <= p90
+        assert 0.85 <= np.mean([each.inside for each in asked]) <= 0.95
+
+
+def test_ratios_of_a_source_that_was_left_out_are_near_too() -> None:
+    table = shared("jobs/llm_throughputs.csv")
+    found = left_out(read_published(table), read_published(table, idle=False), source_of, quick=True)
+    asked = [each for each in found if each.profiled]
+    assert np.median([each.error for each in asked]) <= 0.14
+    assert np.quantile([each.error for each in asked], 0.9) <= 0.42
+    assert 0.85 <= np.mean([each.inside for each in asked]) <= 0.95
 
 
 def test_the_shipped_model_is_that_of_the_table() -> None:

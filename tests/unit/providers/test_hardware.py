@@ -137,6 +137,8 @@ def test_the_facts_of_a_gpu_are_complete_and_in_order(name: str) -> None:
     assert 4e12 < gpu.fp32_flops <= gpu.peak_flops("tf32") <= gpu.peak_flops("fp16") <= gpu.peak_flops("fp8") < 1e16
     assert gpu.peak_flops("fp32") == gpu.fp32_flops
     assert gpu.peak_flops("bf16") in (gpu.fp16_flops, gpu.fp32_flops)
+    assert 70 <= gpu.watts <= 1200
+    assert 32e9 <= gpu.link_bytes_per_s <= 1.8e12
     assert (gpu.nvlink_bytes_per_s > 0) == gpu.interconnect.startswith(("NVLink", "Infinity"))
 
 
