@@ -52,7 +52,7 @@ def switch(folder: Path, manifest: Manifest, instead_of: str) -> None:
     os.replace(place / f"{CURRENT}.new", place / CURRENT)
     _sync(place)
     for other in place.iterdir():
-        if other.is_dir() and other.name not in (own.name, before):
+        if other.is_dir() and not other.is_symlink() and other.name not in (own.name, before):
             shutil.rmtree(other)
 
 

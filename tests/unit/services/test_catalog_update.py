@@ -141,6 +141,14 @@ def test_the_one_before_is_kept_and_those_before_that_are_removed(tmp_path, home
     assert load().date == "2026-12-02"
 
 
+def test_a_link_to_a_folder_elsewhere_is_left_alone(tmp_path, home):
+    (tmp_path / "elsewhere").mkdir()
+    home.mkdir(parents=True)
+    (home / "link").symlink_to(tmp_path / "elsewhere")
+    assert update(NOW_MS, str(published(tmp_path))).changed
+    assert (tmp_path / "elsewhere").is_dir()
+
+
 def test_what_an_update_left_unfinished_counts_for_nothing_and_is_cleared_away(tmp_path, home):
     (home / "2026-11-30-deadbeef-x/data").mkdir(parents=True)
     (home / "current.json.new").write_text("{")
