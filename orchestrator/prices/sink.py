@@ -148,7 +148,7 @@ class StoreSink:
                 cloud = each.offer_id.partition("/")[0]
                 silent_s = (poll.ended_at_ms - each.heard_ms) / 1000
                 if abs(silent_s) <= fresh_s(each.source) and (own != cloud or provider_of(each.source) == cloud):
-                    told[each.offer_id] = f"{each.source} tells its price, and was heard {max(silent_s, 0):.0f} s ago"
+                    told[each.offer_id] = f"{each.source} tells its price, and counts as long as it is heard"
         return told
 
     def _of(self, source: str, region: str) -> _Found:
