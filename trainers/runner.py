@@ -258,7 +258,28 @@ def _run_script(script: str, args: Any) -> None:
         present = sorted(path.name for path in Path().glob("*.py"))
         raise EntryError(f"train.script: there is no {Path(script).resolve()}", hint=_suggestion(script, present))
     sys.argv = [script, *(part for key, value in args.items() for part in (f"--{key}", str(value)))]
-    runpy.run_path(script, run_name="__main__")
+    try:
+        runpy.run_path(script, run_name="__main__")
+    except SystemExit as end:
+        if (said := _refused_arguments(end)) is None:
+            raise
+        raise EntryError(f"train.args do not fit {script}: {said}", hint="correct train.args") from None
+
+
+def _refused_arguments(end: SystemExit) -> str | None:
+    """What the parser of a script's arguments said of them (argparse; click, and typer on top of it), if it is that
+    which ended the script. They only print it, and exit with 2."""
+    if end.code != 2:
+        return None
+    cause = end.__context__
+    kinds = type(cause).__mro__
+    if any(each.__name__ == "UsageError" and each.__module__.endswith("click.exceptions") for each in kinds):
+        return str(getattr(cause, "message", cause))
+    for frame, _ in traceback.walk_tb(end.__traceback__):
+        parser, name = frame.f_locals.get("self"), frame.f_code.co_name
+        if isinstance(parser, argparse.ArgumentParser) and name == argparse.ArgumentParser.error.__name__:
+            return str(frame.f_locals.get("message", "see what it printed"))
+    return None
 
 
 def _suggestion(wanted: str, present: list[str]) -> str:
@@ -294,7 +315,7 @@ def _of_the_job(error: BaseException) -> Any:
     frame = error.__traceback__
     while frame is not None and frame.tb_frame.f_code.co_filename == __file__:
         frame = frame.tb_next
-    return frame or error.__traceback__
+    return frame if frame is not None or isinstance(error, EntryError) else error.__traceback__
 
 
 @contextmanager

@@ -70,6 +70,43 @@ def test_an_entry_that_cannot_be_called_is_explained(job, entry, message):
     assert outcome.progress.permanent is (not entry.startswith(("odd:raises", "odd:interrupted")))
 
 
+ARGUMENTS = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float, required=True)
+parser.parse_args()
+"""
+COMMAND = """
+import typer
+def main(lr: float) -> None: ...
+typer.run(main)
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "args", "said"),
+    [
+        (ARGUMENTS, {}, "the following arguments are required: --lr"),
+        (ARGUMENTS, {"lr": "fast"}, "argument --lr: invalid float value: 'fast'"),
+        (ARGUMENTS, {"lr": 1, "layer": 2}, "unrecognized arguments: --layer 2"),
+        (COMMAND, {"rate": 1}, "No such option: --rate"),
+    ],
+)
+def test_arguments_that_a_script_refuses_are_told_and_would_be_refused_anywhere(job, source, args, said):
+    (job.folder / "parses.py").write_text(source)
+    outcome = job.run(spec={"workdir": str(job.folder), "entry": None, "script": "parses.py"}, **args)
+    assert outcome.status == "failed"
+    assert outcome.progress.error.startswith(f"trainers.errors.EntryError: train.args do not fit parses.py: {said}")
+    assert outcome.progress.permanent
+
+
+def test_a_script_that_exits_with_2_for_reasons_of_its_own_may_be_tried_again(job):
+    (job.folder / "exits.py").write_text("import sys\nsys.exit(2)\n")
+    outcome = job.run(spec={"workdir": str(job.folder), "entry": None, "script": "exits.py"})
+    assert outcome.status == "failed"
+    assert not outcome.progress.permanent
+
+
 def test_a_program_that_has_made_a_step_may_be_tried_again_whatever_it_raises(job):
     outcome = job.run(spec={"entry": "odd:imports_late"})
     assert "ModuleNotFoundError" in outcome.progress.error
