@@ -96,7 +96,7 @@ def job_view(world: World, tx: Tx, job: Job, said: Forecast | str | None = None)
         moves=len(moves(runs, tx.migrations(job_id=job.id, unreadable=left_out))),
         steps_repeated=sum(run.repeated_steps for run in runs),
         simulated=any(simulated(world, run.offer_id) for run in runs) or (not runs and world.simulated),
-        note="; ".join([*marks, _note(tx, job, facts.quarantine)]),
+        note="; ".join(dict.fromkeys([*marks, _note(tx, job, facts.quarantine)])),
         quarantine=facts.quarantine,
         marks=marks,
         **_foretold(job, said),

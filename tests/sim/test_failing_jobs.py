@@ -102,6 +102,13 @@ def test_a_job_between_two_tries_says_how_often_it_failed_and_why(home: Installa
     assert view(home, job).marks == ()
 
 
+def test_a_failure_that_is_the_newest_thing_that_happened_is_said_once(home: Installation) -> None:
+    job = home.submit(steps=30, retries=4)
+    home.site.raise_at(job.id, *[4] * 24)
+    home.until(lambda: failures(home, job) == 2 and home.job(job).state == "queued")
+    assert view(home, job).note == "attempt 2 of 5 failed: ValueError: a bug at step 4"
+
+
 def test_a_trainer_that_dies_before_its_job_is_handed_over_counts_as_well(home: Installation) -> None:
     job = home.submit(steps=30, retries=1)
     home.site.misbehave(job.id, killed)
