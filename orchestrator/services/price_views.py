@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from orchestrator.store import FlagRow
@@ -87,7 +87,8 @@ class PriceChange:
 
 @dataclass(frozen=True, slots=True)
 class CollectedRegion:
-    """One poll, as it is stored."""
+    """One poll, as it is stored. `passed` counts the rows that are none of ours, by reason; what was not understood is
+    among `flagged`."""
 
     kind: ClassVar[str] = "price-poll"
 
@@ -101,6 +102,7 @@ class CollectedRegion:
     error: str | None
     hint: str
     suspect: str = ""
+    passed: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

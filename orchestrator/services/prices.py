@@ -229,6 +229,7 @@ def _collected(poll: Poll) -> CollectedRegion:
         None if poll.error is None else str(poll.error),
         "" if poll.error is None else poll.error.hint,
         poll.suspect,
+        dict(poll.passed),
     )
 
 

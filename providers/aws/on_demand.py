@@ -17,7 +17,7 @@ from providers.aws.hardware import InstanceType, gpu_of_family
 from providers.aws.prices import RegionalPrices
 from providers.aws.regions import gpu_types, pages_of, rows_of, zones_by_type
 from providers.aws.session import in_our_words
-from providers.collect.facts import Finding, Flag, PollResult, gather, hourly_price, instant_ms
+from providers.collect.facts import Finding, Flag, Passed, PollResult, gather, hourly_price, instant_ms
 from providers.collect.http import Http, Patience
 from providers.errors import AuthError, FormatError, ProviderError
 from providers.hardware import GIB
@@ -120,7 +120,7 @@ class OnDemandPrices(RegionalPrices):
 
     def _read_file(self, finding: Finding, now_ms: int) -> None:
         url = f"{self._files}/offers/v1.0/aws/AmazonEC2/current/{finding.region}/index.csv"
-        for row in _plain_rows(self._http.lines(url), url):
+        for row in _plain_rows(self._http.lines(url), url, finding):
             finding.rows += 1
             _add(finding, _by_family(row), [""], row, now_ms, FILE)
         finding.pages += 1
@@ -158,7 +158,7 @@ def _products(text: str, finding: Finding) -> Iterator[Row]:
         finding.flag(Flag.MALFORMED, f"aws/{finding.region}", f"{type(error).__name__} {error} in {text[:200]}")
 
 
-def _plain_rows(lines: Iterable[bytes], url: str) -> Iterator[Row]:
+def _plain_rows(lines: Iterable[bytes], url: str, finding: Finding) -> Iterator[Row]:
     """The rows of a region's file that are plain GPU machines. Raises FormatError when the columns have changed."""
     lines = iter(lines)
     header: list[str] = []
@@ -171,13 +171,15 @@ def _plain_rows(lines: Iterable[bytes], url: str) -> Iterator[Row]:
         raise FormatError(f"{url} lacks the columns {', '.join(sorted(missing))}: AWS has changed its price list")
     for line in lines:
         if b"GPU instance" not in line or b'"OnDemand"' not in line or b'"Linux"' not in line:
+            finding.pass_over(Passed.OTHER_PRODUCT)
             continue  # of millions of lines a few hundred are worth parsing
         row = dict(zip(header, _cells(line), strict=False))
-        if (
-            len(row) < len(header)
-            or row["TermType"] != "OnDemand"
-            or any(row.get(COLUMNS[key]) != value for key, value in PLAIN.items())
-        ):
+        if len(row) < len(header):
+            text = f"{len(row)} of {len(header)} cells in {line[:200].decode(errors='replace')!r}"
+            finding.flag(Flag.MALFORMED, f"aws/{finding.region}", text)
+            continue
+        if row["TermType"] != "OnDemand" or any(row.get(COLUMNS[key]) != value for key, value in PLAIN.items()):
+            finding.pass_over(Passed.OTHER_PRODUCT)
             continue
         yield {
             "instanceType": row["Instance Type"],
@@ -223,7 +225,8 @@ def _whole(text: str) -> int:
 def _add(finding: Finding, kind: InstanceType, zones: Sequence[str], row: Row, now_ms: int, source: str) -> None:
     subject = f"aws/{finding.region}/{kind.name}"
     if row["price"] and row["price"].strip("0.") == "":
-        return  # a price of zero stands for what is billed elsewhere
+        finding.pass_over(Passed.BILLED_ELSEWHERE)
+        return
     if row["unit"] != "Hrs":
         finding.flag(Flag.MALFORMED, subject, f"{row['price'][:50]} {row['currency'][:9]} per {row['unit'][:50]!r}")
         return
@@ -233,7 +236,8 @@ def _add(finding: Finding, kind: InstanceType, zones: Sequence[str], row: Row, n
         finding.flag(Flag.MALFORMED, subject, str(error))
         return
     if effective_ms > now_ms:
-        return  # announced, not in force
+        finding.pass_over(Passed.NOT_YET)
+        return
     if row["currency"] != "USD":
         finding.flag(Flag.CURRENCY, subject, f"priced in {row['currency']}: {row['price']} per hour")
         return

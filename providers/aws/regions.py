@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from providers.aws.hardware import InstanceType, described
-from providers.collect.facts import Finding, Flag
+from providers.collect.facts import Finding, Flag, Passed
 from providers.collect.pages import Pages
 from providers.errors import FormatError
 
@@ -55,7 +55,9 @@ def gpu_types(ec2: Any, finding: Finding) -> dict[str, InstanceType]:
                     Flag.MALFORMED, f"aws/{finding.region}", f"instance type without {error}: {str(row)[:200]}"
                 )
                 continue
-            if kind is not None:
+            if kind is None:
+                finding.pass_over(Passed.NO_GPU)
+            else:
                 found[kind.name] = kind
     return found
 

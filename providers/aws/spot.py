@@ -15,7 +15,7 @@ from providers.aws.hardware import InstanceType
 from providers.aws.prices import RegionalPrices
 from providers.aws.regions import gpu_types, pages_of, rows_of, zones_by_type
 from providers.aws.session import in_our_words
-from providers.collect.facts import Finding, Flag, PollResult, gather, hourly_price
+from providers.collect.facts import Finding, Flag, Passed, PollResult, gather, hourly_price
 from providers.errors import ProviderError
 from providers.offer import CapacityType, Offer
 from providers.price import PricePoint
@@ -81,6 +81,7 @@ def _read_series(ec2: Any, finding: Finding, names: list[str], start_ms: int, se
         finding.page(len(rows))
         for row in rows:
             if row.get("ProductDescription") != LINUX:
+                finding.pass_over(Passed.OTHER_PRODUCT)
                 continue
             try:
                 key = (str(row["InstanceType"]), str(row["AvailabilityZoneId"]))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from providers.azure.hardware import REGIONS, sizes
-from providers.collect.facts import Finding, Flag, PollResult, gather, hourly_price, instant_ms
+from providers.collect.facts import Finding, Flag, Passed, PollResult, gather, hourly_price, instant_ms
 from providers.collect.http import Http, Patience, RefusedError
 from providers.collect.pages import Pages
 from providers.errors import FormatError, ProviderError
@@ -97,6 +97,8 @@ class RetailPrices:
                 found = self._plain(row, finding, now_ms)
                 if found is not None:
                     key, meter = found
+                    if key in newest:
+                        finding.pass_over(Passed.SUPERSEDED)
                     newest[key] = max(newest.get(key, meter), meter)
         finally:  # pages that came before an error are as true as any
             for (name, capacity_type), meter in sorted(newest.items()):
@@ -152,9 +154,11 @@ class RetailPrices:
         words = f"{row.get('productName', '')} {row.get('skuName', '')} {row.get('meterName', '')}"
         name = str(row.get("armSkuName", ""))
         if NOT_PLAIN.search(words) or row.get("type") != "Consumption" or row.get("tierMinimumUnits"):
+            finding.pass_over(Passed.OTHER_PRODUCT)
             return None
         if row.get("retailPrice") == 0:
-            return None  # what is billed elsewhere
+            finding.pass_over(Passed.BILLED_ELSEWHERE)
+            return None
         subject = f"azure/{finding.region}/{name}"
         if row.get("unitOfMeasure") != "1 Hour":
             text = f"{str(row.get('retailPrice'))[:50]} per {str(row.get('unitOfMeasure'))[:50]!r}, not per hour"
@@ -176,7 +180,8 @@ class RetailPrices:
             finding.flag(Flag.MALFORMED, subject, f"{type(error).__name__} {error} in {str(dict(row))[:200]}")
             return None
         if effective_ms > now_ms or ended:
-            return None  # announced, or over
+            finding.pass_over(Passed.OVER if ended else Passed.NOT_YET)
+            return None
         spot = any(str(row.get(field, "")).lower().endswith(" spot") for field in ("skuName", "meterName"))
         return (name, CapacityType.SPOT if spot else CapacityType.ON_DEMAND), _Meter(billed, effective_ms, price)
 

@@ -6,8 +6,9 @@ its reason. What was found before an error counts: a result holds both. Must not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
@@ -42,6 +43,17 @@ class Flag(StrEnum):
     MALFORMED = "malformed"
     AMBIGUOUS = "ambiguous"
     NOT_ITS_OWN = "not_its_own"
+
+
+class Passed(StrEnum):
+    """Why a row was passed over: it was understood and is none of ours. What is not understood is flagged instead."""
+
+    NO_GPU = "no_gpu"
+    OTHER_PRODUCT = "other_product"
+    BILLED_ELSEWHERE = "billed_elsewhere"
+    NOT_YET = "not_yet"
+    OVER = "over"
+    SUPERSEDED = "superseded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +95,8 @@ class Signal:
 class PollResult:
     """What one poll of one region found. `error` is why it may be incomplete; None says that it is whole.
 
-    `pages` and `rows` count what the provider sent, before anything was dropped.
+    `pages` and `rows` count what the provider sent, before anything was dropped; `passed` the rows that are none of
+    ours, by reason (Passed).
     """
 
     region: str
@@ -94,6 +107,7 @@ class PollResult:
     error: ProviderError | None = None
     pages: int = 0
     rows: int = 0
+    passed: Mapping[str, int] = field(default_factory=dict)
 
 
 class PriceSource(Protocol):
@@ -131,6 +145,7 @@ class Finding:
         self._points: dict[tuple[str, int], PricePoint] = {}
         self._flagged: list[Flagged] = []
         self._signals: list[Signal] = []
+        self._passed: Counter[str] = Counter()
 
     def page(self, rows: int) -> None:
         """The provider sent a page of so many rows."""
@@ -161,6 +176,10 @@ class Finding:
     ) -> None:
         self._flagged.append(Flagged(flag, subject, detail, offer, point))
 
+    def pass_over(self, why: Passed, rows: int = 1) -> None:
+        """So many rows are none of ours."""
+        self._passed[why.value] += rows
+
     def signal(self, signal: Signal) -> None:
         self._signals.append(signal)
 
@@ -176,6 +195,7 @@ class Finding:
             error,
             self.pages,
             self.rows,
+            {why: rows for why, rows in sorted(self._passed.items()) if rows},
         )
 
 

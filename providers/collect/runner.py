@@ -52,9 +52,9 @@ class SourceSpec:
 class Poll:
     """What came of one poll. It happened, whether or not anything changed; `error` says why it may be incomplete.
 
-    `offers` were seen, `changed` prices were news, `flagged` rows left out. `newest_ms` is the newest change that the
-    region has; it is what the next poll may start from, and None when this one was not whole. `suspect` says why the
-    sink does not believe it, though it succeeded.
+    `offers` were seen, `changed` prices were news, `flagged` rows left out; `passed` counts those that are none of
+    ours, by reason. `newest_ms` is the newest change that the region has; it is what the next poll may start from, and
+    None when this one was not whole. `suspect` says why the sink does not believe it, though it succeeded.
     """
 
     source: str
@@ -69,6 +69,7 @@ class Poll:
     newest_ms: int | None = None
     error: ProviderError | None = None
     suspect: str = ""
+    passed: Mapping[str, int] = field(default_factory=dict)
 
 
 class Sink(Protocol):
@@ -244,11 +245,8 @@ class Collector:
                 return []
             case Ended():
                 progress = round_.finished(message.source, message.region, now_ms)
-                progress.started_at_ms, progress.pages, progress.rows = (
-                    message.started_at_ms,
-                    message.pages,
-                    message.rows,
-                )
+                progress.started_at_ms, progress.passed = message.started_at_ms, message.passed
+                progress.pages, progress.rows = message.pages, message.rows
                 return [self._end(progress, message.error, message.ended_at_ms)]
 
     def _take_batch(self, progress: _Progress, batch: Batch) -> None:
@@ -298,6 +296,7 @@ class Collector:
             progress.rows,
             newest_ms,
             error,
+            passed=progress.passed,
         )
         self._sink.ended(poll)
         # Only now: had the sink failed (a full disk), the same region would be due again and the same news be news.
@@ -327,6 +326,7 @@ class _Progress:
     flagged: int = 0
     pages: int = 0
     rows: int = 0
+    passed: Mapping[str, int] = field(default_factory=dict)
     newest_ms: int | None = None
     judge: Judge = field(default_factory=Judge)  # of a history: what was right once says nothing of what is told now
 

@@ -6,8 +6,8 @@ One line holds one batch or one ending, so that what arrived before a child died
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -58,6 +58,7 @@ class Ended:
     pages: int
     rows: int
     error: ProviderError | None = None
+    passed: Mapping[str, int] = field(default_factory=dict)
 
 
 Message = Regions | Batch | Ended
@@ -69,7 +70,9 @@ def of_result(source: str, result: PollResult, started_at_ms: int, ended_at_ms: 
     yield from (Batch(source, result.region, points=part) for part in _whole_series(result.points))
     yield from (Batch(source, result.region, flagged=part) for part in _parts(result.flagged))
     yield from (Batch(source, result.region, signals=part) for part in _parts(result.signals))
-    yield Ended(source, result.region, started_at_ms, ended_at_ms, result.pages, result.rows, result.error)
+    yield Ended(
+        source, result.region, started_at_ms, ended_at_ms, result.pages, result.rows, result.error, result.passed
+    )
 
 
 def _parts(rows: tuple[_Row, ...]) -> Iterator[tuple[_Row, ...]]:
@@ -90,8 +93,8 @@ def encode(message: Message) -> str:
     match message:
         case Regions(source, names, error):
             body: dict[str, Any] = {"regions": [source, names, _error_out(error)]}
-        case Ended(source, region, started, ended, pages, rows, error):
-            body = {"ended": [source, region, started, ended, pages, rows, _error_out(error)]}
+        case Ended(source, region, started, ended, pages, rows, error, passed):
+            body = {"ended": [source, region, started, ended, pages, rows, _error_out(error), dict(passed)]}
         case Batch():
             body = {
                 "batch": [
@@ -113,7 +116,7 @@ def decode(line: str) -> Message:
         if kind == "regions":
             return Regions(body[0], tuple(body[1]), _error_in(body[2]))
         if kind == "ended":
-            return Ended(*[*body[:6], _error_in(body[6])])
+            return Ended(*[*body[:6], _error_in(body[6]), dict(body[7])])
         source, region, offers, points, flagged, signals = body
         return Batch(
             source,

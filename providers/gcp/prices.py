@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from providers.collect.facts import Finding, Flag, PollResult, gather
+from providers.collect.facts import Finding, Flag, Passed, PollResult, gather
 from providers.collect.http import Http, Patience
 from providers.errors import ProviderError
 from providers.gcp.billing import BILLING, BillingCatalog
@@ -121,6 +121,7 @@ def machines_in(connections: Connections, zone: str, finding: Finding) -> list[M
     shapes = {}
     for row in rows:
         if row.deprecated.state in ("DEPRECATED", "OBSOLETE", "DELETED"):
+            finding.pass_over(Passed.OVER)
             continue
         if not row.accelerators:
             shapes[row.name] = row

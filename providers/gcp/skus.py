@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from providers.collect.facts import MAX_PRICE_USD, Finding, Flag, instant_ms
+from providers.collect.facts import MAX_PRICE_USD, Finding, Flag, Passed, instant_ms
 from providers.money import format_usd
 
 NANO = 1_000_000_000
@@ -46,6 +46,7 @@ GPUS = {
     "nvidia-rtx-pro-6000": ("RTX-PRO-6000", {"rtx 6000 96gb"}),
 }
 """Accelerator type -> (the name we know it by, what SKUs call it, in lower case)."""
+KNOWN_GPUS = frozenset().union(*(words for _, words in GPUS.values()))
 UNIT = re.compile(r"(?P<count>[1-9]\d{0,6})? ?(?:(?P<size>[KMGT]i?By)\.)?(?P<time>s|min|h|d|mo)", re.ASCII)
 TIMES = {"s": Fraction(1, 3600), "min": Fraction(1, 60), "h": Fraction(1), "d": Fraction(24), "mo": Fraction(730)}
 """Hours. A month is GCP's own: SSD is priced by it."""
@@ -132,8 +133,12 @@ def parts_of(skus: Iterable[Mapping[str, Any]], finding: Finding) -> Iterator[Pa
             text = f"{type(error).__name__} {error} in {str(sku)[:200]}"
             finding.flag(Flag.MALFORMED, f"gcp/{finding.region}/catalog", text)
             continue
-        if part is not None:
-            yield part
+        if part is None:
+            continue
+        if part.table == "gpus" and part.name not in KNOWN_GPUS:
+            subject = f"gcp/catalog/{part.name}"
+            finding.flag(Flag.UNKNOWN_GPU, subject, f"a price of a GPU that is unknown to us: {part.description}")
+        yield part
 
 
 def price_list(parts: Iterable[Part], at_ms: int, finding: Finding | None = None) -> PriceList:
@@ -143,7 +148,9 @@ def price_list(parts: Iterable[Part], at_ms: int, finding: Finding | None = None
         rates = getattr(prices, part.table)
         known = [nano for effective_ms, nano in part.versions if effective_ms <= at_ms]
         if not known or not known[-1]:
-            continue  # not sold yet, or not any more
+            if finding is not None:
+                finding.pass_over(Passed.OVER if known else Passed.NOT_YET)
+            continue
         for region in part.regions:
             other = rates.setdefault((part.name, region, part.spot), known[-1])
             if other != known[-1]:
@@ -158,9 +165,11 @@ def price_list(parts: Iterable[Part], at_ms: int, finding: Finding | None = None
 def _part_of(sku: Mapping[str, Any], finding: Finding) -> Part | None:
     description, category = str(sku["description"]), sku["category"]
     if category["usageType"] not in ("OnDemand", "Preemptible") or NOT_PLAIN.search(description):
+        finding.pass_over(Passed.OTHER_PRODUCT)
         return None
     found = _what(description, category["resourceFamily"])
     if found is None:
+        finding.pass_over(Passed.OTHER_PRODUCT)
         return None
     versions = []
     table, name = found

@@ -360,8 +360,11 @@ def test_a_term_that_is_dated_ahead_is_not_the_price_yet(server, connections, ac
     """The loopback AWS announces half a dollar for every type, from 2036 on."""
     server.serve(listed(p4d_24xlarge="21.957"))
     source = OnDemandPrices(account=account, connections=connections, files=server.url, attempts=1)
-    found = {(point.effective_at_ms, point.nano_usd_per_hour) for point in source.poll("us-east-1", NOW, None).points}
-    assert found == {(1_748_736_000_000, 21_957_000_000)}
+    result = source.poll("us-east-1", NOW, None)
+    assert {(point.effective_at_ms, point.nano_usd_per_hour) for point in result.points} == {
+        (1_748_736_000_000, 21_957_000_000)
+    }
+    assert result.passed["not_yet"] == 1
 
 
 def test_on_demand_prices_come_from_the_api_as_strings_of_json_on_several_pages(server, on_demand):
@@ -427,6 +430,8 @@ def test_the_public_list_needs_no_account_and_only_plain_rows_of_it_count(server
         ("A100-40GB", 8, 1152),
         ("H100", 8, 1152),
     ]
+    assert result.passed["other_product"] > 10
+    assert result.passed["billed_elsewhere"] > 0
     assert "us-east-1" in source.regions()
     assert [request.path for request in server.requests] == ["/offers/v1.0/aws/AmazonEC2/current/us-east-1/index.csv"]
 
@@ -437,6 +442,19 @@ def test_a_price_list_that_ends_in_the_middle_keeps_its_whole_lines(server):
     result = OnDemandPrices(account=False, files=server.url, attempts=1).poll("us-east-1", NOW, None)
     assert isinstance(result.error, CutOffError)
     assert prices(result) == {f"aws/us-east-1//{P4D}/on_demand": 21.957}
+
+
+def test_a_line_of_the_price_list_that_lacks_cells_is_flagged_and_costs_only_itself(server):
+    whole = listed(p4d_24xlarge="21.957")
+
+    def torn(request: Request) -> Response:
+        answer = whole(request)
+        return replace(answer, body=answer.body + b'"SKU1","OnDemand","Linux","GPU instance"\n')
+
+    server.serve(torn)
+    result = OnDemandPrices(account=False, files=server.url, attempts=1).poll("us-east-1", NOW, None)
+    assert prices(result) == {f"aws/us-east-1//{P4D}/on_demand": 21.957}
+    assert flags(result) == [("malformed", "aws/us-east-1")]
 
 
 def test_changed_columns_of_the_price_list_are_named(server):

@@ -89,6 +89,24 @@ def test_rows_that_are_no_plain_linux_machine_are_passed_over(server, other):
     cloud(server, row("eastus", H100, 98.32), other)
     result = poll(server)
     assert (prices(result), result.flagged) == ({f"{H100}/on_demand": 98.32}, ())
+    assert sum(result.passed.values()) == 1, "what is none of ours is counted, too"
+
+
+def test_rows_that_are_passed_over_are_counted_by_reason_and_those_not_understood_are_flagged(server):
+    cloud(
+        server,
+        row("eastus", H100, 98.32),
+        row("eastus", H100, 97.0, effective="2025-01-01T00:00:00Z"),
+        row("eastus", H100, 1.0, product="Virtual Machines ND Series Windows"),
+        row("eastus", H100, 0.0),
+        row("eastus", A100, 3.0, effectiveEndDate="2026-09-01T00:00:00Z"),
+        row("eastus", A100, 3.0, effective="2027-09-01T00:00:00Z"),
+        row("eastus", A100, 3.0, unitOfMeasure="1/Month"),
+    )
+    result = poll(server)
+    assert result.passed == {"billed_elsewhere": 1, "not_yet": 1, "other_product": 1, "over": 1, "superseded": 1}
+    assert [flag for flag, _ in flags(result)] == ["malformed"]
+    assert result.rows == len(result.points) + len(result.flagged) + sum(result.passed.values())
 
 
 @pytest.mark.parametrize(

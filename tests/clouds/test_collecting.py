@@ -88,7 +88,12 @@ def errors(polls: list[Poll]) -> dict[str, type | None]:
 
 def test_a_round_hands_over_offers_prices_and_flags_and_records_each_poll(server, tmp_path):
     server.serve(
-        AzureCloud([row("eastus", H100, 98.0), row("eastus", H100, 98.0, spot=True), row("westus", H100, 90.0)])
+        AzureCloud(
+            [
+                *(row("eastus", H100, 98.0), row("eastus", H100, 98.0, spot=True), row("westus", H100, 90.0)),
+                row("westus", H100, 9.0, product="Virtual Machines ND Series Windows"),
+            ]
+        )
     )
     (tmp_path / "f.csv").write_text(f"{FEED}mine,cellar,box,H100,8,spot,7.5\nmine,cellar,box,H100,8,spot,cheap\n")
     sink = Kept()
@@ -112,6 +117,7 @@ def test_a_round_hands_over_offers_prices_and_flags_and_records_each_poll(server
         ("azure-prices", "westus"): (1, 1, 0, None),
         ("feed:mine", "all"): (1, 1, 1, None),
     }
+    assert {poll.region: dict(poll.passed) for poll in polls if poll.passed} == {"westus": {"other_product": 1}}
 
 
 def test_no_change_and_no_data_are_different_facts(server):

@@ -210,7 +210,9 @@ def test_small_a3_machines_are_not_sold_on_demand(server, poll, name):
 )
 def test_skus_that_are_no_plain_price_are_passed_over_though_filed_as_on_demand(server, poll, description):
     server.serve(cloud(A2, skus=[*a2_skus([HERE]), sku(description, 0.0001, [HERE])]))
-    assert prices(poll()) == pytest.approx({f"a2-highgpu-1g/{kind}": usd for kind, usd in A2_PRICES.items()})
+    result = poll()
+    assert (dict(result.passed), flags(result)) == ({"other_product": 1}, [])
+    assert prices(result) == pytest.approx({f"a2-highgpu-1g/{kind}": usd for kind, usd in A2_PRICES.items()})
 
 
 def test_two_skus_for_the_same_part_are_flagged_and_the_dearer_counts(server, poll):
@@ -323,8 +325,11 @@ def test_a_renamed_sku_is_named_and_leaves_the_rest_alone(server, poll):
     server.serve(cloud(A2, skus=[*skus, sku("Nvidia Ampere A100 GPU running in Americas", 2.9, [HERE])]))
     result = poll()
     assert list(prices(result)) == ["a2-highgpu-1g/spot"]
-    assert flags(result) == [("renamed_sku", f"gcp/{HERE}/{ZONE}/a2-highgpu-1g/on_demand")]
-    assert "no SKU for GPU nvidia-tesla-a100" in result.flagged[0].detail
+    assert flags(result) == [
+        ("unknown_gpu", "gcp/catalog/ampere a100"),
+        ("renamed_sku", f"gcp/{HERE}/{ZONE}/a2-highgpu-1g/on_demand"),
+    ]
+    assert "no SKU for GPU nvidia-tesla-a100" in result.flagged[1].detail
 
 
 def test_an_unknown_accelerator_is_flagged(server, poll):
@@ -349,7 +354,9 @@ def test_a_damaged_sku_and_one_in_another_currency_are_flagged(server, poll):
 
 def test_a_retired_machine_type_is_no_offer(server, poll):
     server.serve(cloud(A2, GcpMachine("a2-highgpu-2g", "nvidia-tesla-a100", 2, deprecated="DELETED")))
-    assert {offer.instance_type for offer in poll().offers} == {"a2-highgpu-1g"}
+    result = poll()
+    assert {offer.instance_type for offer in result.offers} == {"a2-highgpu-1g"}
+    assert result.passed == {"over": 1}
 
 
 def test_one_failing_zone_leaves_the_others_prices_and_marks_the_region(server, poll):

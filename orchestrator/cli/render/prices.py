@@ -176,7 +176,11 @@ def change(view: PriceChange, paint: Paint) -> str:
 def polled(view: CollectedRegion, paint: Paint) -> str:
     took = span((view.ended_at_ms - view.started_at_ms) / 1000)
     text = f"{view.source} {view.region or 'all'}: {view.offers} offers, {view.changed} changed, "
-    text += f"{view.flagged} flagged, {took}"
+    text += f"{view.flagged} flagged, "
+    if view.passed:
+        why = ", ".join(f"{number} {reason}" for reason, number in view.passed.items())
+        text += f"{sum(view.passed.values())} passed over ({why}), "
+    text += took
     if view.suspect:
         return clean(text) + paint(f"  suspect: {clean(view.suspect)}", "yellow")
     if view.error is None:

@@ -14,9 +14,12 @@ import pytest
 from typer.testing import Result
 
 from orchestrator.cli.render import render
+from orchestrator.cli.render.prices import polled
+from orchestrator.cli.render.text import Paint
 from orchestrator.config import load_config
 from orchestrator.engine.world import World, open_world
 from orchestrator.services import prices
+from orchestrator.services.price_views import CollectedRegion
 from providers.clock import VirtualClock
 from providers.offer import CapacityType, Offer
 from providers.price import PricePoint
@@ -209,3 +212,11 @@ def test_watching_tells_changes_and_failures_as_they_come(tmp_path: Path) -> Non
     assert all(" market  " in render(each, color=False) for each in seen)
     assert "no answer" in render(seen[1], color=False)
     made.close()
+
+
+def test_what_was_passed_over_is_counted_with_its_reasons_beside_what_was_flagged() -> None:
+    view = CollectedRegion(
+        "aws-spot", "us-east-1", 0, 2000, 3, 1, 2, None, "", passed={"no_gpu": 40, "other_product": 2}
+    )
+    shown = polled(view, Paint(on=False))
+    assert "2 flagged, 42 passed over (40 no_gpu, 2 other_product), 2 s" in shown
