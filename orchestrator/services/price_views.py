@@ -13,7 +13,8 @@ from orchestrator.store import FlagRow
 class PricedRegion:
     """The last poll of a source in a region ('' or 'all': everywhere). `age_s` is of the last one that succeeded and is
     believed, None when none ever was; `flags` counts the rows that are not eligible now, by reason; `suspect` says why
-    the last poll is not believed yet, so that what it did not name stays."""
+    the last poll is not believed yet, so that what it did not name stays; `passed` how many of its rows were none of
+    ours, by reason."""
 
     provider: str
     source: str
@@ -26,6 +27,7 @@ class PricedRegion:
     error: str | None
     hint: str | None
     suspect: str | None
+    passed: str
     simulated: bool  # then `polled_at_ms` is market time
 
 

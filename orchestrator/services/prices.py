@@ -58,6 +58,7 @@ def status(world: World) -> PriceStatus:
             error=state.error,
             hint=state.hint,
             suspect=state.suspect,
+            passed=state.passed or "",
             simulated=_of_this_market(world, state) and world.providers[state.source].simulated,
         )
         for state in states

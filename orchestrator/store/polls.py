@@ -61,6 +61,7 @@ class PollState:
     newest_ms: int | None
     suspect: str | None
     suspect_since_ms: int | None
+    passed: str | None  # how many rows were none of ours, by reason, for people
 
 
 class Polled(NamedTuple):
@@ -151,7 +152,7 @@ _SUCCEEDED: dict[str, Any] = {
     ),
 }
 _LAST: dict[str, Any] = {
-    name: bindparam(name) for name in ("started_ms", "finished_ms", "offers_seen", "flagged", "error", "hint")
+    name: bindparam(name) for name in ("started_ms", "finished_ms", "offers_seen", "flagged", "error", "hint", "passed")
 }
 _NOTE_SUCCESS = update(poll_state).where(_HERE).values(**_LAST, **_SUCCEEDED)
 _NOTE_SUSPECT = (
@@ -206,11 +207,13 @@ class PollRows(Transaction):
         hint: str | None = None,
         newest_ms: int | None = None,
         suspect: str = "",
+        passed: str = "",
     ) -> None:
         """Remember that `source` (default: the provider itself) was asked, whatever came of it. `suspect` says why the
-        answer is not believed: then nothing is known up to then that was not before."""
+        answer is not believed: then nothing is known up to then that was not before. `passed` tells how many rows were
+        none of ours, by reason."""
         name = provider if source is None else source
-        last = {
+        last: dict[str, int | str | None] = {
             "started_ms": started_ms,
             "finished_ms": finished_ms,
             "offers_seen": offers_seen,
@@ -219,6 +222,7 @@ class PollRows(Transaction):
             "hint": hint,
         }
         self._insert(poll, provider=provider, source=name, region=region, changed=changed, **last)
+        last["passed"] = passed or None
         here = {"of_source": name, "of_region": region}
         if suspect:
             done = self._connection.execute(_NOTE_SUSPECT, {**last, **here, "why": suspect})

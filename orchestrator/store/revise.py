@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from alembic.script import Script
 
 VERSION_TABLE = "schema_revision"
-HEAD = "20261122_1045_e1c86f"
+HEAD = "20261122_1345_b6d20f"
 
 
 class ForeignDatabaseError(StoreError):

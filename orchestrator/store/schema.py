@@ -225,6 +225,7 @@ poll_state = Table(  # the last poll of each source and region, and the last one
     Column("newest_ms", Number),  # the newest change that it brought: where the next poll may begin
     Column("suspect", Prose),  # why the last poll is not believed, though it succeeded
     Column("suspect_since_ms", Number),  # since this poll; a second one has to agree
+    Column("passed", Prose),  # how many rows of the last poll were none of ours, by reason
     sqlite_with_rowid=False,
 )
 

@@ -48,10 +48,11 @@ def status(view: PriceStatus, paint: Paint) -> str:
             str(each.offers),
             str(sum(each.flags.values())),
             ", ".join(f"{name} {number}" for name, number in each.flags.items()),
+            clean(each.passed),
         )
         for each in view.regions
     ]
-    head = ("", "source", "region", "polled (UTC)", "age", "offers", "flagged", "why")
+    head = ("", "source", "region", "polled (UTC)", "age", "offers", "flagged", "why", "passed over")
     failed: dict[tuple[str, str, str], list[PricedRegion]] = {}
     for each in view.regions:
         if each.error is not None:

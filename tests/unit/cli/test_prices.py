@@ -15,11 +15,12 @@ from typer.testing import Result
 
 from orchestrator.cli.render import render
 from orchestrator.cli.render.prices import polled
+from orchestrator.cli.render.prices import status as price_status
 from orchestrator.cli.render.text import Paint
 from orchestrator.config import load_config
 from orchestrator.engine.world import World, open_world
 from orchestrator.services import prices
-from orchestrator.services.price_views import CollectedRegion
+from orchestrator.services.price_views import CollectedRegion, PricedRegion, PriceStatus
 from providers.clock import VirtualClock
 from providers.offer import CapacityType, Offer
 from providers.price import PricePoint
@@ -220,3 +221,8 @@ def test_what_was_passed_over_is_counted_with_its_reasons_beside_what_was_flagge
     )
     shown = polled(view, Paint(on=False))
     assert "2 flagged, 42 passed over (40 no_gpu, 2 other_product), 2 s" in shown
+    region = PricedRegion(
+        "aws", "aws-spot", "us-east-1", 2000, 1.0, 0, 3, {"outlier": 2}, None, None, None, "40 no_gpu", False
+    )
+    last = price_status(PriceStatus(3000, (region,), (), 0, False), Paint(on=False))
+    assert ("passed over" in last, "40 no_gpu" in last, "outlier 2" in last) == (True, True, True)
