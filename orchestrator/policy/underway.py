@@ -56,9 +56,9 @@ def _better_elsewhere(draft: Draft, move: Underway, target: int, rails: Rails) -
     if best == target or move.reason == "probe":
         return ""
     if not outlook.speed_known:
-        less = stake(outlook, outlook.pool.at(best)) / stake(outlook, outlook.pool.at(target))
-        if less < 1 - rails.min_gain:
-            return f"{market.ids[best]} is {1 - less:.0%} cheaper to be wrong on by now"
+        there, instead = stake(outlook, outlook.pool.at(target)), stake(outlook, outlook.pool.at(best))
+        if instead < (1 - rails.min_gain) * there:
+            return f"{market.ids[best]} is {1 - instead / there:.0%} cheaper to be wrong on by now"
     if ranking.mode == "likely":
         better = ranking.odds(best) > ranking.odds(target) + SURER
     elif ranking.mode == "late":

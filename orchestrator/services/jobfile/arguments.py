@@ -153,6 +153,8 @@ def _takes(annotation: ast.expr | None, value: object, shadowed: set[str]) -> bo
 
 
 def _takes_subscripted(name: str, inner: Sequence[ast.expr], value: object, shadowed: set[str]) -> bool:
+    if not inner:  # tuple[()]
+        return True
     if name == "Optional":
         return value is None or _takes(inner[0], value, shadowed)
     if name == "Union":
@@ -196,8 +198,10 @@ def _spoken(annotation: ast.expr | None, shadowed: set[str]) -> str:
             return _either([left, right], shadowed)
         case ast.Subscript(slice=inner):
             elements, name = inner.elts if isinstance(inner, ast.Tuple) else [inner], _outer(annotation, shadowed)
-            if name in ("Optional", "Union"):
-                return _either([*elements, *([ast.Constant(None)] if name == "Optional" else [])], shadowed)
+            if name == "Optional":
+                return _either([elements[0], ast.Constant(None)], shadowed)
+            if name == "Union":
+                return _either(elements, shadowed)
             if name == "Annotated":
                 return _spoken(elements[0], shadowed)
             if name == "Literal":

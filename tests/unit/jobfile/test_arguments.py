@@ -6,10 +6,12 @@ import ast
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from orchestrator.errors import SpecError
 from orchestrator.services.jobfile import load_job
-from orchestrator.services.jobfile.arguments import misfits
+from orchestrator.services.jobfile.arguments import misfit, misfits
 
 
 def found(source: str, args: dict[str, object], **length: int) -> list[tuple[str | None, str]]:
@@ -108,6 +110,7 @@ def test_what_does_not_fit_is_said(source: str, args: dict[str, object], expecte
         ("class list: ...\ndef main(x: list[int]): ...", {"x": "b"}),
         ("def main(x: int[3]): ...", {"x": "b"}),
         ("def main(x: list[f()]): ...", {"x": [1]}),
+        *((f"def main(x: {outer}[()]): ...", {"x": 3}) for outer in ("tuple", "list", "dict", "Optional", "Literal")),
         ("def main(x: 'not [python'): ...", {"x": "b"}),
         ("class int: ...\ndef main(x: int): ...", {"x": "b"}),
         (f"def main(x: {' | '.join(['int'] * 900)}): ...", {"x": "b"}),
@@ -126,6 +129,28 @@ def test_what_does_not_fit_is_said(source: str, args: dict[str, object], expecte
 )
 def test_what_fits_and_what_the_source_does_not_settle_is_let_pass(source: str, args: dict[str, object]) -> None:
     assert found(source, args, steps=5) == []
+
+
+NAMES = st.sampled_from(
+    (
+        *("int", "float", "str", "bool", "None", "list", "t.List", "tuple", "dict", "Mapping", "Optional", "Union"),
+        *("Literal", "Annotated", "Path", "x.int", "'a'", "1", "...", "()", "f()"),
+    )
+)
+ANNOTATIONS = st.recursive(
+    NAMES,
+    lambda inner: (
+        st.lists(inner, min_size=2, max_size=3).map(" | ".join)
+        | st.builds(lambda outer, of: f"{outer}[{', '.join(of)}]", NAMES, st.lists(inner, min_size=1, max_size=3))
+    ),
+    max_leaves=8,
+)
+VALUES = st.sampled_from([1, 1.5, "a", True, None, [], [1], ["a"], {}, {"a": 1}, {"a": "b"}])
+
+
+@given(ANNOTATIONS, VALUES)
+def test_law_no_annotation_is_too_odd_to_be_read(annotation: str, value: object) -> None:
+    assert isinstance(misfit(annotation, value), str)
 
 
 def test_without_a_length_in_the_job_the_function_must_be_given_it() -> None:

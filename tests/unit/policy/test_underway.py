@@ -157,6 +157,11 @@ def test_a_place_for_a_job_that_nobody_measured_is_weighed_again_too(world):
     assert first(world, demand, there).reason == f"{there}: no price is known"
 
 
+def test_a_place_that_costs_nothing_is_kept_for_a_job_that_nobody_measured(world):
+    there, _ = world.offer("there", 0.0), world.offer("other", 0.0)
+    assert first(world, Demand(world.job(rates={}), STEPS), there).action == "move"
+
+
 def test_a_place_that_may_not_be_best_by_now_is_given_up_for_a_job_that_nobody_measured(world):
     there, other = world.offer("there", 1.00, gpu="SIM-S"), world.offer("other", 1.10, gpu="SIM-L")
     demand = Demand(world.job(rates={}), STEPS)
