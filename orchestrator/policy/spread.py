@@ -4,6 +4,7 @@ What is uncertain, each by itself: the speed, what checkpoints take of the time 
 often the machine is taken back (a Poisson number whose rate is known from few losses: a negative binomial one), and
 what a spot machine will cost by then. These are independent, so their deviations from what is expected add up as
 squares, on either side by themselves (Barlow 2003, "Asymmetric errors"): all worst cases at once would be far too wide.
+A cost is price times time, so there the deviations of the logarithms add up.
 
 How far the price strays is the market's (`orchestrator.market.reversion`), and what its age adds (`ageing`). Must not
 know: promises, objectives; `Outlook.high` is what promises are measured by, which is stricter.
@@ -58,15 +59,22 @@ def spread(outlook: Outlook, rivals: Bools | None = None, *, afresh: bool = Fals
     cost = cost - (mid.price_s - price_s) * over(billed_s)
     machine, aged = price_s * over(billed_s), Z95 * (0.0 if pool.drift is None else pool.drift)
     cheap, dear = pool.ahead.range(billed_s, cell)
-    down, up = machine * (1 - cheap), machine * (dear - 1)
+    billed = np.maximum(billed_s, 1e-9)
+    shorter, longer = np.maximum(1 - bill[0] / billed, 1e-3), 1 + bill[1] / billed
     per_loss = outlook.tolls.per_loss[pool.site]
-    low = cost - np.hypot(price_s * bill[0][cell], down) - over((losses - least) * per_loss)
-    high = cost + np.hypot(price_s * bill[1][cell], up) + over((most - losses) * per_loss)
-    low, high = low + machine * np.expm1(-aged), high + machine * np.expm1(aged)
+    low = cost + machine * np.expm1(-_together(over(np.log(shorter)), np.log(cheap), aged))
+    high = cost + machine * np.expm1(_together(over(np.log(longer)), np.log(dear), aged))
+    low, high = low - over((losses - least) * per_loss), high + over((most - losses) * per_loss)
     low_s = over(seconds - time[0])
     if rivals is not None and rivals.any():
         low_s = np.minimum(low_s, _soonest(cost, over(seconds), cost * dear, rivals))
     return Spread(np.maximum(low_s, 0), over(seconds + time[1]), np.maximum(low, 0), high)
+
+
+def _together(*deviations: Floats | float) -> Floats:
+    """Of a product, whose factors stray independently by these logarithms."""
+    whole: Floats = np.sqrt(sum(np.square(each) for each in deviations))
+    return whole
 
 
 def _soonest(cost: Floats, seconds: Floats, most: Floats, rivals: Bools) -> Floats:

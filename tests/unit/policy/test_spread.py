@@ -75,6 +75,14 @@ def test_deviations_add_up_as_squares_not_as_worst_cases(world: World) -> None:
     assert both.duration_high_s - 3900 == pytest.approx(np.hypot(by_speed, 200), rel=1e-6)
 
 
+def test_of_a_product_logarithms_stray_so_that_no_cost_comes_near_nothing(world: World) -> None:
+    world.offer("it", 1.0, spot=True)
+    each = chosen(world, prices=prices_stray(1.5, 1.5, 0.5), start=Estimate(3000.0, 100.0, 9000.0, "prior"))
+    shorter = 1 - 2900 / 6600
+    share = each.cost_low_nano_usd / each.cost_nano_usd
+    assert share == pytest.approx(np.exp(-np.hypot(1.5, np.log(shorter))), rel=0.1)
+
+
 def test_a_job_that_may_come_to_a_faster_machine_may_be_done_as_soon_as_there(world: World) -> None:
     world.offer("slow", 1.0, spot=True)
     alone = chosen(world, prices=prices_stray(0.2, 0.7, 0.5))
