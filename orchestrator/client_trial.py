@@ -13,6 +13,7 @@ from orchestrator.config import Config
 
 if TYPE_CHECKING:
     from orchestrator.model import JobSpec
+    from orchestrator.services.jobfile.convert.task_file import Conversion
     from orchestrator.services.views import ImportedTable, PlanView, ProfileView, Trial
 
 
@@ -28,6 +29,18 @@ class TrialClient(StoreClient):
         from orchestrator.services.jobfile import load_job
 
         return load_job(path, now_ms=self._opened.clock.now_ms(), submitting=True)
+
+    def convert(self, path: str | Path, to: str | Path | None = None, *, force: bool = False) -> Conversion:
+        """A task file of SkyPilot or dstack as a job file. With `to` it is also written there; `force` overwrites.
+
+        Raises SpecError where it is none of theirs or cannot be read, UsageError where it cannot be written.
+        """
+        from orchestrator.services.jobfile.convert import task_file
+
+        conversion = task_file.convert_file(path, to)
+        if to is not None:
+            task_file.write_conversion(conversion, to, force=force)
+        return conversion
 
     def profile(self, work: JobSpec | str | Path, *, timeout_s: float = 900.0) -> ProfileView:
         """Run a few steps of a job's program here; what they do is kept for plans, what they train is not.

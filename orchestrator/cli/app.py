@@ -16,6 +16,7 @@ from orchestrator.cli import (
     backtest,
     catalog,
     control,
+    convert,
     insight,
     jobs,
     ledger,
@@ -118,6 +119,21 @@ def _globals(
     ctx.obj = Globals(state_dir=state_dir)
 
 
-GROUPS = (plans, profile, jobs, control, secrets, insight, backtest, market, prices, catalog, system, store, ledger)
+GROUPS = (
+    plans,
+    convert,
+    profile,
+    jobs,
+    control,
+    secrets,
+    insight,
+    backtest,
+    market,
+    prices,
+    catalog,
+    system,
+    store,
+    ledger,
+)
 for group in GROUPS:
     group.register(app)

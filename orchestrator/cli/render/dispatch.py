@@ -19,6 +19,7 @@ RENDERERS = {
     "CatalogView": "catalog:catalog",
     "CollectedRegion": "prices:polled",
     "ControlPlaneView": "system:control_plane",
+    "Conversion": "system:conversion",
     "Diagnosis": "system:diagnosis",
     "EventList": "jobs:events",
     "Explanation": "plans:explanation",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.cli.render.text import Paint, clean, instant, table
+from orchestrator.services.jobfile.convert.task_file import Conversion
 from orchestrator.services.store_views import StoreDiagnosis
 from orchestrator.services.views import (
     Accepted,
@@ -15,6 +16,10 @@ from orchestrator.services.views import (
 
 def accepted(view: Accepted, paint: Paint) -> str:
     return paint(clean(view.message), "bold")
+
+
+def conversion(view: Conversion, _paint: Paint) -> str:
+    return view.text.rstrip("\n")
 
 
 def control_plane(view: ControlPlaneView, paint: Paint) -> str:

@@ -5,6 +5,7 @@ Must not know: the store, the market, who submits.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ from orchestrator.model import (
     Where,
 )
 from orchestrator.services.jobfile.checks import absolute, check, scheme
+from orchestrator.services.jobfile.convert.recognise import Tool, recognise, recognise_documents
 from orchestrator.services.jobfile.marks import Finding, Loc, Marks, YamlSyntaxError, read_yaml
 from orchestrator.services.jobfile.not_yet import not_yet
 from orchestrator.services.jobfile.plain import to_plain
@@ -37,6 +39,11 @@ from orchestrator.services.jobfile.units import BadValueError
 
 def load_job(path: str | Path, *, now_ms: int | None = None, submitting: bool = False) -> JobSpec:
     """Read and check a job file. For the arguments see `parse_job`. Raises SpecError."""
+    return parse_job(read_text(path), path, now_ms=now_ms, submitting=submitting)
+
+
+def read_text(path: str | Path) -> str:
+    """The text of a file. Raises SpecError where it cannot be read or is not UTF-8."""
     try:
         content = Path(path).read_bytes()
     except (OSError, ValueError) as error:
@@ -44,13 +51,12 @@ def load_job(path: str | Path, *, now_ms: int | None = None, submitting: bool = 
         problem = Problem(str(path), 0, 0, "", f"cannot be read: {reason}", "name an existing job file")
         raise SpecError([problem]) from None
     try:
-        text = content.decode("utf-8")
+        return content.decode("utf-8")
     except UnicodeDecodeError as error:
         before = content[: error.start]
         line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
         problem = Problem(str(path), line, column, "", "is not UTF-8 text", "save the file as UTF-8")
         raise SpecError([problem]) from None
-    return parse_job(text, path, now_ms=now_ms, submitting=submitting)
 
 
 def parse_job(text: str, path: str | Path, *, now_ms: int | None = None, submitting: bool = False) -> JobSpec:
@@ -62,12 +68,21 @@ def parse_job(text: str, path: str | Path, *, now_ms: int | None = None, submitt
     try:
         value, marks, findings = read_yaml(text)
     except YamlSyntaxError as error:
+        _refuse_foreign(recognise_documents(text, str(path)), path)
         problem = Problem(str(path), error.mark.line, error.mark.column, "", f"not valid YAML: {error}")
         raise SpecError([problem]) from None
+    _refuse_foreign(recognise(value, str(path)), path)
     if value is None and not findings:
         findings.append(Finding((), "the file is empty", "begin with: name: my-job"))
     source = _Source(str(path), Path(path).parent, marks, findings)
     return _job(value, source, now_ms=now_ms, submitting=submitting)
+
+
+def _refuse_foreign(tool: Tool | None, path: str | Path) -> None:
+    """Raises SpecError for a task file of another tool, whose every field would be a problem."""
+    if tool is not None:
+        hint = f"convert it: tradewind convert {shlex.quote(str(path))}"
+        raise SpecError([Problem(str(path), 1, 1, "", f"is a task file of {tool}, not a Tradewind job file", hint)])
 
 
 def job_from_mapping(

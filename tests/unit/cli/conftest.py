@@ -25,6 +25,13 @@ resources: {gpu: [V100]}
 expected: {gpu: V100, steps_per_s: 4.5}
 """
 
+TASK_FILE = """\
+name: fresh
+workdir: .
+resources: {accelerators: V100, use_spot: true, disk_size: 256}
+run: echo $HOME && python train.py 500
+"""
+
 SCENARIO = """\
 traces: [{path: market, on_demand: 3.06, spot: 0.92}]
 jobs: [{work: 2h, ratio: 2, overhead: 12 min, checkpoint: 1 GB}]
@@ -65,6 +72,7 @@ def environment(state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     """A working folder with a job file, and settings in the environment, for this process and for others."""
     (tmp_path / "job.yaml").write_text(JOB_FILE)
     (tmp_path / "train.py").write_text("def main(**args): pass\n")
+    (tmp_path / "task.yaml").write_text(TASK_FILE)
     (tmp_path / "recorded.csv").write_text(RECORDED)
     (tmp_path / "rates.csv").write_text("job,gpu,gpu_count,steps_per_s\nfresh,V100,1,4.5\n")
     (tmp_path / "market").mkdir()

@@ -38,6 +38,7 @@ READING: dict[str, tuple[str, ...]] = {
     "backtest": ("backtest", "arena.yaml"),
     "offers": ("offers", "--cloud", "fake"),
     "throughputs": ("throughputs", "rates.csv"),
+    "convert": ("convert", "task.yaml"),
     "plan": ("plan", "job.yaml"),
     "plan-all": ("plan", "--all"),
     "submit-dry-run": ("submit", "job.yaml", "--dry-run"),
@@ -189,6 +190,25 @@ def test_what_does_not_fit_into_the_queue_is_seen_to_be_cut(tradewind: Run, stat
         connection.execute("UPDATE job SET quarantine = ?, quarantined_at_ms = 1 WHERE id = ?", ("x" * 80, past.conv))
     (line,) = (each for each in tradewind("queue").stdout.splitlines() if each.startswith("conv"))
     assert f" {'x' * 57}..." in line
+
+
+def test_a_task_file_of_another_tool_is_named_and_its_conversion_written_once(tradewind: Run, tmp_path: Path) -> None:
+    for command in (("plan",), ("submit", "--yes")):
+        refused = tradewind(*command, "task.yaml")
+        assert refused.exit_code == errors.SpecError.exit_code
+        assert "SkyPilot" in refused.stderr
+        assert "tradewind convert task.yaml" in refused.stderr
+    result = tradewind("convert", "task.yaml", "-o", "mine.yaml")
+    assert result.exit_code == 0
+    assert not result.stdout
+    assert "task.yaml:3:49: resources.disk_size: left out" in result.stderr
+    assert "before you submit: mine.yaml:" in result.stderr
+    assert "FILL IN" in (tmp_path / "mine.yaml").read_text()
+    again = tradewind("convert", "task.yaml", "-o", "mine.yaml")
+    assert again.exit_code == errors.UsageError.exit_code
+    assert "--force" in again.stderr
+    assert tradewind("convert", "task.yaml", "-o", "mine.yaml", "--force").exit_code == 0
+    assert tradewind("convert", "mine.yaml").exit_code == errors.SpecError.exit_code
 
 
 def test_a_saved_plan_is_applied(tradewind: Run, state: Path, tmp_path: Path) -> None:
@@ -372,7 +392,7 @@ def test_every_command_has_help_an_example_and_a_panel() -> None:
     leaves = {name: each for name, each in root.commands.items() if not hasattr(each, "commands")}
     for group in ("daemon", "config", "catalog", "prices", "store", "budget"):
         leaves |= {f"{group} {name}": each for name, each in root.commands[group].commands.items()}
-    assert len(leaves) == 42
+    assert len(leaves) == 43
     for name, command in leaves.items():
         assert command.help, name
         assert command.epilog.startswith("Example: tradewind "), name

@@ -1,0 +1,42 @@
+"""`convert`: a task file of SkyPilot or dstack becomes a job file."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.output import Format
+from orchestrator.cli.session import PLANNING, OutputOption, session
+
+
+def register(app: typer.Typer) -> None:
+    app.command(rich_help_panel=PLANNING, epilog="Example: tradewind convert task.yaml -o job.yaml")(convert)
+
+
+def convert(
+    ctx: typer.Context,
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Task file of SkyPilot or dstack (YAML).", show_default=False)
+    ],
+    save: Annotated[
+        Path | None, typer.Option("-o", "--save", help="Write the job file there, not to stdout.", show_default=False)
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file of -o.")] = False,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Turn a task file of SkyPilot or dstack into a job file.
+
+    What is left out, changed, or left to you is listed on stderr with its line. Where the commands do not say which
+    Python program to run, the job file has a marked place to fill in. Runs nothing and copies no secrets.
+    """
+    with session(ctx, output) as (client, out):
+        view = client.convert(file, save, force=force)
+        if output is Format.JSON or save is None:
+            out.show(view)
+        for note in view.notes:
+            out.note(str(note))
+        for problem in view.problems:
+            if not problem.message.startswith("not yet"):  # a note says that already
+                out.note(f"before you submit: {problem}")
+        name = save or "the job file"
+        out.note(f"converted from {view.tool} into {name}; check it: tradewind plan {save or 'job.yaml'}")
