@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import orchestrator
@@ -29,6 +31,19 @@ def test_every_public_error_is_exported() -> None:
 def test_a_client_of_an_address_is_not_yet() -> None:
     with pytest.raises(orchestrator.UsageError, match="not yet: a client of http://host:1"):
         orchestrator.Client("http://host:1")
+
+
+def test_a_client_converts_a_task_file_and_plans_the_result(environment: dict[str, str]) -> None:
+    Path("task.yaml").write_text("workdir: .\nresources: {accelerators: V100}\nrun: python train.py --lr 0.1\n")
+    with orchestrator.Client() as client:
+        conversion = client.convert("task.yaml", "converted.yaml")
+        assert conversion.job["train"]["script"] == "train.py"
+        assert {note.outcome for note in conversion.notes} == {"changed", "to do"}
+        assert not conversion.problems
+        plan = client.plan("converted.yaml")
+        assert plan.decisions[0].name == "task"
+        with pytest.raises(orchestrator.UsageError, match="exists already"):
+            client.convert("task.yaml", "converted.yaml")
 
 
 def test_a_client_plans_submits_and_tells(environment: dict[str, str]) -> None:
