@@ -14,12 +14,12 @@ from pathlib import Path
 
 from orchestrator.model import Job, JobSpec, TrainSpec
 from orchestrator.perf import Kind
-from orchestrator.sim import Installation, Pace, Slate
 from providers.base import LaunchSpec
 from providers.clock import Clock, VirtualClock
 from providers.fake import Behaviour, FakeCloud
 from providers.hardware import GPUS
 from providers.local import LocalMarket
+from tests.rig import Installation, ScratchDatabase, Timings
 
 DAY_MS = 86_400_000
 NOTICE_S = 120.0
@@ -65,15 +65,15 @@ class DemoCloud(FakeCloud):
 class DemoMarket(Installation):
     """An installation on the market of a seed; `chance` is for everything that is not the market's."""
 
-    def __init__(self, folder: Path, slate: Slate, seed: int, *, days: float) -> None:
+    def __init__(self, folder: Path, database: ScratchDatabase, seed: int, *, days: float) -> None:
         self.chance = random.Random(seed)
         super().__init__(
             folder,
-            slate,
+            database,
             catalog=(),
             seed=seed,
-            pace=Pace(step_s=1.0, prepare_s=STARTUP_S, restore_s=RESTORE_S, checkpoint_every_s=600.0),
-            overrides={"rails.max_usd_per_hour": 1e6},
+            timings=Timings(step_s=1.0, prepare_s=STARTUP_S, restore_s=RESTORE_S, checkpoint_every_s=600.0),
+            overrides={"limits.max_usd_per_hour": 1e6},
             cloud=partial(_demo_cloud, seed, days),
         )
         self._of_offer: dict[str, float] = {}
@@ -93,7 +93,7 @@ class DemoMarket(Installation):
             off = math.exp(self.chance.gauss(0, SPEED_ERROR))
             for gpu, count in KINDS:
                 assert gpu is not None
-                rate = GPUS[gpu].throttle / self.pace.step_s * off
+                rate = GPUS[gpu].throttle / self.timings.step_s * off
                 tx.add_perf(before.id, gpu, count, rate, MEASURED_STEPS, self.clock.now_ms())
 
     def submit_planned(self, job: Job) -> None:

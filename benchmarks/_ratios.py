@@ -101,10 +101,12 @@ def _ratios(model: RatioModel, job: Sequence[Row], *, profiled: bool) -> list[Pr
     for known in job:
         cell = Cell(known.kind, math.log(known.steps_per_s), _MEASURED_VARIANCE)
         wanted = [row for row in job if row.kind != known.kind]
-        belief = model.belief(
+        posterior = model.posterior(
             [row.kind for row in wanted], [cell], precision=known.precision, sort=known.sort if profiled else None
         )
         for index, row in enumerate(wanted):
-            off = float(belief.mean[index]) - math.log(row.steps_per_s)
-            found.append(Predicted(known.family, profiled, known.kind, row.kind, off, abs(off) <= belief.spread(index)))
+            off = float(posterior.mean[index]) - math.log(row.steps_per_s)
+            found.append(
+                Predicted(known.family, profiled, known.kind, row.kind, off, abs(off) <= posterior.spread(index))
+            )
     return found

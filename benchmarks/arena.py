@@ -30,15 +30,15 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks._claims import Claim, show
+from orchestrator.arena.baselines.registry import BASELINES
+from orchestrator.arena.formats import load
+from orchestrator.arena.optimum import optimum
+from orchestrator.arena.paper_tables import paper_tables
+from orchestrator.arena.protocol import TickPolicy
+from orchestrator.arena.runner import hindsight
+from orchestrator.arena.ticks import Outcome, Task, play
+from orchestrator.arena.traces import Trace, Window
 from orchestrator.policy import online
-from orchestrator.sim.arena.baselines.registry import BASELINES
-from orchestrator.sim.arena.formats import load
-from orchestrator.sim.arena.optimum import optimum
-from orchestrator.sim.arena.paper_tables import paper_tables
-from orchestrator.sim.arena.protocol import TickPolicy
-from orchestrator.sim.arena.runner import hindsight
-from orchestrator.sim.arena.ticks import Outcome, Task, play
-from orchestrator.sim.arena.traces import Trace, Window
 
 SHARED = Path(os.environ.get("TRADEWIND_SHARED") or Path(__file__).parents[1] / ".." / "shared")
 T = TypeVar("T")

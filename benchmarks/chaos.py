@@ -29,8 +29,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks._claims import Claim, show
+from orchestrator.engine.inputs.snapshot import current_run
 from orchestrator.engine.site.environment import end_session
-from orchestrator.engine.snapshot import current_run
 from orchestrator.model import TERMINAL, Run
 from tests.e2e.living import Reference, Tradewind, alive
 from tests.postgres import Server, server
@@ -258,7 +258,11 @@ def main() -> int:
     deeds = BAD[:2] if options.quick else BAD
     with server() as database, tempfile.TemporaryDirectory(prefix="tw-chaos-") as name:
         folder = Path(name)
-        settings = {"STORE_URL": database.create("chaos"), "RAILS_MAX_INSTANCES": str(AT_ONCE), "LEASE_S": str(LEASE_S)}
+        settings = {
+            "STORE_URL": database.create("chaos"),
+            "LIMITS_MAX_INSTANCES": str(AT_ONCE),
+            "LEASE_S": str(LEASE_S),
+        }
         settings |= STALLS
         home = Tradewind(folder, **{f"TRADEWIND_{key}": value for key, value in settings.items()})
         (folder / "reference").mkdir()

@@ -3,7 +3,7 @@
     python benchmarks/crash_fuzz.py [--store sqlite|postgres|both] [--quick] [--json]
     python benchmarks/crash_fuzz.py --seed 1234 --store sqlite --replay
 
-One seed is one history in virtual time (orchestrator.sim.history): jobs, users, prices, a cloud whose calls fail in
+One seed is one history in virtual time (tests.rig.history): jobs, users, prices, a cloud whose calls fail in
 every way, and a control plane that dies at persisted edges and between them, or falls asleep there and wakes when
 another one has acted. Trainers fall asleep between two file operations of a save in the real checkpoint store. With
 `both` each history is played on SQLite and on Postgres, which must tell the same story to the last nano-dollar.
@@ -32,15 +32,15 @@ from rich.progress import Progress
 from rich.table import Table
 
 from benchmarks._claims import Claim, show
-from orchestrator.sim import (
+from tests.rig import (
     EDGES,
     HARMS,
     PAUSE_EDGES,
     SAVE_EDGES,
     Outcome,
-    PostgresSlate,
-    Slate,
-    SqliteSlate,
+    PostgresScratchDatabase,
+    ScratchDatabase,
+    SqliteScratchDatabase,
     memory_folder,
     play,
 )
@@ -95,20 +95,20 @@ class Tally:
 
 
 @contextmanager
-def slate_of(store: str, folder: Path) -> Iterator[Slate]:
+def slate_of(store: str, folder: Path) -> Iterator[ScratchDatabase]:
     """An empty store; for Postgres on a server of its own."""
     with ExitStack() as stack:
         if store == "sqlite":
-            slate: Slate = SqliteSlate(folder)
+            database: ScratchDatabase = SqliteScratchDatabase(folder)
         else:
             from tests.postgres import server
 
-            slate = PostgresSlate(stack.enter_context(server()).create("fuzz"))
-        stack.callback(slate.close)
-        yield slate
+            database = PostgresScratchDatabase(stack.enter_context(server()).create("fuzz"))
+        stack.callback(database.close)
+        yield database
 
 
-_slates: dict[str, Slate] = {}
+_slates: dict[str, ScratchDatabase] = {}
 _folder = Path()
 
 
@@ -119,17 +119,17 @@ def _prepare(places: Queue[tuple[str, dict[str, str]]]) -> None:
     folder, urls = places.get()
     _folder = Path(folder)
     for store, url in urls.items():
-        _slates[store] = PostgresSlate(url) if store == "postgres" else SqliteSlate(_folder)
+        _slates[store] = PostgresScratchDatabase(url) if store == "postgres" else SqliteScratchDatabase(_folder)
 
 
 def _play(seed: int) -> dict[str, Outcome | str]:
     """The history on each store, or why it broke off."""
-    return {store: _outcome(seed, slate) for store, slate in _slates.items()}
+    return {store: _outcome(seed, database) for store, database in _slates.items()}
 
 
-def _outcome(seed: int, slate: Slate) -> Outcome | str:
+def _outcome(seed: int, database: ScratchDatabase) -> Outcome | str:
     try:
-        return play(seed, _folder, slate)
+        return play(seed, _folder, database)
     except Exception as error:
         return f"broke off: {error!r}"
 
@@ -219,8 +219,8 @@ def _leaning_to(wanted: Mapping[str, int], played: set[int]) -> int:
 
 def replay(seed: int, store: str) -> int:
     """Tell one history, event by event. Returns the exit code."""
-    with memory_folder() as folder, slate_of(store, folder) as slate:
-        outcome = play(seed, folder, slate, story=True)
+    with memory_folder() as folder, slate_of(store, folder) as database:
+        outcome = play(seed, folder, database, story=True)
     for line in outcome.story:
         print(line)
     print(f"\nseed {seed} on {store}: {outcome.migrations} migrations, {outcome.machines} machines")

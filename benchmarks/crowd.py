@@ -22,8 +22,8 @@ from orchestrator.client import Client
 from orchestrator.config import Config, load_config
 from orchestrator.errors import TradewindError
 from orchestrator.model import JobSpec
-from orchestrator.sim import train_spec
 from tests.postgres import AS_INSTALLED, server
+from tests.rig import train_spec
 
 PROCESSES, QUICK_PROCESSES = 50, 16
 

@@ -31,9 +31,9 @@ from rich.table import Table
 from benchmarks._claims import Claim, show
 from benchmarks._published import read_published, source_of
 from benchmarks._ratios import Predicted, gpu_left_out, left_out, one_ratio_per_pair
-from orchestrator.perf import FITTED_NARROW, Belief, Cell, Floats, Kind, RatioModel, Row, fit
+from orchestrator.perf import FITTED_NARROW, Cell, Floats, Kind, Posterior, RatioModel, Row, fit
 from orchestrator.policy.probe import PROBE_MINUTES, Option, advise
-from orchestrator.services.throughput_tables import read_table
+from orchestrator.services.speed.throughput_tables import read_table
 
 SHARED = Path(os.environ.get("TRADEWIND_SHARED", Path(__file__).parents[2] / "shared"))
 KINDS: tuple[Kind, ...] = (("K80", 1), ("P100", 1), ("V100", 1))
@@ -67,10 +67,10 @@ class Case:
     training: Floats  # log rates of the jobs of other families, by (job, kind)
     model: RatioModel
 
-    def belief(self, *probed: int) -> Belief:
+    def posterior(self, *probed: int) -> Posterior:
         """The rates on all kinds once the measured one and these are known, each to 1 %."""
         known = (self.measured, *probed)
-        return self.model.belief(
+        return self.model.posterior(
             KINDS, [Cell(KINDS[kind], float(self.job.log_rates[kind]), MEASURED_VARIANCE) for kind in known]
         )
 
@@ -110,14 +110,14 @@ def cases(jobs: list[Job], rows: list[Row]) -> Iterable[Case]:
 def ours(case: Case, prices: Floats, size: float, *, probes: bool = True) -> Floats:
     """The product: predict, probe where it pays, predict again, commit."""
     steps = size * 3600 * math.exp(case.job.log_rates[2])
-    beliefs: dict[tuple[int, ...], Belief] = {}
+    beliefs: dict[tuple[int, ...], Posterior] = {}
     total = np.zeros(len(prices))
     truth = size * case.cost(prices)
     for at, price in enumerate(prices * NANO):
         probed: tuple[int, ...] = ()
         while True:
             if probed not in beliefs:
-                beliefs[probed] = case.belief(*probed)
+                beliefs[probed] = case.posterior(*probed)
             options = [
                 Option(
                     kind,
@@ -199,9 +199,9 @@ def constant_kind(every: list[Case], prices: Floats) -> float:
 def coverage(every: list[Case]) -> tuple[float, int]:
     """Share of the cells that were predicted which lie in their 90 % interval, and how many there are."""
     inside = [
-        abs(case.job.log_rates[kind] - belief.mean[kind]) <= belief.spread(kind)
+        abs(case.job.log_rates[kind] - posterior.mean[kind]) <= posterior.spread(kind)
         for case in every
-        for belief in [case.belief()]
+        for posterior in [case.posterior()]
         for kind in range(len(KINDS))
         if kind != case.measured
     ]
@@ -254,13 +254,14 @@ def from_an_a100() -> Table:
     kinds = [(name, 1) for name in OTHERS]
     known = [Cell(("A100-80GB", 1), 0.0, MEASURED_VARIANCE)]
     beliefs = [
-        FITTED_NARROW.belief(kinds, known, precision="fp16", sort="matrices"),
-        FITTED_NARROW.belief(kinds, known, precision="bf16", sort="matrices"),
-        FITTED_NARROW.belief(kinds, known, precision="fp16", sort="convolutions"),
+        FITTED_NARROW.posterior(kinds, known, precision="fp16", sort="matrices"),
+        FITTED_NARROW.posterior(kinds, known, precision="bf16", sort="matrices"),
+        FITTED_NARROW.posterior(kinds, known, precision="fp16", sort="convolutions"),
     ]
     for i, name in enumerate(OTHERS):
         cells = (
-            (belief.mean[i], belief.mean[i] - belief.spread(i), belief.mean[i] + belief.spread(i)) for belief in beliefs
+            (posterior.mean[i], posterior.mean[i] - posterior.spread(i), posterior.mean[i] + posterior.spread(i))
+            for posterior in beliefs
         )
         table.add_row(name, *("{:.2f} ({:.2f} to {:.2f})".format(*map(math.exp, cell)) for cell in cells))
     return table

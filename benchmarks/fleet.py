@@ -23,9 +23,9 @@ from rich.progress import Progress
 from benchmarks._claims import Claim, show
 from benchmarks.crash_fuzz import STORES, slate_of
 from orchestrator.model import CHEAPEST, FASTEST, TERMINAL, JobSpec, Objective
-from orchestrator.sim import Installation, Pace, Slate, findings, train_spec
 from providers.fake import Behaviour, Fault, Faults, default_catalog
 from providers.money import usd
+from tests.rig import Installation, ScratchDatabase, Timings, findings, train_spec
 
 JOBS, QUICK_JOBS = 200, 20
 ARRIVE_S = 600.0  # within this time
@@ -59,26 +59,26 @@ class Voyage:
     wall_s: float
 
 
-def sail(jobs: int, folder: Path, slate: Slate, seed: int = 4) -> Voyage:
+def sail(jobs: int, folder: Path, database: ScratchDatabase, seed: int = 4) -> Voyage:
     """Submit `jobs` and tick until all have ended, or patience has."""
     rng = random.Random(seed)
     catalog = default_catalog()
     home = Installation(
         folder,
-        slate,
+        database,
         catalog=catalog,
         seed=seed,
         behaviour=BEHAVIOUR,
-        pace=Pace(step_s=2.0, prepare_s=5.0, restore_s=2.0, checkpoint_every_s=30.0),
+        timings=Timings(step_s=2.0, prepare_s=5.0, restore_s=2.0, checkpoint_every_s=30.0),
         faults=Faults(seed, FAULTS),
-        overrides={"rails.max_instances": 2 * jobs, "rails.max_usd_per_hour": 1e6, "policy.min_dwell_s": 120.0},
+        overrides={"limits.max_instances": 2 * jobs, "limits.max_usd_per_hour": 1e6, "policy.min_dwell_s": 120.0},
     )
     arrivals = sorted(rng.uniform(0, ARRIVE_S) for _ in range(jobs))
     jump_s = JUMP_EVERY_S
     submitted = ticks = 0
     started = time.perf_counter()
     with Progress(console=Console(stderr=True), transient=True) as progress:
-        bar = progress.add_task(slate.url.partition(":")[0], total=jobs)
+        bar = progress.add_task(database.url.partition(":")[0], total=jobs)
         while submitted < jobs or not home.settled:
             now_s = home.clock.monotonic_s()
             if now_s > PATIENCE_S:
@@ -150,8 +150,8 @@ def main() -> int:
     claims: list[Claim] = []
     notes = []
     for store in STORES if options.store == "both" else (options.store,):
-        with tempfile.TemporaryDirectory(prefix="tw-fleet-") as name, slate_of(store, Path(name)) as slate:
-            voyage = sail(jobs, Path(name), slate)
+        with tempfile.TemporaryDirectory(prefix="tw-fleet-") as name, slate_of(store, Path(name)) as database:
+            voyage = sail(jobs, Path(name), database)
         claims += claims_of(store, voyage)
         ended = ", ".join(f"{count} {state}" for state, count in sorted(voyage.states.items()))
         notes.append(f"{store}: {ended}; {voyage.events} events in {voyage.virtual_s / 60:.0f} virtual minutes.")

@@ -25,10 +25,10 @@ from benchmarks._claims import Claim, show
 from benchmarks._demo_market import DemoMarket, train_spec
 from orchestrator.engine.context import ACTIVE
 from orchestrator.model import FASTEST, Job, JobSpec, Run
-from orchestrator.services.plan import preview
-from orchestrator.sim import SqliteSlate, memory_folder
+from orchestrator.services.jobs.plan import preview
 from providers.money import NANO_USD
 from providers.offer import CapacityType
+from tests.rig import SqliteScratchDatabase, memory_folder
 
 T = TypeVar("T")
 SEEDS = 20
@@ -80,9 +80,9 @@ class _Submitted:
     offer: str
 
 
-def play(seed: int, folder: Path, slate: SqliteSlate, jobs: Jobs) -> Iterator[Outcome]:
+def play(seed: int, folder: Path, database: SqliteScratchDatabase, jobs: Jobs) -> Iterator[Outcome]:
     """The five jobs of a seed; the third is of no interest itself."""
-    home = DemoMarket(folder, slate, seed, days=10 + 4 * jobs.hours[1] * 5 / 24)
+    home = DemoMarket(folder, database, seed, days=10 + 4 * jobs.hours[1] * 5 / 24)
     with closing(home.store):
         cold = [_submit(home, jobs, number) for number in (0, 1)]
         _settle(home)
@@ -198,9 +198,9 @@ def main() -> int:
     asked = parser.parse_args()
     jobs = Jobs((asked.hours[0], asked.hours[1]), asked.on_demand, asked.deadline, asked.fastest)
     outcomes: list[Outcome] = []
-    with memory_folder() as folder, closing(SqliteSlate(folder)) as slate:
+    with memory_folder() as folder, closing(SqliteScratchDatabase(folder)) as database:
         for seed in range(asked.seed, asked.seed + (asked.seeds or (QUICK_SEEDS if asked.quick else SEEDS))):
-            for each in play(seed, folder / "home", slate, jobs):
+            for each in play(seed, folder / "home", database, jobs):
                 outcomes.append(each)
                 if asked.verbose:
                     print(_line(each), file=sys.stderr, flush=True)

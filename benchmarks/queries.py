@@ -20,11 +20,11 @@ from pathlib import Path
 
 from benchmarks._claims import Claim, show
 from orchestrator.model import JobSpec
-from orchestrator.sim import Installation, Pace, SqliteSlate, train_spec
 from providers.fake import Behaviour
 from providers.hardware import GIB
 from providers.money import usd
 from providers.offer import CapacityType, Offer
+from tests.rig import Installation, SqliteScratchDatabase, Timings, train_spec
 
 JOBS, QUICK_JOBS = 1_000, 60
 WAITING = 200
@@ -61,14 +61,14 @@ def spec(number: int) -> JobSpec:
 
 def grow(folder: Path, jobs: int) -> tuple[int, int, int]:
     """Bytes of the file before and after, and how many of the growth are of prices and polls."""
-    slate = SqliteSlate(folder)
+    database = SqliteScratchDatabase(folder)
     home = Installation(
         folder,
-        slate,
+        database,
         catalog=market(),
         behaviour=Behaviour(boot_s=2.0, listing_lag_s=3.0, stop_s=1.0, late_s=4.0),
-        pace=Pace(step_s=1.0, prepare_s=1.0, restore_s=1.0, checkpoint_every_s=5.0),
-        overrides={"rails.max_instances": MACHINES, "policy.min_dwell_s": 10.0},
+        timings=Timings(step_s=1.0, prepare_s=1.0, restore_s=1.0, checkpoint_every_s=5.0),
+        overrides={"limits.max_instances": MACHINES, "policy.min_dwell_s": 10.0},
     )
     home.tick(STRIDE_S)
     before, prices_before = sizes(folder)
@@ -82,7 +82,7 @@ def grow(folder: Path, jobs: int) -> tuple[int, int, int]:
             break
         home.tick(STRIDE_S)
     after, prices_after = sizes(folder)
-    slate.close()
+    database.close()
     return before, after, prices_after - prices_before
 
 

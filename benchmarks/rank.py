@@ -40,7 +40,7 @@ from orchestrator.model import (
     TrainSpec,
 )
 from orchestrator.perf import Observation, PerfBook
-from orchestrator.policy import Demand, Rails, cheapest, decide
+from orchestrator.policy import Demand, MoveLimits, cheapest, decide
 from providers.hardware import GB
 from providers.offer import CapacityType, Offer
 from providers.price import PricePoint
@@ -199,7 +199,7 @@ def by_price(setting: World, count: int) -> tuple[int, list[float]]:
             train = TrainSpec("train:main", None, {}, "/", {}, (), 1, None)
             spec = JobSpec("q", train, resources=requested(number), capacity=capacity)
             begun = time.process_time()
-            found = cheapest(spec, setting.market, count, rails=Rails())
+            found = cheapest(spec, setting.market, count, limits=MoveLimits())
             spent.append(time.process_time() - begun)
             wrong += found != brute_force(setting, number, spot, count)
     return wrong, spent

@@ -17,8 +17,8 @@ from pathlib import Path
 from time import process_time
 
 from benchmarks._claims import Claim, show
-from orchestrator.services.price_import import import_prices
-from orchestrator.services.price_views import PriceImport
+from orchestrator.prices.recorded import import_prices
+from orchestrator.prices.views import PriceImport
 from orchestrator.store import Store
 from providers.clock import SystemClock
 

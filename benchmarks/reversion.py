@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from benchmarks._claims import Claim, show
-from orchestrator.engine.price_courses import LOOKED_BACK_MS
+from orchestrator.engine.inputs.price_courses import LOOKED_BACK_MS
 from orchestrator.market import Ahead, History
 from orchestrator.market.reversion import HOUR_MS, course
 

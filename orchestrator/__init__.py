@@ -35,6 +35,8 @@ if TYPE_CHECKING:
         UnreadableRowError,
         UsageError,
     )
+    from orchestrator.formats.documents import to_json
+    from orchestrator.jobfile import job_from_mapping, load_job
     from orchestrator.model import (
         CHEAPEST,
         FASTEST,
@@ -49,8 +51,6 @@ if TYPE_CHECKING:
         TrainSpec,
         Where,
     )
-    from orchestrator.services.documents import to_json
-    from orchestrator.services.jobfile import job_from_mapping, load_job
 
 _HOMES = {
     "orchestrator.client": ("Client",),
@@ -93,8 +93,8 @@ _HOMES = {
         "TrainSpec",
         "Where",
     ),
-    "orchestrator.services.documents": ("to_json",),
-    "orchestrator.services.jobfile": ("job_from_mapping", "load_job"),
+    "orchestrator.formats.documents": ("to_json",),
+    "orchestrator.jobfile": ("job_from_mapping", "load_job"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -22,11 +22,7 @@ from providers.clock import SystemClock
 
 if TYPE_CHECKING:  # each method loads what it needs: a command that asks the catalogue alone loads no database
     from orchestrator.model import JobSpec
-    from orchestrator.services.catalog_views import CatalogUpdate, CatalogVerdict, CatalogView
-    from orchestrator.services.offer_filters import OfferQuery
-    from orchestrator.services.offer_views import OfferList
-    from orchestrator.services.offers import Grouping
-    from orchestrator.services.price_views import (
+    from orchestrator.prices.views import (
         AcceptedPrice,
         CollectedRegion,
         PriceArchive,
@@ -37,7 +33,11 @@ if TYPE_CHECKING:  # each method loads what it needs: a command that asks the ca
         PriceImport,
         PriceStatus,
     )
-    from orchestrator.services.report_views import ReportView
+    from orchestrator.reports.views import ReportView
+    from orchestrator.services.catalog.views import CatalogUpdate, CatalogVerdict, CatalogView
+    from orchestrator.services.offers.filters import OfferQuery
+    from orchestrator.services.offers.listing import Grouping
+    from orchestrator.services.offers.views import OfferList
     from orchestrator.services.views import (
         Accepted,
         ControlPlaneView,
@@ -84,7 +84,7 @@ class Client(TrialClient):
         With `anywhere` the plan is about the offers of the catalogue, of clouds that are not enabled: it can't be
         submitted. None: only if no enabled provider can ever run one of the jobs. Raises SpecError, UsageError.
         """
-        from orchestrator.services import plan
+        from orchestrator.services.jobs import plan
 
         specs = [self.load(item) if isinstance(item, str | Path) else item for item in work]
         return plan.preview(self._opened, specs, all_jobs=all_jobs, anywhere=anywhere)
@@ -93,7 +93,7 @@ class Client(TrialClient):
         """Hand one job over, with its secrets from this process's environment; where no control plane runs yet, `up`
         gives them. With a `token` of your choice, unique in its project, it is submitted once, however often you try.
         Raises SpecError, UsageError, InfeasibleError, TokenConflictError for the token of another job."""
-        from orchestrator.services import submit
+        from orchestrator.services.jobs import submit
         from orchestrator.services.views import PlanView
 
         work = self.load(work) if isinstance(work, str | Path) else work
@@ -108,14 +108,14 @@ class Client(TrialClient):
 
     def submitted(self, spec: JobSpec, token: str) -> JobView | None:
         """The job that was submitted with `token`, None if none was. Raises UsageError, TokenConflictError."""
-        from orchestrator.services import submit
+        from orchestrator.services.jobs import submit
 
         return submit.submitted_before(self._opened, spec, token)
 
     def apply(self, reviewed: PlanView | str | Path) -> Accepted:
         """Act on a plan exactly as reviewed, with the secrets of its new jobs as `submit` has them. Raises
         StalePlanError that says what moved, InfeasibleError."""
-        from orchestrator.services import apply as applying
+        from orchestrator.services.jobs import apply as applying
 
         view = self.load_plan(Path(reviewed)) if isinstance(reviewed, str | Path) else reviewed
         self._check_entries(view)
@@ -124,19 +124,19 @@ class Client(TrialClient):
 
     def check_plan(self, reviewed: PlanView) -> None:
         """Raises StalePlanError, InfeasibleError, where `apply` would."""
-        from orchestrator.services import apply as applying
+        from orchestrator.services.jobs import apply as applying
 
         applying.check(self._opened, reviewed)
 
     def save_plan(self, view: PlanView, path: Path) -> None:
         """Write a plan document for `apply`. Raises UsageError when it cannot be written."""
-        from orchestrator.services import apply as applying
+        from orchestrator.services.jobs import apply as applying
 
         applying.save(view, path)
 
     def load_plan(self, path: Path) -> PlanView:
         """Read a plan document. Raises NotFoundError, SpecError."""
-        from orchestrator.services import apply as applying
+        from orchestrator.services.jobs import apply as applying
 
         return applying.load(self._opened, path)
 
@@ -144,25 +144,25 @@ class Client(TrialClient):
 
     def jobs(self, *, ended: bool = False, project: str | None = None) -> JobList:
         """All jobs that have not ended, with `ended` also those that have."""
-        from orchestrator.services import jobs
+        from orchestrator.services.jobs import current
 
-        return jobs.jobs(self._opened, ended=ended, project=project)
+        return current.jobs(self._opened, ended=ended, project=project)
 
     def job(self, ref: str) -> JobView:
         """One job."""
-        from orchestrator.services import jobs
+        from orchestrator.services.jobs import current
 
-        return jobs.job(self._opened, ref)
+        return current.job(self._opened, ref)
 
     def status(self, ref: str) -> StatusView:
         """One job in detail."""
-        from orchestrator.services import jobs
+        from orchestrator.services.jobs import current
 
-        return jobs.status(self._opened, ref)
+        return current.status(self._opened, ref)
 
     def logs(self, ref: str, *, follow: bool = False) -> Iterator[LogLine]:
         """What the job wrote, across its runs; with `follow` until it ends."""
-        from orchestrator.services import logs
+        from orchestrator.services.jobs import logs
 
         return logs.logs(self._opened, ref, follow=follow)
 
@@ -175,25 +175,25 @@ class Client(TrialClient):
     ) -> JobView:
         """The job once it has ended or is paused (its `note` says why) and its cost is final. Raises PartialFailure
         after `timeout_s` real seconds."""
-        from orchestrator.services import wait
+        from orchestrator.services.jobs import wait
 
         return wait.wait(self._opened, ref, timeout_s=timeout_s, progress=progress)
 
     def events(self, ref: str | None = None, *, kinds: Sequence[str] | None = None, limit: int = 100) -> EventList:
         """The newest events, oldest first."""
-        from orchestrator.services import events
+        from orchestrator.services.jobs import events
 
         return events.events(self._opened, ref, kinds=kinds, limit=limit)
 
     def follow_events(self, ref: str | None = None, *, limit: int = 100) -> Iterator[EventList]:
         """The newest events and those to come, in batches; ends with the job."""
-        from orchestrator.services import events
+        from orchestrator.services.jobs import events
 
         return events.follow(self._opened, ref, limit=limit)
 
     def fetch(self, ref: str, to: str | Path | None = None) -> Fetched:
         """Copy the job's outputs below `to` (default: ./<job name>). Raises PartialFailure."""
-        from orchestrator.services import fetch
+        from orchestrator.services.jobs import fetch
 
         return fetch.fetch(self._opened, ref, None if to is None else Path(to))
 
@@ -201,45 +201,45 @@ class Client(TrialClient):
 
     def migrate(self, ref: str, offer_id: str | None = None) -> Accepted:
         """Move a running job, to an offer or to the best other one. Raises UsageError."""
-        from orchestrator.services import commands
+        from orchestrator.services.jobs import commands
 
         return commands.migrate(self._opened, ref, offer_id)
 
     def pause(self, ref: str) -> Accepted:
         """Checkpoint and let the machine go. Raises UsageError."""
-        from orchestrator.services import commands
+        from orchestrator.services.jobs import commands
 
         return commands.pause(self._opened, ref)
 
     def resume(self, ref: str) -> Accepted:
         """Let a paused job go on. Raises UsageError."""
-        from orchestrator.services import commands
+        from orchestrator.services.jobs import commands
 
         return commands.resume(self._opened, ref)
 
     def set_budget(self, ref: str, amount: str | float) -> Accepted:
         """Give a job another budget: US dollars, as in the job file. Raises UsageError."""
-        from orchestrator.services import commands
+        from orchestrator.services.jobs import commands
 
         return commands.set_budget(self._opened, ref, amount)
 
     def cancel(self, ref: str) -> Accepted:
         """End a job for good. Raises UsageError."""
-        from orchestrator.services import commands
+        from orchestrator.services.jobs import commands
 
         return commands.cancel(self._opened, ref)
 
     def give_secrets(self, ref: str) -> Accepted:
         """Give a job's secrets, from this process's environment, to the control plane of this host, which has lost them
         when it was restarted. Raises UsageError when one is not there, SiteError when no control plane takes them."""
-        from orchestrator.services import secrets
+        from orchestrator.services.secrets import submission
 
-        return secrets.give(self._opened, ref)
+        return submission.give(self._opened, ref)
 
     def _give(self, view: PlanView | None = None) -> None:
         """Before the jobs are stored, so that none has to wait for its secrets."""
-        from orchestrator.services.secret_line import PATIENCE_S, hand_over
-        from orchestrator.services.secrets import from_environment
+        from orchestrator.services.secrets.socket import PATIENCE_S, hand_over
+        from orchestrator.services.secrets.submission import from_environment
 
         self._to_give |= from_environment(view.new_jobs if view is not None else ())
         if self._to_give and hand_over(self.config.state_dir, self._to_give, patience_s=0.0 if view else PATIENCE_S):
@@ -249,7 +249,7 @@ class Client(TrialClient):
 
     def explain(self, ref: str) -> Explanation:
         """Why: of a job, a plan, a migration or a run."""
-        from orchestrator.services import explain
+        from orchestrator.services.jobs import explain
 
         return explain.explain(self._opened, ref)
 
@@ -259,13 +259,13 @@ class Client(TrialClient):
         That of a job whose books are open is `provisional`. Once they are closed it never changes, but for what is
         booked later, which makes another `version`.
         """
-        from orchestrator.services import report
+        from orchestrator.reports import report
 
         return report.report(self._opened, ref)
 
     def write_html(self, view: ReportView, path: str | Path) -> None:
         """A report as one self-contained page. Raises UsageError when it cannot be written."""
-        from orchestrator.services.report_html import page
+        from orchestrator.reports.html import page
 
         _write(Path(path), page(view))
 
@@ -283,11 +283,11 @@ class Client(TrialClient):
         and so many real ones. Raises UsageError when a filter leaves nothing, SpecError, InfeasibleError when nothing
         fits the job.
         """
-        from orchestrator.services import offers
-        from orchestrator.services.offer_filters import OfferQuery
+        from orchestrator.services.offers import listing
+        from orchestrator.services.offers.filters import OfferQuery
 
         spec = self.load(work) if isinstance(work, str | Path) else work
-        return offers.offers(
+        return listing.offers(
             self.config,
             lambda: self._opened,
             query or OfferQuery(),
@@ -301,7 +301,7 @@ class Client(TrialClient):
 
     def price_status(self) -> PriceStatus:
         """When each source and region was polled last, with what result, and what is flagged."""
-        from orchestrator.services import prices
+        from orchestrator.services.prices import prices
 
         return prices.status(self._opened)
 
@@ -317,7 +317,7 @@ class Client(TrialClient):
         limit: int = 6,
     ) -> PriceHistory:
         """How the price of an offer went, or of those that match and are cheapest per GPU. Raises UsageError."""
-        from orchestrator.services import prices
+        from orchestrator.services.prices import prices
 
         world = self._opened
         return prices.history(
@@ -333,13 +333,13 @@ class Client(TrialClient):
 
     def watch_prices(self, *, gpu: str | None = None) -> Iterator[PriceChange]:
         """Prices that change and polls that fail from now on. Raises UsageError."""
-        from orchestrator.services import prices
+        from orchestrator.services.prices import prices
 
         return prices.watch(self._opened, gpu=gpu)
 
     def accept_price(self, offer_id: str) -> AcceptedPrice:
         """Vouch for a price that is kept and not believed. Raises NotFoundError, UsageError."""
-        from orchestrator.services.price_accept import accept
+        from orchestrator.services.prices.accept import accept
 
         return accept(self._opened, offer_id)
 
@@ -353,7 +353,7 @@ class Client(TrialClient):
     ) -> PriceCollection:
         """Poll clouds and feeds (name, file or URL), or else the enabled providers and the configured sources. `told`
         hears of each poll."""
-        from orchestrator.services import prices
+        from orchestrator.services.prices import prices
 
         return prices.collect(self._opened, clouds=clouds, feeds=feeds, once=once, told=told)
 
@@ -366,8 +366,8 @@ class Client(TrialClient):
         progress: Callable[[str, int, int | None], None] = lambda _text, _done, _total: None,
     ) -> PriceImport:
         """Take tables of recorded prices, or folders of them, into the store. Raises UsageError, MissingExtraError."""
-        from orchestrator.services import prices
-        from orchestrator.services.price_import import import_prices
+        from orchestrator.prices.recorded import import_prices
+        from orchestrator.services.prices import prices
 
         world = self._opened
         at_ms = prices.instant_of(at, world.clock.now_ms()) if at else None
@@ -386,8 +386,8 @@ class Client(TrialClient):
         self, path: str | Path, *, gpu: str | None = None, provider: str | None = None, since: str = ""
     ) -> PriceExport:
         """Write every price change to a CSV or Parquet file. Raises UsageError, MissingExtraError."""
-        from orchestrator.services import prices
-        from orchestrator.services.price_archive import export
+        from orchestrator.prices.archive import export
+        from orchestrator.services.prices import prices
 
         world = self._opened
         from_ms = prices.instant_of(since, world.clock.now_ms()) if since else 0
@@ -395,7 +395,7 @@ class Client(TrialClient):
 
     def archive_prices(self, *, keep_days: int = 400) -> PriceArchive:
         """Archive months that are over, and let prices older than `keep_days` leave the store. Raises UsageError."""
-        from orchestrator.services.price_archive import archive
+        from orchestrator.prices.archive import archive
 
         world = self._opened
         now_ms = world.outside_clock.now_ms()
@@ -412,38 +412,38 @@ class Client(TrialClient):
 
     def catalog(self, path: str | Path | None = None) -> CatalogView:
         """What the offline catalogue holds and how old it is, with the rows of a file of your own. Raises SpecError."""
-        from orchestrator.services import catalog
+        from orchestrator.services.catalog import contents
 
-        return catalog.show(SystemClock().now_ms(), None if path is None else Path(path))
+        return contents.show(SystemClock().now_ms(), None if path is None else Path(path))
 
     def update_catalog(self, at: str, *, sha256: str | None = None, force: bool = False) -> CatalogUpdate:
         """Install the catalogue that is published at a URL or path, for all of this user's commands. Raises UsageError
         for one that is refused, SpecError for a damaged one, NotFoundError, ProviderFailure, StoreError."""
-        from orchestrator.services import catalog_update
+        from orchestrator.services.catalog import update
 
-        return catalog_update.update(SystemClock().now_ms(), at, sha256=sha256, force=force)
+        return update.update(SystemClock().now_ms(), at, sha256=sha256, force=force)
 
     def verify_catalog(self, path: str | Path | None = None) -> CatalogVerdict:
         """Look for what is wrong with the offline catalogue, or with a file of your own. Raises NotFoundError."""
-        from orchestrator.services import catalog
+        from orchestrator.services.catalog import contents
 
-        return catalog.verify(SystemClock().now_ms(), None if path is None else Path(path))
+        return contents.verify(SystemClock().now_ms(), None if path is None else Path(path))
 
     def settings(self) -> SettingList:
         """Every setting and its origin."""
-        from orchestrator.services import settings
+        from orchestrator.services.control_plane import settings
 
         return settings.settings(self.config)
 
     def control_plane(self) -> ControlPlaneView:
         """Whether a control plane acts on this store. One of another machine is watched for some seconds."""
-        from orchestrator.services.control_plane import control_plane
+        from orchestrator.services.control_plane.presence import control_plane
 
         return control_plane(self._opened, watch=True)
 
     def up(self, *, progress: Progress = _silent) -> ControlPlaneView:
         """Start this host's site and control plane in the background, unless they run. Raises SiteError."""
-        from orchestrator.services import lifecycle
+        from orchestrator.services.control_plane import lifecycle
 
         lifecycle.up(self.config, progress=progress)
         self._give()
@@ -454,7 +454,7 @@ class Client(TrialClient):
 
         `force` does not ask jobs for a checkpoint; `keep_jobs` ends nothing but the control plane.
         """
-        from orchestrator.services import lifecycle
+        from orchestrator.services.control_plane import lifecycle
 
         lifecycle.down(self.config, progress=progress, force=force, keep_jobs=keep_jobs)
         return self.control_plane()

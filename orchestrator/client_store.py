@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Self
 from orchestrator.config import Config
 
 if TYPE_CHECKING:
-    from orchestrator.engine.world import World
-    from orchestrator.services.store_views import LedgerCorrection, StoreBackup, StoreDiagnosis, StoreRestored
+    from orchestrator.installation import World
+    from orchestrator.services.store.views import LedgerCorrection, StoreBackup, StoreDiagnosis, StoreRestored
     from orchestrator.services.views import Accepted
 
 
@@ -41,45 +41,45 @@ class StoreClient:
     @property
     def _opened(self) -> World:
         if self._world is None:
-            from orchestrator.engine.world import open_world
+            from orchestrator.installation import open_world
 
             self._world = open_world(self.config)
         return self._world
 
     def check_store(self) -> StoreDiagnosis:
         """Look for what is wrong with the store. Changes nothing."""
-        from orchestrator.services import store_check
+        from orchestrator.services.store import check
 
-        return store_check.check(self.config)
+        return check.check(self.config)
 
     def correct_ledger(self, reason: str, job: str | None = None, *, dry_run: bool = False) -> LedgerCorrection:
         """Book what is missing for each run to be at its price times its time. Raises NotFoundError, UsageError."""
-        from orchestrator.services import ledger_correction
+        from orchestrator.services.store import ledger_correction
 
         return ledger_correction.correct(self._opened, reason, job, dry_run=dry_run)
 
     def backup_store(self, path: str | Path) -> StoreBackup:
         """Write a copy of the store to a file that does not exist yet, while others go on."""
-        from orchestrator.services import store_copies
+        from orchestrator.services.store import backups
 
-        return store_copies.backup(self.config, Path(path))
+        return backups.backup(self.config, Path(path))
 
     def restore_store(self, path: str | Path) -> StoreRestored:
         """Put a backup in the place of the store, which is kept. Not while a control plane acts on it."""
-        from orchestrator.services import store_copies
+        from orchestrator.services.store import backups
 
         self.close()
-        return store_copies.restore(self.config, Path(path))
+        return backups.restore(self.config, Path(path))
 
     def adopt_store(self) -> Accepted:
         """Let this copy of a store take the place of the one that it was copied from."""
-        from orchestrator.services import store_copies
+        from orchestrator.services.store import backups
 
-        return store_copies.adopt(self._opened)
+        return backups.adopt(self._opened)
 
     def reap(self, instance_id: str) -> Accepted:
         """End a machine of this installation that its store did not rent. Raises UsageError for one that it did,
         NotFoundError, ProviderFailure."""
-        from orchestrator.services import strays
+        from orchestrator.services.control_plane import unmanaged
 
-        return strays.reap(self._opened, instance_id)
+        return unmanaged.reap(self._opened, instance_id)

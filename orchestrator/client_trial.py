@@ -12,8 +12,8 @@ from orchestrator.client_store import StoreClient
 from orchestrator.config import Config
 
 if TYPE_CHECKING:
+    from orchestrator.jobfile.convert.task_file import Conversion
     from orchestrator.model import JobSpec
-    from orchestrator.services.jobfile.convert.task_file import Conversion
     from orchestrator.services.views import ImportedTable, PlanView, ProfileView, Trial
 
 
@@ -26,7 +26,7 @@ class TrialClient(StoreClient):
 
     def load(self, path: str | Path) -> JobSpec:
         """Read a job file. Raises SpecError with every problem in it."""
-        from orchestrator.services.jobfile import load_job
+        from orchestrator.jobfile import load_job
 
         return load_job(path, now_ms=self._opened.clock.now_ms(), submitting=True)
 
@@ -35,7 +35,7 @@ class TrialClient(StoreClient):
 
         Raises SpecError where it is none of theirs or cannot be read, UsageError where it cannot be written.
         """
-        from orchestrator.services.jobfile.convert import task_file
+        from orchestrator.jobfile.convert import task_file
 
         conversion = task_file.convert_file(path, to)
         if to is not None:
@@ -47,7 +47,7 @@ class TrialClient(StoreClient):
 
         Raises SpecError, MissingExtraError without torch, TradewindError when the program fails.
         """
-        from orchestrator.services import profile
+        from orchestrator.services.speed import profile
 
         spec = self.load(work) if isinstance(work, str | Path) else work
         return profile.profile(self._opened, spec, timeout_s=timeout_s)
@@ -57,7 +57,7 @@ class TrialClient(StoreClient):
 
         Says what was measured, or why nothing was. Raises SpecError for what would fail alike on any machine.
         """
-        from orchestrator.services import trial
+        from orchestrator.services.speed import trial
 
         return trial.try_here(self._opened, spec)
 
@@ -66,7 +66,7 @@ class TrialClient(StoreClient):
 
         Returns why it could not be checked, None if all is well. Raises SpecError with the traceback, UsageError.
         """
-        from orchestrator.services import entry_check
+        from orchestrator.services.speed import entry_check
 
         told = None if spec in self._checked else entry_check.check_entry(spec)
         self._checked.append(spec)
@@ -74,7 +74,7 @@ class TrialClient(StoreClient):
 
     def import_throughputs(self, table: str | Path) -> ImportedTable:
         """Take over a table of speeds that others measured. Raises UsageError, SpecError with every bad row."""
-        from orchestrator.services import throughputs
+        from orchestrator.services.speed import throughputs
 
         return throughputs.take_over(self._opened, Path(table))
 

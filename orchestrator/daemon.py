@@ -19,13 +19,12 @@ from types import FrameType
 
 from orchestrator.config import Config, load_config
 from orchestrator.config.private import PRIVATE_UMASK
-from orchestrator.engine.checkpoints import FileCatalog
 from orchestrator.engine.context import Context, Work
 from orchestrator.engine.control import ControlPlane
-from orchestrator.engine.move import waits
+from orchestrator.engine.jobs.checkpoints import FileCatalog
+from orchestrator.engine.migration.move import waits
 from orchestrator.engine.secret_values import SecretValues
 from orchestrator.engine.site.runtime import RayRuntime, site_runtime
-from orchestrator.engine.world import World, open_world
 from orchestrator.errors import (
     NotFoundError,
     NotLeaderError,
@@ -35,11 +34,12 @@ from orchestrator.errors import (
     SupersededError,
     TradewindError,
 )
-from orchestrator.services.control_plane import BACKGROUND, may_act
-from orchestrator.services.control_plane_log import ControlPlaneLog, path_of
-from orchestrator.services.price_duties import PriceDuties
-from orchestrator.services.secret_file import kept_secrets
-from orchestrator.services.secret_line import SecretLine
+from orchestrator.installation import World, open_world
+from orchestrator.services.control_plane.background_log import ControlPlaneLog, path_of
+from orchestrator.services.control_plane.presence import BACKGROUND, may_act
+from orchestrator.services.prices.periodic import PriceDuties
+from orchestrator.services.secrets.file import kept_secrets
+from orchestrator.services.secrets.socket import SecretLine
 from orchestrator.store import Leadership
 
 IDLE_S = 0.25

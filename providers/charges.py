@@ -31,7 +31,7 @@ ChargeKind = Literal[MachineCharge, UsageCharge]
 MACHINE_CHARGES: tuple[MachineCharge, ...] = get_args(MachineCharge)
 CHARGE_KINDS: tuple[ChargeKind, ...] = (*MACHINE_CHARGES, *get_args(UsageCharge))
 
-Place = tuple[str, ...]
+Location = tuple[str, ...]
 """(provider, region[, zone]). An empty region is one that is not known, and taken for the nearest; without a zone it is
 anywhere in the region."""
 
@@ -122,8 +122,8 @@ class Usage:
     """What a machine at the place `at` had of checkpoints: one of `moved_bytes` was brought there from the place
     `moved_from`, and there was room for `kept_bytes` of them, as long as the machine was billed."""
 
-    at: Place
-    moved_from: Place = ()
+    at: Location
+    moved_from: Location = ()
     moved_bytes: int = 0
     kept_bytes: int = 0
 
@@ -133,7 +133,7 @@ def rate_card(provider: str) -> RateCard:
     return RATE_CARDS.get(provider, UNDECLARED)
 
 
-def egress_rate(source: Place, target: Place) -> int:
+def egress_rate(source: Location, target: Location) -> int:
     """nano-USD for 10^9 bytes from one place to another, as the source's rate card has it; 0 inside a region."""
     card = rate_card(source[0])
     if source[0] != target[0]:
@@ -141,7 +141,7 @@ def egress_rate(source: Place, target: Place) -> int:
     return card.region_egress_nano_usd_per_gb if crosses(source, target) else 0
 
 
-def crosses(source: Place, target: Place) -> bool:
+def crosses(source: Location, target: Location) -> bool:
     """Whether bytes that go from one place to another leave their region."""
     if source[0] != target[0]:
         return True
@@ -166,7 +166,7 @@ def egress_nano_usd(rate_nano_usd_per_gb: int, size_bytes: int) -> int:
     return rate_nano_usd_per_gb * size_bytes // GB
 
 
-def requests_nano_usd(source: Place, target: Place, size_bytes: int) -> int:
+def requests_nano_usd(source: Location, target: Location, size_bytes: int) -> int:
     """For copying a checkpoint: reading its objects at the source and writing them at the target. Nothing inside a
     region."""
     if not size_bytes or not crosses(source, target):

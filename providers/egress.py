@@ -30,7 +30,7 @@ UNKNOWN_REGION_NANO_USD = 50_000_000
 UNKNOWN_INTERNET_NANO_USD = 90_000_000
 
 
-class Place(NamedTuple):
+class Location(NamedTuple):
     """Where bytes are. An unnamed zone counts as the same zone as any other of its region."""
 
     provider: str
@@ -65,12 +65,12 @@ class EgressTable:
             self._rates[key] = row.nano_usd_per_gb
 
     def rate(self, source: Sequence[str], target: Sequence[str]) -> int:
-        """nano-USD per 10^9 bytes between two places, given as `Place` or as (provider, region[, zone]).
+        """nano-USD per 10^9 bytes between two places, given as `Location` or as (provider, region[, zone]).
 
         Within a region 0, unless both zones are named and differ. Between regions of a provider the most specific row:
         first by the target (its region, its continent, any), then by the source. Elsewhere the source's internet price.
         """
-        here, there = Place(*source), Place(*target)
+        here, there = Location(*source), Location(*target)
         if here.provider != there.provider:
             return self._first(here, (INTERNET,), UNKNOWN_INTERNET_NANO_USD)
         if here.region != there.region:
@@ -90,7 +90,7 @@ class EgressTable:
         """nano-USD for `size_bytes`, rounded down."""
         return egress_nano_usd(self.rate(source, target), size_bytes)
 
-    def _first(self, source: Place, targets: Iterable[str], otherwise: int) -> int:
+    def _first(self, source: Location, targets: Iterable[str], otherwise: int) -> int:
         names = self.names(source)
         for target in targets:
             for name in names:

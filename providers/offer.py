@@ -41,7 +41,7 @@ class Offer:
         return self.capacity_type is CapacityType.SPOT
 
 
-def place_of(offer_id: str) -> tuple[str, str, str]:
+def location_of(offer_id: str) -> tuple[str, str, str]:
     """(provider, region, zone) of an offer's id."""
     provider, region, zone, *_ = offer_id.split("/")
     return provider, region, zone

@@ -23,7 +23,7 @@ from providers.charges import Usage, charges, rate_card
 from providers.errors import ConflictError, NotFoundError, ProviderError
 from providers.instance import EndReason, Instance, InstanceState
 from providers.money import cost_nano_usd
-from providers.offer import place_of, region_of
+from providers.offer import location_of, region_of
 
 _HOUR_S = 3600.0
 _ROUNDS = 400
@@ -314,7 +314,7 @@ class ProviderContract(ABC):
         ended = self._release(provider, instance_id)
         assert ended.billed_from_ms is not None
         assert ended.billed_to_ms is not None
-        at, interval = place_of(self.offer_id), (ended.billed_from_ms, ended.billed_to_ms)
+        at, interval = location_of(self.offer_id), (ended.billed_from_ms, ended.billed_to_ms)
         known = partial(charges, rate_card(provider.name), [(0, 0)], *interval, self.now_ms(), ended=True)
         bill = provider.bill_nano_usd(instance_id) - sum(known().values())
         for moved_bytes, kept_bytes in ((7 * 10**9, 10**9), (3 * 10**9, 0)):

@@ -1,8 +1,8 @@
 """Fits the throughput models that come with the product: python -m scripts.fit_throughput TABLE PUBLISHED DATE
 
-TABLE is Gavel's table of isolated throughputs (CSV or JSON, orchestrator/services/throughput_tables.py), PUBLISHED the
-collection of published rates that benchmarks/_published.py reads. Writes orchestrator/perf/fitted.py with DATE as the
-day of the fit. To be run again when the hardware table changes.
+TABLE is Gavel's table of isolated throughputs (CSV or JSON, orchestrator/services/speed/throughput_tables.py),
+PUBLISHED the collection of published rates that benchmarks/_published.py reads. Writes orchestrator/perf/fitted.py with
+DATE as the day of the fit. To be run again when the hardware table changes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from textwrap import fill
 
 from benchmarks._published import read_published
 from orchestrator.perf.ratios import RatioModel, Row, calibrated, fit
-from orchestrator.services.throughput_tables import read_table
+from orchestrator.services.speed.throughput_tables import read_table
 
 TARGET = Path(__file__).parents[1] / "orchestrator" / "perf" / "fitted.py"
 
@@ -38,7 +38,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from orchestrator.perf.belief import Floats
+from orchestrator.perf.posterior import Floats
 from orchestrator.perf.ratios import RatioModel
 from orchestrator.perf.structure import Spreads
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from orchestrator import errors
 from orchestrator.cli.app import CTRL_C, READER_GONE
-from orchestrator.cli.plans import CHANGES
+from orchestrator.cli.commands.plans import CHANGES
 
 HEAD = """# Exit codes
 

@@ -9,11 +9,11 @@ from typing import Any
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from orchestrator.services.jobfile.parse import section_of
-from orchestrator.services.jobfile.schema import JobFile, ObjectiveSection, Section
+from orchestrator.jobfile.parse import section_of
+from orchestrator.jobfile.schema import JobFile, ObjectiveSection, Section
 
 _INTRODUCTION = """\
-<!-- Made by `python -m scripts.gen_docs` from orchestrator/services/jobfile/schema.py. Change that, not this. -->
+<!-- Made by `python -m scripts.gen_docs` from orchestrator/jobfile/schema.py. Change that, not this. -->
 
 # The job file
 

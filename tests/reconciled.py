@@ -14,12 +14,12 @@ from rich.console import Console
 
 from examples.demo.screen import closing_table
 from orchestrator.cli.render import render
+from orchestrator.formats.documents import to_json
 from orchestrator.ledger import BASELINES, total_nano_usd
-from orchestrator.services.documents import to_json
-from orchestrator.services.entries_csv import entries_csv
-from orchestrator.services.report_html import page
-from orchestrator.services.report_views import ReportView
-from orchestrator.services.savings_csv import savings_csv
+from orchestrator.reports.entries_csv import entries_csv
+from orchestrator.reports.html import page
+from orchestrator.reports.savings_csv import savings_csv
+from orchestrator.reports.views import ReportView
 
 MONEY = re.compile(r"-?\$[\d,]+\.\d+")
 _DASH = re.compile(r"(?<=\s)-(?=\s|$)")

@@ -25,11 +25,11 @@ from typing import Any
 from trainers import same_hashes
 from trainers.checkpoint import store
 from trainers.control import ControlDirectory, TrainerState
-from trainers.desk import Desk, RunEnded, Timers, opened
 from trainers.errors import EntryError
 from trainers.journal import Journal
 from trainers.log_pump import MaskedLog
 from trainers.masking import Mask
+from trainers.run_context import RunContext, RunEnded, Timers, opened
 from trainers.spec import (
     CHECKPOINT_VARIABLE,
     CONTROL_VARIABLE,
@@ -64,31 +64,31 @@ def execute(
     control = ControlDirectory(spec.control_dir)
     journal = Journal(control, timers.monotonic, mask=Mask(secrets).text)
     journal.enter("starting")
-    desk = Desk(spec, control, journal, timers, on_step=on_step)
-    with closing(journal), _captured(journal, secrets), opened(desk):
+    context = RunContext(spec, control, journal, timers, on_step=on_step)
+    with closing(journal), _captured(journal, secrets), opened(context):
         try:
             _enter_environment(spec, journal.folder)
             if spec.manifest is None:
-                _await_turn(desk)
-            with watched(desk):
+                _await_turn(context)
+            with watched(context):
                 _call(spec)
-            if desk.leaving is not None:
-                journal.enter(desk.leaving)  # it ended because it was told to, not because it was done
-            elif desk.session is None:
+            if context.leaving is not None:
+                journal.enter(context.leaving)  # it ended because it was told to, not because it was done
+            elif context.session is None:
                 journal.enter("finished")
-            elif (unfinished := desk.session.unfinished()) is not None:
+            elif (unfinished := context.session.unfinished()) is not None:
                 sys.stderr.write(f"{unfinished}\n")
                 journal.enter("failed", error=unfinished)
             else:
-                desk.session.finish()
+                context.session.finish()
         except RunEnded as end:
             journal.enter(end.state)
         except BaseException as error:  # also SystemExit and KeyboardInterrupt: a run always has a last word
             text = journal.mask(told(error))
-            if desk.leaving is not None:
-                journal.enter(desk.leaving)
+            if context.leaving is not None:
+                journal.enter(context.leaving)
             else:
-                journal.enter("failed", error=text[-_LONGEST_ERROR:], permanent=_is_permanent(error, desk))
+                journal.enter("failed", error=text[-_LONGEST_ERROR:], permanent=_is_permanent(error, context))
             # the program may have put anything in place of sys.stderr, and closed even this
             with suppress(OSError), open(2, "w", closefd=False, errors="backslashreplace") as stderr:
                 stderr.write(text)
@@ -119,29 +119,29 @@ def take_over(spec: TrainerSpec) -> None:
         store.write_fence(spec.checkpoint_root, spec.job_id, spec.generation, start)
 
 
-def _await_turn(desk: Desk) -> None:
+def _await_turn(context: RunContext) -> None:
     """Without a checkpoint there is nothing to restore, so the job may wait for its fence here, before any of its code.
 
     A program that never calls attach() has no other moment at which it could wait for its turn.
     """
-    spec, control = desk.spec, desk.control
+    spec, control = context.spec, context.control
     store.prepare(spec.checkpoint_root, spec.job_id)
-    desk.journal.enter("restored")
+    context.journal.enter("restored")
     while True:
         owner = store.fence(spec.checkpoint_root, spec.job_id)
         if owner is not None and owner.generation >= spec.generation:
             break
         until = control.lease_until()
-        if until is not None and desk.timers.monotonic() >= until:
+        if until is not None and context.timers.monotonic() >= until:
             raise RunEnded("fenced")
         if control.stop_requested():
             raise RunEnded("yielded")
-        desk.timers.sleep(TURN_POLL_S)
+        context.timers.sleep(TURN_POLL_S)
     if owner.generation > spec.generation:
         raise RunEnded("fenced")
-    desk.journal.enter("training")
+    context.journal.enter("training")
     if spec.steps is not None or spec.epochs is not None:  # a program without may go on as long as it likes
-        desk.journal.expect("begin")
+        context.journal.expect("begin")
 
 
 def _enter_environment(spec: TrainerSpec, run_folder: Path) -> None:
@@ -299,9 +299,9 @@ def told(error: BaseException) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
-def _is_permanent(error: BaseException, desk: Desk) -> bool:
+def _is_permanent(error: BaseException, context: RunContext) -> bool:
     """Whether the program would fail alike on any machine: it could not be loaded, or called with these arguments."""
-    progress = desk.journal.progress
+    progress = context.journal.progress
     return isinstance(error, EntryError) or (progress.step == progress.start_step and would_repeat(error))
 
 

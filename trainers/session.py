@@ -18,10 +18,10 @@ from trainers.checkpoint.manifest import ManifestName
 from trainers.checkpoint.reader import Loaded, load_newest, weights_hash
 from trainers.checkpoint.state import Encoder, restore
 from trainers.checkpoint.writer import save
-from trainers.desk import Desk, RunEnded, present_desk
 from trainers.errors import FencedError, StateError, TrainerError
 from trainers.loop import Parts, Run
 from trainers.rng import capture_rng, restore_rng
+from trainers.run_context import RunContext, RunEnded, present_context
 from trainers.spec import OUTPUT_VARIABLE, SPEC_VARIABLE
 from trainers.transient import Transient
 from trainers.unseen import Unseen
@@ -51,14 +51,14 @@ def attach(
     TrainerError, LoaderError, StateError.
     """
     parts = Parts(model, optimizer, scheduler, scaler, loader, extra)
-    desk = present_desk()
-    if desk is not None:
-        if desk.session is not None:
+    context = present_context()
+    if context is not None:
+        if context.session is not None:
             raise TrainerError("attach() was called twice", hint="call it once, with all the parts")
-        if desk.spec.steps is not None or desk.spec.epochs is not None:
-            steps, epochs = desk.spec.steps, desk.spec.epochs
-        desk.session = Session(parts, steps=steps, epochs=epochs, desk=desk)
-        return desk.session
+        if context.spec.steps is not None or context.spec.epochs is not None:
+            steps, epochs = context.spec.steps, context.spec.epochs
+        context.session = Session(parts, steps=steps, epochs=epochs, context=context)
+        return context.session
     if SPEC_VARIABLE in os.environ:
         raise TrainerError(
             "attach() was called in another process than the one that runs the job",
@@ -71,18 +71,20 @@ def attach(
 class Session(Run):
     """One run of a job. Ends early by RunEnded."""
 
-    def __init__(self, parts: Parts, *, steps: int | None, epochs: int | None, desk: Desk) -> None:
-        self._spec = desk.spec
-        super().__init__(parts, steps=steps, epochs=epochs, seed=desk.spec.seed, output_dir=Path(desk.spec.output_dir))
+    def __init__(self, parts: Parts, *, steps: int | None, epochs: int | None, context: RunContext) -> None:
+        self._spec = context.spec
+        super().__init__(
+            parts, steps=steps, epochs=epochs, seed=context.spec.seed, output_dir=Path(context.spec.output_dir)
+        )
         self._given = Given(self._captured_parts())
         self._given.require_data("extra")
         self._transient = Transient(self._captured_parts(), self._given.tensors())
         self._unseen = Unseen({**self._captured_parts(), "loader": self.loader})
-        self._control = desk.control
-        self._journal = desk.journal
-        self._timers = desk.timers
-        self._on_step = desk.on_step
-        self._cadence = Cadence(desk.spec.max_overhead, desk.timers.monotonic())
+        self._control = context.control
+        self._journal = context.journal
+        self._timers = context.timers
+        self._on_step = context.on_step
+        self._cadence = Cadence(context.spec.max_overhead, context.timers.monotonic())
         self._restored: Loaded | None = None
         self._saved_step: int | None = None
         self._successors: set[int] = set()  # the generations for which it holds, or held

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 
 from trainers.checkpoint import store
 from trainers.control import TrainerState
-from trainers.desk import Desk
 from trainers.errors import TrainerError
+from trainers.run_context import RunContext
 
 GRACE_S = 5.0  # from SIGTERM to the end
 POLL_S = 0.5
@@ -25,42 +25,42 @@ EXIT_CODES = {"yielded": 0, "fenced": 3}  # as those of trainers.runner
 
 
 @contextmanager
-def watched(desk: Desk) -> Iterator[None]:
-    """While the program runs. `desk.leaving` is set as soon as it must end, and is the run's last state then."""
+def watched(context: RunContext) -> Iterator[None]:
+    """While the program runs. `context.leaving` is set as soon as it must end, and is the run's last state then."""
     over = threading.Event()
-    threading.Thread(target=_watch, args=[desk, over], daemon=True).start()
+    threading.Thread(target=_watch, args=[context, over], daemon=True).start()
     try:
         yield
     finally:
         over.set()
 
 
-def _watch(desk: Desk, over: threading.Event) -> None:
+def _watch(context: RunContext, over: threading.Event) -> None:
     while not over.wait(POLL_S):
-        if desk.session is None and (state := _asked(desk)) is not None:
-            desk.leaving = state
+        if context.session is None and (state := _asked(context)) is not None:
+            context.leaving = state
             if state == "yielded" and callable(signal.getsignal(signal.SIGTERM)):
                 os.kill(os.getpid(), signal.SIGTERM)
                 if over.wait(GRACE_S):
                     return  # it ended by itself
-            desk.journal.enter(state)
+            context.journal.enter(state)
             os._exit(EXIT_CODES[state])
 
 
-def _asked(desk: Desk) -> TrainerState | None:
+def _asked(context: RunContext) -> TrainerState | None:
     """How the program must end now; None if it may go on."""
-    spec, control = desk.spec, desk.control
+    spec, control = context.spec, context.control
     try:
         until, notice = control.lease_until(), control.notice()
         owner = store.fence(spec.checkpoint_root, spec.job_id)
         if owner is not None and owner.generation > spec.generation:
             return "fenced"
-        if until is not None and desk.timers.monotonic() >= until:
+        if until is not None and context.timers.monotonic() >= until:
             return "fenced"
         if control.stop_requested():
             return "yielded"
         if notice is not None:
-            left_s = notice.deadline_monotonic_s - desk.timers.monotonic()
+            left_s = notice.deadline_monotonic_s - context.timers.monotonic()
             return "yielded" if left_s <= GRACE_S + NOTICE_MARGIN_S else None
     except (OSError, TrainerError):
         pass  # asked again: a folder that does not answer for a moment ends nothing

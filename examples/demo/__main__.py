@@ -20,10 +20,10 @@ from examples.demo.director import Director
 from examples.demo.screen import Screen, closing_table
 from orchestrator import Client
 from orchestrator.config import Config, load_config
-from orchestrator.engine.world import World, open_world
 from orchestrator.errors import TradewindError, UsageError
+from orchestrator.installation import World, open_world
 from orchestrator.model import TERMINAL, Event, GpuRequest, JobSpec
-from orchestrator.services.report_views import ReportView
+from orchestrator.reports.views import ReportView
 
 EXAMPLES = Path(__file__).resolve().parent.parent
 SEED = "TRADEWIND_PROVIDERS_LOCAL_SEED"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from orchestrator.engine.site.environment import alive
 from orchestrator.engine.site.runtime import site_files
-from orchestrator.engine.world import World
+from orchestrator.installation import World
 from orchestrator.model import JobSpec
 from providers.local import LocalProvider
 from trainers.control import ControlDirectory

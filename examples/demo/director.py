@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from orchestrator.engine.snapshot import current_run
-from orchestrator.engine.world import World
+from orchestrator.engine.inputs.snapshot import current_run
+from orchestrator.installation import World
 from orchestrator.model import TERMINAL, Job, Migration, Run, Step
 from providers.hardware import GPUS
 from providers.local import LocalProvider

@@ -13,7 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.services.report_views import ReportView
+from orchestrator.reports.views import ReportView
 from orchestrator.services.views import JobView
 from providers.money import format_usd
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from orchestrator.cli import (
+from orchestrator.cli.commands import (
     backtest,
     catalog,
     control,
@@ -96,7 +96,7 @@ app = typer.Typer(
 
 def _print_version(asked: bool) -> None:
     if asked:
-        from orchestrator.services.version import installed_version
+        from orchestrator.services.control_plane.version import installed_version
 
         sys.stdout.write(f"tradewind {installed_version()}\n")
         raise typer.Exit(0)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
-    from orchestrator.services.documents import View
+    from orchestrator.formats.documents import View
 
 
 class Format(StrEnum):
@@ -41,7 +41,7 @@ class Output:
     def show(self, view: View, *, stream: bool = False) -> None:
         """A result, to stdout; one of a stream is a single line of JSON."""
         if self.format is Format.JSON:
-            from orchestrator.services.documents import to_json
+            from orchestrator.formats.documents import to_json
 
             self.data(json.dumps(to_json(view), indent=None if stream else 2))
         else:

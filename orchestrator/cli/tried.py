@@ -14,7 +14,7 @@ def tried_here(client: "Client", out: Output, spec: "JobSpec", plan: "PlanView",
     """What profiling a job of unknown speed on this machine told; None where its speed is known, or the user
     declined."""
     from orchestrator.cli.render.text import number
-    from orchestrator.services.trial import TIMEOUT_S, speed_unknown, unfit
+    from orchestrator.services.speed.trial import TIMEOUT_S, speed_unknown, unfit
     from orchestrator.services.views import Trial
 
     if not speed_unknown(plan) or not (yes or out.can_ask):

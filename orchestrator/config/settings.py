@@ -265,7 +265,7 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rails:
+class Limits:
     """Ceilings that nothing passes, whatever a job file says."""
 
     max_usd_per_hour: float = _setting(
@@ -367,7 +367,7 @@ class Config:
     prices: Prices = field(default_factory=Prices)
     site: Site = field(default_factory=Site)
     policy: Policy = field(default_factory=Policy)
-    rails: Rails = field(default_factory=Rails)
+    limits: Limits = field(default_factory=Limits)
     stalls: Stalls = field(default_factory=Stalls)
     secrets: Secrets = field(default_factory=Secrets)
     origins: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))

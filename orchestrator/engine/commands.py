@@ -9,14 +9,16 @@ from __future__ import annotations
 from functools import partial
 from itertools import takewhile
 
-from orchestrator.engine import by_hand, ceiling, in_vain, snapshot
-from orchestrator.engine.bring_up import check_rails
+from orchestrator.engine.billing import spending_limits
 from orchestrator.engine.compartment import Compartment, contained
 from orchestrator.engine.context import Context
-from orchestrator.engine.intent import open_migration
-from orchestrator.engine.pausing import pause
-from orchestrator.engine.place import apply
-from orchestrator.engine.quarantine import lift
+from orchestrator.engine.inputs import snapshot
+from orchestrator.engine.jobs.pausing import pause
+from orchestrator.engine.jobs.quarantine import lift
+from orchestrator.engine.migration import in_vain, manual
+from orchestrator.engine.migration.bring_up import check_rails
+from orchestrator.engine.migration.intent import open_migration
+from orchestrator.engine.migration.place import apply
 from orchestrator.errors import InfeasibleError, NotFoundError, RailError, TradewindError, UsageError
 from orchestrator.model import TERMINAL, Event, Job
 from orchestrator.store import Command, Tx
@@ -161,17 +163,17 @@ def _budget(ctx: Context, tx: Tx, job: Job, command: Command) -> str:
 def _migrate(ctx: Context, tx: Tx, job: Job, command: Command) -> str:
     """Move a running job to the offer that was named, or to the policy's best other one."""
     now, config = ctx.now_ms, ctx.world.config
-    current = by_hand.movable(tx, job)
+    current = manual.movable(tx, job)
     if (missing := ctx.secrets.missing(job)) is not None:
         raise UsageError(f"{job.name} {missing}")
     named = command.args.get("offer_id")
     if named is None:
-        wanted = by_hand.best_other(tx, now, config, job, current)
+        wanted = manual.best_other(tx, now, config, job, current)
     else:
         wanted = str(named)
-        by_hand.check_target(tx, now, config, job, current, wanted)
+        manual.check_target(tx, now, config, job, current, wanted)
     check_rails(ctx, tx, wanted)
-    if (why := ceiling.refuses(ctx, job, wanted, current)) is not None:
+    if (why := spending_limits.refuses(ctx, job, wanted, current)) is not None:
         raise RailError(why)
     migration = open_migration(ctx, tx, job, wanted, "by hand", source=current)
     tx.set_job_state(job.id, "migrating")

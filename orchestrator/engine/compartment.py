@@ -1,9 +1,9 @@
 """Compartments: each step that a tick takes for one job, run, migration, command or provider is shut off from the rest.
 
 An exception that nobody expected ends that step alone. It puts the job that the step was for into quarantine (what that
-means is in engine.quarantine); a step that was for no job leaves an `engine.fault` event. Everyone else goes on in the
-same tick. What a StoreError or a SiteError says is true for everybody, so these pass through; but for a RowError, which
-is about one row. Must not know: what the steps do.
+means is in engine.jobs.quarantine); a step that was for no job leaves an `engine.fault` event. Everyone else goes on in
+the same tick. What a StoreError or a SiteError says is true for everybody, so these pass through; but for a RowError,
+which is about one row. Must not know: what the steps do.
 """
 
 from __future__ import annotations
@@ -190,5 +190,5 @@ def everybodys(error: Exception) -> bool:
 
 
 def _at_rest(state: JobState) -> JobState:
-    """The state in which engine.quarantine brings a job to rest; one that waits may have a spare."""
+    """The state in which engine.jobs.quarantine brings a job to rest; one that waits may have a spare."""
     return "pausing" if state in ("queued", "starting", "running", "migrating") else state

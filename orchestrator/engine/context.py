@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from orchestrator.engine.checkpoints import CheckpointCatalog
+from orchestrator.engine.jobs.checkpoints import CheckpointCatalog
 from orchestrator.engine.runtime import RunReport, Runtime
 from orchestrator.engine.secret_values import SecretValues
-from orchestrator.engine.world import World
 from orchestrator.errors import NotFoundError, RowError, UnreadableRowError
+from orchestrator.installation import World
 from orchestrator.model import Event, Job, JobState, Migration, Run, new_id
 from orchestrator.model.ids import RandomBits
 from orchestrator.store import Command, Leadership, Quarantined, Tx

@@ -4,7 +4,7 @@
 can drive it. What it does for one job is a compartment of its own (engine.compartment). A part of it that breaks as a
 whole is left out of that tick, so that machines are still ended and money is still booked, and is raised at its end.
 One control plane acts on a store; any other stands by and takes over when the first is gone. One on a copy of the store
-does not act at all (engine.claims).
+does not act at all (engine.machines.claims).
 Must not know: signals, processes, the command line.
 """
 
@@ -13,20 +13,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from orchestrator.engine import claims
-from orchestrator.engine.accrue import accrue
-from orchestrator.engine.collect import collect_from
+from orchestrator.engine.billing.accrue import accrue
+from orchestrator.engine.billing.comparisons import compare
 from orchestrator.engine.commands import commands
-from orchestrator.engine.comparisons import compare
 from orchestrator.engine.compartment import Compartment, contained, everybodys, strike
 from orchestrator.engine.context import Context
-from orchestrator.engine.guard import guard
-from orchestrator.engine.migrate import advance
-from orchestrator.engine.observe import observe
-from orchestrator.engine.place import doomed_jobs, place
-from orchestrator.engine.quarantine import confine
-from orchestrator.engine.reap import reap
-from orchestrator.engine.standby import stand_by
+from orchestrator.engine.jobs.guard import guard
+from orchestrator.engine.jobs.quarantine import confine
+from orchestrator.engine.machines import claims
+from orchestrator.engine.machines.collect import collect_from
+from orchestrator.engine.machines.observe import observe
+from orchestrator.engine.machines.reap import reap
+from orchestrator.engine.migration.place import doomed_jobs, place
+from orchestrator.engine.migration.standby import stand_by
+from orchestrator.engine.migration.steps import advance
 from orchestrator.errors import SiteError
 from orchestrator.model import Migration
 
@@ -143,7 +143,7 @@ class ControlPlane:
         try:
             return contained(ctx, Compartment.ADVANCE, lambda: advance(ctx, migration), False, job_id=migration.job_id)
         except SiteError:
-            return False  # the site is being started again (engine.observe tells of it): asked again next time
+            return False  # the site is being started again (engine.machines.observe tells of it): asked again next time
 
     def _accrue(self) -> bool:
         ctx = self._ctx

@@ -1,6 +1,6 @@
 """Runtime: the seam between the engine and whatever executes runs on rented nodes.
 
-The Ray runtime (engine/site) drives real trainers; orchestrator.sim has one that trains in virtual time. Every call is
+The Ray runtime (engine/site) drives real trainers; tests.rig has one that trains in virtual time. Every call is
 short, never blocks on training, and may be repeated: the engine asks again after a crash of its own.
 
 Must not know: policies, prices, the store.
@@ -97,7 +97,7 @@ class Runtime(Protocol):
         ...
 
     def reports(self, run_ids: Sequence[str]) -> Mapping[str, RunReport]:
-        """The present report of each run, checked (engine.reports)."""
+        """The present report of each run, checked (engine.machines.reports)."""
         ...
 
     def hold(self, run_id: str, successor: int) -> None:

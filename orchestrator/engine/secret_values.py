@@ -1,6 +1,6 @@
 """The values of jobs' secrets, as given by whoever submitted each job: in memory, and only while this process lives.
 
-They may be kept elsewhere, too (orchestrator.services.secret_file); the store never holds one. Any thread may give
+They may be kept elsewhere, too (orchestrator.services.secrets.file); the store never holds one. Any thread may give
 them; whoever reads them, or has text masked, waits for nobody. Must not know: how they arrive.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 
-from orchestrator.engine.world import World
 from orchestrator.errors import NotFoundError, TradewindError, UsageError
+from orchestrator.installation import World
 from orchestrator.model import TERMINAL, Job
 from trainers.masking import Mask, forms
 

@@ -16,8 +16,8 @@ from orchestrator.ledger.comparison import (
     baseline_totals,
     elsewhere,
 )
-from orchestrator.ledger.duty import Duty, duty
 from orchestrator.ledger.stays import Part, Stay, carried_nano_usd, stays
+from orchestrator.ledger.time_breakdown import TimeBreakdown, time_breakdown
 from orchestrator.ledger.totals import total_nano_usd, totals
 
 __all__ = [
@@ -25,12 +25,12 @@ __all__ = [
     "Baseline",
     "BaselineTotal",
     "Comparison",
-    "Duty",
     "Inputs",
     "Part",
     "Prices",
     "Rate",
     "Stay",
+    "TimeBreakdown",
     "accrue",
     "amend",
     "baseline_nano_usd",
@@ -38,10 +38,10 @@ __all__ = [
     "carried_nano_usd",
     "charge",
     "correction",
-    "duty",
     "elsewhere",
     "restate",
     "stays",
+    "time_breakdown",
     "total_nano_usd",
     "totals",
     "twice_booked",

@@ -17,7 +17,7 @@ from dataclasses import replace
 from orchestrator.model import Entry, EntryKind, Job, Run, derived_id
 from providers.charges import CHARGE_KINDS, ChargeKind, Usage
 from providers.money import cost_nano_usd
-from providers.offer import place_of
+from providers.offer import location_of
 
 PriceChanges = Sequence[tuple[int, int]]
 """(effective_at_ms, nano-USD per hour), ascending; the first at or before the billed start of the run's machine."""
@@ -47,7 +47,7 @@ def usage_of(run: Run) -> Usage | None:
     if run.moved_bytes is None and run.kept_bytes is None:
         return None
     return Usage(
-        at=place_of(run.offer_id),
+        at=location_of(run.offer_id),
         moved_from=tuple(run.moved_from.split("/")) if run.moved_from else (),
         moved_bytes=(run.moved_bytes or 0) if run.moved_from else 0,
         kept_bytes=run.kept_bytes or 0,

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from orchestrator.ledger.duty import duty
+from orchestrator.ledger.time_breakdown import time_breakdown
 from orchestrator.model import Entry, EntryKind, Run
 from providers.charges import MACHINE_CHARGES
 
@@ -116,7 +116,7 @@ def _part(run: Run, upto_ms: int, factor: float, *, opens: bool, closes: bool) -
     end = max(start, upto_ms if run.billed_to_ms is None else run.billed_to_ms)
     trained_from = min(max(run.training_from_ms, start), end)
     trained_to = end if run.training_to_ms is None else min(max(run.training_to_ms, trained_from), end)
-    split = duty(run, end, factor=factor)
+    split = time_breakdown(run, end, factor=factor)
     tail, waited = end - trained_to, min(max(run.created_at_ms, start), trained_from) - start
     within = trained_to - trained_from - split.useful_ms - split.lost_work_ms  # saving, stalls, holding
     kept = within + (waited + split.provisioning_ms if opens else 0) + (tail if closes else 0)

@@ -9,7 +9,7 @@ from orchestrator.market.listing import Kind, Listing, Shape, Site
 from orchestrator.market.reversion import Course, History
 from orchestrator.market.snapshot import Market
 from orchestrator.market.transfer import TYPICAL, Tariff, egress_nano_usd
-from providers.charges import Place
+from providers.charges import Location
 
 __all__ = [
     "PRIOR_LOSSES",
@@ -22,8 +22,8 @@ __all__ = [
     "History",
     "Kind",
     "Listing",
+    "Location",
     "Market",
-    "Place",
     "Shape",
     "Site",
     "Tariff",

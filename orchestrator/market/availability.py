@@ -51,23 +51,23 @@ class AvailabilityPoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Sightings:
+class CapacityHistory:
     """What the points of one offer add up to.
 
-    `shut_at_ms` is the last sign of missing capacity (-1: none since the last launch), `shut_until_ms` when it is
-    worth another try, `shut_by_loss` whether that sign was a lost machine rather than a refused launch. `alive` is how
-    many machines live.
+    `backed_off_at_ms` is the last sign of missing capacity (-1: none since the last launch), `backed_off_until_ms` when
+    it is worth another try, `backed_off_by_loss` whether that sign was a lost machine rather than a refused launch.
+    `alive` is how many machines live.
     """
 
-    shut_at_ms: int = -1
-    shut_until_ms: int = -1
-    shut_by_loss: bool = False
+    backed_off_at_ms: int = -1
+    backed_off_until_ms: int = -1
+    backed_off_by_loss: bool = False
     losses: int = 0
     exposure_ms: int = 0
     alive: int = 0
 
 
-def summarise(points: Sequence[AvailabilityPoint], at_ms: int, *, spot: bool) -> Sightings:
+def summarise(points: Sequence[AvailabilityPoint], at_ms: int, *, spot: bool) -> CapacityHistory:
     """Read one offer's points (none later than `at_ms`) in order of time.
 
     Each sign of missing capacity doubles the back-off, from 15 minutes to 4 hours; a granted launch clears it. The loss
@@ -75,7 +75,7 @@ def summarise(points: Sequence[AvailabilityPoint], at_ms: int, *, spot: bool) ->
     follows it count once.
     """
     strikes = losses = alive = announced = exposure_ms = 0
-    shut_at_ms, shut_by_loss, since = -1, False, at_ms
+    backed_off_at_ms, backed_off_by_loss, since = -1, False, at_ms
     for point in sorted(points, key=lambda p: (p.at_ms, p.kind)):
         exposure_ms += alive * (point.at_ms - since)
         since = point.at_ms
@@ -83,7 +83,7 @@ def summarise(points: Sequence[AvailabilityPoint], at_ms: int, *, spot: bool) ->
         losses += new_loss
         if point.kind == "launched":
             alive += 1
-            strikes, shut_at_ms = 0, -1
+            strikes, backed_off_at_ms = 0, -1
         elif point.kind == "notice":
             announced += 1
         elif point.kind in ("lost", "released"):
@@ -91,15 +91,17 @@ def summarise(points: Sequence[AvailabilityPoint], at_ms: int, *, spot: bool) ->
             announced = max(announced - 1, 0)
         if point.kind == "refused" or (spot and new_loss):
             strikes += 1
-            shut_at_ms, shut_by_loss = point.at_ms, new_loss
+            backed_off_at_ms, backed_off_by_loss = point.at_ms, new_loss
     exposure_ms += alive * (at_ms - since)
     backoff_ms = min(BACKOFF_MS << min(max(strikes - 1, 0), 16), MAX_BACKOFF_MS)
-    until = shut_at_ms + backoff_ms if shut_at_ms >= 0 else -1
-    return Sightings(shut_at_ms, until, shut_by_loss, losses, exposure_ms, alive)
+    until = backed_off_at_ms + backoff_ms if backed_off_at_ms >= 0 else -1
+    return CapacityHistory(backed_off_at_ms, until, backed_off_by_loss, losses, exposure_ms, alive)
 
 
-def hazard_per_hour(sightings: Sightings, *, spot: bool, prior: HazardPrior = ASSUMED) -> float:
+def hazard_per_hour(capacity_history: CapacityHistory, *, spot: bool, prior: HazardPrior = ASSUMED) -> float:
     """Expected losses per hour of one machine: the Gamma posterior mean for spot, 0 for on-demand."""
     if not spot:
         return 0.0
-    return (PRIOR_LOSSES + sightings.losses) / (prior.hours * PRIOR_LOSSES + sightings.exposure_ms / MS_PER_HOUR)
+    return (PRIOR_LOSSES + capacity_history.losses) / (
+        prior.hours * PRIOR_LOSSES + capacity_history.exposure_ms / MS_PER_HOUR
+    )

@@ -28,8 +28,8 @@ from orchestrator.market.ahead import Ahead
 from orchestrator.market.availability import (
     ASSUMED,
     AvailabilityPoint,
+    CapacityHistory,
     HazardPrior,
-    Sightings,
     hazard_per_hour,
     summarise,
 )
@@ -38,7 +38,7 @@ from orchestrator.market.listing import Listing
 from orchestrator.market.reversion import UNKNOWN, Course
 from orchestrator.market.transfer import TYPICAL, Tariff
 from orchestrator.model import Estimate
-from providers.charges import Place
+from providers.charges import Location
 from providers.offer import Offer
 from providers.price import PricePoint
 
@@ -64,11 +64,11 @@ class Market:
     """Everything known at `at` (epoch ms of market time). All columns are read-only and as long as `listing`.
 
     `price` is nano-USD per hour and -1 where none is known, `effective_at` when it came into force, `observed_at` when
-    we learned it. `shut_until` is the end of the back-off after missing capacity seen at `shut_at` (both -1: none).
-    A price counts as it is for `fresh_s` seconds after it was last seen in force. `doubts` says of some rows why they
-    are not to be chosen, though the price is what a machine there costs. `hazard` is in losses per hour. `polled` is
-    the last answer by provider, region ('': everywhere) and spot (None: both), `startup` the usual seconds from a
-    launch to a ready trainer by provider, `tariff` what it costs to move bytes.
+    we learned it. `backed_off_until` is the end of the back-off after missing capacity seen at `backed_off_at` (both
+    -1: none). A price counts as it is for `fresh_s` seconds after it was last seen in force. `doubts` says of some rows
+    why they are not to be chosen, though the price is what a machine there costs. `hazard` is in losses per hour.
+    `polled` is the last answer by provider, region ('': everywhere) and spot (None: both), `startup` the usual seconds
+    from a launch to a ready trainer by provider, `tariff` what it costs to move bytes.
     """
 
     seal: InitVar[object]
@@ -77,9 +77,9 @@ class Market:
     price: Ints
     effective_at: Ints
     observed_at: Ints
-    shut_at: Ints
-    shut_until: Ints
-    shut_by_loss: Bools
+    backed_off_at: Ints
+    backed_off_until: Ints
+    backed_off_by_loss: Bools
     losses: Ints
     exposure_ms: Ints
     hazard: Floats
@@ -93,7 +93,7 @@ class Market:
     priors: Mapping[tuple[str, str, str], HazardPrior]
     site_starts: Mapping[Quantile, Floats]  # `startup` by site of the listing
     tariff: Tariff
-    known_rates: dict[tuple[Place, bool], Floats]  # what was looked up in the tariff
+    known_rates: dict[tuple[Location, bool], Floats]  # what was looked up in the tariff
     announced: tuple[PricePoint, ...]  # observed, not yet in force
     seen: Mapping[int, tuple[AvailabilityPoint, ...]]  # by row, where anything was
     alive: frozenset[int]  # rows with living machines: their hours go on
@@ -117,7 +117,7 @@ class Market:
         availability: Iterable[AvailabilityPoint] = (),
         polls: Iterable[Polled] = (),
         startup_s: Mapping[str, float | Estimate] | None = None,
-        starts: Mapping[tuple[Place, tuple[str | None, int]], Estimate] | None = None,
+        starts: Mapping[tuple[Location, tuple[str | None, int]], Estimate] | None = None,
         courses: Mapping[str, Course] | None = None,
         levels: Mapping[str, float] | None = None,
         priors: Mapping[tuple[str, str, str], HazardPrior] | None = None,
@@ -144,9 +144,9 @@ class Market:
             price=np.full(size, -1, np.int64),
             effective_at=np.full(size, -1, np.int64),
             observed_at=np.full(size, -1, np.int64),
-            shut_at=np.full(size, -1, np.int64),
-            shut_until=np.full(size, -1, np.int64),
-            shut_by_loss=np.zeros(size, np.bool_),
+            backed_off_at=np.full(size, -1, np.int64),
+            backed_off_until=np.full(size, -1, np.int64),
+            backed_off_by_loss=np.zeros(size, np.bool_),
             losses=np.zeros(size, np.int64),
             exposure_ms=np.zeros(size, np.int64),
             hazard=_prior_hazard(listing, priors or {}),
@@ -243,7 +243,7 @@ class Market:
         if not fresh and not self.alive:
             return set()
         seen = {**self.seen, **{row: (*self.seen.get(row, ()), *points) for row, points in fresh.items()}}
-        columns = ("shut_at", "shut_until", "shut_by_loss", "losses", "exposure_ms", "hazard")
+        columns = ("backed_off_at", "backed_off_until", "backed_off_by_loss", "losses", "exposure_ms", "hazard")
         learned = {name: getattr(self, name).copy() for name in columns}
         alive = set()
         for row in {*fresh, *self.alive}:
@@ -251,9 +251,9 @@ class Market:
             now = summarise(seen[row], at_ms, spot=spot)
             if now.alive:
                 alive.add(row)
-            learned["shut_at"][row] = now.shut_at_ms
-            learned["shut_until"][row] = now.shut_until_ms
-            learned["shut_by_loss"][row] = now.shut_by_loss
+            learned["backed_off_at"][row] = now.backed_off_at_ms
+            learned["backed_off_until"][row] = now.backed_off_until_ms
+            learned["backed_off_by_loss"][row] = now.backed_off_by_loss
             learned["losses"][row] = now.losses
             learned["exposure_ms"][row] = now.exposure_ms
             learned["hazard"][row] = hazard_per_hour(now, spot=spot, prior=self._prior(row))
@@ -285,7 +285,7 @@ class Market:
         """Canonical GPU name of a row, None for CPU only."""
         return self.listing.shapes[int(self.listing.shape[row])].gpu
 
-    def place(self, row: int) -> Place:
+    def place(self, row: int) -> Location:
         """Where the row's machines stand, for transfer costs."""
         site = self.listing.sites[self.listing.site[row]]
         return tuple(site)
@@ -294,15 +294,15 @@ class Market:
         """The row as an Offer."""
         return self.listing.offer(row)
 
-    def rates_from(self, place: Place) -> Floats:
+    def rates_from(self, place: Location) -> Floats:
         """nano-USD per GB from a place to each site of the listing."""
         return self._rates(place, outward=True)
 
-    def rates_to(self, place: Place) -> Floats:
+    def rates_to(self, place: Location) -> Floats:
         """nano-USD per GB from each site of the listing to a place."""
         return self._rates(place, outward=False)
 
-    def _rates(self, place: Place, *, outward: bool) -> Floats:
+    def _rates(self, place: Location, *, outward: bool) -> Floats:
         key = (place, outward)
         if key not in self.known_rates:
             rates = [
@@ -399,9 +399,9 @@ class Market:
         return self.price >= 0
 
     @property
-    def shut(self) -> Bools:
+    def backed_off(self) -> Bools:
         """Rows that are not worth a launch now: their back-off after missing capacity has not passed."""
-        return self.shut_until > self.at
+        return self.backed_off_until > self.at
 
     def hazard_provenance(self, row: int) -> str:
         """Where a row's hazard comes from, for people."""
@@ -432,7 +432,7 @@ class Market:
     def _blocks(self) -> tuple[bytes, ...]:
         """Hashes of the facts; those that an older market had already are taken from there."""
         known, dirty = self._hash_base
-        columns = (self.price, self.effective_at, self.shut_at, self.shut_until, self.losses)
+        columns = (self.price, self.effective_at, self.backed_off_at, self.backed_off_until, self.losses)
         return block_hashes(columns, len(self), known, dirty)
 
     @cached_property
@@ -459,7 +459,7 @@ def _site_starts(listing: Listing, startup_s: Mapping[str, float | Estimate]) ->
 
 
 def _coded_starts(
-    listing: Listing, starts: Mapping[tuple[Place, tuple[str | None, int]], Estimate]
+    listing: Listing, starts: Mapping[tuple[Location, tuple[str | None, int]], Estimate]
 ) -> dict[tuple[int, int], Estimate]:
     """By site and kind of the listing; what it does not know is left out."""
     sites = {tuple(site): code for code, site in enumerate(listing.sites)}
@@ -487,7 +487,7 @@ def _prior_hazard(listing: Listing, priors: Mapping[tuple[str, str, str], Hazard
         site, shape = divmod(code, len(listing.shapes))
         where, what = listing.sites[site], listing.shapes[shape]
         prior = priors.get((where.provider, where.region, what.instance_type), ASSUMED)
-        rates[index] = hazard_per_hour(Sightings(), spot=True, prior=prior)
+        rates[index] = hazard_per_hour(CapacityHistory(), spot=True, prior=prior)
     return np.where(listing.spot, rates[pair], 0.0)
 
 

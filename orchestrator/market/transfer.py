@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import Protocol
 
 from providers import charges
-from providers.charges import Place
+from providers.charges import Location
 
 
 class Tariff(Protocol):
     """Transfer prices."""
 
-    def rate(self, source: Place, target: Place) -> int:
+    def rate(self, source: Location, target: Location) -> int:
         """nano-USD for 10^9 bytes from one place to another."""
         ...
 
@@ -24,7 +24,7 @@ class TypicalTariff:
     """One rate per provider within it, one out of it, none inside a region: what simulated clouds bill, and a guess for
     the others."""
 
-    def rate(self, source: Place, target: Place) -> int:
+    def rate(self, source: Location, target: Location) -> int:
         """nano-USD for 10^9 bytes from one place to another; 0 inside a region."""
         return charges.egress_rate(source, target)
 
@@ -32,6 +32,6 @@ class TypicalTariff:
 TYPICAL: Tariff = TypicalTariff()
 
 
-def egress_nano_usd(source: Place, target: Place, size_bytes: int, tariff: Tariff = TYPICAL) -> int:
+def egress_nano_usd(source: Location, target: Location, size_bytes: int, tariff: Tariff = TYPICAL) -> int:
     """nano-USD for `size_bytes` from one place to another."""
     return charges.egress_nano_usd(tariff.rate(source, target), size_bytes)

@@ -3,12 +3,12 @@
 Must not know: prices, availability, policies, stores.
 """
 
-from orchestrator.perf.belief import Belief, Floats, student_quantile
 from orchestrator.perf.book import PerfBook
 from orchestrator.perf.fitted import FITTED, FITTED_NARROW
 from orchestrator.perf.kinds import Kind, kind_name, kind_of, narrow, on_host
 from orchestrator.perf.latency import Latencies, LatencyPrior, learned
 from orchestrator.perf.measured import Observation
+from orchestrator.perf.posterior import Floats, Posterior, student_quantile
 from orchestrator.perf.program import Program, program_of
 from orchestrator.perf.ratios import Cell, RatioModel, Row, calibrated, fit
 from orchestrator.perf.structure import Spreads
@@ -18,7 +18,6 @@ __all__ = [
     "FITTED",
     "FITTED_NARROW",
     "SORTS",
-    "Belief",
     "Cell",
     "Floats",
     "Kind",
@@ -26,6 +25,7 @@ __all__ = [
     "LatencyPrior",
     "Observation",
     "PerfBook",
+    "Posterior",
     "Program",
     "RatioModel",
     "Row",

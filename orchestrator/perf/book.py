@@ -18,10 +18,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from orchestrator.model import DEFAULT_PRECISION, Estimate, Evidence, Expected, Job
-from orchestrator.perf.belief import Belief
 from orchestrator.perf.fitted import FITTED, FITTED_NARROW
 from orchestrator.perf.kinds import Kind, kind_name, kind_of, narrow, relative_to
 from orchestrator.perf.measured import Z95, Measured, Observation, aggregate
+from orchestrator.perf.posterior import Posterior
 from orchestrator.perf.program import Program, program_of
 from orchestrator.perf.ratios import Cell, RatioModel, Row
 from orchestrator.perf.work import Work
@@ -116,14 +116,14 @@ class PerfBook:
         known, other = self._of(job), relative_to(kind)
         key = (known.cells, known.work, known.precision, kind)
         if key not in self._ratios:
-            belief = self._belief(known, (kind, other))
-            mean = float(belief.mean[0] - belief.mean[1])
-            spread = belief.spread_between(0, 1)
+            posterior = self._belief(known, (kind, other))
+            mean = float(posterior.mean[0] - posterior.mean[1])
+            spread = posterior.spread_between(0, 1)
             told = (math.exp(mean), math.exp(mean - spread), math.exp(mean + spread))
             self._ratios[key] = Estimate(*told, kind_name(other))
         return self._ratios[key]
 
-    def joint(self, job: Job, kinds: Sequence[Kind]) -> Belief:
+    def joint(self, job: Job, kinds: Sequence[Kind]) -> Posterior:
         """What is held of the logarithms of the rates on `kinds` together: for `policy.probe`."""
         return self._belief(self._of(job), kinds)
 
@@ -152,17 +152,17 @@ class PerfBook:
     def _model_of(self, known: _Known) -> RatioModel:
         return self._narrow if narrow(known.precision) else self._model
 
-    def _belief(self, known: _Known, kinds: Sequence[Kind]) -> Belief:
-        return self._model_of(known).belief(kinds, known.cells, known.work, precision=known.precision)
+    def _belief(self, known: _Known, kinds: Sequence[Kind]) -> Posterior:
+        return self._model_of(known).posterior(kinds, known.cells, known.work, precision=known.precision)
 
     def _predicted(self, known: _Known, kinds: tuple[Kind, ...]) -> tuple[Estimate, ...]:
         """Jobs of which the same is known, above all those of which nothing is, share the work."""
         provenance = known.provenance(self._model_of(known).families)
         key = (known.cells, known.work, known.precision, kinds, provenance)
         if key not in self._estimates:
-            belief = self._belief(known, kinds)
-            rates = [math.exp(mean) for mean in belief.mean]
-            factors = [math.exp(belief.spread(index)) for index in range(len(kinds))]
+            posterior = self._belief(known, kinds)
+            rates = [math.exp(mean) for mean in posterior.mean]
+            factors = [math.exp(posterior.spread(index)) for index in range(len(kinds))]
             self._estimates[key] = tuple(
                 Estimate(rate, rate / factor, rate * factor, provenance)
                 for rate, factor in zip(rates, factors, strict=True)

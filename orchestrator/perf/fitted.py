@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from orchestrator.perf.belief import Floats
+from orchestrator.perf.posterior import Floats
 from orchestrator.perf.ratios import RatioModel
 from orchestrator.perf.structure import Spreads
 

@@ -21,8 +21,8 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.perf.belief import Belief, Floats
 from orchestrator.perf.kinds import REFERENCE, Kind, narrow
+from orchestrator.perf.posterior import Floats, Posterior
 from orchestrator.perf.structure import (
     DOUBLINGS,
     LINK_DOUBLINGS,
@@ -109,7 +109,7 @@ class RatioModel:
         """The spread between families is known from this many of them, and from the prior."""
         return max(self.families - 1, 1) + _SPREAD_DOF
 
-    def belief(
+    def posterior(
         self,
         kinds: Sequence[Kind],
         evidence: Sequence[Cell] = (),
@@ -117,7 +117,7 @@ class RatioModel:
         *,
         precision: Precision = "fp32",
         sort: Sort | None = None,
-    ) -> Belief:
+    ) -> Posterior:
         """The rates on `kinds` of a job of a family that is in no table, given what was measured of it.
 
         With `work` the roofline says where the rates lie; the ratios between GPUs are still those of the tables where
@@ -149,7 +149,7 @@ class RatioModel:
         covariance = covariance + deviations(design, family, job, spreads, with_sort=unsorted)
         n = len(kinds)
         if not cells:
-            return Belief(mean, covariance, self.dof)
+            return Posterior(mean, covariance, self.dof)
         measured = np.array([cell.log_rate for cell in cells])
         noise = np.array([cell.variance for cell in cells])
         gain = np.linalg.solve(covariance[n:, n:] + np.diag(noise), covariance[n:, :n]).T
@@ -162,7 +162,7 @@ class RatioModel:
             widen *= self.calibration**2
         location = mean[:n] + beyond + gain @ off
         scale = covariance[:n, :n] - gain @ covariance[n:, :n]
-        return Belief(location, (scale + scale.T) / 2 * widen, self.dof + len(cells))
+        return Posterior(location, (scale + scale.T) / 2 * widen, self.dof + len(cells))
 
     def learn(self, rows: Iterable[Row]) -> RatioModel:
         """The model after more tables, with the same spreads; whatever the order of rows."""
@@ -277,9 +277,9 @@ def calibrated(model: RatioModel, rows: Iterable[Row]) -> RatioModel:
             kinds = [row.kind for row in mine]
             for row in mine:
                 cell = Cell(row.kind, math.log(row.steps_per_s), _TABLE_VARIANCE)
-                belief = others.belief(kinds, [cell], precision=row.precision, sort=row.sort)
+                posterior = others.posterior(kinds, [cell], precision=row.precision, sort=row.sort)
                 off += [
-                    abs(math.log(other.steps_per_s) - belief.mean[i]) / belief.spread(i)
+                    abs(math.log(other.steps_per_s) - posterior.mean[i]) / posterior.spread(i)
                     for i, other in enumerate(mine)
                     if other.kind != row.kind
                 ]

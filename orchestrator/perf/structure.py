@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.perf.belief import Floats
 from orchestrator.perf.kinds import FEATURES, HOST, Kind, facts
+from orchestrator.perf.posterior import Floats
 from orchestrator.perf.work import Sort
 from providers.hardware import Precision
 

@@ -3,18 +3,18 @@
 Must not know: stores, engines, Ray, clouds; how a plan is applied.
 """
 
-from orchestrator.policy.compare import Comparison, Prospect, cheapest, compare, prospects, ruled_out
 from orchestrator.policy.decide import decide
-from orchestrator.policy.demand import Demand, Rails, Running, Underway
-from orchestrator.policy.explain import MAY_PASS, NOT_MEASURED
+from orchestrator.policy.demand import Demand, MoveLimits, Running, Underway
+from orchestrator.policy.telling.compare import Comparison, Prospect, cheapest, compare, prospects, ruled_out
+from orchestrator.policy.telling.explain import MAY_PASS, NOT_MEASURED
 
 __all__ = [
     "MAY_PASS",
     "NOT_MEASURED",
     "Comparison",
     "Demand",
+    "MoveLimits",
     "Prospect",
-    "Rails",
     "Running",
     "Underway",
     "cheapest",

@@ -18,12 +18,13 @@ from types import MappingProxyType
 from orchestrator.market import Market
 from orchestrator.model import TERMINAL, Alternative, Placement, Plan, derived_id
 from orchestrator.perf import PerfBook
-from orchestrator.policy import explain, gate
-from orchestrator.policy.cost import Outlook, forecast
-from orchestrator.policy.demand import Demand, Rails, Running, Underway
-from orchestrator.policy.eligible import NONE, Screen
-from orchestrator.policy.objectives import rank
-from orchestrator.policy.placement import Draft
+from orchestrator.policy import gate
+from orchestrator.policy.demand import Demand, MoveLimits, Running, Underway
+from orchestrator.policy.ranking.cost import Forecast, forecast_of
+from orchestrator.policy.ranking.eligible import NONE, Filter
+from orchestrator.policy.ranking.objectives import rank
+from orchestrator.policy.telling import explain
+from orchestrator.policy.telling.placement import PlacementBuilder
 from orchestrator.policy.trial import PROBE_S, trial
 from orchestrator.policy.underway import EARLIER, SURER, weighed_again
 
@@ -41,7 +42,7 @@ def decide(
     perf: PerfBook,
     running: Mapping[str, Running],
     *,
-    rails: Rails | None = None,
+    limits: MoveLimits | None = None,
     underway: Mapping[str, Underway] = NOTHING_UNDER_WAY,
 ) -> Plan:
     """One placement per job, in order of job ids, with the offers that were looked at and why they were not taken.
@@ -52,14 +53,14 @@ def decide(
     or for a job that runs nowhere with what is `underway`, it is whether that goes on ("move", to where it goes) or is
     given up ("stay").
     """
-    limits = rails if rails is not None else Rails()
-    screen = Screen(market, limits)
+    limits = limits if limits is not None else MoveLimits()
+    filtering = Filter(market, limits)
     twins: dict[Hashable, Placement] = {}
     placements = []
     for demand in sorted(jobs, key=lambda d: d.job.id):
         where = running.get(demand.job.id)
         move = underway.get(demand.job.id) if where is None else where.move
-        placement = _place(demand, screen, market, perf, where, move, limits, twins)
+        placement = _place(demand, filtering, market, perf, where, move, limits, twins)
         placements.append(placement)
     digest = hashlib.blake2b(digest_size=16)
     words: dict[int, bytes] = {}  # twins share their alternatives: each is written once
@@ -81,17 +82,17 @@ def _all_real(placements: Sequence[Placement], market: Market) -> bool:
 
 def _place(
     demand: Demand,
-    screen: Screen,
+    filtering: Filter,
     market: Market,
     perf: PerfBook,
     running: Running | None,
     move: Underway | None,
-    rails: Rails,
+    limits: MoveLimits,
     twins: dict[Hashable, Placement],
 ) -> Placement:
     here = None if running is None else market.row(running.offer_id)
     current = None if running is None or running.leaving else here
-    screened = screen(
+    filtered = filtering(
         demand.job.spec,
         current,
         shortfalls=perf.shortfalls(demand.job, market.listing.kinds),
@@ -99,12 +100,12 @@ def _place(
         excluded=[offer_id for offer_id, _ in demand.excluded],
         target=None if move is None else market.row(move.to),
     )
-    outlook = forecast(demand, screened.pool, perf, running)
-    twin = _sameness(demand, outlook) if running is None and move is None else None
+    forecast = forecast_of(demand, filtered.pool, perf, running)
+    twin = _sameness(demand, forecast) if running is None and move is None else None
     if twin is not None and twin in twins:
         return replace(twins[twin], job_id=demand.job.id)
-    ranking = rank(demand, outlook, screened)
-    placement = _decided(Draft(demand, market, outlook, ranking, screened), running, move, here, rails)
+    ranking = rank(demand, forecast, filtered)
+    placement = _decided(PlacementBuilder(demand, market, forecast, ranking, filtered), running, move, here, limits)
     if twin is not None:
         twins[twin] = placement
     return placement
@@ -117,7 +118,7 @@ def _home(demand: Demand, running: Running | None) -> str | None:
     return None if demand.checkpoint_at is None else demand.checkpoint_at[0]
 
 
-def _sameness(demand: Demand, outlook: Outlook) -> Hashable:
+def _sameness(demand: Demand, forecast: Forecast) -> Hashable:
     """Jobs that run nowhere and agree in this are decided alike."""
     job, spec = demand.job, demand.job.spec
     return (
@@ -125,84 +126,86 @@ def _sameness(demand: Demand, outlook: Outlook) -> Hashable:
         spec.probe,
         (job.state, job.deadline_at_ms),
         tuple(getattr(demand, field) for field in _PROGRESS),
-        tuple(outlook.estimates.items()),
+        tuple(forecast.estimates.items()),
     )
 
 
-def _decided(draft: Draft, running: Running | None, move: Underway | None, here: int | None, rails: Rails) -> Placement:
-    demand, market, outlook, ranking = draft.demand, draft.market, draft.outlook, draft.ranking
-    current = draft.screened.current
+def _decided(
+    builder: PlacementBuilder, running: Running | None, move: Underway | None, here: int | None, limits: MoveLimits
+) -> Placement:
+    demand, market, forecast, ranking = builder.demand, builder.market, builder.forecast, builder.ranking
+    current = builder.filtered.current
     if demand.job.state in _HANDS_OFF:
-        return draft.placement("none", None, f"the job is {demand.job.state}")
+        return builder.placement("none", None, f"the job is {demand.job.state}")
     if running is not None and running.migrating:
-        under_way = draft.placement("none", here, "a move is under way")
+        under_way = builder.placement("none", here, "a move is under way")
         return replace(under_way, offer_id=running.offer_id)
     if move is not None:
-        return weighed_again(draft, move, here, rails)
+        return weighed_again(builder, move, here, limits)
     if running is not None and not running.leaving and (here is None or not market.priced[here]):
-        stay = draft.placement("stay", None, "its offer is no longer listed or priced: nothing to compare with")
+        stay = builder.placement("stay", None, "its offer is no longer listed or priced: nothing to compare with")
         return replace(stay, offer_id=running.offer_id)
     if ranking.mode == "infeasible":
-        return draft.placement("wait", None, explain.why_waiting(demand, market, outlook, ranking))
+        return builder.placement("wait", None, explain.why_waiting(demand, market, forecast, ranking))
     if running is not None and current is not None:
-        return _stay_or_move(draft, running, current, rails)
+        return _stay_or_move(builder, running, current, limits)
     best = int(ranking.order[0])
     tried = None
     if running is None and not demand.started and demand.checkpoint_at is None:
-        tried = trial(demand, market, outlook.perf, outlook, ranking)
+        tried = trial(demand, market, forecast.perf, forecast, ranking)
         if tried is not None and tried.row is not None:
-            return draft.placement("place", tried.row, f"a probe: {tried.probe.reason}", probe=tried.probe)
+            return builder.placement("place", tried.row, f"a probe: {tried.probe.reason}", probe=tried.probe)
     below = up_to = None
-    if ranking.mode == "safe" and len(ranking.order) > 1 and outlook.speed_known:
+    if ranking.mode == "safe" and len(ranking.order) > 1 and forecast.speed_known:
         rival = int(ranking.order[1])
-        below = gate.price_worth_choosing(demand.job.spec.objective, outlook, rival, best)
-        up_to = gate.price_worth_choosing(demand.job.spec.objective, outlook, best, rival)
-    reason = explain.why_chosen(demand, market, outlook, ranking, best, None)
+        below = gate.price_worth_choosing(demand.job.spec.objective, forecast, rival, best)
+        up_to = gate.price_worth_choosing(demand.job.spec.objective, forecast, best, rival)
+    reason = explain.why_chosen(demand, market, forecast, ranking, best, None)
     probe = None if tried is None else tried.probe
-    return draft.placement("place", best, reason, threshold=below, kept_up_to=up_to, probe=probe)
+    return builder.placement("place", best, reason, threshold=below, kept_up_to=up_to, probe=probe)
 
 
-def _stay_or_move(draft: Draft, running: Running, current: int, rails: Rails) -> Placement:
-    demand, market, outlook, ranking = draft.demand, draft.market, draft.outlook, draft.ranking
+def _stay_or_move(builder: PlacementBuilder, running: Running, current: int, limits: MoveLimits) -> Placement:
+    demand, market, forecast, ranking = builder.demand, builder.market, builder.forecast, builder.ranking
     objective = demand.job.spec.objective
     best = int(ranking.order[0])
     held = ""
-    probe_until_ms = _probe_until_ms(draft, running, current)
+    probe_until_ms = _probe_until_ms(builder, running, current)
     on_probe = probe_until_ms is not None and market.at < probe_until_ms
     tried = None
-    if not on_probe and running.came_by != "by hand" and running.moves_today + 1 < rails.max_moves_per_day:
-        tried = trial(demand, market, outlook.perf, outlook, ranking)
+    if not on_probe and running.came_by != "by hand" and running.moves_today + 1 < limits.max_moves_per_day:
+        tried = trial(demand, market, forecast.perf, forecast, ranking)
         if tried is not None and tried.row is not None:
-            return draft.placement("move", tried.row, f"a probe: {tried.probe.reason}", probe=tried.probe)
+            return builder.placement("move", tried.row, f"a probe: {tried.probe.reason}", probe=tried.probe)
     target: int | None = best
     if best == current:
         target = None
-    elif ranking.bars[current] != NONE:
+    elif ranking.rejection_reasons[current] != NONE:
         pass  # it breaks a promise that the best keeps: no gate
     elif ranking.mode == "safe":
-        held = gate.held_back(running, market.at, rails, probe_until_ms=probe_until_ms)
+        held = gate.held_back(running, market.at, limits, probe_until_ms=probe_until_ms)
         order = ranking.order.tolist()
         better = () if held else order[: order.index(current)]
-        paying = (go for go in better if gate.worth_moving(objective, outlook, current, go, rails))
+        paying = (go for go in better if gate.worth_moving(objective, forecast, current, go, limits))
         target = next(paying, None)
     elif ranking.mode == "likely":
         target = best if ranking.odds(best) > ranking.odds(current) + SURER else None
-    elif outlook.mid.seconds[outlook.pool.at(best)] > EARLIER * outlook.mid.seconds[outlook.pool.at(current)]:
+    elif forecast.mid.seconds[forecast.pool.at(best)] > EARLIER * forecast.mid.seconds[forecast.pool.at(current)]:
         target = None
 
     if target is not None:
-        reason = explain.why_chosen(demand, market, outlook, ranking, target, current)
-        return draft.placement("move", target, reason)
+        reason = explain.why_chosen(demand, market, forecast, ranking, target, current)
+        return builder.placement("move", target, reason)
     if best == current or ranking.mode != "safe":
-        reason = explain.why_chosen(demand, market, outlook, ranking, current, None)
+        reason = explain.why_chosen(demand, market, forecast, ranking, current, None)
     else:
-        reason = f"{market.ids[best]} {explain.why_not_moved(demand, outlook, best, current, held)}"
+        reason = f"{market.ids[best]} {explain.why_not_moved(demand, forecast, best, current, held)}"
     threshold = None
     others = ranking.order[ranking.order != current]
     if ranking.mode == "safe" and others.size:
         go = int(others[0])
-        threshold = gate.price_worth_moving(objective, outlook, current, go, rails)
-    return draft.placement(
+        threshold = gate.price_worth_moving(objective, forecast, current, go, limits)
+    return builder.placement(
         "stay",
         current,
         reason,
@@ -213,11 +216,11 @@ def _stay_or_move(draft: Draft, running: Running, current: int, rails: Rails) ->
     )
 
 
-def _probe_until_ms(draft: Draft, running: Running, current: int) -> int | None:
+def _probe_until_ms(builder: PlacementBuilder, running: Running, current: int) -> int | None:
     """The end of the probe for which a job is where it is: after its minutes, or when it has been measured there at
     last. None: it is not there for a probe."""
     if running.came_by != "probe":
         return None
-    job, listing = draft.demand.job, draft.market.listing
-    measured = draft.outlook.perf.measured(job, listing.kinds[int(listing.kind[current])])
+    job, listing = builder.demand.job, builder.market.listing
+    measured = builder.forecast.perf.measured(job, listing.kinds[int(listing.kind[current])])
     return running.since_ms + round(PROBE_S * 1000) * (1 if measured else MOST_PROBES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from orchestrator.market import Place
+from orchestrator.market import Location
 from orchestrator.model import Job, Reason
 
 
@@ -26,7 +26,7 @@ class Demand:
     checkpoint_bytes: int = 0
     checkpoint_s: float = 30.0
     handover_s: float | None = None
-    checkpoint_at: Place | None = None
+    checkpoint_at: Location | None = None
     excluded: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -74,7 +74,7 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True)
-class Rails:
+class MoveLimits:
     """Limits on voluntary moves and on stale knowledge. A job that is about to break a promise may move at once.
 
     `move_margin`: a move must bring in its own cost so many times over ("balanced consolidation", Karpenter).

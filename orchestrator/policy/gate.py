@@ -15,14 +15,14 @@ import math
 from typing import NamedTuple
 
 from orchestrator.model import Objective
-from orchestrator.policy.cost import Outlook
-from orchestrator.policy.demand import Rails, Running
-from orchestrator.policy.objectives import log_value
+from orchestrator.policy.demand import MoveLimits, Running
+from orchestrator.policy.ranking.cost import Forecast
+from orchestrator.policy.ranking.objectives import log_value
 
 _DAY_S = 86_400.0
 
 
-def held_back(running: Running, at_ms: int, rails: Rails, *, probe_until_ms: int | None = None) -> str:
+def held_back(running: Running, at_ms: int, limits: MoveLimits, *, probe_until_ms: int | None = None) -> str:
     """Why no voluntary move may be made now; empty if one may. A job that is somewhere for a probe (`probe_until_ms`)
     stays until that is over, and is then free to go."""
     if probe_until_ms is not None:
@@ -32,43 +32,43 @@ def held_back(running: Running, at_ms: int, rails: Rails, *, probe_until_ms: int
             else ""
         )
     last_ms = running.since_ms if running.last_move_ms is None else max(running.last_move_ms, running.since_ms)
-    rest_s = rails.min_dwell_s - (at_ms - last_ms) / 1000
+    rest_s = limits.min_dwell_s - (at_ms - last_ms) / 1000
     if rest_s > 0:
-        return f"has been here for less than {rails.min_dwell_s / 60:.0f} min"
-    if running.moves_today >= rails.max_moves_per_day:
+        return f"has been here for less than {limits.min_dwell_s / 60:.0f} min"
+    if running.moves_today >= limits.max_moves_per_day:
         return f"has moved {running.moves_today} times today"
     return ""
 
 
-def worth_moving(objective: Objective, outlook: Outlook, stay: int, go: int, rails: Rails) -> bool:
+def worth_moving(objective: Objective, forecast: Forecast, stay: int, go: int, limits: MoveLimits) -> bool:
     """Whether moving from row `stay` to row `go` pays for itself."""
-    limit, share, seconds = _limit(objective, outlook, stay, go, rails)
-    there = _Row.of(outlook, go, share)
+    limit, share, seconds = _limit(objective, forecast, stay, go, limits)
+    there = _Row.of(forecast, go, share)
     moving = there.price_s * there.move_billed_s + there.move_fixed
-    cost = share * there.run_cost + rails.move_margin * moving
+    cost = share * there.run_cost + limits.move_margin * moving
     return log_value(objective, cost, seconds) <= limit
 
 
-def price_worth_moving(objective: Objective, outlook: Outlook, stay: int, go: int, rails: Rails) -> int | None:
+def price_worth_moving(objective: Objective, forecast: Forecast, stay: int, go: int, limits: MoveLimits) -> int | None:
     """The price (nano-USD per hour) of row `go` up to which a move there would pay; None if it would at no price."""
     if objective.cost_weight == 0:
         return None
-    limit, share, seconds = _limit(objective, outlook, stay, go, rails)
-    there = _Row.of(outlook, go, share)
+    limit, share, seconds = _limit(objective, forecast, stay, go, limits)
+    there = _Row.of(forecast, go, share)
     log_cost = (limit - objective.time_weight * math.log(seconds)) / objective.cost_weight
-    billed_s = share * there.run_s + rails.move_margin * there.move_billed_s
-    spare = math.exp(log_cost) - share * there.run_dues - rails.move_margin * there.move_fixed
+    billed_s = share * there.run_s + limits.move_margin * there.move_billed_s
+    spare = math.exp(log_cost) - share * there.run_dues - limits.move_margin * there.move_fixed
     if spare <= 0 or billed_s <= 0:
         return None
-    return _price_now(outlook, go, spare / billed_s, share * there.run_s)
+    return _price_now(forecast, go, spare / billed_s, share * there.run_s)
 
 
-def price_worth_choosing(objective: Objective, outlook: Outlook, row: int, rival: int) -> int | None:
+def price_worth_choosing(objective: Objective, forecast: Forecast, row: int, rival: int) -> int | None:
     """The price (nano-USD per hour) up to which `row` is no worse than `rival` for a job that runs nowhere; None if it
     is so at no price, or at any."""
     if objective.cost_weight == 0:
         return None
-    pool, mid = outlook.pool, outlook.mid
+    pool, mid = forecast.pool, forecast.mid
     at, other = pool.at(row), pool.at(rival)
     cell = int(pool.cell[at])
     value = log_value(objective, float(mid.cost[other]), float(mid.seconds[other]))
@@ -77,12 +77,12 @@ def price_worth_choosing(objective: Objective, outlook: Outlook, row: int, rival
     spare = math.exp(min(log_cost, 700.0)) - float(mid.dues[cell])
     if spare <= 0 or billed_s <= 0:
         return None
-    return _price_now(outlook, row, spare / billed_s, billed_s)
+    return _price_now(forecast, row, spare / billed_s, billed_s)
 
 
-def _price_now(outlook: Outlook, row: int, mean_s: float, seconds: float) -> int:
+def _price_now(forecast: Forecast, row: int, mean_s: float, seconds: float) -> int:
     """The price (nano-USD per hour) of a row at which the mean to come is expected to be `mean_s` per second."""
-    return int(outlook.pool.ahead.price_for(outlook.pool.at(row), mean_s * 3600, seconds))
+    return int(forecast.pool.ahead.price_for(forecast.pool.at(row), mean_s * 3600, seconds))
 
 
 class _Row(NamedTuple):
@@ -96,12 +96,12 @@ class _Row(NamedTuple):
     move_fixed: float
 
     @classmethod
-    def of(cls, outlook: Outlook, row: int, share: float) -> _Row:
+    def of(cls, forecast: Forecast, row: int, share: float) -> _Row:
         """`share`: of what is left to do, that much is looked at."""
-        pool, mid = outlook.pool, outlook.mid
+        pool, mid = forecast.pool, forecast.mid
         at = pool.at(row)
         price_s = pool.mean_price_s(share * mid.run_s)[at]
-        columns = (mid.run_s, mid.run_dues, outlook.begin_s, outlook.move_billed_s, outlook.move_fixed)
+        columns = (mid.run_s, mid.run_dues, forecast.begin_s, forecast.move_billed_s, forecast.move_fixed)
         return cls(float(price_s), *(float(column[pool.cell[at]]) for column in columns))
 
     @property
@@ -109,15 +109,17 @@ class _Row(NamedTuple):
         return self.price_s * self.run_s + self.run_dues
 
 
-def _limit(objective: Objective, outlook: Outlook, stay: int, go: int, rails: Rails) -> tuple[float, float, float]:
+def _limit(
+    objective: Objective, forecast: Forecast, stay: int, go: int, limits: MoveLimits
+) -> tuple[float, float, float]:
     """(log of the objective that a move may reach at most, share of the work within the horizon, its seconds)."""
-    residence_s = _DAY_S / max(rails.max_moves_per_day, 1)
-    pool, run_s = outlook.pool, outlook.mid.run_s
+    residence_s = _DAY_S / max(limits.max_moves_per_day, 1)
+    pool, run_s = forecast.pool, forecast.mid.run_s
     hazard_s, left_s = (float(column[pool.cell[pool.at(row)]]) for column, row in ((pool.hazard_s, go), (run_s, stay)))
     if hazard_s > 0:
         residence_s = min(residence_s, 1 / hazard_s)
     share = min(1.0, residence_s / left_s) if left_s > 0 else 1.0
-    here, there = _Row.of(outlook, stay, share), _Row.of(outlook, go, share)
+    here, there = _Row.of(forecast, stay, share), _Row.of(forecast, go, share)
     staying = log_value(objective, share * here.run_cost, share * here.run_s)
-    seconds = max(share * there.run_s + rails.move_margin * there.begin_s, 1e-3)
-    return staying + math.log(1 - rails.min_gain), share, seconds
+    seconds = max(share * there.run_s + limits.move_margin * there.begin_s, 1e-3)
+    return staying + math.log(1 - limits.min_gain), share, seconds

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from orchestrator.model import Placement
-from orchestrator.policy.demand import Rails, Running
-from orchestrator.policy.tick_market import ON_DEMAND, SPOT, Desk, TickPlace
+from orchestrator.policy.demand import MoveLimits, Running
+from orchestrator.policy.tick_market import ON_DEMAND, SPOT, TickAdapter, TickPlace
 
 _EPS = 1e-9
 _STAY_H = 4.0  # how long a spot machine is expected to stay before any was seen; weighs as one that was lost
@@ -64,7 +64,7 @@ class _Ticking(ABC):
     replan_hours: float = 24.0
 
     def start(self, job: Any, market: Any) -> None:
-        self.desk = Desk(job, market)
+        self.adapter = TickAdapter(job, market)
         self._work_h, self._overhead_h = float(job.work_hours), float(job.restart_overhead_hours)
         self._deadline_h, self._tick_h = float(job.deadline_hours), float(market.tick_hours)
         self._on_demand = tuple(float(price) for price in market.on_demand_usd_per_hour)
@@ -83,7 +83,7 @@ class _Ticking(ABC):
             self._stayed_h += self._tick_h
             self._lost += bool(seen.preempted)
         if self._up is not None and running != self._up:
-            self.desk.saw(seen, self._up, "lost" if seen.preempted else "released")
+            self.adapter.saw(seen, self._up, "lost" if seen.preempted else "released")
         self._up = running
         self._act(seen, cloud)
 
@@ -93,7 +93,7 @@ class _Ticking(ABC):
 
     def _late(self, seen: Any, overheads: float = 1.0) -> bool:
         """So many overheads and the work left fill all ticks that are left but one."""
-        return self._ticks(seen, max(self.desk.speed), overheads) + 1 >= int(seen.ticks_left)
+        return self._ticks(seen, max(self.adapter.speed), overheads) + 1 >= int(seen.ticks_left)
 
     def _ticks(self, seen: Any, speed: float, overheads: float) -> int:
         """Ticks to sit out so many overheads and finish at a speed, without interruption."""
@@ -109,12 +109,12 @@ class _Ticking(ABC):
         """What makes progress at full speed uses up no slack; anything else must be on demand by the last safe tick."""
         if self._up is None or self._up[1] != SPOT:
             return self._late(seen)
-        steady = float(seen.overhead_left_hours) <= 0 and self.desk.speed[self._up[0]] == max(self.desk.speed)
+        steady = float(seen.overhead_left_hours) <= 0 and self.adapter.speed[self._up[0]] == max(self.adapter.speed)
         return not steady and self._late(seen)
 
     def _hours(self, seen: Any, zone: int, most: float) -> float:
         """How long a machine there is of use: till the work is done, at most so long, at least a tick."""
-        left_h = (self._work_h - float(seen.done_hours)) / self.desk.speed[zone]
+        left_h = (self._work_h - float(seen.done_hours)) / self.adapter.speed[zone]
         return max(min(left_h, most), self._tick_h)
 
     def _toll(self, seen: Any, zone: int) -> float:
@@ -127,7 +127,7 @@ class _Ticking(ABC):
         rates = []
         for zone, price in enumerate(self._on_demand):
             toll = self._toll(seen, zone) + overhead_h * price
-            rates.append((price + toll / self._hours(seen, zone, most)) / self.desk.speed[zone])
+            rates.append((price + toll / self._hours(seen, zone, most)) / self.adapter.speed[zone])
         return min(rates)
 
     def _worth(self, seen: Any, zone: int) -> bool:
@@ -135,7 +135,7 @@ class _Ticking(ABC):
         who waits for spot where the checkpoint is often gets there without."""
         stay_h = self._hours(seen, zone, self._stayed_h / self._lost)
         price = float(seen.spot_usd_per_hour[zone]) + 2 * self._toll(seen, zone) / stay_h
-        return price / self.desk.speed[zone] < self._bought(seen)
+        return price / self.adapter.speed[zone] < self._bought(seen)
 
     def _dear(self, seen: Any) -> bool:
         """It runs on spot that by now costs more than on-demand would, with the restart to get there."""
@@ -143,22 +143,22 @@ class _Ticking(ABC):
             return False
         zone = self._up[0]
         bought = self._bought(seen, self._overhead_h, _PRICE_H)
-        return float(seen.spot_usd_per_hour[zone]) / self.desk.speed[zone] > bought
+        return float(seen.spot_usd_per_hour[zone]) / self.adapter.speed[zone] > bought
 
     def _outbid(self, seen: Any) -> bool:
         """It runs on spot, and another zone asks so much less that a move would soon pay twice over."""
         if self._up is None or self._up[1] != SPOT:
             return False
-        here, speed, asks = self._up[0], self.desk.speed, [float(price) for price in seen.spot_usd_per_hour]
+        here, speed, asks = self._up[0], self.adapter.speed, [float(price) for price in seen.spot_usd_per_hour]
         return any(
             (asks[here] * speed[zone] / speed[here] - asks[zone]) * self._hours(seen, zone, _PRICE_H)
             > 2 * (self._toll(seen, zone) + self._overhead_h * asks[zone])
-            for zone in range(self.desk.zones)
+            for zone in range(self.adapter.zones)
         )
 
     def _stop(self, seen: Any, cloud: Any) -> None:
         if self._up is not None:
-            self.desk.saw(seen, self._up, "released")
+            self.adapter.saw(seen, self._up, "released")
             self._up = None
             cloud.terminate()
 
@@ -166,16 +166,16 @@ class _Ticking(ABC):
         if not cloud.try_launch(*place):
             return False
         if self._up is not None:
-            self.desk.saw(seen, self._up, "released")
-            self._moves_ms.append(self.desk.at_ms(seen))
-        self.desk.saw(seen, place, "launched")
-        self._up, self._since_ms = place, self.desk.at_ms(seen)
+            self.adapter.saw(seen, self._up, "released")
+            self._moves_ms.append(self.adapter.at_ms(seen))
+        self.adapter.saw(seen, place, "launched")
+        self._up, self._since_ms = place, self.adapter.at_ms(seen)
         return True
 
     def _buy(self, seen: Any, cloud: Any) -> None:
         """On-demand where `decide` wants it, of the kinds that make the deadline, or of the fastest."""
         if self._up is None or self._up[1] != ON_DEMAND:
-            order, speed, left = self._order(seen, ON_DEMAND), self.desk.speed, int(seen.ticks_left)
+            order, speed, left = self._order(seen, ON_DEMAND), self.adapter.speed, int(seen.ticks_left)
             quick = [zone for zone in order if self._ticks(seen, speed[zone], 1.0) <= left]
             fastest = [zone for zone in order if speed[zone] == max(speed)]
             self._launch(seen, cloud, ((quick or fastest)[0], ON_DEMAND))
@@ -184,24 +184,24 @@ class _Ticking(ABC):
         """Zones as `decide` ranks them; asked again when prices, sightings or the checkpoint's place changed, or after
         an hour, when a zone that was lost may be worth a try again."""
         hour = int(seen.elapsed_hours)
-        facts = (tuple(seen.spot_usd_per_hour), len(self.desk.points), seen.checkpoint_zone, hour)
+        facts = (tuple(seen.spot_usd_per_hour), len(self.adapter.points), seen.checkpoint_zone, hour)
         known = self._orders.get(kind)
         if known is None or known[0] != facts:
-            known = (facts, self.desk.order(self.desk.plan(seen, (kind,)), kind))
+            known = (facts, self.adapter.order(self.adapter.plan(seen, (kind,)), kind))
             self._orders[kind] = known
         return known[1]
 
     def _running(self, seen: Any) -> Running | None:
         if self._up is None:
             return None
-        now = self.desk.at_ms(seen)
+        now = self.adapter.at_ms(seen)
         last = self._moves_ms[-1] if self._moves_ms else None
         today = sum(at > now - _DAY_MS for at in self._moves_ms)
-        return Running(self.desk.offers[self._up].id, self._since_ms, last, today)
+        return Running(self.adapter.offers[self._up].id, self._since_ms, last, today)
 
     def _due(self, seen: Any) -> bool:
         """It is time to look at a job that runs: so long after the last look, or new prices are far above others."""
-        now, asks = self.desk.at_ms(seen), tuple(seen.spot_usd_per_hour)
+        now, asks = self.adapter.at_ms(seen), tuple(seen.spot_usd_per_hour)
         early = now - max(self._planned_ms, self._since_ms) < self.replan_hours * 3_600_000
         if early and (asks == self._looked or not (self._dear(seen) or self._outbid(seen))):
             return False
@@ -235,7 +235,7 @@ class _Daily(_Ticking):
         """Off a machine that costs more than on-demand: to other spot, else to wait while there is slack, else to buy;
         where not even on-demand would make the deadline after a restart, it stays."""
         if self._late(seen, 2.0):
-            if self._ticks(seen, max(self.desk.speed), 1.0) <= int(seen.ticks_left):
+            if self._ticks(seen, max(self.adapter.speed), 1.0) <= int(seen.ticks_left):
                 self._buy(seen, cloud)
         elif not self._try_spot(seen, cloud):
             if self._patient or not self._behind(seen):
@@ -246,9 +246,9 @@ class _Daily(_Ticking):
     def _reconsider(self, seen: Any, cloud: Any) -> None:
         """A voluntary move, where `decide` finds that it pays; not when it would use up the last slack."""
         if self._due(seen) and not self._late(seen, 2.0):
-            placement = self.desk.plan(seen, (SPOT,), self._running(seen)).placements[0]
+            placement = self.adapter.plan(seen, (SPOT,), self._running(seen)).placements[0]
             if placement.action == "move" and placement.offer_id is not None:
-                place = self.desk.place_of[placement.offer_id]
+                place = self.adapter.location_of[placement.offer_id]
                 if self._worth(seen, place[0]):
                     self._launch(seen, cloud, place)
 
@@ -285,15 +285,15 @@ class _Live(_Ticking):
             return
         if self._up is not None and not self._due(seen):
             return
-        for _ in range(2 * self.desk.zones):
-            plan = self.desk.plan(seen, (SPOT, ON_DEMAND), self._running(seen), deadline=True, rails=Rails())
+        for _ in range(2 * self.adapter.zones):
+            plan = self.adapter.plan(seen, (SPOT, ON_DEMAND), self._running(seen), deadline=True, limits=MoveLimits())
             placement = plan.placements[0]
             if placement.action == "wait":
                 self._stop(seen, cloud)
                 return
             if placement.action not in ("place", "move") or placement.offer_id is None:
                 return
-            place = self.desk.place_of[placement.offer_id]
+            place = self.adapter.location_of[placement.offer_id]
             if place[1] == SPOT and not self._worth(seen, place[0]):
                 if self._dear(seen):
                     self._buy(seen, cloud)
@@ -302,11 +302,11 @@ class _Live(_Ticking):
                 return
             if self._launch(seen, cloud, place):
                 return
-            self.desk.saw(seen, place, "refused")
+            self.adapter.saw(seen, place, "refused")
 
     def _second(self, seen: Any, cloud: Any, placement: Placement) -> None:
         """The plan's first alternative that is worth its price; on-demand always is."""
-        places = (self.desk.place_of[each.offer_id] for each in placement.alternatives)
+        places = (self.adapter.location_of[each.offer_id] for each in placement.alternatives)
         worth = (place for place in places if place[1] == ON_DEMAND or self._worth(seen, place[0]))
         any(self._launch(seen, cloud, place) for place in worth)
 

@@ -11,11 +11,12 @@ Outcomes are the midpoints of equally likely slices of the belief, so that the s
 last bit, and a tail of which nobody knows the shape does not decide. Only money counts: for another objective give
 another price.
 
-Contract. `belief` is `PerfBook.joint(job, kinds)`, one entry per option in the same order. `steps` remain. Each option
-is the best offer of its kind, with what it costs in nano-USD: `nano_usd_per_hour` while it trains, `move_nano_usd` once
-to get there (start-up billed, egress; 0 where the job is), `probe_nano_usd` for the whole probe (its minutes at the
-price, start-up, and the way there and back). One that was `measured` is never probed. Work done during a probe counts
-for nothing, though the engine keeps it. After a probe the caller asks again with what was measured.
+Contract. `posterior` is `PerfBook.joint(job, kinds)`, one entry per option in the same order. `steps` remain. Each
+option is the best offer of its kind, with what it costs in nano-USD: `nano_usd_per_hour` while it trains,
+`move_nano_usd` once to get there (start-up billed, egress; 0 where the job is), `probe_nano_usd` for the whole probe
+(its minutes at the price, start-up, and the way there and back). One that was `measured` is never probed. Work done
+during a probe counts for nothing, though the engine keeps it. After a probe the caller asks again with what was
+measured.
 
 Must not know: offers, markets, how a probe is carried out.
 """
@@ -29,7 +30,7 @@ from functools import cache
 
 import numpy as np
 
-from orchestrator.perf import Belief, Floats, Kind, kind_name, student_quantile
+from orchestrator.perf import Floats, Kind, Posterior, kind_name, student_quantile
 
 PROBE_MINUTES = 8.0
 _SLICES = 24
@@ -65,7 +66,7 @@ class Advice:
 
 
 def advise(
-    belief: Belief,
+    posterior: Posterior,
     options: Sequence[Option],
     *,
     steps: float,
@@ -74,17 +75,17 @@ def advise(
     allowed: bool = True,
 ) -> Advice:
     """The probe to make now, or none and why. Raises ValueError when options and belief do not match or steps < 0."""
-    if len(belief) != len(options) or not options:
-        raise ValueError(f"{len(options)} options for a belief about {len(belief)} kinds")
+    if len(posterior) != len(options) or not options:
+        raise ValueError(f"{len(options)} options for a belief about {len(posterior)} kinds")
     if not (steps >= 0 and math.isfinite(steps)):
         raise ValueError(f"steps left must be a number from 0 on, got {steps}")
     price = np.array([option.nano_usd_per_hour for option in options]) * (steps / 3600)
     moves = np.array([option.move_nano_usd for option in options])
     probes = np.array([option.probe_nano_usd for option in options])
-    expected = moves + price * np.exp(-belief.mean) * _mean_factor(belief)
+    expected = moves + price * np.exp(-posterior.mean) * _mean_factor(posterior)
     commit = int(expected.argmin())
     finish = float(expected[commit])
-    unknown = [i for i, option in enumerate(options) if not option.measured and belief.scale[i, i] > 0]
+    unknown = [i for i, option in enumerate(options) if not option.measured and posterior.scale[i, i] > 0]
 
     def none(reason: str) -> Advice:
         return Advice(None, commit, 0.0, 0.0, 0.0, finish, reason)
@@ -98,9 +99,9 @@ def advise(
         return none("the budget leaves no room for a probe")
     promising = affordable
     if len(affordable) > _LOOKED_AT:
-        alone = {i: _with_probe(belief, price, moves, probes, i, ()) for i in affordable}
+        alone = {i: _with_probe(posterior, price, moves, probes, i, ()) for i in affordable}
         promising = sorted(affordable, key=lambda i: (alone[i], i))[:_LOOKED_AT]
-    values = {i: _with_probe(belief, price, moves, probes, i, promising) for i in promising}
+    values = {i: _with_probe(posterior, price, moves, probes, i, promising) for i in promising}
     best = min(values, key=lambda i: (values[i], i))
     saving = finish - values[best]
     name = kind_name(options[best].kind)
@@ -111,10 +112,10 @@ def advise(
 
 
 def _with_probe(
-    belief: Belief, price: Floats, moves: Floats, probes: Floats, first: int, seconds: Sequence[int]
+    posterior: Posterior, price: Floats, moves: Floats, probes: Floats, first: int, seconds: Sequence[int]
 ) -> float:
     """Expected cost of the whole job when kind `first` is probed now, and perhaps one more after it."""
-    mean, root, nodes = _after(belief, first)
+    mean, root, nodes = _after(posterior, first)
     # What finishing on each kind is expected to cost once `first` is known and paid for, one row per outcome.
     expected = moves + price * np.exp(-mean) * np.exp(root[..., None] * nodes).mean(axis=-1)
     expected[:, first] = price[first] * np.exp(-mean[:, first])
@@ -128,21 +129,22 @@ def _with_probe(
     return float(probes[first] + best.mean())
 
 
-def _after(belief: Belief, index: int) -> tuple[Floats, Floats, Floats]:
-    """`Belief.given` for every outcome of one kind at once: means and roots of scales by (outcome, kind), and nodes."""
-    nodes = _nodes(belief.dof)
-    variance = float(belief.scale[index, index])
-    slope = belief.scale[:, index] / variance
-    means = belief.mean + np.outer(nodes * math.sqrt(variance), slope)
-    rest = np.maximum(np.diagonal(belief.scale) - slope * belief.scale[index], 0.0)
-    widen = (belief.dof + nodes**2) / (belief.dof + 1)
-    return means, np.sqrt(widen[:, None] * rest), _nodes(belief.dof + 1)
+def _after(posterior: Posterior, index: int) -> tuple[Floats, Floats, Floats]:
+    """`Posterior.given` for every outcome of one kind at once: means and roots of scales by (outcome, kind), and
+    nodes."""
+    nodes = _nodes(posterior.dof)
+    variance = float(posterior.scale[index, index])
+    slope = posterior.scale[:, index] / variance
+    means = posterior.mean + np.outer(nodes * math.sqrt(variance), slope)
+    rest = np.maximum(np.diagonal(posterior.scale) - slope * posterior.scale[index], 0.0)
+    widen = (posterior.dof + nodes**2) / (posterior.dof + 1)
+    return means, np.sqrt(widen[:, None] * rest), _nodes(posterior.dof + 1)
 
 
-def _mean_factor(belief: Belief) -> Floats:
+def _mean_factor(posterior: Posterior) -> Floats:
     """E[1 / rate] over 1 / median rate, for each kind."""
-    root = np.sqrt(np.maximum(np.diagonal(belief.scale), 0.0))
-    factor: Floats = np.exp(root[:, None] * _nodes(belief.dof)).mean(axis=1)
+    root = np.sqrt(np.maximum(np.diagonal(posterior.scale), 0.0))
+    factor: Floats = np.exp(root[:, None] * _nodes(posterior.dof)).mean(axis=1)
     return factor
 
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from orchestrator.market import AvailabilityKind, AvailabilityPoint, Market, Place
+from orchestrator.market import AvailabilityKind, AvailabilityPoint, Location, Market
 from orchestrator.model import CheckpointSpec, Job, JobSpec, Plan, TrainSpec
 from orchestrator.perf import Observation, PerfBook
 from orchestrator.policy.decide import decide
-from orchestrator.policy.demand import Demand, Rails, Running
+from orchestrator.policy.demand import Demand, MoveLimits, Running
 from providers.money import usd
 from providers.offer import CapacityType, Offer
 from providers.price import PricePoint
@@ -39,14 +39,14 @@ class _Egress:
         scale = checkpoint_gb * 1e9 / _MOVED_BYTES
         self._nano = [[round(float(cell) * scale * 1e9) for cell in row] for row in usd_per_gb]
 
-    def rate(self, source: Place, target: Place) -> int:
+    def rate(self, source: Location, target: Location) -> int:
         """nano-USD per 10^9 of the bytes that are said to be moved."""
         if source == target:
             return 0
         return self._nano[int(source[1][1:])][int(target[1][1:])]
 
 
-class Desk:
+class TickAdapter:
     """Holds what was seen of one job and asks `decide`. Raises ValueError for a job or market that makes no sense."""
 
     def __init__(self, job: Any, market: Any) -> None:
@@ -65,7 +65,7 @@ class Desk:
         self.offers = {
             (z, kind): _offer(z, kind, kinds[self.speed[z]]) for z in range(zones) for kind in (SPOT, ON_DEMAND)
         }
-        self.place_of = {offer.id: place for place, offer in self.offers.items()}
+        self.location_of = {offer.id: place for place, offer in self.offers.items()}
         self.points: list[AvailabilityPoint] = []
         self._tariff = _Egress(market.egress_usd_per_gb, job.checkpoint_gb)
         self._startup = {_PROVIDER: job.restart_overhead_hours * 3600.0}
@@ -93,7 +93,7 @@ class Desk:
         running: Running | None = None,
         *,
         deadline: bool = False,
-        rails: Rails | None = None,
+        limits: MoveLimits | None = None,
     ) -> Plan:
         """What `decide` says now, with these capacity types; `deadline`: whether it is told of the deadline."""
         at_ms = self.at_ms(seen)
@@ -119,11 +119,11 @@ class Desk:
             checkpoint_s=0.0,
             checkpoint_at=None if here is None else (_PROVIDER, _region(here)),
         )
-        return decide([demand], market, self._perf, {} if running is None else {"job": running}, rails=rails)
+        return decide([demand], market, self._perf, {} if running is None else {"job": running}, limits=limits)
 
     def order(self, plan: Plan, kind: str) -> list[int]:
         """Zones in the plan's order: what it chose, what else fits, what does not fit now (a lost zone, say)."""
-        ranked = [self.place_of[each.offer_id] for each in plan.placements[0].alternatives]
+        ranked = [self.location_of[each.offer_id] for each in plan.placements[0].alternatives]
         return [zone for zone, of in ranked if of == kind]
 
     def _job(self, kinds: tuple[str, ...], deadline: bool) -> Job:

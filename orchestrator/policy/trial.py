@@ -16,12 +16,19 @@ import numpy as np
 from orchestrator.market import Market
 from orchestrator.model import Probe
 from orchestrator.perf import Floats, Kind, PerfBook, on_host
-from orchestrator.policy.cost import Outlook, Pool, Rows
 from orchestrator.policy.demand import Demand
-from orchestrator.policy.eligible import NONE
-from orchestrator.policy.objectives import POSSIBLE, SAFE, Ranking, budget_left, objective_keys, time_left_s
 from orchestrator.policy.probe import PROBE_MINUTES, Option, advise
-from orchestrator.policy.tolls import way_back
+from orchestrator.policy.ranking.cost import Forecast, Pool, Rows
+from orchestrator.policy.ranking.eligible import NONE
+from orchestrator.policy.ranking.objectives import (
+    POSSIBLE,
+    SAFE,
+    Ranking,
+    budget_left,
+    objective_keys,
+    time_left_s,
+)
+from orchestrator.policy.ranking.transition_costs import way_back
 
 PROBE_S = PROBE_MINUTES * 60
 MOST = 12  # kinds that are weighed against each other
@@ -35,7 +42,7 @@ class Trial:
     probe: Probe
 
 
-def trial(demand: Demand, market: Market, perf: PerfBook, outlook: Outlook, ranking: Ranking) -> Trial | None:
+def trial(demand: Demand, market: Market, perf: PerfBook, forecast: Forecast, ranking: Ranking) -> Trial | None:
     """What the probe rule says; None where there is nothing to ask: one kind of hardware, kinds that differ by what is
     declared of them (simulated ones), an unknown number of steps, promises in danger, no money in the objective, or a
     job that was not measured yet where it is.
@@ -43,11 +50,11 @@ def trial(demand: Demand, market: Market, perf: PerfBook, outlook: Outlook, rank
     Wherever a job begins of which nothing is known, it is measured for nothing. So it begins where it is expected to be
     best, and what it would try next is what the rule says if it turns out there as expected.
     """
-    pool, objective, here = outlook.pool, demand.job.spec.objective, outlook.pool.current
+    pool, objective, here = forecast.pool, demand.job.spec.objective, forecast.pool.current
     if (
         ranking.mode != "safe"
-        or (here is not None and ranking.bars[here] != NONE)
-        or not outlook.known
+        or (here is not None and ranking.rejection_reasons[here] != NONE)
+        or not forecast.known
         or objective.cost_weight == 0
         or len(pool.kinds) < 2
     ):
@@ -58,35 +65,35 @@ def trial(demand: Demand, market: Market, perf: PerfBook, outlook: Outlook, rank
         return None
     if not demand.job.spec.probe:
         return _none("the job file says probe: false")
-    keys = objective_keys(objective, outlook.mid.cost, outlook.mid.seconds)[0]
+    keys = objective_keys(objective, forecast.mid.cost, forecast.mid.seconds)[0]
     safe, able = np.flatnonzero(ranking.tiers == SAFE), np.flatnonzero(ranking.tiers >= POSSIBLE)
     best = int(safe[keys[safe].argmin()])
-    if float(outlook.mid.cost[best]) <= PROBE_S * float(pool.price_s[able].min()):
+    if float(forecast.mid.cost[best]) <= PROBE_S * float(pool.price_s[able].min()):
         return _none("what is left to do costs less than a probe")
     rows = _best_of_kinds(pool, keys, able, best)
-    outlook = outlook.over(rows if here is None else [*rows, here])
-    rows = _promising(demand, outlook, rows)
+    forecast = forecast.over(rows if here is None else [*rows, here])
+    rows = _promising(demand, forecast, rows)
     if len(rows) < 2:
         return _none("no other kind could be better")
-    left_s, left, commit = time_left_s(demand, outlook), budget_left(demand), outlook.pool.at(rows[0])
-    on_the_way_s = PROBE_S + 2 * float(outlook.setback_s.max())
-    if left_s is not None and float(outlook.high.seconds[commit]) + on_the_way_s > left_s:
+    left_s, left, commit = time_left_s(demand, forecast), budget_left(demand), forecast.pool.at(rows[0])
+    on_the_way_s = PROBE_S + 2 * float(forecast.setback_s.max())
+    if left_s is not None and float(forecast.high.seconds[commit]) + on_the_way_s > left_s:
         return _none("the deadline leaves no time for a probe")
-    belief = perf.joint(demand.job, [_kind(market, row) for row in rows])
-    options = _options(demand, market, perf, outlook, rows)
+    posterior = perf.joint(demand.job, [_kind(market, row) for row in rows])
+    options = _options(demand, market, perf, forecast, rows)
     begins = here is None and not any(option.measured for option in options)
     if begins:
-        belief = belief.given(0, float(belief.mean[0]))
+        posterior = posterior.condition(0, float(posterior.mean[0]))
         options[0] = replace(options[0], measured=True)
     advice = advise(
-        belief,
+        posterior,
         options,
-        steps=outlook.steps_left,
+        steps=forecast.steps_left,
         budget_left_nano_usd=left,
     )
     if advice.probe is None:
         return _none(advice.reason)
-    if left is not None and float(outlook.high.cost[commit]) + advice.cost_nano_usd > left:
+    if left is not None and float(forecast.high.cost[commit]) + advice.cost_nano_usd > left:
         return _none("the budget leaves no room for a probe")  # and for the rest at its dearest
     row, cost, saving = rows[advice.probe], round(advice.cost_nano_usd), round(advice.saving_nano_usd)
     return Trial(None if begins else row, Probe(market.ids[row], advice.minutes, cost, saving, advice.reason))
@@ -110,21 +117,21 @@ def _best_of_kinds(pool: Pool, keys: Floats, able: Rows, best: int) -> list[int]
     return [int(pool.rows[best]), *pool.rows[able[winners[first]]].tolist()]
 
 
-def _promising(demand: Demand, outlook: Outlook, rows: list[int]) -> list[int]:
+def _promising(demand: Demand, forecast: Forecast, rows: list[int]) -> list[int]:
     """The first of the rows and those that could beat it, were they as good as may be and it as bad; the MOST best."""
-    objective, at = demand.job.spec.objective, [outlook.pool.at(row) for row in rows]
+    objective, at = demand.job.spec.objective, [forecast.pool.at(row) for row in rows]
     at_best, at_worst = (
-        objective_keys(objective, case.cost, case.seconds)[0][at].tolist() for case in (outlook.low, outlook.high)
+        objective_keys(objective, case.cost, case.seconds)[0][at].tolist() for case in (forecast.low, forecast.high)
     )
     able = [(best, row) for best, row in zip(at_best[1:], rows[1:], strict=True) if best < at_worst[0]]
     return [rows[0], *(row for _, row in sorted(able)[: MOST - 1])]
 
 
-def _options(demand: Demand, market: Market, perf: PerfBook, outlook: Outlook, rows: list[int]) -> list[Option]:
-    pool, objective = outlook.pool, demand.job.spec.objective
+def _options(demand: Demand, market: Market, perf: PerfBook, forecast: Forecast, rows: list[int]) -> list[Option]:
+    pool, objective = forecast.pool, demand.job.spec.objective
     commit = pool.at(rows[0])
-    second = objective.time_weight / objective.cost_weight * float(outlook.mid.cost[commit])
-    second /= max(float(outlook.mid.seconds[commit]), 1e-3)
+    second = objective.time_weight / objective.cost_weight * float(forecast.mid.cost[commit])
+    second /= max(float(forecast.mid.seconds[commit]), 1e-3)
     # Without a probe a job that is where it would stay pays nothing to get there; after one it must start there again.
     again = float(pool.price_s[commit] * pool.start_s[pool.cell[commit]]) if rows[0] == pool.current else 0.0
     back = again + way_back(market, market.place(rows[0]), demand.checkpoint_bytes) * (pool.current is not None)
@@ -132,8 +139,11 @@ def _options(demand: Demand, market: Market, perf: PerfBook, outlook: Outlook, r
     for row in rows:
         at, kind = pool.at(row), _kind(market, row)
         cell, price_s = int(pool.cell[at]), float(pool.price_s[at])
-        hourly = float(outlook.per_step[at] * outlook.rate[cell] + outlook.tolls.upkeep_s[pool.site[cell]]) + second
-        there = price_s * float(outlook.move_billed_s[cell]) + float(outlook.move_fixed[cell])
+        hourly = (
+            float(forecast.per_step[at] * forecast.rate[cell] + forecast.transition_costs.upkeep_s[pool.site[cell]])
+            + second
+        )
+        there = price_s * float(forecast.move_billed_s[cell]) + float(forecast.move_fixed[cell])
         trying = there + price_s * PROBE_S + float(back[pool.site[cell]])
         options.append(Option(kind, hourly * 3600, there, trying, perf.measured(demand.job, kind)))
     return options

@@ -15,16 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator.model import Objective
-from orchestrator.policy.cost import Outlook
 from orchestrator.policy.probe import PROBE_MINUTES
+from orchestrator.policy.ranking.cost import Forecast
 
 _ONE_IN_FOUR = 0.6745  # standard deviations
 _AT_MOST = math.log(4.0)  # kinds that are expected to be further behind than this are not looked at
 
 
-def beginning(objective: Objective, outlook: Outlook, candidates: NDArray[np.int64]) -> int:
+def beginning(objective: Objective, forecast: Forecast, candidates: NDArray[np.int64]) -> int:
     """The position in the pool where it begins, one of `candidates`, of which there is one at least."""
-    pool, mid = outlook.pool, outlook.mid
+    pool, mid = forecast.pool, forecast.mid
     cost = np.maximum(mid.cost[candidates], 1.0)
     seconds = np.maximum(mid.seconds[candidates], 1e-3)
     value = objective.cost_weight * np.log(cost) + objective.time_weight * np.log(seconds)
@@ -37,20 +37,20 @@ def beginning(objective: Objective, outlook: Outlook, candidates: NDArray[np.int
             first[kind] = index
     codes = list(first)
     listing = pool.market.listing
-    belief = outlook.perf.joint(outlook.demand.job, [listing.kinds[code] for code in codes])
+    posterior = forecast.perf.joint(forecast.demand.job, [listing.kinds[code] for code in codes])
     own = codes.index(int(pool.kind[pool.cell[candidates[best]]]))
     weight = objective.cost_weight + objective.time_weight
     able = [
         int(candidates[index])
         for number, index in enumerate(first.values())
-        if value[index] - value[best] <= _ONE_IN_FOUR * weight * belief.deviation_between(number, own)
+        if value[index] - value[best] <= _ONE_IN_FOUR * weight * posterior.deviation_between(number, own)
     ]
-    return min(able, key=lambda at: (stake(outlook, at), at))
+    return min(able, key=lambda at: (stake(forecast, at), at))
 
 
-def stake(outlook: Outlook, at: int) -> float:
+def stake(forecast: Forecast, at: int) -> float:
     """nano-USD until a job is measured at a position of the pool: its start and some minutes, the minimum at least."""
-    pool, cell = outlook.pool, int(outlook.pool.cell[at])
-    billed_s = float(outlook.move_billed_s[cell]) + PROBE_MINUTES * 60
-    billed_s = max(billed_s, float(outlook.tolls.minimum_s[pool.site[cell]]))
-    return float(pool.price_s[at]) * billed_s + float(outlook.move_fixed[cell])
+    pool, cell = forecast.pool, int(forecast.pool.cell[at])
+    billed_s = float(forecast.move_billed_s[cell]) + PROBE_MINUTES * 60
+    billed_s = max(billed_s, float(forecast.transition_costs.minimum_s[pool.site[cell]]))
+    return float(pool.price_s[at]) * billed_s + float(forecast.move_fixed[cell])

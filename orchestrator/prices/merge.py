@@ -33,7 +33,7 @@ LIST_FRESH_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ReportedPrice:
     """An offer and its price as one source tells them. `known_ms` is up to when the price is known to be in force,
     `source` whose it is, for people; it counts as it is for `fresh_s` seconds from there."""
 
@@ -49,7 +49,9 @@ class Told:
         return replace(self.price, observed_at_ms=max(self.known_ms, self.price.observed_at_ms))
 
 
-def merged(collected: Iterable[Told], listed: Iterable[Told], gone: Mapping[Kind, int]) -> tuple[Told, ...]:
+def merged(
+    collected: Iterable[ReportedPrice], listed: Iterable[ReportedPrice], gone: Mapping[Kind, int]
+) -> tuple[ReportedPrice, ...]:
     """What was `collected`, and what lists say of everything else.
 
     Of a kind that both tell, the one known to be in force for longer counts. `gone` are kinds that a source no longer
@@ -65,7 +67,7 @@ def merged(collected: Iterable[Told], listed: Iterable[Told], gone: Mapping[Kind
     return tuple(kept)
 
 
-def _newest(told: Iterable[Told]) -> dict[Kind, int]:
+def _newest(told: Iterable[ReportedPrice]) -> dict[Kind, int]:
     newest: dict[Kind, int] = {}
     for each in told:
         kind = Kind.of(each.offer)

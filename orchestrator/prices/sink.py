@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from orchestrator.prices.suspect import suspicion
 from orchestrator.store import Flagged, Leadership, Store
-from orchestrator.store.polls import ALL_REGIONS
+from orchestrator.store.market.polls import ALL_REGIONS
 from providers.collect import facts
 from providers.collect.runner import Poll
 from providers.collect.sources import fresh_s, history_of, usual_interval_s

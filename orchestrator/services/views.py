@@ -30,7 +30,7 @@ from orchestrator.model import (
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
+class JobForecast:
     """What a job is expected to cost from `at_ms` on (nano-USD) and to take until it is done (market seconds), each
     with its 5th and 95th percentile; `evidence` says what its speed is known from."""
 
@@ -88,7 +88,7 @@ class JobView:
     quarantine: str | None = None  # what broke the control plane's work on it; it is kept still until `resume`
     marks: tuple[str, ...] = ()  # what is wrong with its present run, such as "stands still at step 12"
     trial: Trial | None = None  # of a job that was just submitted, if its program was tried before
-    forecast: Forecast | None = None
+    forecast: JobForecast | None = None
     no_forecast: str = "told by queue, status and report"
     to_go: str = ""  # the forecast in words, or why there is none; empty of a job that has ended
 

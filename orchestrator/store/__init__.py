@@ -4,19 +4,19 @@ Must not know policies, providers' libraries, Ray or the command line. Alembic i
 store, SQLAlchemy's ORM never.
 """
 
-from orchestrator.store.claims import Claim
 from orchestrator.store.codec import Codec, CodecError, decode, encode
-from orchestrator.store.commands import Command
-from orchestrator.store.flags import Flagged, FlagRow
-from orchestrator.store.jobs import JobFactFields, JobFacts
 from orchestrator.store.leader import TAKEOVER_S, LeaderInfo, Leadership
-from orchestrator.store.market import AvailabilityPoint
-from orchestrator.store.plans import PerfPoint
-from orchestrator.store.polls import Poll, Polled, PollState
-from orchestrator.store.price_days import PriceDay
-from orchestrator.store.prices import Interval
-from orchestrator.store.quarantine import Quarantined
-from orchestrator.store.runs import MigrationFields, RunFields
+from orchestrator.store.market.availability import AvailabilityPoint
+from orchestrator.store.market.flags import Flagged, FlagRow
+from orchestrator.store.market.polls import Poll, Polled, PollState
+from orchestrator.store.market.price_days import PriceDay
+from orchestrator.store.market.prices import Interval
+from orchestrator.store.queries.claims import Claim
+from orchestrator.store.queries.commands import Command
+from orchestrator.store.queries.jobs import JobFactFields, JobFacts
+from orchestrator.store.queries.plans import PerfPoint
+from orchestrator.store.queries.quarantine import Quarantined
+from orchestrator.store.queries.runs import MigrationFields, RunFields
 from orchestrator.store.store import Store
 from orchestrator.store.tx import Tx
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from orchestrator.store.claims import ClaimRows
-from orchestrator.store.commands import CommandRows
-from orchestrator.store.comparisons import ComparisonRows
-from orchestrator.store.events import EventRows
-from orchestrator.store.jobs import JobRows
-from orchestrator.store.ledger import LedgerRows
-from orchestrator.store.market import MarketRows
-from orchestrator.store.mending import MendingRows
-from orchestrator.store.plans import PlanRows
-from orchestrator.store.profiles import ProfileRows
-from orchestrator.store.quarantine import QuarantineRows
-from orchestrator.store.runs import RunRows
+from orchestrator.store.market.availability import MarketRows
+from orchestrator.store.queries.claims import ClaimRows
+from orchestrator.store.queries.commands import CommandRows
+from orchestrator.store.queries.comparisons import ComparisonRows
+from orchestrator.store.queries.events import EventRows
+from orchestrator.store.queries.jobs import JobRows
+from orchestrator.store.queries.ledger import LedgerRows
+from orchestrator.store.queries.mending import MendingRows
+from orchestrator.store.queries.plans import PlanRows
+from orchestrator.store.queries.profiles import ProfileRows
+from orchestrator.store.queries.quarantine import QuarantineRows
+from orchestrator.store.queries.runs import RunRows
 
 
 class Tx(

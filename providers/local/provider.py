@@ -41,7 +41,7 @@ from providers.local.market import PROVIDER, SOURCE, LocalMarket
 from providers.local.metadata import Notice, write_notice
 from providers.local.prices import PriceOverride, PricePath
 from providers.money import cost_nano_usd
-from providers.offer import Offer, place_of, region_of
+from providers.offer import Offer, location_of, region_of
 from providers.price import PricePoint
 
 GRACE_S = 1.0
@@ -200,7 +200,7 @@ class LocalProvider:
 
     def meter(self, instance_id: str, usage: Usage) -> None:
         record = self._known(instance_id)
-        self._books.meter(instance_id, replace(usage, at=place_of(record.offer_id)))
+        self._books.meter(instance_id, replace(usage, at=location_of(record.offer_id)))
 
     # --- the world: time, and what a demo's director or a test makes happen ---
 

@@ -25,7 +25,7 @@ NO_TICK = {"shut_down.shut_down", "claims.check"}  # `up`, `down` and `doctor`, 
 def functions() -> dict[str, ast.FunctionDef]:
     return {
         f"{path.stem}.{node.name}": node
-        for path in sorted(ENGINE.glob("*.py"))
+        for path in sorted(ENGINE.rglob("*.py"))
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.FunctionDef)
     }
@@ -76,5 +76,5 @@ def does_something(loop: ast.For) -> bool:
 
 
 def test_every_compartment_is_entered_somewhere() -> None:
-    text = "".join(path.read_text(encoding="utf-8") for path in ENGINE.glob("*.py") if path.stem != "compartment")
+    text = "".join(path.read_text(encoding="utf-8") for path in ENGINE.rglob("*.py") if path.stem != "compartment")
     assert [each.name for each in Compartment if f"Compartment.{each.name}" not in text] == []

@@ -113,8 +113,8 @@ def test_commands_act_through_the_sdk_which_so_can_do_whatever_they_can() -> Non
     """A command that hands its configuration on to something else than the SDK does what the SDK cannot."""
     past_it = {
         named(path)
-        for path in (ROOT / "orchestrator" / "cli").glob("*.py")
+        for path in (ROOT / "orchestrator" / "cli").rglob("*.py")
         for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(call, ast.Call) and "client.config" in map(ast.unparse, call.args)
     }
-    assert past_it == {"orchestrator/cli/system.py"}  # `daemon run`: it becomes the control plane
+    assert past_it == {"orchestrator/cli/commands/system.py"}  # `daemon run`: it becomes the control plane

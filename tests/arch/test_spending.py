@@ -27,7 +27,7 @@ def test_nothing_rents_but_provision_after_it_asked_the_limits() -> None:
             tree = ast.parse(path.read_text())
             found += [(path.relative_to(ENGINE).as_posix(), call.lineno) for call in calls_of("launch", tree)]
     ((where, launched_at),) = found
-    assert where == "engine/bring_up.py"
+    assert where == "engine/migration/bring_up.py"
     tree = ast.parse((ENGINE / where).read_text())
     (provision,) = (each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == "provision")
     (asked,) = calls_of("check_rails", provision)

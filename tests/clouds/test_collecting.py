@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from orchestrator.cli.app import app
-from orchestrator.engine.collect import collector as collecting_into
+from orchestrator.engine.machines.collect import collector as collecting_into
 from orchestrator.prices.sink import StoreSink
 from orchestrator.store import Store
 from providers.clock import Clock, SystemClock, VirtualClock

@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator.model import STEP_ORDER, Step
 from providers.fake import Behaviour
-from tests.sim.harness import DEAR, RESERVE, Installation, Scythe, check_truth
+from tests.sim.harness import DEAR, RESERVE, FaultInjector, Installation, check_truth
 
 Install = Callable[..., Installation]
 QUICK = Behaviour(boot_s=1.0, listing_lag_s=3.0, stop_s=1.0)
@@ -61,7 +61,7 @@ def outcome(home: Installation) -> None:
 @pytest.mark.parametrize("history", HISTORIES)
 def test_a_death_at_any_edge_loses_leaks_and_doubles_nothing(install: Install, history: str, strike: int) -> None:
     home = install(behaviour=QUICK)
-    home.scythe.count, home.scythe.at = 0, strike
+    home.injector.count, home.injector.at = 0, strike
     HISTORIES[history](home)
     outcome(home)
 
@@ -82,7 +82,7 @@ def test_a_death_around_each_step_of_a_migration_is_survived(
 @pytest.mark.parametrize("strike", range(30, 160, GATE_EVERY))
 def test_a_death_on_the_way_to_giving_up_a_move_that_no_longer_pays_is_survived(install: Install, strike: int) -> None:
     home = install(behaviour=QUICK)
-    home.scythe.count, home.scythe.at = 0, strike
+    home.injector.count, home.injector.at = 0, strike
     change_of_mind(home)
     (job,) = home.read(lambda tx: tx.jobs())
     assert [(run.end, run.last_step) for run in home.runs(job)] == [("finished", WORTH_A_MOVE), ("aborted", 0)]
@@ -103,7 +103,7 @@ def test_a_death_while_a_migration_is_given_up_is_survived(install: Install, mom
     outcome(home)
 
 
-def strike_at(home: Installation, step: Step, moment: str) -> Scythe:
+def strike_at(home: Installation, step: Step, moment: str) -> FaultInjector:
     """Strike when the second migration gets to `step`: just before that is committed, or just after."""
     position = STEP_ORDER.index(step) if step in STEP_ORDER else 0
     came = "abort" if step is Step.ABORTED else f"step {STEP_ORDER[position - 1]}>{step}" if position else "intent"
@@ -114,8 +114,8 @@ def strike_at(home: Installation, step: Step, moment: str) -> Scythe:
             return moves == 1 + (moment == "after") and name in (f"{moment} intent", f"{moment} command")
         return moves == 2 and name == f"{moment} {came}"
 
-    home.scythe.when = due
-    return home.scythe
+    home.injector.when = due
+    return home.injector
 
 
 def test_a_death_every_few_edges_only_delays_the_end(install: Install) -> None:
@@ -123,10 +123,10 @@ def test_a_death_every_few_edges_only_delays_the_end(install: Install) -> None:
     job = home.submit(steps=STEPS)
     deaths = 0
     while home.job(job).state != "finished" and deaths < 40:
-        home.scythe.count, home.scythe.at = 0, 14
-        home.until(lambda: home.scythe.at is None or home.job(job).state == "finished")
-        deaths += home.scythe.at is None
-    home.scythe.at = None
+        home.injector.count, home.injector.at = 0, 14
+        home.until(lambda: home.injector.at is None or home.job(job).state == "finished")
+        deaths += home.injector.at is None
+    home.injector.at = None
     home.settle()
     assert 3 < deaths < 40
     outcome(home)

@@ -16,18 +16,31 @@ from typing import Any
 
 import pytest
 
-from orchestrator.engine import accrue, bring_up, compartment, handover, machines, observe, reap, sweep
+from orchestrator.engine import compartment
+from orchestrator.engine.billing import accrue
 from orchestrator.engine.context import Context
+from orchestrator.engine.machines import observe, poll, reap, sweep
+from orchestrator.engine.migration import bring_up, handover
 from orchestrator.engine.runtime import RunReport
 from orchestrator.model import Run, Step
-from orchestrator.sim import EDGES, PAUSE_EDGES, SAVE_EDGES, Nap, PostgresSlate, Slate, findings, play, site
-from orchestrator.sim.folder import Folder
-from orchestrator.sim.harm import forged
-from orchestrator.sim.mortality import WatchedCatalog
-from orchestrator.sim.trainer import Trainer
 from orchestrator.store import leader
 from providers.fake import Fault
 from tests.postgres import Server
+from tests.rig import (
+    EDGES,
+    PAUSE_EDGES,
+    SAVE_EDGES,
+    Nap,
+    PostgresScratchDatabase,
+    ScratchDatabase,
+    findings,
+    play,
+    site,
+)
+from tests.rig.crash_points import WatchedCatalog
+from tests.rig.folder import Folder
+from tests.rig.harm import forged
+from tests.rig.trainer import Trainer
 from tests.sim.harness import BRISK, RESERVE, Installation
 from trainers.checkpoint import files, store
 from trainers.checkpoint.fences import Fence
@@ -39,7 +52,7 @@ DEPOSED = (3,)  # seeds that come upon the bug planted below
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_history_full_of_deaths_and_sleepers_leaks_doubles_and_loses_nothing(
-    seed: int, memory: Path, slates: list[Slate]
+    seed: int, memory: Path, slates: list[ScratchDatabase]
 ) -> None:
     outcome = play(seed, memory, slates[0])
     replay = f"python -m benchmarks.crash_fuzz --seed {seed} --store sqlite --replay"
@@ -49,21 +62,21 @@ def test_a_history_full_of_deaths_and_sleepers_leaks_doubles_and_loses_nothing(
         assert set(struck) <= set(edges)
 
 
-def test_a_history_is_the_same_on_postgres(memory: Path, slates: list[Slate], postgres: Server) -> None:
-    slate = PostgresSlate(postgres.create("history"))
+def test_a_history_is_the_same_on_postgres(memory: Path, slates: list[ScratchDatabase], postgres: Server) -> None:
+    database = PostgresScratchDatabase(postgres.create("history"))
     try:
-        here, there = (play(3, memory, each, story=True) for each in (slates[0], slate))
-        again = play(3, memory, slate)
+        here, there = (play(3, memory, each, story=True) for each in (slates[0], database))
+        again = play(3, memory, database)
     finally:
-        slate.close()
+        database.close()
         postgres.drop("history")
     assert here == there
     assert again.digest == here.digest
 
 
-def found(memory: Path, slate: Slate, what: str, seeds: Sequence[int]) -> bool:
+def found(memory: Path, database: ScratchDatabase, what: str, seeds: Sequence[int]) -> bool:
     """Whether one of these histories has such a finding."""
-    return any(line.startswith(what) for seed in seeds for line in play(seed, memory, slate).findings)
+    return any(line.startswith(what) for seed in seeds for line in play(seed, memory, database).findings)
 
 
 @contextmanager
@@ -113,7 +126,7 @@ def test_a_lost_launch_that_nobody_asks_after_is_found_out(
 
 def asleep_before(home: Installation, edge: str) -> Nap[bool]:
     """The control plane that falls asleep there."""
-    home.scythe.sleep_when = edge.__eq__
+    home.injector.sleep_when = edge.__eq__
     home.until(lambda: home.asleep is not None)
     nap, home.asleep = home.asleep, None
     assert nap is not None
@@ -140,7 +153,7 @@ def test_a_control_plane_that_fences_after_it_was_deposed_is_found_out(
 
 
 def test_a_control_plane_that_is_never_refused_is_found_out(
-    memory: Path, slates: list[Slate], monkeypatch: pytest.MonkeyPatch
+    memory: Path, slates: list[ScratchDatabase], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with planted(monkeypatch, leader, "fence", lambda *_: None):
         assert found(memory, slates[0], "trespass", DEPOSED)
@@ -251,7 +264,7 @@ def test_a_machine_that_one_answer_left_out_and_that_is_given_up_for_that_is_fou
 
     job = home.submit(steps=40)
     home.until_step(job, 3)
-    with planted(monkeypatch, machines, "_look", hasty):
+    with planted(monkeypatch, poll, "_look", hasty):
         home.faults.inject("describe", *[Fault.PARTIAL] * 2)
         home.run_for(10)
     home.run_for(120)

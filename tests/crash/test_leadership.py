@@ -9,8 +9,8 @@ import pytest
 
 from orchestrator.errors import NotLeaderError
 from orchestrator.model import STEP_ORDER, Job, Step
-from orchestrator.sim import Killed, Nap
 from providers.fake import Fault
+from tests.rig import Killed, Nap
 from tests.sim.harness import RESERVE, Installation, check_truth
 
 Install = Callable[..., Installation]
@@ -70,7 +70,7 @@ def test_whoever_takes_over_in_the_middle_of_a_move_completes_it(home: Installat
 
 def just_before_the_fence(home: Installation, what: Callable[[], None]) -> None:
     """Let `what` happen while the control plane that is about to fence sleeps: it has looked at everything already."""
-    home.scythe.sleep_when = "before link fence".__eq__
+    home.injector.sleep_when = "before link fence".__eq__
     home.until(lambda: home.asleep is not None)
     nap, home.asleep = home.asleep, None
     what()
@@ -155,7 +155,7 @@ def sleeps_at(home: Installation, edge: int) -> Nap[bool] | None:
     job = home.submit(steps=16)
     home.until_step(job, 3)
     home.ask("migrate", job, offer_id=RESERVE.id)
-    home.scythe.count, home.scythe.sleep_at = 0, edge
+    home.injector.count, home.injector.sleep_at = 0, edge
     home.until(lambda: home.asleep is not None or home.settled)
     nap, home.asleep = home.asleep, None
     return nap

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.config import SETTINGS, load_config
-from orchestrator.services.jobfile import parse_job
-from orchestrator.services.jobfile.schema import JobFile
+from orchestrator.jobfile import parse_job
+from orchestrator.jobfile.schema import JobFile
 from scripts.gen_docs import PAGES, ROOT
 from scripts.page_configuration import example_settings
 from scripts.page_job_file import example_job_file

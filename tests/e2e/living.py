@@ -21,7 +21,7 @@ from orchestrator import Client
 from orchestrator.config import load_config
 from orchestrator.engine.site.environment import SiteFiles
 from orchestrator.engine.site.runtime import site_files
-from orchestrator.engine.world import open_world
+from orchestrator.installation import open_world
 from orchestrator.model import Job, Migration, Run
 from providers.local import LocalProvider
 from providers.procfs import process_start

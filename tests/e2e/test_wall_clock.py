@@ -31,7 +31,7 @@ def _jumping(code: str, *arguments: str) -> None:
 def test_market_time_takes_no_part_in_a_jump_of_the_wall_clock(tmp_path: Path) -> None:
     _jumping(
         """
-from orchestrator.engine.world import anchored_clock
+from orchestrator.installation import anchored_clock
 
 path = Path(sys.argv[1])
 clock = anchored_clock(path, 600.0)
@@ -50,7 +50,7 @@ def test_a_lease_runs_out_by_the_monotonic_clock_alone(tmp_path: Path) -> None:
     _jumping(
         """
 from trainers.control import ControlDirectory
-from trainers.desk import Timers
+from trainers.run_context import Timers
 
 control, timers = ControlDirectory(sys.argv[1]), Timers()
 control.put_lease(timers.monotonic() + 30.0)

@@ -30,7 +30,8 @@ HEARD = st.tuples(st.sampled_from(["aws", "gcp"]), st.sampled_from(["", "us-1"])
 POLLS = st.lists(st.tuples(HEARD, AT), max_size=5)
 PRIORS = {("aws", "us-1", "small"): HazardPrior(40.0, "told")}
 COLUMNS = (
-    "price", "effective_at", "observed_at", "shut_at", "shut_until", "shut_by_loss", "losses", "exposure_ms", "hazard",
+    "price", "effective_at", "observed_at", "backed_off_at", "backed_off_until", "backed_off_by_loss", "losses",
+    "exposure_ms", "hazard",
 )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.ledger import accrue, duty, restate, total_nano_usd, totals
+from orchestrator.ledger import accrue, restate, time_breakdown, total_nano_usd, totals
 from orchestrator.model import Job, JobSpec, Run, TrainSpec
 from providers.money import MS_PER_HOUR, cost_nano_usd
 
@@ -84,7 +84,7 @@ seconds = st.floats(0, 10**5)
     st.floats(0.1, 1000),
 )
 def test_every_billed_millisecond_is_in_exactly_one_box(run, upto, factor):
-    found = duty(run, upto, factor=factor)
+    found = time_breakdown(run, upto, factor=factor)
     boxes = (
         found.useful_ms,
         found.checkpoint_ms,

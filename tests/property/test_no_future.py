@@ -34,7 +34,7 @@ def price_points(observed):
     return st.lists(st.builds(PricePoint, IDS, st.integers(1, 10**10), effective, observed, st.just("t")), max_size=12)
 
 
-def sightings(at):
+def capacity_history(at):
     return st.lists(st.builds(AvailabilityPoint, IDS, at, KINDS), max_size=12)
 
 
@@ -72,11 +72,11 @@ jobs = st.builds(
 @given(
     jobs,
     price_points(PAST),
-    sightings(PAST),
+    capacity_history(PAST),
     observations(PAST),
     polls(PAST),
     price_points(FUTURE),
-    sightings(FUTURE),
+    capacity_history(FUTURE),
     observations(FUTURE),
     polls(FUTURE),
     st.none() | st.builds(Running, IDS, PAST),

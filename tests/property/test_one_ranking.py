@@ -10,14 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.config import load_config
-from orchestrator.engine.collect import collect
-from orchestrator.engine.world import World
+from orchestrator.engine.machines.collect import collect
 from orchestrator.errors import InfeasibleError, UsageError
+from orchestrator.installation import World
 from orchestrator.model import CHEAPEST, FASTEST, Expected, GpuRequest, JobSpec, Objective, Resources
 from orchestrator.perf import Row, Work, program_of
-from orchestrator.services import offers, plan
-from orchestrator.services.offer_filters import OfferQuery
-from orchestrator.services.offer_views import OfferRow
+from orchestrator.services.jobs import plan
+from orchestrator.services.offers import listing
+from orchestrator.services.offers.filters import OfferQuery
+from orchestrator.services.offers.views import OfferRow
 from orchestrator.services.views import Choice, PlanView
 from orchestrator.store import Store
 from providers.clock import VirtualClock
@@ -114,7 +115,7 @@ def test_a_filter_forgets_nothing_that_is_known_of_a_job(world: World) -> None:
 
 
 def listed(world: World, wanted: JobSpec, query: OfferQuery) -> tuple[OfferRow, ...]:
-    return offers.offers(world.config, lambda: world, query, now_ms=NOW, spec=wanted).offers
+    return listing.offers(world.config, lambda: world, query, now_ms=NOW, spec=wanted).offers
 
 
 def figures(told: OfferRow | Choice) -> tuple[object, ...]:

@@ -1,6 +1,6 @@
 """Whatever is skipped, shared or worked out once per cell: the ranking is that of looking at each offer by itself.
 
-The brute force below is the formula of orchestrator/policy/cost.py, written for one offer, without arrays.
+The brute force below is the formula of orchestrator/policy/ranking/cost.py, written for one offer, without arrays.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from orchestrator.model import (
     Where,
 )
 from orchestrator.perf import Observation, PerfBook
-from orchestrator.policy import Demand, Rails, cheapest, decide
+from orchestrator.policy import Demand, MoveLimits, cheapest, decide
 from providers.hardware import GB
 from providers.offer import CapacityType, Offer
 from providers.price import PricePoint
@@ -127,7 +127,9 @@ def scene(request):
 def test_the_best_offers_are_those_of_a_brute_force_search(scene, objective):
     a, b = objective.cost_weight, objective.time_weight
     outcomes = {
-        offer.id: scene.outcome(offer) for offer in scene.offers if not scene.market.shut[scene.market.row(offer.id)]
+        offer.id: scene.outcome(offer)
+        for offer in scene.offers
+        if not scene.market.backed_off[scene.market.row(offer.id)]
     }
     value = {offer_id: a * math.log(cost) + b * math.log(seconds) for offer_id, (cost, seconds) in outcomes.items()}
     expected = sorted(value.values())
@@ -183,10 +185,10 @@ def test_by_price_alone_the_cheapest_are_those_of_a_scan(scene, capacity, region
         if (offer.gpu, offer.gpu_count) in (("V100", 4), ("T4", 1))
         and offer.capacity_type in capacity
         and (not regions or offer.region in ("r1", "r2"))
-        and not scene.market.shut[scene.market.row(offer.id)]
+        and not scene.market.backed_off[scene.market.row(offer.id)]
     )
     for count in (1, 5, 1000):
-        assert cheapest(spec, scene.market, count, rails=Rails()) == [offer_id for _, offer_id in fitting[:count]]
+        assert cheapest(spec, scene.market, count, limits=MoveLimits()) == [offer_id for _, offer_id in fitting[:count]]
 
 
 def test_a_large_market_is_told_by_its_best_its_nearest_misses_and_counts(scene):
@@ -194,7 +196,7 @@ def test_a_large_market_is_told_by_its_best_its_nearest_misses_and_counts(scene)
     (placement,) = decide([demand], scene.market, scene.book, {}).placements
     assert len(placement.alternatives) < 15
     assert sum(each.count for each in placement.rejected) + sum(
-        offer.gpu == "H100" and offer.region == "r0" and not scene.market.shut[scene.market.row(offer.id)]
+        offer.gpu == "H100" and offer.region == "r0" and not scene.market.backed_off[scene.market.row(offer.id)]
         for offer in scene.offers
     ) == len(scene.offers)
     assert {each.topic for each in placement.rejected} <= {"another GPU", "excluded regions", "no capacity"}

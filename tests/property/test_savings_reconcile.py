@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from orchestrator.ledger import (
     BASELINES,
     Comparison,
-    Duty,
     Inputs,
+    TimeBreakdown,
     accrue,
     baseline_nano_usd,
     carried_nano_usd,
@@ -24,8 +24,8 @@ from orchestrator.ledger import (
     total_nano_usd,
 )
 from orchestrator.model import Entry, Run
-from orchestrator.services import savings
-from orchestrator.services.report_views import JobReport, ReportView
+from orchestrator.reports import savings
+from orchestrator.reports.views import JobReport, ReportView
 from orchestrator.services.views import JobView
 from providers.charges import CHARGE_KINDS, GB, RateCard, charges
 from tests import reconciled
@@ -96,9 +96,9 @@ def compared(random: Random, number: int, runs: list[Run], entries: list[Entry])
         inputs, why = None, ""
         if made and random.random() < 0.8:
             machine = f"cloud/r/z/t{random.randrange(3)}/on_demand"
-            pace = random.choice((1.0, random.random() * 3 + 0.01))
+            timings = random.choice((1.0, random.random() * 3 + 0.01))
             prices = {machine: tuple(path(random))}
-            there = elsewhere(made, partial(lambda at, part: at, (machine, pace)))
+            there = elsewhere(made, partial(lambda at, part: at, (machine, timings)))
             inputs = Inputs(there, prices, {"cloud": CARD}, carried_nano_usd(runs, entries))
         else:
             why = random.choice(("none of its steps was seen", "its speed was not measured"))
@@ -119,7 +119,9 @@ def row(random: Random, number: int, entries: list[Entry], prices: dict[str, lis
         5, 10, None, None, None, paid, 1, 1, 0, True, "",
     )  # fmt: skip
     provisional = state == "running"
-    return JobReport(view, (), 1.0, 1.0, paid, provisional, None if provisional else 1, 0, "", cells, Duty(), ())
+    return JobReport(
+        view, (), 1.0, 1.0, paid, provisional, None if provisional else 1, 0, "", cells, TimeBreakdown(), ()
+    )
 
 
 @settings(max_examples=250)  # of four jobs each: a thousand ledgers

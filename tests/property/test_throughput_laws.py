@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.model import Job, JobSpec, TrainSpec
-from orchestrator.perf import FITTED, Belief, Cell, Observation, PerfBook, Row, fit, student_quantile
+from orchestrator.perf import FITTED, Cell, Observation, PerfBook, Posterior, Row, fit, student_quantile
 
 JOB = Job("job_1", JobSpec("j", TrainSpec("m:f", None, {}, "/w", {}, (), 1, None)), "ada", 0, "running")
 KINDS = [("K80", 1), ("P100", 1), ("V100", 1), ("A100-80GB", 1), ("V100", 4)]
@@ -71,8 +71,8 @@ def test_what_is_measured_scales_with_the_unit_of_a_step(seen, factor):
 @FEW
 @given(st.sampled_from(GPUS), st.floats(8, 20), st.floats(1, 5), st.sampled_from([-1, 1]))
 def test_beyond_the_range_of_the_tables_predictions_scale_with_the_unit_of_a_step(gpu, log_rate, more, sign):
-    def rates(log: float) -> Belief:
-        return FITTED.belief(KINDS, [Cell((gpu, 1), sign * log, 1e-3)])
+    def rates(log: float) -> Posterior:
+        return FITTED.posterior(KINDS, [Cell((gpu, 1), sign * log, 1e-3)])
 
     here, there = rates(log_rate), rates(log_rate + more)
     assert there.mean - sign * more == pytest.approx(here.mean)
@@ -82,7 +82,7 @@ def test_beyond_the_range_of_the_tables_predictions_scale_with_the_unit_of_a_ste
 @FEW
 @given(st.sampled_from(GPUS), st.floats(-4, 4), st.floats(0.01, 3))
 def test_a_faster_measurement_predicts_faster_everywhere(gpu, log_rate, more):
-    slow, fast = (FITTED.belief(KINDS, [Cell((gpu, 1), log, 1e-3)]) for log in (log_rate, log_rate + more))
+    slow, fast = (FITTED.posterior(KINDS, [Cell((gpu, 1), log, 1e-3)]) for log in (log_rate, log_rate + more))
     assert (fast.mean > slow.mean).all()
 
 
@@ -90,8 +90,8 @@ def _draw(families: int, seed: int) -> list[Row]:
     """Tables of jobs, one per family, as the fitted model says they are."""
     random = np.random.default_rng(seed)
     kinds = [(gpu, 1) for gpu in GPUS]
-    belief = FITTED.belief(kinds)
-    logs = random.multivariate_normal(belief.mean, belief.scale, families)
+    posterior = FITTED.posterior(kinds)
+    logs = random.multivariate_normal(posterior.mean, posterior.scale, families)
     return [
         Row(f"job {n}", f"family {n}", gpu, 1, math.exp(value))
         for n, row in enumerate(logs)
@@ -105,9 +105,11 @@ def test_intervals_of_jobs_drawn_from_the_model_cover_nine_of_ten():
     inside = []
     for at in range(0, len(unseen), len(GPUS)):
         rows = unseen[at : at + len(GPUS)]
-        belief = model.belief([row.kind for row in rows], [Cell(rows[0].kind, math.log(rows[0].steps_per_s), 1e-4)])
+        posterior = model.posterior(
+            [row.kind for row in rows], [Cell(rows[0].kind, math.log(rows[0].steps_per_s), 1e-4)]
+        )
         inside += [
-            abs(math.log(row.steps_per_s) - belief.mean[i]) <= belief.spread(i) for i, row in enumerate(rows) if i
+            abs(math.log(row.steps_per_s) - posterior.mean[i]) <= posterior.spread(i) for i, row in enumerate(rows) if i
         ]
     assert 0.85 <= np.mean(inside) <= 0.96
 
@@ -130,7 +132,7 @@ def test_learning_from_another_table_moves_the_model_towards_it_and_makes_it_sur
     ]
     learned = FITTED.learn(rows)
     evidence = [Cell(("V100", 1), math.log(11.0), 1e-4)]
-    before, after = (model.belief([("T4", 1)], evidence) for model in (FITTED, learned))
+    before, after = (model.posterior([("T4", 1)], evidence) for model in (FITTED, learned))
     assert abs(after.mean[0] - math.log(10)) < abs(before.mean[0] - math.log(10)) / 2
     assert after.spread(0) < before.spread(0)
     assert learned.families == 13
@@ -155,9 +157,9 @@ def test_quantiles_that_would_be_wrong_and_empty_tables_are_refused():
 
 
 def test_learning_one_rate_is_conditioning_and_a_certain_one_teaches_nothing():
-    belief = Belief(np.zeros(2), np.array([[1.0, 0.5], [0.5, 1.0]]), 5.0)
-    given_one = belief.given(0, 2.0)
+    posterior = Posterior(np.zeros(2), np.array([[1.0, 0.5], [0.5, 1.0]]), 5.0)
+    given_one = posterior.condition(0, 2.0)
     assert given_one.mean.tolist() == [2.0, 1.0]
     assert given_one.scale[1, 1] == pytest.approx(0.75 * (5 + 4) / 6)
     assert given_one.spread(0) == 0
-    assert given_one.given(0, 3.0) is given_one
+    assert given_one.condition(0, 3.0) is given_one

@@ -7,15 +7,15 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.engine.public import tariff
+from orchestrator.engine.inputs.priors import tariff
 from orchestrator.ledger import charge, total_nano_usd, usage_of
 from orchestrator.market import Market
 from orchestrator.policy import Demand
-from orchestrator.policy.tolls import tolls
+from orchestrator.policy.ranking.transition_costs import transition_costs
 from providers.charges import charges, rate_card
 from providers.fake import default_catalog
 from providers.local.market import LocalMarket
-from providers.offer import CapacityType, Offer, place_of
+from providers.offer import CapacityType, Offer, location_of
 from providers.price import PricePoint
 from tests.property.test_money_laws import JOB, RUN
 
@@ -34,13 +34,13 @@ def test_the_tolls_of_a_move_are_what_the_ledger_books_for_it(size_bytes, source
     offers = (*SIMULATED, REAL) if beside_real_clouds else SIMULATED
     prices = [PricePoint(offer.id, 1, 0, 0, "test") for offer in offers]
     market = Market.as_of(1, offers=offers, prices=prices, tariff=tariff(offers))
-    demand = Demand(JOB, 10, done_steps=1, checkpoint_bytes=size_bytes, checkpoint_at=place_of(source.id))
+    demand = Demand(JOB, 10, done_steps=1, checkpoint_bytes=size_bytes, checkpoint_at=location_of(source.id))
     row = market.row(target.id)
     assert row is not None
-    counted = tolls(demand, market, None, None, 60.0).egress[market.listing.site[row]]
+    counted = transition_costs(demand, market, None, None, 60.0).egress[market.listing.site[row]]
 
     run = replace(RUN, offer_id=target.id, billed_from_ms=0, billed_to_ms=END_MS)
-    moved = replace(run, moved_from="/".join(place_of(source.id)), moved_bytes=size_bytes)
+    moved = replace(run, moved_from="/".join(location_of(source.id)), moved_bytes=size_bytes)
     card = rate_card(target.provider)
     right = charges(card, [(0, 1)], 0, END_MS, END_MS, ended=True, usage=usage_of(moved))
     stayed = charges(card, [(0, 1)], 0, END_MS, END_MS, ended=True, usage=usage_of(run))

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from orchestrator.sim import memory_folder
-from tests.sim.harness import Installation, Slate, SqliteSlate
+from tests.rig import memory_folder
+from tests.sim.harness import Installation, ScratchDatabase, SqliteScratchDatabase
 
 
 @pytest.fixture(scope="session")
-def slates() -> Iterator[list[Slate]]:
+def slates() -> Iterator[list[ScratchDatabase]]:
     """As many as one test has installations at most."""
     with memory_folder() as folder, ExitStack() as stack:
-        made: list[Slate] = []
+        made: list[ScratchDatabase] = []
         for number in range(3):
             (folder / str(number)).mkdir()
-            made.append(SqliteSlate(folder / str(number)))
+            made.append(SqliteScratchDatabase(folder / str(number)))
             stack.callback(made[-1].close)
         yield made
 
@@ -30,12 +30,12 @@ def memory() -> Iterator[Path]:
 
 
 @pytest.fixture
-def install(memory: Path, slates: list[Slate]) -> Callable[..., Installation]:
+def install(memory: Path, slates: list[ScratchDatabase]) -> Callable[..., Installation]:
     free = iter(enumerate(slates))
 
     def make(**fields: Any) -> Installation:
-        number, slate = next(free)
-        return Installation(memory / str(number), slate, **fields)
+        number, database = next(free)
+        return Installation(memory / str(number), database, **fields)
 
     return make
 

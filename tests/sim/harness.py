@@ -1,4 +1,4 @@
-"""An installation in virtual time (orchestrator.sim) as tests want it: three offers, a brisk cloud."""
+"""An installation in virtual time (tests.rig) as tests want it: three offers, a brisk cloud."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from orchestrator import sim
 from orchestrator.model import Job, JobSpec, Run, Step, TrainSpec
-from orchestrator.sim import Pace, Scythe, Slate, SqliteSlate, findings, lost_at_most
 from providers.fake import Behaviour
 from providers.hardware import GIB
 from providers.money import usd
 from providers.offer import CapacityType, Offer
+from tests import rig
+from tests.rig import FaultInjector, ScratchDatabase, SqliteScratchDatabase, Timings, findings, lost_at_most
 
-__all__ = ["Scythe", "Slate", "SqliteSlate", "check_truth", "lost_at_most"]
+__all__ = ["FaultInjector", "ScratchDatabase", "SqliteScratchDatabase", "check_truth", "lost_at_most"]
 
 CHEAP, DEAR, RESERVE = (
     Offer("fake", region, f"{region}-1", "v100.1", "V100", 1, 8, 64 * GIB, kind, simulated=True)
@@ -26,19 +26,19 @@ CHEAP, DEAR, RESERVE = (
 )
 CATALOG = ((CHEAP, usd("1.00")), (DEAR, usd("1.60")), (RESERVE, usd("3.00")))
 BRISK = Behaviour(boot_s=2.0, listing_lag_s=3.0, stop_s=1.0, late_s=4.0)
-PACE = Pace(step_s=1.0, prepare_s=1.0, restore_s=1.0, checkpoint_every_s=5.0)
+PACE = Timings(step_s=1.0, prepare_s=1.0, restore_s=1.0, checkpoint_every_s=5.0)
 STRIDE_S = 1.0
 
 
 def train_spec(steps: int = 20) -> TrainSpec:
-    return sim.train_spec(steps)
+    return rig.train_spec(steps)
 
 
-class Installation(sim.Installation):
+class Installation(rig.Installation):
     def __init__(
         self,
         folder: Path,
-        slate: Slate,
+        database: ScratchDatabase,
         *,
         seed: int = 1,
         behaviour: Behaviour = BRISK,
@@ -46,7 +46,9 @@ class Installation(sim.Installation):
         catalog: Any = CATALOG,
     ) -> None:
         settings = {"policy.min_dwell_s": 10.0, **(overrides or {})}
-        super().__init__(folder, slate, catalog=catalog, seed=seed, behaviour=behaviour, pace=PACE, overrides=settings)
+        super().__init__(
+            folder, database, catalog=catalog, seed=seed, behaviour=behaviour, timings=PACE, overrides=settings
+        )
 
     def submit(self, name: str = "job", steps: int = 20, **fields: Any) -> Job:
         return self.submit_job(JobSpec(name, train_spec(steps), **fields))
@@ -89,7 +91,7 @@ class Installation(sim.Installation):
         self.until(lambda: self.settled, limit_s, stride_s)
 
 
-def check_truth(home: sim.Installation) -> None:
+def check_truth(home: rig.Installation) -> None:
     """What must hold after every history, seen from outside; and what the store tells of repeated steps."""
     assert not (found := findings(home)), "\n".join(found)
     for run in home.read(lambda tx: tx.runs()):

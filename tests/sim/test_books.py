@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 import pytest
 
-from orchestrator.engine import snapshot
-from orchestrator.engine.machine_cost import machine_cost_nano_usd
+from orchestrator.engine.billing.machine_cost import machine_cost_nano_usd
+from orchestrator.engine.inputs import snapshot
 from orchestrator.ledger import usage_of
 from orchestrator.model import CheckpointSpec, Job
-from orchestrator.policy.tolls import tolls
-from orchestrator.services.price_import import import_prices
+from orchestrator.policy.ranking.transition_costs import transition_costs
+from orchestrator.prices.recorded import import_prices
 from providers.charges import CHARGE_KINDS, egress_nano_usd, egress_rate, requests_nano_usd
 from providers.fake import Fault
 from providers.money import usd
@@ -156,7 +156,7 @@ def expected_there(home: Installation, job: Job, offer: Offer) -> Expected:
     with home.store.read() as tx:
         inputs = snapshot.inputs(tx, home.clock.now_ms(), home.config, only=[job.id])
     (demand,), market, running = inputs.demands, inputs.market, inputs.running[job.id]
-    counted = tolls(demand, market, running, market.row(running.offer_id), 5.0)
+    counted = transition_costs(demand, market, running, market.row(running.offer_id), 5.0)
     row = market.row(offer.id)
     assert row is not None
     site = int(market.listing.site[row])

@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.errors import TokenConflictError
 from orchestrator.model import JobSpec, Step
-from orchestrator.services.submit import submitted_before
+from orchestrator.services.jobs.submit import submitted_before
 from providers.fake import Fault
 from providers.money import usd
 from providers.offer import CapacityType
@@ -99,7 +99,7 @@ def test_a_trainer_that_never_answers_is_ended_before_the_budget_is_passed(
     home = install(behaviour=replace(BRISK, stop_s=20.0))
     job = home.submit(steps=600, budget_nano_usd=budget)
     home.until_step(job, 5)
-    home.site.deafen(job.id)
+    home.site.ignore_control(job.id)
     home.until(lambda: home.job(job).state == "paused", stride_s=stride_s)
     assert 0 < paid(home) <= budget
     assert "did not stop by itself" not in home.events(job, "job.paused")[0].message
@@ -109,7 +109,7 @@ def test_a_trainer_that_never_answers_is_ended_before_the_budget_is_passed(
 def test_the_budget_holds_while_a_pause_that_a_user_asked_for_is_not_answered(home: Installation) -> None:
     job = home.submit(steps=600, budget_nano_usd=BUDGET)
     home.until(lambda: home.books()[1] > 0.7 * BUDGET, stride_s=3.0)
-    home.site.deafen(job.id)
+    home.site.ignore_control(job.id)
     home.ask("pause", job)
     assert paid(home) <= BUDGET
     assert home.job(job).state == "paused"
@@ -123,7 +123,7 @@ def test_the_budget_holds_in_the_middle_of_a_move(home: Installation, step: Step
     home.until(lambda: home.books()[1] > 0.3 * budget, stride_s=3.0)
     home.ask("migrate", job, offer_id=RESERVE.id)
     home.until_second_move(job, step)
-    home.site.deafen(job.id)
+    home.site.ignore_control(job.id)
     home.cloud.set_price(CHEAP.id, usd("2.00"))
     assert paid(home) <= budget
     assert home.job(job).state == "paused"
@@ -143,7 +143,7 @@ def test_a_job_is_not_moved_where_its_budget_does_not_last_for_two_machines(home
 def test_a_price_that_doubles_unheard_of_does_not_break_the_budget(home: Installation) -> None:
     job = home.submit(steps=600, budget_nano_usd=BUDGET)
     home.until_step(job, 5)
-    home.site.deafen(job.id)
+    home.site.ignore_control(job.id)
     home.faults.inject("offers", *[Fault.NO_ANSWER] * 2000)
     home.cloud.set_price(CHEAP.id, usd("2.00"))
     home.until(lambda: home.job(job).state == "paused", stride_s=3.0)

@@ -11,7 +11,7 @@ import pytest
 from orchestrator.engine.compartment import Compartment
 from orchestrator.ledger import Comparison
 from orchestrator.model import Job
-from orchestrator.services.report import report
+from orchestrator.reports.report import report
 from tests import reconciled
 from tests.sim.harness import CHEAP, DEAR, RESERVE, Installation, check_truth
 
@@ -117,9 +117,9 @@ def test_a_machine_that_is_not_sold_on_demand_in_its_region_is_left_out_of_that_
 def test_a_death_around_the_comparison_keeps_it_once(home: Installation, moment: str) -> None:
     job = home.submit(steps=20)
     home.until_step(job, 5)
-    home.scythe.when = lambda edge: edge == f"{moment} compare"
+    home.injector.when = lambda edge: edge == f"{moment} compare"
     home.settle()
-    assert home.scythe.when is None, "it was never reached"
+    assert home.injector.when is None, "it was never reached"
     assert [each.version for each in kept(home, job)] == [1, 1, 1]
     check_truth(home)
 

@@ -10,16 +10,16 @@ import pytest
 
 from orchestrator.cli.render import jobs as render
 from orchestrator.cli.render.text import Paint
-from orchestrator.engine import snapshot
 from orchestrator.engine.commands import refusal
 from orchestrator.engine.compartment import Compartment
-from orchestrator.engine.move import waits
-from orchestrator.engine.quarantine import STOP_WITHIN_S
+from orchestrator.engine.inputs import snapshot
+from orchestrator.engine.jobs.quarantine import STOP_WITHIN_S
+from orchestrator.engine.migration.move import waits
 from orchestrator.engine.runtime import RunReport, Runtime
 from orchestrator.errors import TradewindError, UnreadableRowError
 from orchestrator.model import Job, Step
-from orchestrator.services import jobs as job_views
 from orchestrator.services.doctor import state as doctor
+from orchestrator.services.jobs import current as job_views
 from orchestrator.store import Store
 from tests.sim.harness import Installation, check_truth
 
@@ -162,7 +162,7 @@ def test_a_quarantined_job_is_asked_for_a_checkpoint_and_loses_nothing(home: Ins
 def test_a_quarantined_job_that_does_not_stop_ends_after_the_stated_time(home: Installation) -> None:
     job = home.submit("struck", steps=2000)
     home.until_step(job, 7)
-    home.site.deafen(job.id)
+    home.site.ignore_control(job.id)
     home.saboteur.arm("guard", job.id)
     home.until(lambda: bool(home.events(job, "job.quarantined")))
     home.run_for(STOP_WITHIN_S - 2)

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.engine import claims
-from orchestrator.engine.checkpoints import FileCatalog
 from orchestrator.engine.context import Context
 from orchestrator.engine.control import ControlPlane
-from orchestrator.engine.shut_down import shut_down
-from orchestrator.engine.sweep import UNKNOWN
-from orchestrator.engine.world import World
+from orchestrator.engine.jobs.checkpoints import FileCatalog
+from orchestrator.engine.machines import claims
+from orchestrator.engine.machines.shut_down import shut_down
+from orchestrator.engine.machines.sweep import UNKNOWN
 from orchestrator.errors import SupersededError
-from orchestrator.sim.installation import HOLDER
+from orchestrator.installation import World
 from orchestrator.store import Store
-from orchestrator.store.backups import back_up, restore
+from orchestrator.store.recovery.backups import back_up, restore
 from providers.base import LaunchSpec
 from providers.fake import FakeProvider, Fault
+from tests.rig.installation import HOLDER
 from tests.sim.harness import CHEAP, Installation, check_truth
 
 Install = Callable[..., Installation]
@@ -30,7 +30,7 @@ class Copy:
     """A copy of an installation's store, and a control plane of its own on it."""
 
     def __init__(self, home: Installation, path: Path) -> None:
-        back_up(home.slate.url, path)
+        back_up(home.database.url, path)
         self.store = Store.open(f"sqlite:///{path}", home.clock, random=home.random)
         self.provider = FakeProvider(home.clock, cloud=home.cloud)
         self.world = World(home.config, home.clock, self.store, {self.provider.name: self.provider})
@@ -161,11 +161,11 @@ def test_a_store_that_is_restored_in_place_goes_on_with_its_machines(
     home = install()
     job = home.submit("first", steps=300)
     home.until_step(job, 3)
-    back_up(home.slate.url, elsewhere)
+    back_up(home.database.url, elsewhere)
     home.submit("second", steps=300)
     home.run_for(claims.CLAIM_EVERY_S + 20)
     path = tmp_path / "there.db"
-    back_up(home.slate.url, path)  # as it is now: what the backup is put in the place of
+    back_up(home.database.url, path)  # as it is now: what the backup is put in the place of
     url = f"sqlite:///{path}"
     with closing(Store.open(url, home.clock)) as store:
         leadership = store.campaign(HOLDER)

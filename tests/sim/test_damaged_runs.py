@@ -8,8 +8,8 @@ from contextlib import closing
 
 import pytest
 
-from orchestrator.services import jobs as job_views
 from orchestrator.services.doctor import state as doctor
+from orchestrator.services.jobs import current as job_views
 from tests.sim.harness import Installation, check_truth
 
 DAMAGE: list[tuple[str, object]] = [
@@ -29,7 +29,7 @@ DAMAGE: list[tuple[str, object]] = [
 
 def damage(home: Installation, run_id: str, column: str, value: object) -> None:
     """Past the store, which would refuse some of it."""
-    with closing(sqlite3.connect(home.slate.url.removeprefix("sqlite:///"))) as connection, connection:
+    with closing(sqlite3.connect(home.database.url.removeprefix("sqlite:///"))) as connection, connection:
         connection.execute(f'UPDATE run SET "{column}" = ? WHERE id = ?', (value, run_id))
 
 
@@ -92,7 +92,7 @@ def test_a_machine_at_a_provider_that_is_not_enabled_is_said_of_its_job_and_harm
     innocent, struck = home.submit("innocent", steps=30), home.submit("struck", steps=200)
     run = home.until_step(struck, 7)
     damage(home, run.id, "offer_id", where := "elsewhere/alpha/alpha-1/v100.1/spot")
-    with closing(sqlite3.connect(home.slate.url.removeprefix("sqlite:///"))) as connection, connection:
+    with closing(sqlite3.connect(home.database.url.removeprefix("sqlite:///"))) as connection, connection:
         connection.execute("UPDATE migration SET offer_id = ? WHERE job_id = ?", (where, struck.id))
     home.until_state(struck, "paused")
     assert home.runs(struck)[0].end == "paused"

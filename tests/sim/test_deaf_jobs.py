@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from orchestrator.engine.ceiling import STOP_TIMEOUT_WALL_S
-from orchestrator.engine.limits import HOLD_S
+from orchestrator.engine.billing.spending_limits import STOP_TIMEOUT_WALL_S
+from orchestrator.engine.migration.timeouts import HOLD_S
 from orchestrator.model import Job, Step
 from providers.fake import Fault
 from tests.sim.harness import RESERVE, Installation, check_truth
@@ -18,7 +18,7 @@ def deaf(home: Installation) -> Job:
     """A job that trains and has a checkpoint, and hears nothing from now on."""
     job = home.submit(steps=600)
     home.until_step(job, 12)
-    home.site.deafen(job.id)
+    home.site.ignore_control(job.id)
     return job
 
 

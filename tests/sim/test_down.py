@@ -6,16 +6,16 @@ from collections.abc import Callable
 
 import pytest
 
-from orchestrator.engine.accrue import accrue
-from orchestrator.engine.collect import collect
-from orchestrator.engine.shut_down import shut_down
+from orchestrator.engine.billing.accrue import accrue
+from orchestrator.engine.machines.collect import collect
+from orchestrator.engine.machines.shut_down import shut_down
 from orchestrator.errors import NotLeaderError
 from orchestrator.model import STEP_ORDER, Step
-from orchestrator.sim import Killed, findings
-from orchestrator.sim.installation import HOLDER
 from orchestrator.store import Leadership
 from orchestrator.store.leader import TAKEOVER_S
 from providers.fake import Fault
+from tests.rig import Killed, findings
+from tests.rig.installation import HOLDER
 from tests.sim.harness import RESERVE, Installation, check_truth
 
 Install = Callable[..., Installation]
@@ -188,7 +188,7 @@ def test_a_down_that_dies_anywhere_is_completed_by_the_next_control_plane(home: 
     job = home.submit(steps=40)
     home.until_step(job, 5)
     leadership = lead(home)
-    home.scythe.count, home.scythe.at = 0, edge
+    home.injector.count, home.injector.at = 0, edge
     with pytest.raises(Killed):
         down(home, leadership)
     up(home, leadership)

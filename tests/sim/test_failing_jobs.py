@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.engine.blame import LOSSES_IN_VAIN
+from orchestrator.engine.jobs.blame import LOSSES_IN_VAIN
 from orchestrator.engine.runtime import RunReport
 from orchestrator.model import Job, JobSpec, Step
-from orchestrator.services import jobs
+from orchestrator.services.jobs import current
 from orchestrator.services.views import JobView
-from orchestrator.sim import findings
-from orchestrator.sim.site import hash_of
 from providers.fake import Fault
+from tests.rig import findings
+from tests.rig.site import hash_of
 from tests.sim.harness import Installation, check_truth, train_spec
 
 Install = Callable[..., Installation]
@@ -40,7 +40,7 @@ def signs(home: Installation) -> list[str]:
 
 
 def view(home: Installation, job: Job) -> JobView:
-    return jobs.job(home.plane._ctx.world, job.id)
+    return current.job(home.plane._ctx.world, job.id)
 
 
 def failures(home: Installation, job: Job) -> int:

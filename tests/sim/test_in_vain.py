@@ -6,12 +6,13 @@ from itertools import pairwise
 
 import pytest
 
-from orchestrator.engine import in_vain, limits, snapshot
-from orchestrator.engine.move import load
+from orchestrator.engine.inputs import snapshot
+from orchestrator.engine.migration import in_vain, timeouts
+from orchestrator.engine.migration.move import load
 from orchestrator.model import Job, Step
 from orchestrator.policy import decide
-from orchestrator.sim import findings
 from providers.fake import Fault
+from tests.rig import findings
 from tests.sim.harness import CHEAP, DEAR, RESERVE, Installation, check_truth
 
 NEVER_S = 1e9
@@ -198,12 +199,12 @@ def test_limits_follow_the_checkpoint_and_the_steps_and_are_bounded(home: Instal
             tx.set_job_facts(job.id, checkpoint_bytes=checkpoint_bytes)
             tx.update_run(home.migrations(job)[-1].source_run_id or "", step_wall_s=step_wall_s)
         move = home.read(lambda tx: load(tx, tx.migrations(job_id=job.id)[-1]))
-        return limits.hold_s(ctx, move), limits.restore_s(ctx, move)
+        return timeouts.hold_s(ctx, move), timeouts.restore_s(ctx, move)
 
-    assert limit(0, 0.1) == (limits.HOLD_S, limits.RESTORE_S)
+    assert limit(0, 0.1) == (timeouts.HOLD_S, timeouts.RESTORE_S)
     assert limit(100 * 10**9, 0.5) == (4031.5, 4150.0)
-    assert limit(0, 100.0) == (330.0, limits.RESTORE_S)
-    assert limit(10**18, 1e12) == (limits.LONGEST_S, limits.LONGEST_S)
+    assert limit(0, 100.0) == (330.0, timeouts.RESTORE_S)
+    assert limit(10**18, 1e12) == (timeouts.LONGEST_S, timeouts.LONGEST_S)
 
 
 def test_what_one_job_takes_gives_no_other_job_more_time(home: Installation) -> None:
@@ -214,6 +215,6 @@ def test_what_one_job_takes_gives_no_other_job_more_time(home: Installation) -> 
     home.until(lambda: bool(home.migrations(other)))
     ctx = home.plane._ctx
     again, first = home.read(lambda tx: [load(tx, tx.migrations(job_id=job.id)[-1]) for job in (slow, other)])
-    assert limits.restore_s(ctx, again) >= 3 * 290.0
-    assert limits.restore_s(ctx, first) == limits.RESTORE_S
-    assert limits.ready_s(ctx, first) == limits.READY_MARKET_S
+    assert timeouts.restore_s(ctx, again) >= 3 * 290.0
+    assert timeouts.restore_s(ctx, first) == timeouts.RESTORE_S
+    assert timeouts.ready_s(ctx, first) == timeouts.READY_MARKET_S

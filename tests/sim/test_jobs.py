@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.engine.context import TOLD_AGAIN_S
-from orchestrator.engine.observe import masked
+from orchestrator.engine.machines.observe import masked
 from orchestrator.engine.runtime import RunReport
 from orchestrator.model import Job, JobSpec, Step, Where
 from providers.base import LaunchSpec
@@ -188,7 +188,7 @@ def test_the_control_plane_forgets_strange_machines_that_are_gone_and_faults_tha
 
 
 def test_no_more_instances_than_the_rails_allow_and_the_reason_is_said_once(install: Install) -> None:
-    home = install(overrides={"rails.max_instances": 1})
+    home = install(overrides={"limits.max_instances": 1})
     first, second = home.submit("first", steps=15), home.submit("second", steps=10)
     most = 0
     for _ in range(60):
@@ -198,18 +198,18 @@ def test_no_more_instances_than_the_rails_allow_and_the_reason_is_said_once(inst
     assert most == 1
     assert [home.job(job).state for job in (first, second)] == ["finished", "finished"]
     said = home.events(second, "job.waits") + home.events(first, "job.waits")
-    assert [event.message.partition(":")[0] for event in said] == ["1 instances are up and rails.max_instances is 1"]
+    assert [event.message.partition(":")[0] for event in said] == ["1 instances are up and limits.max_instances is 1"]
     assert len(home.migrations(second)) == 1
     check_truth(home)
 
 
 def test_no_more_money_per_hour_than_the_rails_allow(install: Install) -> None:
-    home = install(overrides={"rails.max_usd_per_hour": 0.5})
+    home = install(overrides={"limits.max_usd_per_hour": 0.5})
     job = home.submit(steps=10)
     home.run_for(30)
     assert home.job(job).state == "queued"
     assert not home.cloud.bills()
-    assert "rails.max_usd_per_hour is 0.5" in home.events(job, "job.waits")[0].message
+    assert "limits.max_usd_per_hour is 0.5" in home.events(job, "job.waits")[0].message
     home.cloud.set_price(CHEAP.id, usd("0.40"))
     home.settle()
     assert home.job(job).state == "finished"

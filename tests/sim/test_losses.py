@@ -164,7 +164,7 @@ def test_a_silent_trainer_is_suspected_and_replaced_only_when_its_lease_is_over(
     home = install(overrides={"lease_s": 20.0, "suspect_after_s": 5.0})
     job = home.submit(steps=60)
     run = home.until_step(job, 7)
-    home.site.mute(run.id)
+    home.site.drop_reports(run.id)
     home.until(lambda: bool(home.events(job, "run.suspected")))
     home.run_for(10)
     assert home.current(job) is not None
@@ -182,7 +182,7 @@ def test_an_expired_lease_is_enough_to_recover_where_terminate_never_answers(ins
     home = install(overrides={"lease_s": 20.0, "suspect_after_s": 5.0})
     job = home.submit(steps=60)
     run = home.until_step(job, 7)
-    home.site.mute(run.id)
+    home.site.drop_reports(run.id)
     home.faults.inject("terminate", *[Fault.NO_ANSWER] * 600)  # twenty minutes, asked every two seconds
     home.until(lambda: len(home.runs(job)) == 2)
     home.until(lambda: (now := home.current(job)) is not None and now.id != run.id, limit_s=30.0)
@@ -199,7 +199,7 @@ def test_a_control_plane_that_is_new_waits_a_lease_of_its_own_for_a_machine_that
     home = install(overrides={"lease_s": 20.0, "suspect_after_s": 5.0})
     job = home.submit(steps=60)
     run = home.until_step(job, 7)
-    home.site.mute(run.id)
+    home.site.drop_reports(run.id)
     home.faults.inject("terminate", *[Fault.NO_ANSWER] * 600)
     home.until(lambda: len(home.runs(job)) == 2)
     home.start()  # with nothing in its memory
@@ -216,7 +216,7 @@ def test_a_run_that_was_ended_without_its_word_trains_no_more_though_its_machine
     """While `terminate` fails, the trainer itself is ended: it neither trains nor commits beside its successor."""
     job = home.submit(steps=400)
     run = home.until_step(job, 7)
-    home.site.deafen(job.id)
+    home.site.ignore_control(job.id)
     home.faults.inject("terminate", *[Fault.NO_ANSWER] * 100)
     home.ask("pause", job)
     home.until_state(job, "paused")

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.engine import bring_up
+from orchestrator.engine.migration import bring_up
 from orchestrator.model import Step
 from providers.base import LaunchSpec
 from providers.fake import FakeProvider, Fault
@@ -28,7 +28,7 @@ def given_up(home: Installation, fault: Fault) -> str:
 def calls(home: Installation) -> list[str]:
     """The edges that are passed from now on."""
     passed: list[str] = []
-    home.scythe.when = lambda name: passed.append(name) or False  # type: ignore[func-returns-value]
+    home.injector.when = lambda name: passed.append(name) or False  # type: ignore[func-returns-value]
     return passed
 
 

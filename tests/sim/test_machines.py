@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from orchestrator.engine import machines
-from orchestrator.engine.checkpoints import FileCatalog
 from orchestrator.engine.context import Context, Work
-from orchestrator.engine.world import World
+from orchestrator.engine.jobs.checkpoints import FileCatalog
+from orchestrator.engine.machines import poll
+from orchestrator.installation import World
 from orchestrator.model import Run
 from providers.base import LaunchSpec
 from providers.fake import FakeProvider, Fault
@@ -20,7 +20,7 @@ from tests.sim.harness import BRISK, CHEAP, Installation, check_truth
 
 Install = Callable[..., Installation]
 EVERY_S = 30.0
-UNATTENDED = {"rails.max_unattended_s": 600.0}
+UNATTENDED = {"limits.max_unattended_s": 600.0}
 
 
 class Counting(FakeProvider):
@@ -55,29 +55,29 @@ def looking_at_200_machines_in_20_regions(
 def test_two_hundred_machines_in_twenty_regions_are_described_in_twenty_calls_an_interval(install: Install) -> None:
     home, ctx, provider = looking_at_200_machines_in_20_regions(install)
     home.clock.advance(10)
-    machines.describe(ctx)
+    poll.describe(ctx)
     assert len(ctx.instances) == 200
     provider.described.clear()
     intervals = 10
     for _ in range(intervals * int(EVERY_S)):
         home.clock.advance(1)
-        machines.describe(ctx)
+        poll.describe(ctx)
     assert provider.described == dict.fromkeys((f"region-{number}" for number in range(20)), intervals)
 
 
 def test_a_region_where_something_is_expected_is_looked_at_more_often_than_the_others(install: Install) -> None:
     home, ctx, provider = looking_at_200_machines_in_20_regions(install)
     home.clock.advance(10)
-    machines.describe(ctx)
+    poll.describe(ctx)
     told = next(iter(ctx.instances))
     home.cloud.preempt(told, notice_s=500)
     home.clock.advance(EVERY_S)
-    machines.describe(ctx)
+    poll.describe(ctx)
     provider.described.clear()
     for _ in range(10 * int(EVERY_S)):
         home.clock.advance(1)
-        machines.describe(ctx)
-    assert provider.described["region-0"] == 10 / machines.EXPECTING
+        poll.describe(ctx)
+    assert provider.described["region-0"] == 10 / poll.EXPECTING
     assert provider.described["region-1"] == 10
 
 
@@ -124,17 +124,17 @@ def test_a_machine_that_was_left_out_for_too_long_is_ended_and_booked_when_it_is
 def test_a_machine_that_stays_left_out_for_the_listing_lag_and_is_not_found_twice_is_gone(install: Install) -> None:
     home, ctx, provider = looking_at_200_machines_in_20_regions(install, forget_s=0.0)
     home.clock.advance(10)
-    machines.describe(ctx)
+    poll.describe(ctx)
     run = ctx.work.runs[0]
     assert run.instance_id is not None
     home.cloud.crash(run.instance_id)
     home.clock.advance(EVERY_S)
-    machines.describe(ctx)
+    poll.describe(ctx)
     assert not ctx.gone(run)
     left_out_ms = home.clock.now_ms()
     while not ctx.gone(run):
         home.clock.advance(1)
-        machines.describe(ctx)
+        poll.describe(ctx)
     assert home.clock.now_ms() == left_out_ms + 18_000  # two of the quick looks, for the lag is 7 s, and one to be sure
     assert provider.listing_lag_s == 7
     assert not any(ctx.gone(other) for other in ctx.work.runs[1:])
@@ -144,7 +144,7 @@ def test_machines_outlive_a_control_plane_that_comes_back_in_time(install: Insta
     home = install(overrides=UNATTENDED)
     job = home.submit(steps=2000)
     home.until_step(job, 5)
-    home.clock.advance(600 * (1 - machines.RENEW_AFTER) - 5)
+    home.clock.advance(600 * (1 - poll.RENEW_AFTER) - 5)
     home.start()
     home.settle(limit_s=3000, stride_s=20)
     assert len(home.runs(job)) == 1

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from orchestrator.model import Step
-from orchestrator.sim.trainer import BUG
 from providers.fake import Fault
 from providers.money import usd
 from providers.offer import CapacityType
+from tests.rig.trainer import BUG
 from tests.sim.harness import CATALOG, CHEAP, DEAR, RESERVE, Installation, check_truth
 
 Install = Callable[..., Installation]

@@ -9,13 +9,13 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.engine import latencies
-from orchestrator.engine.accrue import settle
-from orchestrator.engine.machine_cost import machine_cost_nano_usd
+from orchestrator.engine.billing.accrue import settle
+from orchestrator.engine.billing.machine_cost import machine_cost_nano_usd
+from orchestrator.engine.inputs import latencies
 from orchestrator.model import Job, Step
 from orchestrator.perf import kind_of
-from orchestrator.services import jobs
-from orchestrator.services.store_check import check
+from orchestrator.services.jobs import current
+from orchestrator.services.store.check import check
 from providers.fake import Behaviour
 from tests.sim.harness import CHEAP, Installation, check_truth
 
@@ -74,7 +74,7 @@ def test_a_job_that_is_tried_again_where_it_was_says_how_often_it_failed_and_why
     job = home.submit(steps=40, retries=4)
     home.site.raise_at(job.id, 4)
     home.until(lambda: len(home.runs(job)) == 2)
-    seen = jobs.job(home.plane._ctx.world, job.id)
+    seen = current.job(home.plane._ctx.world, job.id)
     assert (seen.state, seen.marks) == ("starting", ("attempt 1 of 5 failed: ValueError: a bug at step 4",))
     assert seen.note.endswith(f"tries again on the same machine, {CHEAP.id}")
 
@@ -83,7 +83,7 @@ def test_only_an_attempt_on_another_machine_is_a_move(home: Installation) -> Non
     job = home.submit(steps=40, retries=5)
     home.site.raise_at(job.id, 4, 4, 4)
     home.settle()
-    seen = jobs.job(home.plane._ctx.world, job.id)
+    seen = current.job(home.plane._ctx.world, job.id)
     assert (seen.runs, seen.moves) == (4, 1)
 
 
@@ -205,7 +205,7 @@ def test_a_damaged_row_of_a_second_attempt_is_mended_and_booked_rightly(home: In
     job = home.submit(steps=90)
     home.site.raise_at(job.id, 12)
     second_attempt(home, job, 20)
-    with closing(sqlite3.connect(home.slate.url.removeprefix("sqlite:///"))) as connection, connection:
+    with closing(sqlite3.connect(home.database.url.removeprefix("sqlite:///"))) as connection, connection:
         connection.execute(f"UPDATE run SET {column} = 'text' WHERE id = ?", (home.runs(job)[-1].id,))
     home.until(lambda: home.read(lambda tx: tx.outline(job.id)).state == "paused", limit_s=60.0)
     home.settle()
@@ -222,7 +222,7 @@ def test_a_machine_is_charged_once_though_an_earlier_run_of_it_is_not_known_to_h
     job = home.submit(steps=90)
     home.site.raise_at(job.id, 12)
     second_attempt(home, job, 20)
-    with closing(sqlite3.connect(home.slate.url.removeprefix("sqlite:///"))) as connection, connection:
+    with closing(sqlite3.connect(home.database.url.removeprefix("sqlite:///"))) as connection, connection:
         connection.execute("UPDATE run SET billed_to_ms = ? WHERE id = ?", (value, home.runs(job)[0].id))
     home.settle()
     if home.job(job).state == "paused":
@@ -264,7 +264,7 @@ def test_a_death_of_the_control_plane_around_a_second_attempt_loses_leaks_and_do
     install: Install, strike: int
 ) -> None:
     home = install(behaviour=QUICK)
-    home.scythe.count, home.scythe.at = 0, strike
+    home.injector.count, home.injector.at = 0, strike
     job = home.submit(steps=14)
     home.site.raise_at(job.id, 7)
     home.settle()
@@ -278,9 +278,9 @@ def test_a_death_around_the_intent_of_a_second_attempt_makes_exactly_one(install
     job = home.submit(steps=14)
     home.site.raise_at(job.id, 7)
     home.until_step(job, 4)
-    home.scythe.when = f"{moment} intent".__eq__
+    home.injector.when = f"{moment} intent".__eq__
     home.settle()
-    assert home.scythe.when is None, "it was never reached"
+    assert home.injector.when is None, "it was never reached"
     assert len(home.cloud.instances()) == 1
     assert [run.end for run in home.runs(job)] == ["failed", "finished"]
     check_truth(home)

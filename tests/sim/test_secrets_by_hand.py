@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from orchestrator.cli.app import app
 from orchestrator.model import Job, JobSpec
-from orchestrator.services.secret_line import SecretLine
+from orchestrator.services.secrets.socket import SecretLine
 from tests.sim.harness import Installation, check_truth, train_spec
 
 NAME, VALUE = "WANDB_API_KEY", "correct horse battery staple"
@@ -28,7 +28,7 @@ def job(home: Installation) -> Job:
 @pytest.fixture
 def tradewind(home: Installation, monkeypatch: pytest.MonkeyPatch) -> Tradewind:
     """The command, while the control plane goes on."""
-    settings = {"STATE_DIR": str(home.config.state_dir), "STORE_URL": home.slate.url, "PROVIDERS_ENABLED": "fake"}
+    settings = {"STATE_DIR": str(home.config.state_dir), "STORE_URL": home.database.url, "PROVIDERS_ENABLED": "fake"}
     for name, value in settings.items():
         monkeypatch.setenv(f"TRADEWIND_{name}", value)
     monkeypatch.setenv("TERM", "dumb")

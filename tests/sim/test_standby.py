@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from orchestrator.engine.snapshot import inputs
-from orchestrator.ledger import duty
+from orchestrator.engine.inputs.snapshot import inputs
+from orchestrator.ledger import time_breakdown
 from orchestrator.model import Job, Migration, Run, Step
 from providers.money import usd
 from tests.sim.harness import DEAR, RESERVE, Installation, check_truth
@@ -165,12 +165,12 @@ def test_a_cancelled_job_leaves_no_spare(home: Installation) -> None:
 
 
 def test_no_room_for_a_spare_is_told_once_and_the_job_trains_on(install: Install) -> None:
-    home = install(overrides={"rails.max_instances": 1})
+    home = install(overrides={"limits.max_instances": 1})
     job = home.submit(steps=40, standby="warm")
     home.settle()
     assert home.job(job).state == "finished"
     (told,) = home.events(job, "standby.waits")
-    assert "rails.max_instances" in told.message
+    assert "limits.max_instances" in told.message
     check_truth(home)
 
 
@@ -204,7 +204,7 @@ def test_a_spare_whose_price_rises_is_ended_before_it_makes_the_job_pause(home: 
 
 
 def test_a_job_that_is_paused_in_the_tick_in_which_it_would_get_a_spare_gets_none(install: Install) -> None:
-    home = install(overrides={"rails.max_instances": 1})  # so that it is tried at every tick
+    home = install(overrides={"limits.max_instances": 1})  # so that it is tried at every tick
     job = home.submit(steps=60, standby="warm")
     home.until_step(job, 5)
     home.ask("pause", job)
@@ -232,7 +232,7 @@ def test_the_time_that_a_spare_waited_is_idle_and_no_start_up(home: Installation
     home.cloud.crash(home.machine(first).id)
     home.settle()
     run = next(run for run in home.runs(job) if run.id == spare.id)
-    split = duty(run, home.clock.now_ms())
+    split = time_breakdown(run, home.clock.now_ms())
     assert run.billed_from_ms is not None
     assert run.billed_to_ms is not None
     assert split.total_ms == run.billed_to_ms - run.billed_from_ms
@@ -248,11 +248,11 @@ def test_the_time_that_a_spare_waited_is_idle_and_no_start_up(home: Installation
 def test_a_control_plane_that_dies_around_a_spare_leaks_and_loses_nothing(home: Installation, edge: int) -> None:
     job = home.submit(steps=40, standby="warm")
     first = home.until_step(job, 3)  # the spare is on its way
-    home.scythe.at = home.scythe.count + 1 + edge // 2
+    home.injector.at = home.injector.count + 1 + edge // 2
     spare = waiting(home, job)
     home.until_step(job, 12)
     home.cloud.crash(home.machine(first).id)
-    home.scythe.at = home.scythe.count + 1 + edge
+    home.injector.at = home.injector.count + 1 + edge
     home.settle()
     assert home.job(job).state == "finished"
     assert next(run for run in home.runs(job) if run.id == spare.id).end in ("finished", "aborted", "lost")

@@ -10,10 +10,10 @@ import pytest
 from playwright.sync_api import Browser, Dialog, Page, sync_playwright
 
 from orchestrator.config import load_config
-from orchestrator.engine.world import World
-from orchestrator.services.report import report
-from orchestrator.services.report_html import page
-from orchestrator.services.report_views import ReportView
+from orchestrator.installation import World
+from orchestrator.reports.html import page
+from orchestrator.reports.report import report
+from orchestrator.reports.views import ReportView
 from orchestrator.store import Store
 from providers.clock import VirtualClock
 from providers.fake import FakeCloud, FakeProvider

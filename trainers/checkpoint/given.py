@@ -131,7 +131,7 @@ class Given:
                     yield f"{path}.{name}", tensor
 
     def _walk(self, *, parts: bool = False) -> Iterator[tuple[str, str, Any]]:
-        """Place, path and object of all that could be filled (or of all parts), in their order."""
+        """Location, path and object of all that could be filled (or of all parts), in their order."""
         for name, part in self._parts.items():
             yield from _walked(part, name, name, parts)
 

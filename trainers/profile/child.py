@@ -15,9 +15,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainers.desk import Desk, RunEnded, present_desk
 from trainers.loop import Parts
 from trainers.profile.counts import COUNTED_STEPS, STEPS, TIMED_STEPS, TOO_FEW_STEPS, WARM_STEPS, StepCounts
+from trainers.run_context import RunContext, RunEnded, present_context
 from trainers.runner import execute, take_over
 from trainers.spec import TrainerSpec
 
@@ -47,19 +47,19 @@ class _Profile:
         elif steps_done == STEPS - TIMED_STEPS:
             self._timed_from_s = self._useful_s()
         elif steps_done == STEPS:
-            session = _desk().session
+            session = _context().session
             assert session is not None
             self.counts = _counts(self.counter, session.parts, (self._useful_s() - self._timed_from_s) / TIMED_STEPS)
             raise RunEnded("yielded")
 
     def _useful_s(self) -> float:
-        return _desk().journal.progress.useful_s
+        return _context().journal.progress.useful_s
 
 
-def _desk() -> Desk:
-    desk = present_desk()
-    assert desk is not None  # it is the runner who calls
-    return desk
+def _context() -> RunContext:
+    context = present_context()
+    assert context is not None  # it is the runner who calls
+    return context
 
 
 def _counts(counter: Counter, parts: Parts, step_s: float) -> StepCounts:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from orchestrator.cli.render.text import Paint, blocks, clean, money, table
 
 if TYPE_CHECKING:
-    from orchestrator.sim.arena.paper_tables import PaperTable, PaperTables
-    from orchestrator.sim.arena.results import Backtest
+    from orchestrator.arena.paper_tables import PaperTable, PaperTables
+    from orchestrator.arena.results import Backtest
 
 
 def backtest(view: Backtest, paint: Paint) -> str:

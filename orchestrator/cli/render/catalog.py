@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.cli.render.text import Paint, blocks, clean, table
-from orchestrator.services.catalog_views import CatalogUpdate, CatalogVerdict, CatalogView
+from orchestrator.services.catalog.views import CatalogUpdate, CatalogVerdict, CatalogView
 from providers.money import format_usd
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from importlib import import_module
 
 from orchestrator.cli.render.text import Paint, shown, visible
-from orchestrator.services.documents import View
+from orchestrator.formats.documents import View
 from orchestrator.services.views import LogLine
 
 RENDERERS = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.cli.render.text import Paint, blocks, clean, money, table
-from orchestrator.services.store_views import LedgerCorrection
+from orchestrator.services.store.views import LedgerCorrection
 
 
 def correction(view: LedgerCorrection, paint: Paint) -> str:

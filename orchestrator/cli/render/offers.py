@@ -17,7 +17,7 @@ from orchestrator.cli.render.text import (
     span,
     table,
 )
-from orchestrator.services.offer_views import OfferList, OfferRow
+from orchestrator.services.offers.views import OfferList, OfferRow
 
 
 def offers(view: OfferList, paint: Paint) -> str:

@@ -16,7 +16,7 @@ from orchestrator.cli.render.text import (
     span,
     table,
 )
-from orchestrator.services.price_views import (
+from orchestrator.prices.views import (
     AcceptedPrice,
     CollectedRegion,
     PriceArchive,

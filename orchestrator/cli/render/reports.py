@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from orchestrator.cli.render.text import Paint, blocks, clean, money, note_simulated, number, progress, span, table
-from orchestrator.ledger import Duty, totals
-from orchestrator.services.report_views import BaselineSum, Compared, JobReport, ReportView
+from orchestrator.cli.render.text import (
+    Paint,
+    blocks,
+    clean,
+    money,
+    note_simulated,
+    number,
+    progress,
+    span,
+    table,
+)
+from orchestrator.ledger import TimeBreakdown, totals
+from orchestrator.reports.views import BaselineSum, Compared, JobReport, ReportView
 
 JOBS = ("job", "state", "progress", "runs", "moves", "repeated", "time", "real", "loss")
 SAVED = ("paid", "+ saved", "= on-demand", "compared")
@@ -15,7 +25,7 @@ def report(view: ReportView, paint: Paint) -> str:
     if not view.jobs:
         return "no jobs"
     rows = [_row(row) for row in view.jobs] + [_foot(*cells) for cells in _sums(view)]
-    duties = [(row.job.name, *_duty(row.duty)) for row in view.jobs]
+    duties = [(row.job.name, *_duty(row.time_breakdown)) for row in view.jobs]
     real = f"1 real second is {view.clock_factor:g} market seconds; " if view.clock_factor != 1 else ""
     entries = f"{len(view.entries)} ledger entries"
     if len(kinds := totals(view.entries, "kind")) > 1:
@@ -115,14 +125,14 @@ def _standing(row: JobReport, against: Compared) -> str:
     return f"version {row.version}" if row.corrected else "final"
 
 
-def _duty(duty: Duty) -> tuple[str, ...]:
+def _duty(time_breakdown: TimeBreakdown) -> tuple[str, ...]:
     parts = (
-        duty.useful_ms,
-        duty.checkpoint_ms,
-        duty.lost_work_ms,
-        duty.provisioning_ms,
-        duty.migration_ms,
-        duty.idle_ms,
-        duty.total_ms,
+        time_breakdown.useful_ms,
+        time_breakdown.checkpoint_ms,
+        time_breakdown.lost_work_ms,
+        time_breakdown.provisioning_ms,
+        time_breakdown.migration_ms,
+        time_breakdown.idle_ms,
+        time_breakdown.total_ms,
     )
     return tuple(span(part / 1000) for part in parts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.cli.render.text import Paint, clean
-from orchestrator.services.store_views import StoreBackup, StoreRestored
+from orchestrator.services.store.views import StoreBackup, StoreRestored
 
 
 def backup(view: StoreBackup, paint: Paint) -> str:

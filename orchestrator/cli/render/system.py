@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 from orchestrator.cli.render.text import Paint, clean, instant, table
-from orchestrator.services.jobfile.convert.task_file import Conversion
-from orchestrator.services.store_views import StoreDiagnosis
-from orchestrator.services.views import (
-    Accepted,
-    ControlPlaneView,
-    Diagnosis,
-    SettingList,
-    Version,
-)
+from orchestrator.jobfile.convert.task_file import Conversion
+from orchestrator.services.store.views import StoreDiagnosis
+from orchestrator.services.views import Accepted, ControlPlaneView, Diagnosis, SettingList, Version
 
 
 def accepted(view: Accepted, paint: Paint) -> str:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from unicodedata import category, east_asian_width
 
+from orchestrator.formats.readable import iso
 from orchestrator.model import Estimate
-from orchestrator.services.readable import iso
 from providers.money import format_usd
 
 SIMULATED = "simulated"

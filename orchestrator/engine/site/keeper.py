@@ -9,7 +9,15 @@ import time
 from collections.abc import Mapping
 
 from orchestrator.config.private import append_privately
-from orchestrator.engine.site.environment import Head, SiteFiles, alive, end_head, end_session, ray_environment, writing
+from orchestrator.engine.site.environment import (
+    Head,
+    SiteFiles,
+    alive,
+    end_head,
+    end_session,
+    ray_environment,
+    writing,
+)
 from orchestrator.engine.site.head import TAKEN
 from orchestrator.errors import SiteError
 

@@ -23,12 +23,12 @@ from typing import Any
 
 from orchestrator.config import Config
 from orchestrator.config.private import append_privately
-from orchestrator.engine.reports import report_of
+from orchestrator.engine.machines.reports import report_of
 from orchestrator.engine.runtime import RunReport, RunSpec
 from orchestrator.engine.site.environment import Head, SiteFiles, ray_environment, writing
 from orchestrator.engine.site.keeper import HeadKeeper
-from orchestrator.engine.world import World
 from orchestrator.errors import MissingExtraError, SiteError
+from orchestrator.installation import World
 from trainers.control import Hold
 
 BRIDGE_START_S = 30.0

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from orchestrator.config import Config
-from orchestrator.engine.world import World, open_world
 from orchestrator.errors import TradewindError
+from orchestrator.installation import World, open_world
 from orchestrator.services.doctor import here, state
 from orchestrator.services.views import Check, Diagnosis
 

@@ -10,8 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from orchestrator.config import Config
-from orchestrator.services.secret_file import kept_secrets
-from orchestrator.services.version import installed_version
+from orchestrator.services.control_plane.version import installed_version
+from orchestrator.services.secrets.file import kept_secrets
 from orchestrator.services.views import Check
 
 DISTRIBUTION = "tradewind"

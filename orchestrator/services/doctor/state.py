@@ -5,12 +5,12 @@ Must not know: Python packages.
 
 from __future__ import annotations
 
-from orchestrator.engine import claims
-from orchestrator.engine.world import World
+from orchestrator.engine.machines import claims
+from orchestrator.formats.readable import iso
+from orchestrator.installation import World
 from orchestrator.model import TERMINAL
-from orchestrator.services import strays
-from orchestrator.services.control_plane import control_plane as find_control_plane
-from orchestrator.services.readable import iso
+from orchestrator.services.control_plane import unmanaged
+from orchestrator.services.control_plane.presence import control_plane as find_control_plane
 from orchestrator.services.views import Check
 
 MOST_SHOWN = 3
@@ -95,7 +95,7 @@ def installation(world: World) -> Check:
 
 def machines(world: World) -> Check:
     """Machines with this installation's tag that its store did not rent."""
-    found = strays.unknown(world)
+    found = unmanaged.unknown(world)
     if not found:
         return Check("machines", "ok", "all that are up were rented by this store")
     named = ", ".join(f"{each.id} ({each.offer_id})" for each in found[:MOST_SHOWN])

@@ -10,9 +10,9 @@ import sys
 
 from orchestrator import daemon
 from orchestrator.engine import control
-from orchestrator.engine.checkpoints import FileCatalog
 from orchestrator.engine.context import Context
-from orchestrator.engine.migrate import advance
+from orchestrator.engine.jobs.checkpoints import FileCatalog
+from orchestrator.engine.migration.steps import advance
 from orchestrator.model import Migration
 
 STEP, FENCED = sys.argv[1], sys.argv[2:] == ["fence"]

@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from orchestrator.arena.page import page
+from orchestrator.arena.results import bootstrap, summarise
+from orchestrator.arena.runner import cases, run
+from orchestrator.arena.scenario import PolicyChoice, load_scenario
 from orchestrator.cli.render.backtest import backtest
 from orchestrator.cli.render.text import Paint
 from orchestrator.errors import SpecError
-from orchestrator.sim.arena.page import page
-from orchestrator.sim.arena.results import bootstrap, summarise
-from orchestrator.sim.arena.runner import cases, run
-from orchestrator.sim.arena.scenario import PolicyChoice, load_scenario
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "scenarios"
 

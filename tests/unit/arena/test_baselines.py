@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.sim.arena.baselines.lifetimes import Lifetimes
-from orchestrator.sim.arena.baselines.registry import BASELINES
-from orchestrator.sim.arena.baselines.static import OneZone
-from orchestrator.sim.arena.formats import load
-from orchestrator.sim.arena.optimum import optimum
-from orchestrator.sim.arena.protocol import ON_DEMAND, SPOT
-from orchestrator.sim.arena.ticks import Task, play
+from orchestrator.arena.baselines.lifetimes import Lifetimes
+from orchestrator.arena.baselines.registry import BASELINES
+from orchestrator.arena.baselines.static import OneZone
+from orchestrator.arena.formats import load
+from orchestrator.arena.optimum import optimum
+from orchestrator.arena.protocol import ON_DEMAND, SPOT
+from orchestrator.arena.ticks import Task, play
 from tests.shared_data import shared
 from tests.unit.arena.worlds import task, trace
 

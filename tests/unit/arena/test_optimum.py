@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.arena.baselines.progress import UniformProgress
+from orchestrator.arena.baselines.registry import BASELINES
+from orchestrator.arena.baselines.simple import Greedy, OnDemandOnly
+from orchestrator.arena.optimum import optimum
+from orchestrator.arena.protocol import ON_DEMAND, SPOT
+from orchestrator.arena.ticks import play
 from orchestrator.policy import online
-from orchestrator.sim.arena.baselines.progress import UniformProgress
-from orchestrator.sim.arena.baselines.registry import BASELINES
-from orchestrator.sim.arena.baselines.simple import Greedy, OnDemandOnly
-from orchestrator.sim.arena.optimum import optimum
-from orchestrator.sim.arena.protocol import ON_DEMAND, SPOT
-from orchestrator.sim.arena.ticks import play
 from tests.unit.arena.worlds import task, trace
 
 GATE = settings(deadline=None, derandomize=True, max_examples=60)

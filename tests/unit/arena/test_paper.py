@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from orchestrator.arena.paper import HONEST_SETS, honest_costs, honest_options
+from orchestrator.arena.paper_data import read
+from orchestrator.arena.paper_tables import paper_tables
 from orchestrator.errors import SpecError
-from orchestrator.sim.arena.paper import HONEST_SETS, honest_costs, honest_options
-from orchestrator.sim.arena.paper_data import read
-from orchestrator.sim.arena.paper_tables import paper_tables
 from tests.shared_data import shared
 
 pytest.importorskip("pyarrow", reason="the paper's data need tradewind[analysis]")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from orchestrator.arena.protocol import ON_DEMAND, SPOT
+from orchestrator.arena.ticks import PolicyFailed, play
 from orchestrator.errors import SpecError
-from orchestrator.sim.arena.protocol import ON_DEMAND, SPOT
-from orchestrator.sim.arena.ticks import PolicyFailed, play
 from tests.unit.arena.worlds import task, trace
 
 TICK_H = 1 / 6

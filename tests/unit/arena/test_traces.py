@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from orchestrator.arena.formats import load
+from orchestrator.arena.price_export import Prices
+from orchestrator.arena.traces import checked, egress_usd_per_gb, mixed, region_of
 from orchestrator.errors import SpecError
-from orchestrator.sim.arena.formats import load
-from orchestrator.sim.arena.price_export import Prices
-from orchestrator.sim.arena.traces import checked, egress_usd_per_gb, mixed, region_of
 from tests.unit.arena.worlds import trace
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from orchestrator.sim.arena.ticks import Task
-from orchestrator.sim.arena.traces import Trace
+from orchestrator.arena.ticks import Task
+from orchestrator.arena.traces import Trace
 
 ZONES = ("us-east-1a", "us-east-1b", "us-west-2a", "europe-west1-c")
 HOUR = 3_600_000

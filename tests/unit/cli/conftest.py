@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from orchestrator.cli.app import app
 from orchestrator.config import load_config
-from orchestrator.engine.world import open_world
+from orchestrator.installation import open_world
 from tests.unit.services.recorded_history import Past, record
 
 Run = Callable[..., Result]

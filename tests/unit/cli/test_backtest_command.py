@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from orchestrator.arena.paper_tables import Cell, PaperTable, PaperTables
 from orchestrator.cli.app import app
-from orchestrator.services.documents import to_json
-from orchestrator.sim.arena.paper_tables import Cell, PaperTable, PaperTables
+from orchestrator.formats.documents import to_json
 
 MARKET = Path(__file__).parents[3] / "examples" / "scenarios" / "made-up"
 

@@ -19,7 +19,7 @@ from typer.testing import CliRunner, Result
 
 from orchestrator import errors
 from orchestrator.cli.app import TradewindGroup, app
-from orchestrator.services.version import installed_version
+from orchestrator.services.control_plane.version import installed_version
 from providers.catalog.files import DATA
 from providers.clock import VirtualClock
 from providers.local import LocalProvider

@@ -12,9 +12,9 @@ import pytest
 from typer.testing import Result
 
 from orchestrator.config import Config, load_config
-from orchestrator.engine import claims
-from orchestrator.engine.world import open_world
+from orchestrator.engine.machines import claims
 from orchestrator.errors import NotFoundError, UsageError
+from orchestrator.installation import open_world
 from providers.base import LaunchSpec
 from tests.unit.services.recorded_history import Past
 

@@ -18,9 +18,9 @@ from orchestrator.cli.render.prices import polled
 from orchestrator.cli.render.prices import status as price_status
 from orchestrator.cli.render.text import Paint
 from orchestrator.config import load_config
-from orchestrator.engine.world import World, open_world
-from orchestrator.services import prices
-from orchestrator.services.price_views import CollectedRegion, PricedRegion, PriceStatus
+from orchestrator.installation import World, open_world
+from orchestrator.prices.views import CollectedRegion, PricedRegion, PriceStatus
+from orchestrator.services.prices import prices
 from providers.clock import VirtualClock
 from providers.offer import CapacityType, Offer
 from providers.price import PricePoint

@@ -58,7 +58,7 @@ def test_without_any_source_everything_is_a_default_and_nothing_is_made(home: Pa
 def test_the_strongest_source_wins_and_is_remembered(home: Path) -> None:
     user = home / ".config" / "tradewind" / "tradewind.toml"
     user.parent.mkdir(parents=True)
-    user.write_text("lease_s = 11\n[policy]\nmin_dwell_s = 11\nmax_moves_per_day = 11\n[rails]\nmax_instances = 11\n")
+    user.write_text("lease_s = 11\n[policy]\nmin_dwell_s = 11\nmax_moves_per_day = 11\n[limits]\nmax_instances = 11\n")
     toml = "lease_s = 22\n\n[policy]\nmin_dwell_s = 22\nmax_moves_per_day = 22\n"
     environ = {"TRADEWIND_LEASE_S": "33", "TRADEWIND_POLICY_MIN_DWELL_S": "33", "TRADEWIND_SPEC": "x"}
     config = config_of(home, {"lease_s": "44"}, environ, toml)
@@ -66,8 +66,8 @@ def test_the_strongest_source_wins_and_is_remembered(home: Path) -> None:
     assert config.policy.min_dwell_s == 33.0
     assert config.origins["policy.min_dwell_s"] == "env TRADEWIND_POLICY_MIN_DWELL_S"
     assert (config.policy.max_moves_per_day, config.origins["policy.max_moves_per_day"]) == (22, "tradewind.toml:5")
-    assert (config.rails.max_instances, config.origins["rails.max_instances"]) == (11, f"{user}:6")
-    assert config.origins["rails.max_usd_per_hour"] == "default"
+    assert (config.limits.max_instances, config.origins["limits.max_instances"]) == (11, f"{user}:6")
+    assert config.origins["limits.max_usd_per_hour"] == "default"
 
 
 def test_a_path_is_relative_to_where_it_is_written(home: Path) -> None:
@@ -113,7 +113,7 @@ enabled = []
   [providers.local]
   "seed" = -1
   clock_factor = true
-[rails]
+[limits]
 min_dwell_s = 3
 inline = {max_instances = 3}
 """
@@ -129,8 +129,8 @@ inline = {max_instances = 3}
         "tradewind.toml:6:1: providers.enabled: must be a list of names, at least one, of small letters and digits",
         "tradewind.toml:8:3: providers.local.seed: must be a whole number, at least 0",
         "tradewind.toml:9:3: providers.local.clock_factor: must be a number, more than 0",
-        'tradewind.toml:11:1: rails.min_dwell_s: unknown setting (did you mean "policy.min_dwell_s"?)',
-        'tradewind.toml:12:1: rails.inline: unknown setting (did you mean "rails.max_instances"?)',
+        'tradewind.toml:11:1: limits.min_dwell_s: unknown setting (did you mean "policy.min_dwell_s"?)',
+        'tradewind.toml:12:1: limits.inline: unknown setting (did you mean "limits.max_instances"?)',
     ]
 
 
@@ -145,8 +145,8 @@ inline = {max_instances = 3}
         ({"lease_s": 4}, "suspect_after_s must be less than lease_s"),
         ({"suspect_after_s": "60"}, "suspect_after_s must be less than lease_s"),
         ({"policy.min_dwell_s": -1}, "policy.min_dwell_s: must be a number, at least 0"),
-        ({"rails.max_instances": 1.5}, "rails.max_instances: must be a whole number, at least 0"),
-        ({"rails.max_usd_per_hour": 0}, "rails.max_usd_per_hour: must be a number, more than 0"),
+        ({"limits.max_instances": 1.5}, "limits.max_instances: must be a whole number, at least 0"),
+        ({"limits.max_usd_per_hour": 0}, "limits.max_usd_per_hour: must be a number, more than 0"),
         ({"providers.enabled": "local,local"}, "providers.enabled: names the same thing twice"),
         ({"providers.enabled": 5}, "providers.enabled: must be a list of names"),
         ({"site.temp_dir": "/" + "x" * 40}, "site.temp_dir: must be at most 38 bytes long"),

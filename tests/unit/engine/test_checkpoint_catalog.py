@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.engine.checkpoints import CheckpointUnusable, FileCatalog
 from orchestrator.engine.compartment import said
+from orchestrator.engine.jobs.checkpoints import CheckpointUnusable, FileCatalog
 from trainers.checkpoint import store
 from trainers.checkpoint.manifest import Manifest, ManifestName, Piece, TensorEntry
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.config import Config, load_config
-from orchestrator.engine import snapshot
-from orchestrator.engine.collect import BEFORE_MS, collect
-from orchestrator.engine.world import World
+from orchestrator.engine.inputs import snapshot
+from orchestrator.engine.machines.collect import BEFORE_MS, collect
+from orchestrator.installation import World
 from orchestrator.model import Job, JobSpec, Placement, TrainSpec
 from orchestrator.policy import decide
 from orchestrator.store import Store
@@ -75,7 +75,7 @@ def placed(store: Store, config: Config, hours: float) -> Placement:
         tx.add_perf(job.id, "V100", 1, 1.0, 10_000, now_ms)
     with store.read() as tx:
         seen = snapshot.inputs(tx, now_ms, config)
-    return decide(seen.demands, seen.market, seen.perf, seen.running, rails=snapshot.rails(config)).placements[0]
+    return decide(seen.demands, seen.market, seen.perf, seen.running, limits=snapshot.limits(config)).placements[0]
 
 
 def test_a_momentary_low_is_no_bargain_for_a_job_of_hours(store: Store, config: Config) -> None:

@@ -11,8 +11,8 @@ import pytest
 from orchestrator.config import Config, load_config
 from orchestrator.config.private import append_privately, private_folder
 from orchestrator.engine.site.environment import Head, SiteFiles
-from orchestrator.engine.world import open_world
 from orchestrator.errors import StoreError
+from orchestrator.installation import open_world
 
 
 @pytest.fixture(params=[0o000, 0o022, 0o077])

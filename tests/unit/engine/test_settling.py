@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.config import load_config
-from orchestrator.engine.accrue import settle_all
-from orchestrator.engine.checkpoints import FileCatalog
-from orchestrator.engine.world import World, open_world
+from orchestrator.engine.billing.accrue import settle_all
+from orchestrator.engine.jobs.checkpoints import FileCatalog
+from orchestrator.installation import World, open_world
 from orchestrator.model import Job, JobSpec, Migration, Run, Step, TrainSpec
 
 TRAIN = TrainSpec(entry="m:f", script=None, args={}, workdir="/", env={}, secrets=(), steps=9, epochs=None)

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import event
 
 from orchestrator.config import Config, load_config
-from orchestrator.engine import latencies, snapshot
+from orchestrator.engine.inputs import latencies, snapshot
 from orchestrator.model import Event, Job, JobSpec, Run, TrainSpec
 from orchestrator.store import Store
 from providers.clock import VirtualClock

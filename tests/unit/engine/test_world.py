@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.config import Config, load_config
-from orchestrator.engine.world import open_world
 from orchestrator.errors import SpecError
+from orchestrator.installation import open_world
 from orchestrator.model import Event
 from orchestrator.store import leader
 from providers.base import LaunchSpec

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.errors import SpecError
-from orchestrator.services.jobfile import load_job
-from orchestrator.services.jobfile.arguments import misfit, misfits
+from orchestrator.jobfile import load_job
+from orchestrator.jobfile.arguments import misfit, misfits
 
 
 def found(source: str, args: dict[str, object], **length: int) -> list[tuple[str | None, str]]:

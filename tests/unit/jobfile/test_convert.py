@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from orchestrator.errors import SpecError, UsageError
-from orchestrator.services.jobfile import load_job
-from orchestrator.services.jobfile.convert.task_file import Conversion, convert_file, write_conversion
+from orchestrator.jobfile import load_job
+from orchestrator.jobfile.convert.task_file import Conversion, convert_file, write_conversion
 from providers.hardware import GIB
 
 FILES = Path(__file__).parent / "task_files"

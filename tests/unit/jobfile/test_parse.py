@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.errors import Problem, SpecError
+from orchestrator.jobfile import job_from_mapping, load_job, parse_job
 from orchestrator.model import (
     CHEAPEST,
     FASTEST,
@@ -25,7 +26,6 @@ from orchestrator.model import (
     TrainSpec,
     Where,
 )
-from orchestrator.services.jobfile import job_from_mapping, load_job, parse_job
 from providers.offer import CapacityType
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.services.jobfile import units
-from orchestrator.services.jobfile.units import BadValueError
+from orchestrator.jobfile import units
+from orchestrator.jobfile.units import BadValueError
 
 GB, GIB, NANO = 10**9, 2**30, 10**9
 

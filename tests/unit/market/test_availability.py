@@ -10,28 +10,28 @@ MINUTE = 60_000
 HOUR = 60 * MINUTE
 
 
-def points(*sightings: tuple[int, str]) -> list[AvailabilityPoint]:
-    return [AvailabilityPoint("o", at, kind) for at, kind in sightings]
+def points(*capacity_history: tuple[int, str]) -> list[AvailabilityPoint]:
+    return [AvailabilityPoint("o", at, kind) for at, kind in capacity_history]
 
 
 def test_the_back_off_doubles_with_each_refusal_up_to_four_hours():
     lengths = []
     for refusals in range(1, 8):
         seen = summarise(points(*((n, "refused") for n in range(refusals))), 100, spot=True)
-        lengths.append((seen.shut_until_ms - seen.shut_at_ms) // MINUTE)
+        lengths.append((seen.backed_off_until_ms - seen.backed_off_at_ms) // MINUTE)
     assert lengths == [15, 30, 60, 120, 240, 240, 240]
 
 
 def test_a_granted_launch_clears_the_back_off():
     seen = summarise(points((0, "refused"), (1, "refused"), (2, "launched")), 3, spot=True)
-    assert (seen.shut_at_ms, seen.shut_until_ms) == (-1, -1)
+    assert (seen.backed_off_at_ms, seen.backed_off_until_ms) == (-1, -1)
 
 
 def test_a_lost_spot_machine_shuts_its_offer_but_an_on_demand_fault_does_not():
     history = points((0, "launched"), (HOUR, "lost"))
-    assert summarise(history, 2 * HOUR, spot=True).shut_until_ms == HOUR + 15 * MINUTE
-    assert summarise(history, 2 * HOUR, spot=True).shut_by_loss
-    assert summarise(history, 2 * HOUR, spot=False).shut_until_ms == -1
+    assert summarise(history, 2 * HOUR, spot=True).backed_off_until_ms == HOUR + 15 * MINUTE
+    assert summarise(history, 2 * HOUR, spot=True).backed_off_by_loss
+    assert summarise(history, 2 * HOUR, spot=False).backed_off_until_ms == -1
 
 
 def test_a_notice_and_the_loss_that_follows_count_once():

@@ -75,8 +75,8 @@ def test_a_poll_without_a_change_keeps_a_price_fresh_but_a_later_poll_is_not_kno
 
 def test_a_refused_offer_is_shut_until_its_back_off_has_passed():
     refused = [AvailabilityPoint(A.id, T, "refused")]
-    assert market(availability=refused).shut.tolist() == [True, False]
-    assert market(at=15 * 60_000, availability=refused).shut.tolist() == [False, False]
+    assert market(availability=refused).backed_off.tolist() == [True, False]
+    assert market(at=15 * 60_000, availability=refused).backed_off.tolist() == [False, False]
 
 
 def test_the_hazard_says_where_it_comes_from():

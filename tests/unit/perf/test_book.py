@@ -10,7 +10,17 @@ import numpy as np
 import pytest
 
 from orchestrator.model import Estimate, Job, JobSpec, TrainSpec
-from orchestrator.perf import FITTED, FITTED_NARROW, SORTS, Observation, PerfBook, Program, Row, Work, program_of
+from orchestrator.perf import (
+    FITTED,
+    FITTED_NARROW,
+    SORTS,
+    Observation,
+    PerfBook,
+    Program,
+    Row,
+    Work,
+    program_of,
+)
 from orchestrator.perf.kinds import FEATURES, facts
 from providers.hardware import GPUS
 from providers.offer import CapacityType, Offer
@@ -199,12 +209,12 @@ def test_what_does_not_fit_says_by_how_much():
 def test_the_joint_belief_agrees_with_the_single_estimates():
     book = PerfBook.as_of(1000, [seen("K80", 1.0, 1000)])
     kinds = [("K80", 1), ("P100", 1), ("V100", 1)]
-    belief = book.joint(JOB, kinds)
+    posterior = book.joint(JOB, kinds)
     assert [book.measured(JOB, kind) for kind in kinds] == [True, False, False]
     for index, (gpu, count) in list(enumerate(kinds))[1:]:
         found = book.estimate_kind(JOB, gpu, count)
-        assert found.value == pytest.approx(math.exp(belief.mean[index]))
-    assert belief.scale[1, 2] > 0
+        assert found.value == pytest.approx(math.exp(posterior.mean[index]))
+    assert posterior.scale[1, 2] > 0
 
 
 def test_many_kinds_at_once_are_as_each_on_its_own():

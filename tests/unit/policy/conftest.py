@@ -10,7 +10,7 @@ import pytest
 from orchestrator.market import AvailabilityPoint, Market
 from orchestrator.model import CHEAPEST, CheckpointSpec, Job, JobSpec, Placement, TrainSpec
 from orchestrator.perf import Observation, PerfBook
-from orchestrator.policy import Demand, Rails, Running, Underway, decide
+from orchestrator.policy import Demand, MoveLimits, Running, Underway, decide
 from providers.money import usd
 from providers.offer import CapacityType, Offer
 from providers.price import PricePoint
@@ -76,12 +76,12 @@ class World:
         self,
         demand: Demand,
         running: Running | None = None,
-        rails: Rails | None = None,
+        limits: MoveLimits | None = None,
         underway: Underway | None = None,
     ) -> Placement:
         where = {} if running is None else {demand.job.id: running}
         moves = {} if underway is None else {demand.job.id: underway}
-        plan = decide([demand], self.market(), self.perf(), where, rails=rails, underway=moves)
+        plan = decide([demand], self.market(), self.perf(), where, limits=limits, underway=moves)
         return plan.placements[0]
 
 

@@ -7,8 +7,8 @@ import pytest
 from orchestrator.market import HazardPrior, Market
 from orchestrator.model import FASTEST, CheckpointSpec, DataSource
 from orchestrator.perf import PerfBook
-from orchestrator.policy import Demand, Rails, compare, decide, prospects
-from orchestrator.policy.tolls import place_of
+from orchestrator.policy import Demand, MoveLimits, compare, decide, prospects
+from orchestrator.policy.ranking.transition_costs import location_of
 from providers.charges import disk_nano_usd, rate_card
 from providers.egress import EgressRow, EgressTable
 from providers.money import MS_PER_HOUR, usd
@@ -64,9 +64,9 @@ def test_data_of_another_cloud_is_paid_for_by_each_machine_that_fetches_it(world
     assert placement.offer_id == aws
     other = next(each for each in placement.alternatives if each.offer_id == gcp)
     assert other.cost_nano_usd == pytest.approx(usd(9) + usd("0.99") * (10 + 1 / 12), rel=1e-6)
-    assert place_of("gs://bucket/set") == ("gcp", "")
-    assert place_of("/here") is None
-    assert place_of("https://example.org/set") is None
+    assert location_of("gs://bucket/set") == ("gcp", "")
+    assert location_of("/here") is None
+    assert location_of("https://example.org/set") is None
 
 
 def test_a_tariff_of_ones_own_is_used_and_an_unknown_region_is_the_nearest(world):
@@ -104,7 +104,7 @@ def test_the_front_and_the_picks_flip_with_the_objective(world):
     fast = world.offer("fast", 4.00, gpu="SIM-L")  # 5 h, $20
     world.offer("worse", 5.00, gpu="SIM-M")
     job = world.job(rates={"SIM-S": 0.5, "SIM-M": 1.0, "SIM-L": 2.0})
-    compared = compare(Demand(job, STEPS), world.market(), world.perf(), rails=Rails())
+    compared = compare(Demand(job, STEPS), world.market(), world.perf(), limits=MoveLimits())
     assert [point.offer_id for point in compared.front] == [slow, middle, fast]
     picks = {pick.objective.split()[0] + pick.objective.split()[-1]: pick.offer_id for pick in compared.picks}
     assert (picks["cheapestcheapest"], picks["fastestfastest"]) == (slow, fast)
@@ -112,16 +112,16 @@ def test_the_front_and_the_picks_flip_with_the_objective(world):
     dear = world.job(
         "job_2", rates={"SIM-S": 0.5, "SIM-M": 1.0, "SIM-L": 2.0}, budget_nano_usd=usd(1), objective=FASTEST
     )
-    compared = compare(Demand(dear, STEPS), world.market(), world.perf(), rails=Rails())
+    compared = compare(Demand(dear, STEPS), world.market(), world.perf(), limits=MoveLimits())
     assert compared.picks[-1].objective == "fastest for $1.00"
     assert compared.picks[-1].offer_id is None
 
 
 def test_there_is_nothing_to_compare_without_a_number_of_steps_or_an_offer(world):
     job = world.job()
-    assert compare(Demand(job, STEPS), world.market(), world.perf(), rails=Rails()) is None
+    assert compare(Demand(job, STEPS), world.market(), world.perf(), limits=MoveLimits()) is None
     world.offer("a", 1)
-    assert compare(Demand(job, None), world.market(), world.perf(), rails=Rails()) is None
+    assert compare(Demand(job, None), world.market(), world.perf(), limits=MoveLimits()) is None
 
 
 def test_prospects_are_what_decide_would_tell_of_each_offer(world):
@@ -129,7 +129,7 @@ def test_prospects_are_what_decide_would_tell_of_each_offer(world):
         world.offer(f"m{number}", 1 + number, spot=number % 2 == 0)
     world.offer("other", 1, region="us-1", gpu=None, count=0)
     demand = Demand(world.job(), STEPS)
-    found, barred = prospects(demand, world.market(), world.perf(), rails=Rails())
+    found, barred = prospects(demand, world.market(), world.perf(), limits=MoveLimits())
     told = {each.offer_id: each for each in world.decide(demand).alternatives}
     assert {each.offer_id for each in found} == set(told)
     for each in found:
@@ -142,7 +142,9 @@ def test_prospects_are_what_decide_would_tell_of_each_offer(world):
         assert (each.steps_per_s, each.nano_usd_per_step) == (same.steps_per_s, same.nano_usd_per_step)
     assert barred == {}
     assert (
-        prospects(Demand(world.job(), None), world.market(), PerfBook.as_of(0, ()), rails=Rails())[0][0].duration_s
+        prospects(Demand(world.job(), None), world.market(), PerfBook.as_of(0, ()), limits=MoveLimits())[0][
+            0
+        ].duration_s
         is None
     )
 

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from orchestrator.model import FASTEST
-from orchestrator.policy import Demand, Rails, Running
+from orchestrator.policy import Demand, MoveLimits, Running
 from providers.money import usd
 
 STEPS = 360_000  # 100 h at 1 step/s
@@ -95,8 +95,8 @@ def test_a_job_makes_only_so_many_moves_a_day(world, settled):
     placement = world.decide(Demand(world.job(), STEPS), settled(here, moves_today=4))
     assert placement.action == "stay"
     assert placement.reason.endswith("the job has moved 4 times today")
-    rails = Rails(max_moves_per_day=8)
-    assert world.decide(Demand(world.job(), STEPS), settled(here, moves_today=4), rails).action == "move"
+    limits = MoveLimits(max_moves_per_day=8)
+    assert world.decide(Demand(world.job(), STEPS), settled(here, moves_today=4), limits).action == "move"
 
 
 def test_a_job_whose_deadline_is_in_danger_moves_at_once(world):

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from orchestrator.market import Market
 from orchestrator.market.ageing import FRESH_S
 from orchestrator.model import Alternative
-from orchestrator.policy import Demand, Rails, decide, prospects
+from orchestrator.policy import Demand, MoveLimits, decide, prospects
 from tests.unit.policy.conftest import World
 
 DAY = 86_400.0
-ANY_AGE = Rails(max_price_age_s=float("inf"))
+ANY_AGE = MoveLimits(max_price_age_s=float("inf"))
 
 
-def chosen(world: World, rails: Rails = ANY_AGE) -> dict[str, Alternative]:
-    placement = world.decide(Demand(world.job(), total_steps=10**6), rails=rails)
+def chosen(world: World, limits: MoveLimits = ANY_AGE) -> dict[str, Alternative]:
+    placement = world.decide(Demand(world.job(), total_steps=10**6), limits=limits)
     return {"": replace(placement.alternatives[0])} | {each.offer_id: each for each in placement.alternatives}
 
 
@@ -47,7 +47,7 @@ def test_the_interval_of_an_old_price_is_wider_on_both_sides(world: World) -> No
 
 def test_what_is_past_the_limit_is_left_out_and_counted(world: World) -> None:
     old, fresh = world.offer("old", 0.1, age_s=400 * DAY), world.offer("fresh", 5.0)
-    placement = world.decide(Demand(world.job(), total_steps=1000), rails=Rails(max_price_age_s=365 * DAY))
+    placement = world.decide(Demand(world.job(), total_steps=1000), limits=MoveLimits(max_price_age_s=365 * DAY))
     assert placement.offer_id == fresh
     assert {each.offer_id: each.reason for each in placement.alternatives}[old] == "price is 400 days old"
     assert [(each.topic, each.count) for each in placement.rejected] == [("a stale price", 1)]
@@ -56,11 +56,11 @@ def test_what_is_past_the_limit_is_left_out_and_counted(world: World) -> None:
 def test_nothing_is_compared_with_a_price_past_the_limit_while_another_is_fresh(world: World) -> None:
     old = world.offer("old", 0.1, age_s=400 * DAY)
     fresh, spot = world.offer("fresh", 5.0), world.offer("spot", 1.0, spot=True)
-    limit, demand = Rails(max_price_age_s=365 * DAY), Demand(world.job(), total_steps=1000)
-    placement = world.decide(demand, rails=limit)
+    limit, demand = MoveLimits(max_price_age_s=365 * DAY), Demand(world.job(), total_steps=1000)
+    placement = world.decide(demand, limits=limit)
     assert (placement.offer_id, placement.baseline and placement.baseline.offer_id) == (spot, fresh)
     world.offers = [each for each in world.offers if each.id != fresh]
-    only = world.decide(demand, rails=limit)
+    only = world.decide(demand, limits=limit)
     assert (only.offer_id, only.baseline and only.baseline.offer_id) == (spot, old)
 
 
@@ -81,14 +81,14 @@ def test_law_the_older_of_two_equal_offers_is_never_chosen_and_never_more_certai
     world = World()
     ids = [world.offer(f"m{place}", 1.0, spot=spot, age_s=age * DAY) for place, age in enumerate((one, other))]
     demand = Demand(world.job(), total_steps=10**6)
-    found, _ = prospects(demand, world.market(), world.perf(), rails=ANY_AGE)
+    found, _ = prospects(demand, world.market(), world.perf(), limits=ANY_AGE)
     of = {each.offer_id: each for each in found}
     older, newer = (of[ids[0]], of[ids[1]]) if one >= other else (of[ids[1]], of[ids[0]])
     assert older.cost_nano_usd >= newer.cost_nano_usd
     assert older.cost_high_nano_usd >= newer.cost_high_nano_usd
     assert older.cost_low_nano_usd <= newer.cost_low_nano_usd
     if max(one, other) * DAY > FRESH_S and abs(one - other) > 1:
-        plan = decide([demand], world.market(), world.perf(), {}, rails=ANY_AGE)
+        plan = decide([demand], world.market(), world.perf(), {}, limits=ANY_AGE)
         assert plan.placements[0].offer_id == newer.offer_id
 
 
@@ -96,5 +96,5 @@ def test_fresh_prices_count_exactly_as_they_are(world: World) -> None:
     world.offer("o", 1.0, age_s=0.9 * FRESH_S)
     market = world.market()
     assert market.drift is None
-    found, _ = prospects(Demand(world.job(), total_steps=3600), market, world.perf(), rails=Rails())
+    found, _ = prospects(Demand(world.job(), total_steps=3600), market, world.perf(), limits=MoveLimits())
     assert found[0].nano_usd_per_step == pytest.approx(1e9 / 3600)

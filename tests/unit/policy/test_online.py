@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.arena.ticks import play
 from orchestrator.policy import online
-from orchestrator.policy.tick_market import Desk
-from orchestrator.sim.arena.ticks import play
+from orchestrator.policy.tick_market import TickAdapter
 from tests.unit.arena.worlds import task, trace
 
 NAMES = ("daily", "deadline", "decide")
@@ -128,10 +128,10 @@ def test_the_same_observations_give_a_byte_identical_plan(spot, on_demand, done_
     seen = SimpleNamespace(tick=3, done_hours=done_h, spot_usd_per_hour=spot, checkpoint_zone=here, elapsed_hours=0.75)
     plans = []
     for _ in range(2):
-        desk = Desk(job, market)
-        desk.saw(SimpleNamespace(tick=1), (0, "spot"), "launched")
-        desk.saw(SimpleNamespace(tick=2), (0, "spot"), "lost")
-        plans.append(desk.plan(seen, ("spot", "on_demand"), deadline=deadline))
+        adapter = TickAdapter(job, market)
+        adapter.saw(SimpleNamespace(tick=1), (0, "spot"), "launched")
+        adapter.saw(SimpleNamespace(tick=2), (0, "spot"), "lost")
+        plans.append(adapter.plan(seen, ("spot", "on_demand"), deadline=deadline))
     assert repr(plans[0]).encode() == repr(plans[1]).encode()
     assert plans[0].placements[0].action == "place"
 
@@ -148,8 +148,8 @@ def test_egress_is_in_the_decision():
             egress_usd_per_gb=((0, usd_per_gb), (usd_per_gb, 0)),
             tick_hours=0.25,
         )
-        desk = Desk(job, market)
-        return desk.order(desk.plan(seen, ("spot",)), "spot")[0]
+        adapter = TickAdapter(job, market)
+        return adapter.order(adapter.plan(seen, ("spot",)), "spot")[0]
 
     assert first(0.02) == 0  # 2 dollars for the move, 1 dollar saved
     assert first(0.005) == 1
@@ -180,9 +180,9 @@ def test_what_make_refuses():
     job = SimpleNamespace(work_hours=10.0, deadline_hours=20.0, restart_overhead_hours=0.2, checkpoint_gb=50.0)
     one = {"zones": ("a",), "on_demand_usd_per_hour": (3.0,), "egress_usd_per_gb": ((0,),), "tick_hours": 0.25}
     with pytest.raises(ValueError, match="a positive one for each zone"):
-        Desk(job, SimpleNamespace(**one, speed=(0.0,)))
+        TickAdapter(job, SimpleNamespace(**one, speed=(0.0,)))
     with pytest.raises(ValueError, match="a market needs zones"):
-        Desk(None, SimpleNamespace(zones=(), on_demand_usd_per_hour=(), egress_usd_per_gb=()))
+        TickAdapter(None, SimpleNamespace(zones=(), on_demand_usd_per_hour=(), egress_usd_per_gb=()))
 
 
 def test_a_zone_cheaper_by_far_is_moved_to_at_once():

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.perf import FITTED, Belief, Cell
+from orchestrator.perf import FITTED, Cell, Posterior
 from orchestrator.policy.probe import Option, advise
 
 KINDS = [("K80", 1), ("P100", 1), ("V100", 1)]
 PRICES = (0.9, 1.84, 3.06)
 
 
-def belief(measured: float = 0.0) -> Belief:
+def posterior(measured: float = 0.0) -> Posterior:
     """One step per second was measured on the K80."""
-    return FITTED.belief(KINDS, [Cell(KINDS[0], measured, 1e-4)])
+    return FITTED.posterior(KINDS, [Cell(KINDS[0], measured, 1e-4)])
 
 
 def options(prices: tuple[float, ...] = PRICES, minutes: float = 8.0, moves: float = 0.0) -> list[Option]:
@@ -34,7 +34,7 @@ def hours(hours: float) -> float:
 
 
 def test_a_long_job_probes_and_a_short_one_commits():
-    short, long = (advise(belief(), options(), steps=hours(h)) for h in (0.2, 400))
+    short, long = (advise(posterior(), options(), steps=hours(h)) for h in (0.2, 400))
     assert short.probe is None
     assert short.reason == "the best probe (P100) would cost more than it is expected to save"
     assert long.probe in (1, 2)
@@ -44,12 +44,12 @@ def test_a_long_job_probes_and_a_short_one_commits():
 
 
 def test_after_a_probe_it_asks_anew_and_may_probe_again_but_never_the_same_kind():
-    first = advise(belief(), options(), steps=hours(400)).probe
+    first = advise(posterior(), options(), steps=hours(400)).probe
     probed = [
         Option(o.kind, o.nano_usd_per_hour, 0, o.probe_nano_usd, o.measured or i == first)
         for i, o in enumerate(options())
     ]
-    middling = FITTED.belief(KINDS, [Cell(KINDS[0], 0.0, 1e-4), Cell(KINDS[first], math.log(2.0), 1e-4)])
+    middling = FITTED.posterior(KINDS, [Cell(KINDS[0], 0.0, 1e-4), Cell(KINDS[first], math.log(2.0), 1e-4)])
     second = advise(middling, probed, steps=hours(400))
     assert second.probe == 3 - first
     known = [Option(o.kind, o.nano_usd_per_hour, 0, o.probe_nano_usd, True) for o in options()]
@@ -57,21 +57,21 @@ def test_after_a_probe_it_asks_anew_and_may_probe_again_but_never_the_same_kind(
 
 
 def test_a_job_file_and_a_budget_can_forbid_it():
-    assert advise(belief(), options(), steps=hours(400), allowed=False).reason == "the job file says probe: false"
-    finish = advise(belief(), options(), steps=hours(400)).finish_nano_usd
-    tight = advise(belief(), options(), steps=hours(400), budget_left_nano_usd=finish)
+    assert advise(posterior(), options(), steps=hours(400), allowed=False).reason == "the job file says probe: false"
+    finish = advise(posterior(), options(), steps=hours(400)).finish_nano_usd
+    tight = advise(posterior(), options(), steps=hours(400), budget_left_nano_usd=finish)
     assert (tight.probe, tight.reason) == (None, "the budget leaves no room for a probe")
-    assert advise(belief(), options(), steps=hours(400), budget_left_nano_usd=2 * finish).probe is not None
+    assert advise(posterior(), options(), steps=hours(400), budget_left_nano_usd=2 * finish).probe is not None
 
 
 def test_a_kind_that_cannot_win_is_not_tried_and_a_costly_move_counts():
     dear = options((0.9, 90.0, 90.0))
-    assert advise(belief(), dear, steps=hours(400)).probe is None
-    assert advise(belief(), options(moves=1e15), steps=hours(400)).commit == 0
+    assert advise(posterior(), dear, steps=hours(400)).probe is None
+    assert advise(posterior(), options(moves=1e15), steps=hours(400)).commit == 0
 
 
 def test_the_expected_saving_is_what_simulated_probes_save():
-    believed = belief()
+    believed = posterior()
     advice = advise(believed, options(), steps=hours(20))
     assert advice.probe is not None
     random = np.random.default_rng(0)
@@ -83,7 +83,7 @@ def test_the_expected_saving_is_what_simulated_probes_save():
     other = 3 - advice.probe
     total = []
     for log, cost in zip(logs, costs, strict=True):
-        after = believed.given(advice.probe, float(log[advice.probe]))
+        after = believed.condition(advice.probe, float(log[advice.probe]))
         opts = [Option(o.kind, o.nano_usd_per_hour, 0, o.probe_nano_usd, i != other) for i, o in enumerate(options())]
         then = advise(after, opts, steps=hours(20))
         paid = advice.cost_nano_usd
@@ -99,11 +99,11 @@ def test_among_many_kinds_one_that_may_win_is_tried():
     names = ["K80", "P100", "T4", "V100", "A10G", "L4", "A100-40GB", "A100-80GB", "L40S", "H100", "H200", "B200"]
     kinds = [(name, 1) for name in names]
     many = [Option(kind, 1e9 * (1 + n), 0, 1e9 * (1 + n) * 8 / 60, measured=n == 0) for n, kind in enumerate(kinds)]
-    advice = advise(FITTED.belief(kinds, [Cell(kinds[0], 0.0, 1e-4)]), many, steps=hours(100))
+    advice = advise(FITTED.posterior(kinds, [Cell(kinds[0], 0.0, 1e-4)]), many, steps=hours(100))
     assert advice.probe not in (None, 0)
     assert advice.saving_nano_usd > advice.cost_nano_usd
     dear = [*many[:3], Option(many[3].kind, 1e13, 0, 1e12), *many[4:]]
-    assert advise(FITTED.belief(kinds, [Cell(kinds[0], 0.0, 1e-4)]), dear, steps=hours(100)).probe != 3
+    assert advise(FITTED.posterior(kinds, [Cell(kinds[0], 0.0, 1e-4)]), dear, steps=hours(100)).probe != 3
 
 
 @settings(max_examples=40)
@@ -115,7 +115,7 @@ def test_among_many_kinds_one_that_may_win_is_tried():
     st.floats(1.01, 10),
 )
 def test_what_is_worth_a_probe_is_so_the_more_the_longer_the_job(measured, prices, size, minutes, longer):
-    believed, offered = belief(measured), options(tuple(prices), minutes)
+    believed, offered = posterior(measured), options(tuple(prices), minutes)
     steps = hours(size) * math.exp(measured)
     advice = advise(believed, offered, steps=steps)
     assert advice == advise(believed, offered, steps=steps)
@@ -131,6 +131,6 @@ def test_what_is_worth_a_probe_is_so_the_more_the_longer_the_job(measured, price
 @pytest.mark.parametrize("steps", [-1.0, float("nan"), float("inf")])
 def test_wrong_arguments_are_refused(steps):
     with pytest.raises(ValueError, match="steps left"):
-        advise(belief(), options(), steps=steps)
+        advise(posterior(), options(), steps=steps)
     with pytest.raises(ValueError, match="2 options for a belief about 3 kinds"):
-        advise(belief(), options()[:2], steps=1.0)
+        advise(posterior(), options()[:2], steps=1.0)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.model import GpuRequest, Resources, Where
-from orchestrator.policy import Demand, Rails
+from orchestrator.policy import Demand, MoveLimits
 from providers.money import usd
 from providers.offer import CapacityType
 
@@ -143,7 +143,7 @@ def test_an_empty_market_is_told(world):
 def test_the_limit_of_a_price_age_is_a_rail(world):
     world.offer("only", 1, age_s=3600)
     demand = Demand(world.job(), STEPS)
-    assert world.decide(demand, rails=Rails(max_price_age_s=1800)).action == "wait"
+    assert world.decide(demand, limits=MoveLimits(max_price_age_s=1800)).action == "wait"
 
 
 def test_alternatives_list_every_offer_once_the_chosen_first_the_barred_last(world):

@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.model import FASTEST, Expected, GpuRequest, Objective, Placement
 from orchestrator.perf import Observation
-from orchestrator.policy import Demand, Rails, Running
+from orchestrator.policy import Demand, MoveLimits, Running
 from orchestrator.policy.trial import PROBE_S
 from providers.money import usd
 from tests.unit.policy.conftest import HOUR, NOW, World
@@ -172,7 +172,7 @@ def test_who_wants_the_fastest_pays_for_no_probe_and_time_has_a_price_in_between
 ) -> None:
     measured(world, K80=0.9)
     where = running(world, offers["K80"])
-    assert world.decide(fresh(world, objective=FASTEST), where, Rails(max_moves_per_day=4)).probe is None
+    assert world.decide(fresh(world, objective=FASTEST), where, MoveLimits(max_moves_per_day=4)).probe is None
     balanced = world.decide(fresh(world, objective=Objective(0.5, 0.5)), where)
     assert balanced.probe is None or balanced.offer_id != offers["K80"]
 

@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.model import CHEAPEST, FASTEST, Expected, GpuRequest, Job, Objective, Placement
 from orchestrator.perf import Observation
-from orchestrator.policy import Demand, Rails, Running, compare, prospects
+from orchestrator.policy import Demand, MoveLimits, Running, compare, prospects
 from providers.money import usd
 from tests.unit.policy.conftest import World
 
@@ -55,8 +55,8 @@ def test_without_evidence_a_plan_tells_no_time_no_cost_and_no_promise(
         assert (each.duration_s, each.steps_per_s, each.nano_usd_per_step) == (None,) * 3
         assert each.relative_speed is not None
         assert 0 < each.relative_speed.low <= each.relative_speed.value <= each.relative_speed.high
-    assert compare(demand, world.market(), world.perf(), rails=Rails()) is None
-    found, _ = prospects(demand, world.market(), world.perf(), rails=Rails())
+    assert compare(demand, world.market(), world.perf(), limits=MoveLimits()) is None
+    found, _ = prospects(demand, world.market(), world.perf(), limits=MoveLimits())
     assert {(each.cost_nano_usd, each.duration_s, each.nano_usd_per_step) for each in found} == {(None,) * 3}
     assert found[0].offer_id == placed.offer_id
 

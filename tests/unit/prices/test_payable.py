@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.config import load_config
-from orchestrator.engine.collect import collect_from, collector
-from orchestrator.engine.world import World
+from orchestrator.engine.machines.collect import collect_from, collector
+from orchestrator.installation import World
 from orchestrator.prices.sink import StoreSink
-from orchestrator.services import prices
+from orchestrator.services.prices import prices
 from orchestrator.store import Store
 from providers.clock import VirtualClock
 from providers.collect.facts import Flagged

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.config import load_config
-from orchestrator.engine.collect import collector
-from orchestrator.engine.world import World
+from orchestrator.engine.machines.collect import collector
 from orchestrator.errors import NotFoundError, UsageError
-from orchestrator.services.collected import collected
-from orchestrator.services.price_accept import accept
+from orchestrator.installation import World
+from orchestrator.prices.collected import collected
+from orchestrator.services.prices.accept import accept
 from orchestrator.store import Store
 from providers.catalog import load
 from providers.clock import VirtualClock

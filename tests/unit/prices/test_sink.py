@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.engine.collect import collector
+from orchestrator.engine.machines.collect import collector
 from orchestrator.prices import sink as price_sink
 from orchestrator.prices.sink import StoreSink
 from orchestrator.store import Store

@@ -12,11 +12,11 @@ import pytest
 
 from orchestrator.cli.render import render
 from orchestrator.config import load_config
-from orchestrator.engine.collect import collect_from, collector
-from orchestrator.engine.world import World
+from orchestrator.engine.machines.collect import collect_from, collector
+from orchestrator.installation import World
 from orchestrator.prices.sink import StoreSink
-from orchestrator.services import prices
 from orchestrator.services.doctor import state as doctor
+from orchestrator.services.prices import prices
 from orchestrator.store import Store
 from providers.clock import SystemClock, VirtualClock
 from providers.collect.runner import Poll, SourceSpec

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.config import load_config
-from orchestrator.engine.collect import collector
-from orchestrator.engine.world import World
-from orchestrator.services.collected import collected, elsewhere
+from orchestrator.engine.machines.collect import collector
+from orchestrator.installation import World
+from orchestrator.prices.collected import collected, elsewhere
 from orchestrator.store import Store
 from providers.catalog import load
 from providers.clock import VirtualClock

@@ -14,7 +14,7 @@ from providers.egress import (
     UNKNOWN_ZONE_NANO_USD,
     EgressRow,
     EgressTable,
-    Place,
+    Location,
 )
 
 CENT = 10_000_000
@@ -79,7 +79,7 @@ def test_contradictions_are_refused() -> None:
 
 
 places = st.builds(
-    Place,
+    Location,
     st.sampled_from("cd"),
     st.sampled_from(["us-1", "us-2", "eu-1", "eu-2", "x"]),
     st.sampled_from(["", "a", "b"]),
@@ -87,13 +87,13 @@ places = st.builds(
 
 
 @given(source=places, targets=st.lists(places, max_size=20))
-def test_many_at_once_are_each_by_itself(source: Place, targets: list[Place]) -> None:
+def test_many_at_once_are_each_by_itself(source: Location, targets: list[Location]) -> None:
     found = TABLE.rates(source, targets)
     assert found.dtype == np.int64
     assert list(found) == [TABLE.rate(source, target) for target in targets]
 
 
 @given(source=places, target=places)
-def test_staying_is_free_and_nothing_is_negative(source: Place, target: Place) -> None:
+def test_staying_is_free_and_nothing_is_negative(source: Location, target: Location) -> None:
     assert TABLE.rate(source, source) == 0
     assert TABLE.rate(source, target) >= 0

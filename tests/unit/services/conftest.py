@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.config import load_config
-from orchestrator.engine.world import World
+from orchestrator.installation import World
 from orchestrator.store import Store
 from providers.clock import VirtualClock
 from providers.fake import FakeCloud, FakeProvider

@@ -9,9 +9,9 @@ import dataclasses
 import json
 from dataclasses import dataclass
 
-from orchestrator.engine.collect import collect
-from orchestrator.engine.comparisons import conclude
-from orchestrator.engine.world import World
+from orchestrator.engine.billing.comparisons import conclude
+from orchestrator.engine.machines.collect import collect
+from orchestrator.installation import World
 from orchestrator.ledger import accrue
 from orchestrator.model import (
     Entry,
@@ -27,7 +27,7 @@ from orchestrator.model import (
     Step,
     TrainSpec,
 )
-from orchestrator.services import plan, submit
+from orchestrator.services.jobs import plan, submit
 from orchestrator.services.views import JobView
 from orchestrator.store import Tx
 

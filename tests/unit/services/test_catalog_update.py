@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.errors import NotFoundError, ProviderFailure, SpecError, TradewindError, UsageError
-from orchestrator.services import catalog as service
-from orchestrator.services.catalog_update import update
+from orchestrator.services.catalog import contents as service
+from orchestrator.services.catalog.update import update
 from providers.catalog import catalog, installed, load
 from providers.catalog.files import DATA, day_ms
 from providers.catalog.manifest import MAX_FILE_BYTES, MAX_MANIFEST_BYTES, NAME, sealed
@@ -262,7 +262,7 @@ def test_a_path_that_is_no_file_is_refused_and_a_pipe_is_not_waited_for(tmp_path
 )
 @pytest.mark.parametrize("what", [NAME, "prices_aws.csv"])
 def test_an_odd_server_changes_nothing(server, tmp_path, home, monkeypatch, answer, said, what):
-    monkeypatch.setattr("orchestrator.services.catalog_update.Patience", lambda: _hasty())
+    monkeypatch.setattr("orchestrator.services.catalog.update.Patience", lambda: _hasty())
     at = serve(server, published(tmp_path))
     server.faults = [Fault(lambda request: request.path.endswith(what), None, answer)]
     with pytest.raises(TradewindError, match=said):

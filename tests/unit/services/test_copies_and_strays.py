@@ -13,14 +13,15 @@ import pytest
 
 from orchestrator import Client
 from orchestrator.config import Config, load_config
-from orchestrator.engine import claims
-from orchestrator.engine.world import World, open_world
+from orchestrator.engine.machines import claims
 from orchestrator.errors import NotFoundError, SupersededError
-from orchestrator.services import lifecycle, store_copies
+from orchestrator.installation import World, open_world
+from orchestrator.services.control_plane import lifecycle
 from orchestrator.services.doctor import examine
+from orchestrator.services.store import backups
 from orchestrator.services.views import Check
 from orchestrator.store import Leadership, leader
-from orchestrator.store.backups import back_up
+from orchestrator.store.recovery.backups import back_up
 from providers.base import LaunchSpec
 from providers.procfs import process_start
 
@@ -142,9 +143,9 @@ def test_down_leaves_a_machine_alone_that_its_store_did_not_rent(config: Config)
 def test_a_store_that_was_restored_in_place_acts_again(config: Config, tmp_path: Path) -> None:
     act(config)
     path = tmp_path / "monday.db"
-    store_copies.backup(config, path)
+    backups.backup(config, path)
     act(config)
-    store_copies.restore(config, path)
+    backups.restore(config, path)
     act(config)
     assert check(config, "installation").state == "ok"
 
@@ -152,9 +153,9 @@ def test_a_store_that_was_restored_in_place_acts_again(config: Config, tmp_path:
 def test_a_store_that_is_restored_where_none_was_asks_first(config: Config, tmp_path: Path) -> None:
     act(config)
     path = tmp_path / "monday.db"
-    store_copies.backup(config, path)
+    backups.backup(config, path)
     act(config)
     elsewhere = configured(tmp_path, TRADEWIND_STORE_URL=f"sqlite:///{tmp_path}/elsewhere.db")
-    store_copies.restore(elsewhere, path)
+    backups.restore(elsewhere, path)
     with pytest.raises(SupersededError):
         act(elsewhere)

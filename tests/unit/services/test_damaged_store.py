@@ -16,8 +16,8 @@ import pytest
 
 from orchestrator.client import Client
 from orchestrator.config import Config, load_config
-from orchestrator.engine.world import open_world
 from orchestrator.errors import RowError, StoreDamagedError, TradewindError, UnreadableRowError
+from orchestrator.installation import open_world
 from orchestrator.services.views import Check
 from orchestrator.store import Store
 from orchestrator.store.files import JOURNALS

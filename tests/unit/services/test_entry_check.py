@@ -12,8 +12,8 @@ import pytest
 
 from orchestrator.errors import SpecError
 from orchestrator.model import JobSpec, TrainSpec
-from orchestrator.services import entry_check
-from orchestrator.services.entry_check import check_entry
+from orchestrator.services.speed import entry_check
+from orchestrator.services.speed.entry_check import check_entry
 
 WRAPPED = """
 import functools

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.errors import SpecError
+from orchestrator.jobfile import job_from_mapping
 from orchestrator.model import Expected, GpuRequest
-from orchestrator.services.jobfile import job_from_mapping
 
 
 def written(expected: object) -> dict[str, object]:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.engine.world import World
 from orchestrator.errors import (
     InfeasibleError,
     NotFoundError,
@@ -17,40 +16,33 @@ from orchestrator.errors import (
     TradewindError,
     UsageError,
 )
+from orchestrator.formats.documents import to_json
+from orchestrator.installation import World
 from orchestrator.model import Event, Step
-from orchestrator.services import (
-    commands,
-    control_plane,
-    events,
-    explain,
-    fetch,
-    jobs,
-    ledger_correction,
-    logs,
-    offers,
-    wait,
-)
+from orchestrator.reports.report import report
+from orchestrator.services.control_plane import presence
 from orchestrator.services.doctor import examine, here
 from orchestrator.services.doctor import state as doctor_state
-from orchestrator.services.documents import to_json
-from orchestrator.services.offer_filters import OfferQuery
-from orchestrator.services.offer_views import OfferRow
-from orchestrator.services.report import report
+from orchestrator.services.jobs import commands, current, events, explain, fetch, logs, wait
+from orchestrator.services.offers import listing
+from orchestrator.services.offers.filters import OfferQuery
+from orchestrator.services.offers.views import OfferRow
+from orchestrator.services.store import ledger_correction
 from providers.clock import VirtualClock
 from providers.fake import FakeProvider
 from tests.unit.services.recorded_history import ON_DEMAND, OTHER_SPOT, SPOT, Past, submit_job
 
 
 def test_the_queue_holds_what_has_not_ended_and_sums_what_it_cost(world: World, past: Past) -> None:
-    living = jobs.jobs(world)
+    living = current.jobs(world)
     assert {job.name for job in living.jobs} == {"conv", "lstm"}
     assert living.paid_nano_usd == sum(job.paid_nano_usd for job in living.jobs)
-    assert {job.name for job in jobs.jobs(world, ended=True).jobs} == {"gpt", "conv", "lstm"}
-    assert [job.name for job in jobs.jobs(world, project="vision").jobs] == ["conv"]
+    assert {job.name for job in current.jobs(world, ended=True).jobs} == {"gpt", "conv", "lstm"}
+    assert [job.name for job in current.jobs(world, project="vision").jobs] == ["conv"]
 
 
 def test_a_job_shows_its_progress_its_price_and_its_moves(world: World, past: Past) -> None:
-    gpt, conv = jobs.job(world, "gpt"), jobs.job(world, past.conv)
+    gpt, conv = current.job(world, "gpt"), current.job(world, past.conv)
     assert (gpt.step, gpt.total_steps, gpt.runs, gpt.moves, gpt.steps_repeated) == (1000, 1000, 3, 2, 10)
     assert gpt.offer_id is None
     assert gpt.nano_usd_per_hour is None
@@ -60,7 +52,7 @@ def test_a_job_shows_its_progress_its_price_and_its_moves(world: World, past: Pa
 
 
 def test_the_status_holds_runs_and_the_last_events_in_order(world: World, past: Past) -> None:
-    status = jobs.status(world, "gpt", events=2)
+    status = current.status(world, "gpt", events=2)
     assert [run.id for run in status.runs] == list(past.runs[:3])
     assert [event.kind for event in status.events] == ["migration.cutover", "migration.done"]
     assert status.migration is None
@@ -70,9 +62,9 @@ def test_the_status_holds_runs_and_the_last_events_in_order(world: World, past: 
 def test_a_leader_is_a_control_plane(world: World) -> None:
     leadership = world.store.campaign("here")
     assert leadership is not None
-    assert control_plane.control_plane(world).running
+    assert presence.control_plane(world).running
     world.store.resign(leadership)
-    assert not control_plane.control_plane(world).running
+    assert not presence.control_plane(world).running
 
 
 def test_logs_are_stitched_across_runs_with_number_and_zone(world: World, past: Past) -> None:
@@ -256,7 +248,7 @@ def test_a_paused_job_tells_why_whatever_happened_since(world: World, past: Past
         tx.add_event(
             Event(id="ev_z", at_ms=now, kind="instance.adopted", message="left over", actor="x", job_id=past.conv)
         )
-    assert jobs.job(world, "conv").note == "paused at step 50: its budget is spent"
+    assert current.job(world, "conv").note == "paused at step 50: its budget is spent"
     view = explain.explain(world, "conv")
     assert view.headline == "conv is paused at step 50: its budget is spent"
     assert view.decisions == ()
@@ -267,14 +259,14 @@ def test_a_job_that_was_ended_without_being_paused_has_no_old_reason(world: Worl
     with world.store.write() as tx:
         now = world.clock.now_ms()
         tx.add_event(Event(id="ev_z", at_ms=now, kind="job.resumed", message="resumed", actor="me", job_id=past.conv))
-    assert "everything here was ended" in jobs.job(world, "conv").note
+    assert "everything here was ended" in current.job(world, "conv").note
 
 
 def test_to_go_on_after_a_pause_is_no_move(world: World, past: Past) -> None:
     with world.store.read() as tx:
         found, runs = tx.migrations(job_id=past.gpt), tx.runs(job_id=past.gpt)
-    assert len(jobs.moves(runs, found)) == 2
-    assert len(jobs.moves(runs, [replace(migration, reason="resume") for migration in found])) == 0
+    assert len(current.moves(runs, found)) == 2
+    assert len(current.moves(runs, [replace(migration, reason="resume") for migration in found])) == 0
 
 
 def test_fetch_of_a_job_without_outputs_says_so(world: World, past: Past, tmp_path: Path) -> None:
@@ -432,7 +424,7 @@ def test_a_failed_job_is_explained_by_the_last_line_of_its_traceback(world: Worl
 
 def test_offers_are_listed_cheapest_first_with_their_ages(world: World) -> None:
     def listed_for(**wanted: object) -> tuple[OfferRow, ...]:
-        return offers.offers(world.config, lambda: world, OfferQuery.of(**wanted), now_ms=0).offers
+        return listing.offers(world.config, lambda: world, OfferQuery.of(**wanted), now_ms=0).offers
 
     listed = listed_for(cloud=["fake"])
     prices = [offer.nano_usd_per_hour or 0 for offer in listed]

@@ -6,21 +6,21 @@ import dataclasses
 
 import pytest
 
-from orchestrator.engine.world import World
+from orchestrator.formats.documents import to_json
+from orchestrator.installation import World
 from orchestrator.model import TrainSpec
-from orchestrator.services import jobs, plan, submit
-from orchestrator.services.documents import to_json
-from orchestrator.services.report import report
-from orchestrator.services.report_html.page import page
+from orchestrator.reports.html.page import page
+from orchestrator.reports.report import report
+from orchestrator.services.jobs import current, plan, submit
 from orchestrator.services.views import JobView
 from tests.unit.services.recorded_history import Past, spec, submit_job
 
 
 def everywhere(world: World, job_id: str) -> list[JobView]:
     """The job as queue, status and report have it."""
-    listed = next(each for each in jobs.jobs(world, ended=True).jobs if each.id == job_id)
+    listed = next(each for each in current.jobs(world, ended=True).jobs if each.id == job_id)
     reported = next(row.job for row in report(world).jobs if row.job.id == job_id)
-    return [listed, jobs.status(world, job_id).job, reported]
+    return [listed, current.status(world, job_id).job, reported]
 
 
 @pytest.mark.parametrize("name", ["conv", "lstm"])
@@ -64,4 +64,4 @@ def test_a_job_that_has_ended_or_is_paused_says_so_instead(world: World, past: P
 def test_a_job_whose_steps_nobody_knows_has_no_forecast(world: World, past: Past) -> None:
     train: TrainSpec = dataclasses.replace(spec().train, steps=None, epochs=3)
     made = submit.submit(world, plan.preview(world, [spec("endless", train=train)]))
-    assert jobs.status(world, made.id).job.no_forecast == "how many steps remain is not known yet"
+    assert current.status(world, made.id).job.no_forecast == "how many steps remain is not known yet"

@@ -9,13 +9,13 @@ from contextlib import closing
 
 import pytest
 
-from orchestrator.engine.world import World
 from orchestrator.errors import UsageError
+from orchestrator.installation import World
 from orchestrator.model import Entry
-from orchestrator.services import report
-from orchestrator.services.entries_csv import entries_csv
-from orchestrator.services.ledger_correction import correct
-from orchestrator.services.store_check import CORRECT, check
+from orchestrator.reports import report
+from orchestrator.reports.entries_csv import entries_csv
+from orchestrator.services.store.check import CORRECT, check
+from orchestrator.services.store.ledger_correction import correct
 from orchestrator.services.views import Check
 from tests.unit.services.recorded_history import Past
 

@@ -19,19 +19,19 @@ import pytest
 from orchestrator import Client
 from orchestrator.config import Config, load_config
 from orchestrator.daemon import Daemon
-from orchestrator.engine import place
-from orchestrator.engine.bring_up import launch_spec
-from orchestrator.engine.checkpoints import FileCatalog
-from orchestrator.engine.collect import collect
 from orchestrator.engine.context import Context
+from orchestrator.engine.jobs.checkpoints import FileCatalog
+from orchestrator.engine.machines.collect import collect
+from orchestrator.engine.machines.shut_down import shut_down
+from orchestrator.engine.migration import place
+from orchestrator.engine.migration.bring_up import launch_spec
 from orchestrator.engine.secret_values import SecretValues
-from orchestrator.engine.shut_down import shut_down
 from orchestrator.engine.site.runtime import site_runtime
-from orchestrator.engine.world import World, open_world
 from orchestrator.errors import SiteError, UsageError
-from orchestrator.services import lifecycle
-from orchestrator.services.control_plane import DOWN, control_plane
-from orchestrator.services.secret_file import FILE, kept_secrets
+from orchestrator.installation import World, open_world
+from orchestrator.services.control_plane import lifecycle
+from orchestrator.services.control_plane.presence import DOWN, control_plane
+from orchestrator.services.secrets.file import FILE, kept_secrets
 from orchestrator.store import Leadership, Store, leader
 from providers.clock import SystemClock
 from providers.errors import ProviderError
@@ -226,8 +226,8 @@ EIGHT_AT_ONCE = """
 import os, sys, time
 from pathlib import Path
 from orchestrator.config import load_config
-from orchestrator.engine.world import open_world
-from orchestrator.services import lifecycle
+from orchestrator.installation import open_world
+from orchestrator.services.control_plane import lifecycle
 
 config = load_config({"state_dir": sys.argv[1], "providers.enabled": "fake"}, environ={})
 start, go = os.pipe()
@@ -330,7 +330,7 @@ LOGS = """
 import os, sys
 from pathlib import Path
 from orchestrator.config.private import append_privately
-from orchestrator.services.control_plane_log import ControlPlaneLog
+from orchestrator.services.control_plane.background_log import ControlPlaneLog
 
 path = Path(sys.argv[1])
 with append_privately(path) as file:  # as `up` starts a control plane
@@ -363,7 +363,7 @@ ROTATOR = """
 import os, signal, sys
 from pathlib import Path
 from orchestrator.config.private import append_privately
-from orchestrator.services.control_plane_log import ControlPlaneLog
+from orchestrator.services.control_plane.background_log import ControlPlaneLog
 
 path, name, begin, end, sleeps = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5:]
 with append_privately(path) as file:

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.engine.world import World
-from orchestrator.prices.merge import Kind, Told, merged
-from orchestrator.services import offers
-from orchestrator.services.catalog_market import catalogue_market
-from orchestrator.services.collected import collected
-from orchestrator.services.offer_filters import OfferQuery
-from orchestrator.services.offer_views import OfferRow
+from orchestrator.installation import World
+from orchestrator.prices.collected import collected
+from orchestrator.prices.merge import Kind, ReportedPrice, merged
+from orchestrator.services.catalog.market import catalogue_market
+from orchestrator.services.offers import listing
+from orchestrator.services.offers.filters import OfferQuery
+from orchestrator.services.offers.views import OfferRow
 from providers.catalog import load
 from providers.clock import VirtualClock
 from providers.money import usd
@@ -41,7 +41,7 @@ def feed(world: World, *named: Offer, at_ms: int = NOW - 60_000, source: str = "
 
 
 def of_verda(world: World) -> list[OfferRow]:
-    return list(offers.offers(world.config, lambda: world, OfferQuery(clouds=("verda",)), now_ms=NOW).offers)
+    return list(listing.offers(world.config, lambda: world, OfferQuery(clouds=("verda",)), now_ms=NOW).offers)
 
 
 def test_one_row_of_a_feed_hides_no_other_offer_of_its_region(dated: World) -> None:
@@ -99,10 +99,10 @@ TOLD = st.builds(
 )
 
 
-def _told(kind: tuple[str, str, str, CapacityType], zone: str, at: int, price: int) -> Told:
+def _told(kind: tuple[str, str, str, CapacityType], zone: str, at: int, price: int) -> ReportedPrice:
     provider, region, machine, capacity = kind
     offer = Offer(provider, region, zone, machine, None, 0, 0, 0, capacity)
-    return Told(offer, PricePoint(offer.id, price, at, at, "s"), at, "s")
+    return ReportedPrice(offer, PricePoint(offer.id, price, at, at, "s"), at, "s")
 
 
 @given(st.lists(TOLD), st.lists(TOLD), st.dictionaries(KINDS.map(lambda kind: Kind(*kind)), st.integers(0, 9)))

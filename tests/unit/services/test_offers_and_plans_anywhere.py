@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from orchestrator.config import Config
-from orchestrator.engine.world import World
 from orchestrator.errors import InfeasibleError, UsageError
+from orchestrator.formats.documents import to_json
+from orchestrator.installation import World
 from orchestrator.model import GpuRequest, Resources
-from orchestrator.services import apply, offers, plan, submit
-from orchestrator.services.documents import to_json
-from orchestrator.services.offer_filters import OfferQuery
-from orchestrator.services.offer_views import OfferList
+from orchestrator.services.jobs import apply, plan, submit
+from orchestrator.services.offers import listing
+from orchestrator.services.offers.filters import OfferQuery
+from orchestrator.services.offers.views import OfferList
 from providers.catalog import load
 from providers.clock import VirtualClock
 from tests.unit.services.recorded_history import spec
@@ -38,7 +39,7 @@ def local(tmp_path: Path) -> Config:
 
 
 def listed(config: Config, **wanted: object) -> OfferList:
-    return offers.offers(config, never, OfferQuery.of(**wanted), now_ms=NOW)
+    return listing.offers(config, never, OfferQuery.of(**wanted), now_ms=NOW)
 
 
 def test_offers_of_a_real_gpu_are_answered_without_any_store(local: Config) -> None:
@@ -127,8 +128,8 @@ def test_what_leaves_nothing_or_makes_no_sense_is_named_with_a_remedy(local, wan
     ],
 )
 def test_each_filter_lets_through_exactly_what_it_says(world: World, wanted, passes):
-    everything = offers.offers(world.config, lambda: world, now_ms=NOW).offers
-    found = offers.offers(world.config, lambda: world, OfferQuery.of(**wanted), now_ms=NOW).offers
+    everything = listing.offers(world.config, lambda: world, now_ms=NOW).offers
+    found = listing.offers(world.config, lambda: world, OfferQuery.of(**wanted), now_ms=NOW).offers
     assert {row.id for row in found} == {row.id for row in everything if passes(row)}
     assert found
 
@@ -140,19 +141,19 @@ def _gb(row):
 
 
 def test_simulated_and_real_offers_are_listed_apart_and_never_ranked_together(world: World) -> None:
-    found = offers.offers(world.config, lambda: world, now_ms=NOW, limit=3)
+    found = listing.offers(world.config, lambda: world, now_ms=NOW, limit=3)
     assert [row.simulated for row in found.offers] == [True] * 3 + [False] * 3
     assert found.count > 1000
-    groups = offers.offers(world.config, lambda: world, now_ms=NOW, group_by="cloud").groups
+    groups = listing.offers(world.config, lambda: world, now_ms=NOW, group_by="cloud").groups
     assert groups[0].name == "fake"
     assert sum(group.count for group in groups) == found.count
-    by_gpu = offers.offers(world.config, lambda: world, now_ms=NOW, group_by="gpu").groups
+    by_gpu = listing.offers(world.config, lambda: world, now_ms=NOW, group_by="gpu").groups
     assert sum(group.name == "H100:8" for group in by_gpu) in (1, 2)
 
 
 def test_offers_for_a_job_are_ranked_by_what_it_costs_to_finish_there(world: World) -> None:
     wanted = spec(resources=Resources(gpu_memory_bytes=(70 * 10**9, None)), steps=100_000)
-    found = offers.offers(world.config, lambda: world, now_ms=NOW, spec=wanted)
+    found = listing.offers(world.config, lambda: world, now_ms=NOW, spec=wanted)
     real = [row for row in found.offers if not row.simulated]
     costs = [row.cost_nano_usd or 0 for row in real]
     assert costs == sorted(costs)
@@ -166,7 +167,7 @@ def test_offers_for_a_job_are_ranked_by_what_it_costs_to_finish_there(world: Wor
 def test_a_job_that_fits_no_gpu_is_told_by_how_much(world: World) -> None:
     wanted = spec(resources=Resources(gpu_memory_bytes=(300 * 10**9, None)))
     with pytest.raises(InfeasibleError, match=r"GPUs of 300 GB, the largest has \d+, \d+ GB less"):
-        offers.offers(world.config, lambda: world, now_ms=NOW, spec=wanted)
+        listing.offers(world.config, lambda: world, now_ms=NOW, spec=wanted)
 
 
 def test_a_plan_stays_with_what_is_enabled_as_long_as_that_can_run_the_job(world: World) -> None:
@@ -206,10 +207,10 @@ def test_prices_past_the_age_limit_are_no_choice_and_counted_wherever_a_job_is_r
     (decided,) = plan.preview(world, [wanted], anywhere=True, wall=VirtualClock(NOW)).decisions
     assert max(choice.price_age_s for choice in decided.choices if choice.role in ("choose", "next")) <= limit_s
     left_out = {each.topic: each.count for each in decided.rejected}["a stale price"]
-    ranked = offers.offers(world.config, lambda: world, now_ms=NOW, spec=wanted)
+    ranked = listing.offers(world.config, lambda: world, now_ms=NOW, spec=wanted)
     assert max(row.age_s or 0 for row in ranked.offers if not row.simulated) <= limit_s
     assert dict(ranked.unfit)["a stale price"] == left_out > 0
-    everything = offers.offers(world.config, lambda: world, now_ms=NOW).offers
+    everything = listing.offers(world.config, lambda: world, now_ms=NOW).offers
     assert max(row.age_s or 0 for row in everything) > limit_s, "a list shows them, with their age"
 
 

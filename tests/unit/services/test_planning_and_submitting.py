@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.engine.world import World
 from orchestrator.errors import (
     InfeasibleError,
     NotFoundError,
@@ -17,8 +16,9 @@ from orchestrator.errors import (
     TokenConflictError,
     UsageError,
 )
+from orchestrator.installation import World
 from orchestrator.model import GpuRequest, Resources, TrainSpec
-from orchestrator.services import apply, plan, submit
+from orchestrator.services.jobs import apply, plan, submit
 from providers.clock import VirtualClock
 from providers.fake import FakeCloud
 from providers.money import usd

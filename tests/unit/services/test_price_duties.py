@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from orchestrator.config import load_config
-from orchestrator.engine import snapshot
-from orchestrator.engine.collect import collect
-from orchestrator.engine.world import World
-from orchestrator.services.offer_filters import OfferQuery
-from orchestrator.services.offers import offers
-from orchestrator.services.price_duties import DAY_MS, PriceDuties
+from orchestrator.engine.inputs import snapshot
+from orchestrator.engine.machines.collect import collect
+from orchestrator.installation import World
+from orchestrator.services.offers.filters import OfferQuery
+from orchestrator.services.offers.listing import offers
+from orchestrator.services.prices.periodic import DAY_MS, PriceDuties
 from providers.clock import SystemClock, VirtualClock
 from providers.collect.runner import Collector, SourceSpec
 from providers.offer import CapacityType, Offer
@@ -137,7 +137,7 @@ def test_a_collection_under_way_ends_with_the_control_plane(fed: World, monkeypa
         return real(self)
 
     monkeypatch.setattr(Collector, "collect", collecting)
-    monkeypatch.setattr("orchestrator.services.price_duties.configured_sources", lambda _: [spec])
+    monkeypatch.setattr("orchestrator.services.prices.periodic.configured_sources", lambda _: [spec])
     duties = PriceDuties(fed, None, print)
     with duties:
         assert started.wait(30)

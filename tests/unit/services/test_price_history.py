@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import NotFoundError, UsageError
-from orchestrator.services.price_archive import archive, export
-from orchestrator.services.price_import import import_prices
-from orchestrator.services.price_views import PriceImport
-from orchestrator.services.prices import instant_of
+from orchestrator.prices.archive import archive, export
+from orchestrator.prices.recorded import import_prices
+from orchestrator.prices.views import PriceImport
+from orchestrator.services.prices.prices import instant_of
 from orchestrator.store import Store
 from providers.clock import VirtualClock
 from providers.money import usd

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.engine.snapshot import perf
+from orchestrator.engine.inputs.snapshot import perf
 from orchestrator.errors import MissingExtraError, TradewindError, UsageError
+from orchestrator.formats.documents import to_json
 from orchestrator.model import Job, JobSpec, TrainSpec
-from orchestrator.services.documents import to_json
-from orchestrator.services.profile import profile
+from orchestrator.services.speed.profile import profile
 
 PROGRAM = """
 import os

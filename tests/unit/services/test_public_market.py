@@ -8,17 +8,17 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.engine import snapshot
-from orchestrator.engine.world import World
+from orchestrator.engine.inputs import snapshot
 from orchestrator.errors import InfeasibleError
+from orchestrator.installation import World
 from orchestrator.market import TYPICAL
 from orchestrator.model import GpuRequest, Resources
 from orchestrator.perf import Work, program_of
-from orchestrator.services.appraisal import appraise
-from orchestrator.services.catalog_market import catalogue_market
-from orchestrator.services.collected import collected
-from orchestrator.services.offer_filters import OfferQuery
-from orchestrator.services.offers import offers
+from orchestrator.prices.collected import collected
+from orchestrator.services.catalog.market import catalogue_market
+from orchestrator.services.offers.filters import OfferQuery
+from orchestrator.services.offers.listing import offers
+from orchestrator.services.offers.ranking import rank_for_job
 from providers.catalog import load
 from providers.collect.facts import Signal
 from providers.offer import CapacityType, Offer
@@ -68,7 +68,7 @@ def test_what_was_collected_of_interruptions_stands_in_the_place_of_the_catalogu
 
 
 def test_simulated_offers_alone_bring_none(world: World) -> None:
-    from orchestrator.engine.collect import collect
+    from orchestrator.engine.machines.collect import collect
 
     collect(world)
     with world.store.read() as tx:
@@ -85,4 +85,4 @@ def test_a_profiled_job_that_fits_no_offer_says_by_how_much(world: World) -> Non
     now = world.clock.now_ms()
     listed = offers(world.config, lambda: world, OfferQuery.of(gpu="A100-80GB:1", cloud=["aws", "gcp"]), now_ms=now)
     with pytest.raises(InfeasibleError, match=r"takes 402 GB of each GPU \(profiled\), .* it has 80, 322 GB less"):
-        appraise(job, listed.offers, world, now, collected(world))
+        rank_for_job(job, listed.offers, world, now, collected(world))

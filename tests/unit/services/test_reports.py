@@ -9,12 +9,12 @@ from html.parser import HTMLParser
 
 import pytest
 
-from orchestrator.engine.world import World
-from orchestrator.services.csv_cells import cell
-from orchestrator.services.documents import to_json
-from orchestrator.services.entries_csv import entries_csv
-from orchestrator.services.report import report
-from orchestrator.services.report_html import page
+from orchestrator.formats.csv_cells import cell
+from orchestrator.formats.documents import to_json
+from orchestrator.installation import World
+from orchestrator.reports.entries_csv import entries_csv
+from orchestrator.reports.html import page
+from orchestrator.reports.report import report
 from tests.unit.services.recorded_history import ON_DEMAND, OTHER_SPOT, SPOT, Past, submit_job
 
 
@@ -34,7 +34,7 @@ def test_every_billed_millisecond_is_in_one_box(world: World, past: Past) -> Non
             for cost in row.runs
             if cost.run.billed_from_ms is not None
         )
-        assert row.duty.total_ms == billed
+        assert row.time_breakdown.total_ms == billed
 
 
 def test_runs_carry_their_reason_and_the_prices_that_were_in_force(world: World, past: Past) -> None:

@@ -9,18 +9,18 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.cli.render import render
-from orchestrator.engine.comparisons import conclude
-from orchestrator.engine.world import World
+from orchestrator.engine.billing.comparisons import conclude
+from orchestrator.formats.documents import to_json
+from orchestrator.installation import World
 from orchestrator.ledger import Comparison
 from orchestrator.model import Entry
-from orchestrator.services.documents import to_json
-from orchestrator.services.ledger_correction import correct
-from orchestrator.services.report import report
-from orchestrator.services.report_html import page
-from orchestrator.services.report_views import JobReport
-from orchestrator.services.savings import compared
-from orchestrator.services.savings_csv import savings_csv
-from orchestrator.services.store_check import check
+from orchestrator.reports.html import page
+from orchestrator.reports.report import report
+from orchestrator.reports.savings import compared
+from orchestrator.reports.savings_csv import savings_csv
+from orchestrator.reports.views import JobReport
+from orchestrator.services.store.check import check
+from orchestrator.services.store.ledger_correction import correct
 from orchestrator.store import Store
 from providers.charges import disk_nano_usd, rate_card
 from providers.clock import VirtualClock

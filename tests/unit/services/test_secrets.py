@@ -18,14 +18,20 @@ from cryptography.fernet import Fernet
 
 from orchestrator import Client
 from orchestrator.config import Config, load_config
-from orchestrator.engine.secret_values import MAX_TOTAL_CHARACTERS, UNKNOWN_S, Given, MissingSecret, SecretValues
-from orchestrator.engine.world import World
+from orchestrator.engine.secret_values import (
+    MAX_TOTAL_CHARACTERS,
+    UNKNOWN_S,
+    Given,
+    MissingSecret,
+    SecretValues,
+)
 from orchestrator.errors import SiteError, StoreError, UsageError
+from orchestrator.installation import World
 from orchestrator.model import Job, JobSpec, TrainSpec
-from orchestrator.services import secrets
 from orchestrator.services.doctor import examine
-from orchestrator.services.secret_file import FILE, kept_secrets
-from orchestrator.services.secret_line import SOCKET, SecretLine, hand_over
+from orchestrator.services.secrets import submission
+from orchestrator.services.secrets.file import FILE, kept_secrets
+from orchestrator.services.secrets.socket import SOCKET, SecretLine, hand_over
 from providers.clock import VirtualClock
 from trainers.masking import MAX_CHARACTERS
 
@@ -337,7 +343,7 @@ def test_giving_secrets_to_a_job_that_names_none_is_refused(world: World) -> Non
         plain = job()
         tx.add_job(replace(plain, spec=replace(plain.spec, train=replace(plain.spec.train, secrets=()))))
     with pytest.raises(UsageError, match="needs no secrets"):
-        secrets.give(world, "secretive")
+        submission.give(world, "secretive")
 
 
 # The encrypted file

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from orchestrator.config import load_config
-from orchestrator.engine.world import World
 from orchestrator.errors import StoreError
-from orchestrator.services.store_check import check
-from orchestrator.services.store_copies import backup, restore
+from orchestrator.installation import World
+from orchestrator.services.store.backups import backup, restore
+from orchestrator.services.store.check import check
 from orchestrator.services.views import Check
 from tests.postgres import Server
 from tests.unit.services.recorded_history import Past

@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.errors import SpecError, UsageError
 from orchestrator.perf import FITTED, Row, fit
-from orchestrator.services.throughput_tables import MAX_CHARACTERS, Misfit, read_table
+from orchestrator.services.speed.throughput_tables import MAX_CHARACTERS, Misfit, read_table
 from tests.shared_data import shared
 
 OURS = """\

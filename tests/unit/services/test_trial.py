@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.engine.world import World
+from orchestrator.installation import World
 from orchestrator.model import GpuRequest, JobSpec, Resources, TrainSpec
-from orchestrator.services import trial
-from orchestrator.services.trial import try_here, unfit
+from orchestrator.services.speed import trial
+from orchestrator.services.speed.trial import try_here, unfit
 
 
 def job(folder: Path, resources: Resources | None = None, steps: int | None = 1000) -> JobSpec:

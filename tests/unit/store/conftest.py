@@ -48,7 +48,7 @@ def url(database: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterat
         yield f"sqlite:///{tmp_path}/tradewind.db"
         return
     if made:
-        slate: Slate = request.getfixturevalue("slate")
+        slate: ScratchDatabase = request.getfixturevalue("slate")
         yield slate.url
         slate.wipe()
         return
@@ -66,7 +66,7 @@ def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-class Slate:
+class ScratchDatabase:
     """An empty store in a database that is wiped after each test: copying one takes many times as long."""
 
     def __init__(self, server: Server) -> None:
@@ -106,8 +106,8 @@ END $$
 
 
 @pytest.fixture(scope="session")
-def slate(postgres: Server) -> Slate:
-    return Slate(postgres)
+def slate(postgres: Server) -> ScratchDatabase:
+    return ScratchDatabase(postgres)
 
 
 @pytest.fixture

@@ -20,9 +20,9 @@ from sqlalchemy import text, update
 from orchestrator.errors import NotLeaderError, StoreError, StoreVersionError
 from orchestrator.store import Leadership, Store
 from orchestrator.store import leader as leading
-from orchestrator.store.backups import back_up, restore
-from orchestrator.store.examine import examine
 from orchestrator.store.files import unfinished
+from orchestrator.store.recovery.backups import back_up, restore
+from orchestrator.store.recovery.examine import examine
 from orchestrator.store.schema import leader
 from providers.clock import VirtualClock
 from providers.price import PricePoint
@@ -356,7 +356,8 @@ def killed(code: str, *arguments: object) -> None:
 DIE_IN = """
 import os, signal, sys
 from pathlib import Path
-from orchestrator.store import backups, files
+from orchestrator.store import files
+from orchestrator.store.recovery import backups
 def die(*_): os.kill(os.getpid(), signal.SIGKILL)
 {where} = die
 url, path = sys.argv[1:]

@@ -16,7 +16,7 @@ from orchestrator.ledger import Comparison, Inputs, Part, Rate, Stay
 from orchestrator.model import Alternative, Estimate, Placement, Plan
 from orchestrator.perf import Program, Row, Work
 from orchestrator.store import Codec, Command, PerfPoint, Store, Tx, schema
-from orchestrator.store.plans import MAX_PERF_POINTS
+from orchestrator.store.queries.plans import MAX_PERF_POINTS
 from orchestrator.store.schema import APPEND_ONLY
 from providers.charges import RateCard
 from providers.clock import VirtualClock

@@ -19,8 +19,8 @@ from orchestrator.errors import NotLeaderError, StoreError, StoreVersionError
 from orchestrator.model import Step
 from orchestrator.store import Store, Tx, schema
 from orchestrator.store.backend import Backend, backend_of, transaction
-from orchestrator.store.backups import restore
-from orchestrator.store.examine import examine
+from orchestrator.store.recovery.backups import restore
+from orchestrator.store.recovery.examine import examine
 from orchestrator.store.revise import HEAD, SHIPPED, Revisions, current_revision
 from orchestrator.store.schema import metadata
 from orchestrator.store.transaction import columns

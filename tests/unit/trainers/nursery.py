@@ -16,7 +16,7 @@ import torch
 import torch._dynamo  # what the first optimizer would load
 
 from trainers import checkpoint, runner, session  # noqa: F401
-from trainers.desk import Timers
+from trainers.run_context import Timers
 from trainers.spec import TrainerSpec
 
 STATES = ["finished", "yielded", "fenced", "failed"]

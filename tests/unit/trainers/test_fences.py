@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.engine.checkpoints import CheckpointUnusable, FileCatalog
+from orchestrator.engine.jobs.checkpoints import CheckpointUnusable, FileCatalog
 from trainers.checkpoint import files, repair, store
 from trainers.checkpoint.fences import Fence
 from trainers.checkpoint.manifest import Manifest, ManifestName

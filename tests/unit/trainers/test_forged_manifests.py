@@ -17,7 +17,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.engine.checkpoints import FileCatalog
+from orchestrator.engine.jobs.checkpoints import FileCatalog
 from trainers.checkpoint import store
 from trainers.checkpoint.manifest import Manifest, ManifestName
 from trainers.checkpoint.reader import load, load_newest

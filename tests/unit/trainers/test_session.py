@@ -12,9 +12,9 @@ import torch
 import trainers
 from trainers.checkpoint import store
 from trainers.control import ControlDirectory, Hold, Notice
-from trainers.desk import Desk, RunEnded, Timers, opened
 from trainers.errors import CheckpointReadOnly, FencedError, StateError, TrainerError
 from trainers.journal import Journal
+from trainers.run_context import RunContext, RunEnded, Timers, opened
 from trainers.session import attach
 from trainers.spec import SPEC_VARIABLE, TrainerSpec
 
@@ -67,8 +67,8 @@ class World:
         """Train to the end of the run, leaving the loop and coming back so often; returns its last state."""
         timers = Timers(monotonic=lambda: self.now, sleep=self.sleep, cpu=lambda: self.cpu)
         journal = Journal(self.control, timers.monotonic)
-        desk = Desk(self.spec, self.control, journal, timers)
-        with closing(journal), opened(desk):
+        context = RunContext(self.spec, self.control, journal, timers)
+        with closing(journal), opened(context):
             try:
                 run = attach(model=self.model, optimizer=self, extra={"clock": self}, **parts)
                 while True:
@@ -78,7 +78,7 @@ class World:
                             break
                     else:
                         break
-                desk.session.finish()
+                context.session.finish()
             except RunEnded as end:
                 journal.enter(end.state)
         return self.progress().state
@@ -146,7 +146,7 @@ def test_a_step_is_due_since_the_last_one_then_the_end_of_a_save_and_nothing_whi
 def test_after_the_last_step_the_end_of_the_program_is_due(world):
     timers = Timers(monotonic=lambda: world.now, sleep=world.sleep, cpu=lambda: world.cpu)
     journal = Journal(world.control, timers.monotonic)
-    with closing(journal), opened(Desk(world.spec, world.control, journal, timers)):
+    with closing(journal), opened(RunContext(world.spec, world.control, journal, timers)):
         run = attach(model=world.model, optimizer=world)
         for _ in run.batches():
             run.step(0.0)
@@ -389,7 +389,7 @@ def test_numbers_that_the_program_could_not_read_back_are_refused_before_the_fir
     timers = Timers(monotonic=lambda: world.now, sleep=world.sleep, cpu=lambda: world.cpu)
     for keeps in (False, True):
         journal = Journal(world.control, timers.monotonic)
-        with closing(journal), opened(Desk(world.spec, world.control, journal, timers)):
+        with closing(journal), opened(RunContext(world.spec, world.control, journal, timers)):
             kept = {"best": 0.5}
             run = attach(model=world.model, optimizer=world, extra=kept if keeps else {"best": 0.5})
             if keeps:
@@ -402,7 +402,7 @@ def test_numbers_that_the_program_could_not_read_back_are_refused_before_the_fir
 def attach_with(world, extra):
     timers = Timers(monotonic=lambda: world.now, sleep=world.sleep, cpu=lambda: world.cpu)
     journal = Journal(world.control, timers.monotonic)
-    with closing(journal), opened(Desk(world.spec, world.control, journal, timers)):
+    with closing(journal), opened(RunContext(world.spec, world.control, journal, timers)):
         attach(model=world.model, optimizer=world, extra=extra)
 
 

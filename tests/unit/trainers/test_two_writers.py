@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.engine.checkpoints import FileCatalog
+from orchestrator.engine.jobs.checkpoints import FileCatalog
 from trainers.checkpoint import files, store
 from trainers.checkpoint.manifest import Manifest, ManifestName, Piece, TensorEntry
 from trainers.checkpoint.retention import collect

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.engine.reports import report_of
+from orchestrator.engine.machines.reports import report_of
 from orchestrator.engine.runtime import RunReport
 from trainers import words
 from trainers.control import PROGRESS, ControlDirectory, Hold, Notice, Progress

@@ -1,0 +1,87 @@
+"""One zone for the whole job, and the core paper's daily choice by price.
+
+Must not know: the future. (The best zone in hindsight is found by running `OneZone` on each: see runner.py.)
+"""
+
+from __future__ import annotations
+
+from orchestrator.arena.baselines.simple import Greedy
+from orchestrator.arena.protocol import SPOT, Cloud, Observation, TickJob, TickMarket
+
+
+class OneZone(Greedy):
+    """Spot in one zone or nothing; on-demand at the last safe tick. `zone` None: the cheapest when the job starts."""
+
+    name = "static-at-start"
+
+    def __init__(self, zone: int | None = None) -> None:
+        self.zone = zone
+
+    def by_price(self, seen: Observation) -> list[int]:
+        if self.zone is None:
+            self.zone = super().by_price(seen)[0]
+        return [self.zone]
+
+
+class PaperDaily(Greedy):
+    """Narayanan et al. 2020: the cheapest zone, chosen anew every 24 hours by price alone, at no regard to what moving
+    costs. The paper knows no capacity: what can't be had is passed over, what is lost is replaced at once."""
+
+    name = "paper-daily"
+
+    def start(self, job: TickJob, market: TickMarket) -> None:
+        super().start(job, market)
+        self.decided_h = 0.0
+
+    def step(self, seen: Observation, cloud: Cloud) -> None:
+        if seen.running is not None and seen.running[1] == SPOT and seen.elapsed_hours - self.decided_h >= 24:
+            self.decided_h = seen.elapsed_hours
+            if not self.late(seen, 2.0):
+                here = seen.running[0]
+                now = self.per_work(seen)
+                self.first_spot([zone for zone in self.by_price(seen) if now[zone] < now[here]], cloud)
+                return
+        super().step(seen, cloud)
+
+
+class Karpenter(Greedy):
+    """Karpenter's balanced consolidation (v1.14): replace a node when the share of cost that it saves is at least half
+    the share of work that it disrupts. One job on one node is all of the work, so the price must halve. Its gate of 15
+    cheaper types for spot to spot, which GPU machines never pass, is left out."""
+
+    name = "karpenter-balanced"
+    least = 0.5
+
+    def step(self, seen: Observation, cloud: Cloud) -> None:
+        if seen.running is not None and seen.running[1] == SPOT and not self.late(seen, 2.0):
+            here, now = seen.running[0], self.per_work(seen)
+            better = [zone for zone in self.by_price(seen) if now[zone] <= (1 - self.least) * now[here]]
+            if better:
+                self.first_spot(better, cloud)
+                return
+        super().step(seen, cloud)
+
+
+class SageMaker(Greedy):
+    """SageMaker managed spot: one region, another zone of it after a preemption (SkyNomad, sec. 5.1). The region is
+    that of the cheapest zone when the job starts."""
+
+    name = "sagemaker-zone-switch"
+
+    def start(self, job: TickJob, market: TickMarket) -> None:
+        super().start(job, market)
+        self.zones: list[int] = []
+        self.left: int | None = None
+
+    def by_price(self, seen: Observation) -> list[int]:
+        order = super().by_price(seen)
+        if not self.zones:
+            self.zones = [zone for zone in order if same_region(self.market, order[0], zone)]
+        if seen.preempted:
+            self.left = seen.checkpoint_zone
+        return sorted((zone for zone in order if zone in self.zones), key=lambda zone: zone == self.left)
+
+
+def same_region(market: TickMarket, one: int, other: int) -> bool:
+    """Moving between them is free."""
+    return market.egress_usd_per_gb[one][other] == 0

@@ -1,0 +1,287 @@
+"""Scenario: which traces, jobs, starts and policies a back-test plays. Read from YAML, every mistake with its line.
+
+    name: V100 in six zones
+    traces:
+      - path: aws_v100x1_2023.npz           # to the scenario's folder; zones: [..], on_demand: 3.06, spot: 0.92 (USD/h)
+      - mixed: [{path: one.npz, kind: "V100:1"}, {path: eight.npz, kind: "V100:8", speed: 7}]  # to the first's
+      - {path: prices.parquet, machine: p5.48xlarge, tick: 10 min}  # of `tradewind prices export`
+    jobs:
+      - {work: 40h, deadline: [44h, 50h], overhead: 12 min, checkpoint: 50 GB, gang: 1}  # deadline: or ratio: [1.1, 2]
+    starts: 6                               # so many, evenly over the trace; or a list of ticks
+    policies: [greedy, uniform-progress, deadline, {policy: daily, replan_hours: 12}]
+    reference: greedy                       # paired differences are against it
+
+Must not know: how anything is played.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from orchestrator.arena.baselines.registry import BASELINES
+from orchestrator.arena.price_export import Prices
+from orchestrator.arena.protocol import TickPolicy
+from orchestrator.errors import Problem, SpecError, did_you_mean
+from orchestrator.jobfile.source_map import Finding, Loc, Marks, YamlSyntaxError, read_yaml
+from orchestrator.jobfile.units import BadValueError, parse_duration, parse_size
+from orchestrator.policy import online
+
+HINDSIGHT = "static-in-hindsight"
+OURS = ("daily", "deadline", "decide")
+POLICIES = (*OURS, *BASELINES, HINDSIGHT)
+
+
+@dataclass(frozen=True, slots=True)
+class TraceSource:
+    """A trace file, or `parts` of one time and several kinds of machine. `zones` empty: all of them.
+
+    `speed` is that of `kind` against the first part's.
+    """
+
+    path: Path
+    zones: tuple[str, ...] = ()
+    prices: Prices = Prices()  # noqa: RUF009 - frozen
+    kind: str = ""
+    speed: float = 1.0
+    parts: tuple[TraceSource, ...] = ()
+
+    @property
+    def title(self) -> str:
+        return " + ".join(part.path.name for part in self.parts) if self.parts else self.path.name
+
+
+@dataclass(frozen=True, slots=True)
+class JobShape:
+    """One job with one deadline."""
+
+    work_h: float
+    deadline_h: float
+    overhead_h: float
+    checkpoint_gb: float
+    gang: int = 1
+
+    @property
+    def label(self) -> str:
+        gang = f" x {self.gang}" if self.gang > 1 else ""
+        return f"{self.work_h:g} h in {self.deadline_h:g} h{gang}"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChoice:
+    """A policy by name, with options for one of ours."""
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        told = ", ".join(f"{key}={value}" for key, value in self.options.items())
+        return f"{self.name} ({told})" if told else self.name
+
+    def fresh(self) -> TickPolicy:
+        """A new policy object. Not for the one that needs hindsight."""
+        if self.name in BASELINES:
+            return BASELINES[self.name]()
+        return online.make(self.name, **self.options)
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    name: str
+    traces: tuple[TraceSource, ...]
+    jobs: tuple[JobShape, ...]
+    starts: int | tuple[int, ...]
+    policies: tuple[PolicyChoice, ...]
+    reference: str
+
+
+def load_scenario(path: Path) -> Scenario:
+    """Raises SpecError with every problem found."""
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        problem = Problem(str(path), 0, 0, "", f"cannot be read: {error}", "name a scenario file")
+        raise SpecError([problem]) from None
+    try:
+        tree, marks, findings = read_yaml(text)
+    except YamlSyntaxError as error:
+        raise SpecError([Problem(str(path), error.mark.line, error.mark.column, "", str(error))]) from None
+    reader = _Reader(path, findings)
+    scenario = reader.scenario(tree)
+    if reader.findings or scenario is None:
+        raise SpecError([_problem(path, marks, finding) for finding in reader.findings])
+    return scenario
+
+
+def _problem(path: Path, marks: Marks, finding: Finding) -> Problem:
+    mark = marks.of(finding)
+    return Problem(str(path), mark.line, mark.column, finding.field, finding.message, finding.hint)
+
+
+class _Reader:
+    """Checks values and collects what is wrong."""
+
+    def __init__(self, path: Path, findings: list[Finding]) -> None:
+        self.path, self.findings = path, list(findings)
+
+    def scenario(self, tree: object) -> Scenario | None:
+        top = self.mapping(tree, (), ("name", "traces", "jobs", "starts", "policies", "reference"))
+        traces = [self.trace(item, ("traces", i)) for i, item in self.items(top, "traces")]
+        self.once(traces, ("traces",))
+        by_item = [tuple(self.job(item, ("jobs", i))) for i, item in self.items(top, "jobs")]
+        jobs = [job for found in by_item for job in found]
+        if not any(len(set(found)) < len(found) for found in by_item):
+            self.once(jobs, ("jobs",))
+        policies = [self.policy(item, ("policies", i)) for i, item in self.items(top, "policies")]
+        labels = [choice.label for choice in policies]
+        reference = top.get("reference", labels[0] if labels else "")
+        if labels and reference not in labels:
+            hint = did_you_mean(str(reference), labels) or f"one of {', '.join(labels)}"
+            self.wrong(("reference",), f"{reference!r} is not among the policies", hint)
+        if len(set(labels)) < len(labels):
+            self.wrong(("policies",), "a policy is named twice", "name each once, or give it other options")
+        starts = self.starts(top.get("starts", 1))
+        if self.findings:
+            return None
+        name = str(top.get("name", self.path.stem))
+        return Scenario(name, tuple(traces), tuple(jobs), starts, tuple(policies), str(reference))
+
+    def wrong(self, loc: Loc, message: str, hint: str = "") -> None:
+        self.findings.append(Finding(loc, message, hint))
+
+    def mapping(self, value: object, loc: Loc, fields: tuple[str, ...]) -> Mapping[str, Any]:
+        if not isinstance(value, dict):
+            self.wrong(loc, "must be a mapping", f"of {', '.join(fields)}")
+            return {}
+        for key in value:
+            if key not in fields:
+                hint = did_you_mean(str(key), fields) or f"one of {', '.join(fields)}"
+                self.findings.append(Finding((*loc, key), "is no field of a scenario", hint, at="key"))
+        return value
+
+    def items(self, top: Mapping[str, Any], name: str, loc: Loc = ()) -> list[tuple[int, object]]:
+        value = top.get(name)
+        if not isinstance(value, list) or not value:
+            self.wrong((*loc, name), "must be a list of at least one")
+            return []
+        return list(enumerate(value))
+
+    def trace(self, item: object, loc: Loc) -> TraceSource:
+        if isinstance(item, dict) and "mixed" in item:
+            given = self.mapping(item, loc, ("mixed", "zones"))
+            found = self.items(given, "mixed", loc)
+            parts = [self.file(part, (*loc, "mixed", i), ("kind", "speed")) for i, part in found]
+            if parts and parts[0].speed != 1.0:
+                self.wrong((*loc, "mixed", 0, "speed"), "must be 1", "work is counted in hours of the first kind")
+            return TraceSource(self.path.parent, self.zones(given, loc), parts=tuple(parts))
+        return self.file(item, loc, ("zones",))
+
+    def file(self, item: object, loc: Loc, more: tuple[str, ...]) -> TraceSource:
+        fields = ("path", *more, "on_demand", "spot", "machine", "tick")
+        given = self.mapping({"path": item} if isinstance(item, str) else item, loc, fields)
+        path = given.get("path")
+        if not isinstance(path, str) or not path:
+            self.wrong((*loc, "path"), "must name a trace file or folder")
+            path = "."
+        on_demand, spot, speed = (
+            self.number(given.get(key), (*loc, key)) if key in given else None for key in ("on_demand", "spot", "speed")
+        )
+        if speed is not None and speed < 0.001:
+            self.wrong((*loc, "speed"), f"must be 0.001 or more, not {speed:g}", "speeds are played to three decimals")
+        tick_s = self.unit(parse_duration, given["tick"], (*loc, "tick")) if "tick" in given else None
+        prices = Prices(
+            on_demand, spot, str(given.get("machine", "")), None if tick_s is None else round(tick_s * 1000)
+        )
+        kind = str(given.get("kind", Path(path).stem))
+        return TraceSource(self.path.parent / path, self.zones(given, loc), prices, kind, speed or 1.0)
+
+    def zones(self, given: Mapping[str, Any], loc: Loc) -> tuple[str, ...]:
+        zones = given.get("zones", [])
+        if isinstance(zones, list) and all(isinstance(zone, str) for zone in zones):
+            return tuple(zones)
+        self.wrong((*loc, "zones"), "must be a list of zone names")
+        return ()
+
+    def job(self, item: object, loc: Loc) -> list[JobShape]:
+        given = self.mapping(item, loc, ("work", "deadline", "ratio", "overhead", "checkpoint", "gang"))
+        work = self.unit(parse_duration, given.get("work"), (*loc, "work")) / 3600
+        overhead = (
+            self.unit(parse_duration, given["overhead"], (*loc, "overhead")) / 3600 if "overhead" in given else 0.0
+        )
+        size = self.unit(parse_size, given["checkpoint"], (*loc, "checkpoint")) / 1e9 if "checkpoint" in given else 0.0
+        gang = given.get("gang", 1)
+        if not isinstance(gang, int) or isinstance(gang, bool) or gang < 1:
+            self.wrong((*loc, "gang"), "must be a whole number, 1 or more")
+            gang = 1
+        if ("deadline" in given) == ("ratio" in given):
+            self.wrong(loc, "needs `deadline` or `ratio`, and not both", "ratio: 1.5 is a deadline of 1.5 x work")
+            return []
+        if "ratio" in given:
+            hours = [self.number(value, at) * work for value, at in self.each(given["ratio"], (*loc, "ratio"))]
+        else:
+            hours = [
+                self.unit(parse_duration, value, at) / 3600
+                for value, at in self.each(given["deadline"], (*loc, "deadline"))
+            ]
+        self.once([round(each * 3_600_000) for each in hours], (*loc, "ratio" if "ratio" in given else "deadline"))
+        return [JobShape(work, deadline, overhead, size, gang) for deadline in hours]
+
+    def policy(self, item: object, loc: Loc) -> PolicyChoice:
+        name = item.get("policy") if isinstance(item, dict) else item
+        options = {key: value for key, value in item.items() if key != "policy"} if isinstance(item, dict) else {}
+        if name not in POLICIES:
+            hint = did_you_mean(str(name), POLICIES) or f"one of {', '.join(POLICIES)}"
+            self.wrong(loc, f"there is no policy {name!r}", hint)
+            return PolicyChoice("greedy")
+        choice = PolicyChoice(str(name), options)
+        if options and name not in OURS:
+            self.wrong(loc, f"{name} takes no options", f"options are for {', '.join(OURS)}")
+        elif options:
+            if "replan_hours" in options:
+                self.number(options["replan_hours"], (*loc, "replan_hours"))
+            try:
+                choice.fresh()
+            except TypeError as error:
+                self.wrong(loc, f"an option that {name} does not have: {error}", "replan_hours is one")
+        return choice
+
+    def starts(self, value: object) -> int | tuple[int, ...]:
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            return value
+        if isinstance(value, list) and value and all(type(tick) is int and tick >= 0 for tick in value):
+            self.once(value, ("starts",))
+            return tuple(value)
+        self.wrong(("starts",), "must be a number of starts, or a list of ticks")
+        return 1
+
+    def number(self, value: object, loc: Loc) -> float:
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf"):
+            return float(value)
+        self.wrong(loc, f"must be a positive number, not {value!r}")
+        return 1.0
+
+    def unit(self, parse: Callable[[object], float], value: object, loc: Loc) -> float:
+        try:
+            return parse(value)
+        except BadValueError as error:
+            self.wrong(loc, str(error), error.hint)
+            return 3600.0
+
+    def each(self, value: object, loc: Loc) -> list[tuple[object, Loc]]:
+        """One value, or each of a list."""
+        if not isinstance(value, list):
+            return [(value, loc)]
+        if not value:
+            self.wrong(loc, "must be a value, or a list of at least one")
+        return [(item, (*loc, i)) for i, item in enumerate(value)]
+
+    def once(self, values: Sequence[Hashable], loc: Loc) -> None:
+        """The same run played again would pass for more evidence."""
+        for i, value in enumerate(values):
+            if value in values[:i]:
+                place = (*loc, i)
+                self.wrong(place, f"is the same as number {values.index(value) + 1} of the list", "name each once")
+                return

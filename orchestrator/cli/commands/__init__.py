@@ -1,0 +1,1 @@
+"""The commands, a module per group. Each is one call of orchestrator.Client."""

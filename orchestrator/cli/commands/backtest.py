@@ -1,0 +1,73 @@
+"""`backtest`: policies against each other and against the optimum, on recorded markets."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.output import Format, Output
+from orchestrator.cli.session import INSIGHT, OutputOption
+
+
+def register(app: typer.Typer) -> None:
+    example = "Example: tradewind backtest examples/scenarios/small.yaml --html arena.html"
+    app.command(rich_help_panel=INSIGHT, epilog=example)(backtest)
+
+
+def backtest(
+    scenario: Annotated[
+        Path | None, typer.Argument(metavar="[SCENARIO]", help="A scenario file (YAML).", show_default=False)
+    ] = None,
+    paper: Annotated[
+        Path | None,
+        typer.Option(help="Instead: the core paper's tables, from the data in this folder.", show_default=False),
+    ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(help="Write one self-contained page with distributions and timelines.", show_default=False),
+    ] = None,
+    processes: Annotated[int, typer.Option(min=1, help="Play so many runs at the same time.")] = 1,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Replay recorded markets through policies, beside the clairvoyant optimum.
+
+    Every policy plays the same windows; the table tells the cost over the optimum, paired differences and where each
+    dollar was saved. A policy that fails or misses a deadline is told; exit code 8 where one failed.
+    """
+    import json
+
+    from orchestrator.arena.paper_tables import paper_tables
+    from orchestrator.arena.results import summarise
+    from orchestrator.arena.runner import run
+    from orchestrator.arena.scenario import load_scenario
+    from orchestrator.cli.render import backtest as text
+    from orchestrator.cli.render.text import Paint
+    from orchestrator.errors import PartialFailure, UsageError
+    from orchestrator.formats.documents import to_json
+
+    out = Output(output)
+    if (scenario is None) == (paper is None):
+        raise UsageError("name a scenario, or a folder with --paper", hint="examples/scenarios has scenarios")
+    if paper is not None:
+        tables = paper_tables(paper)
+        out.data(
+            json.dumps(to_json(tables), indent=2) if output is Format.JSON else text.paper(tables, Paint(out.color))
+        )
+        return
+    assert scenario is not None
+    plan = load_scenario(scenario)
+    if html is not None and not html.absolute().parent.is_dir():
+        raise UsageError(f"{html} cannot be written: there is no folder {html.parent}", hint="make it first")
+    if html is not None and html.is_dir():
+        raise UsageError(f"{html} is a folder", hint="name a file, like arena.html")
+    with out.progress() as tick:
+        played = run(plan, processes=processes, progress=lambda done, whole: tick(plan.name, done, whole))
+    view = summarise(plan, played)
+    if html is not None:
+        from orchestrator.arena.page import page
+
+        html.write_text(page(view, played), "utf-8")
+        out.note(f"wrote {html}")
+    out.data(json.dumps(to_json(view), indent=2) if output is Format.JSON else text.backtest(view, Paint(out.color)))
+    if view.failures:
+        raise PartialFailure(f"{len(view.failures)} runs failed: {view.failures[0]}")

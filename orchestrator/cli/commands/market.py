@@ -1,0 +1,77 @@
+"""`offers`: what can be rented, and for how much."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from orchestrator.cli.output import Format
+from orchestrator.cli.session import MARKET, OutputOption, session
+
+SHOWN = 20  # of each kind, in a table
+
+
+def register(app: typer.Typer) -> None:
+    app.command(rich_help_panel=MARKET, epilog="Example: tradewind offers --gpu H100:8 --spot --region 'us-*'")(offers)
+
+
+def offers(
+    ctx: typer.Context,
+    gpu: Annotated[
+        str | None, typer.Option(metavar="GPU[:COUNT]", help="Only with this GPU.", show_default=False)
+    ] = None,
+    gpu_memory: Annotated[
+        str | None, typer.Option(metavar="GB..GB", help="Memory of one GPU: 40.. or 40..80.", show_default=False)
+    ] = None,
+    cloud: Annotated[
+        list[str] | None, typer.Option("--cloud", "--provider", help="Only of these clouds.", show_default=False)
+    ] = None,
+    region: Annotated[
+        list[str] | None, typer.Option(help="Only in these regions; * stands for anything.", show_default=False)
+    ] = None,
+    spot: Annotated[
+        bool | None,
+        typer.Option("--spot/--on-demand", help="Only one capacity type.", show_default=False),
+    ] = None,
+    max_price: Annotated[
+        float | None, typer.Option(metavar="USD", help="At most so many dollars per hour.", show_default=False)
+    ] = None,
+    vcpu: Annotated[str | None, typer.Option(metavar="N..N", help="CPUs: 8.. or 8..32.", show_default=False)] = None,
+    memory: Annotated[
+        str | None, typer.Option(metavar="GB..GB", help="Main memory: 64.. or 64..256.", show_default=False)
+    ] = None,
+    group_by: Annotated[
+        Literal["gpu", "region", "cloud"] | None,
+        typer.Option(help="One line per group, with its cheapest.", show_default=False),
+    ] = None,
+    for_job: Annotated[
+        Path | None,
+        typer.Option("--for", metavar="FILE", help="Rank as a plan of this job does.", show_default=False),
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(min=1, help=f"Show so many of each kind.  [default: {SHOWN} in a table]", show_default=False),
+    ] = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """List what can be rented, cheapest first.
+
+    Offers of the enabled providers with their newest prices, and those of the catalogue for all other clouds, which
+    need no account and say how old they are.
+    """
+    from orchestrator.services.offers.filters import OfferQuery
+
+    query = OfferQuery.of(
+        gpu=gpu,
+        gpu_memory=gpu_memory,
+        cloud=cloud or (),
+        region=region or (),
+        spot=spot,
+        max_price=max_price,
+        vcpu=vcpu,
+        memory=memory,
+    )
+    if limit is None and output is Format.TABLE:
+        limit = SHOWN
+    with session(ctx, output) as (client, out):
+        out.show(client.offers(query, work=for_job, group_by=group_by, limit=limit))

@@ -1,0 +1,193 @@
+"""`prices ...`: how fresh prices are, how they went, and bringing them in and out of the store."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.output import Format
+from orchestrator.cli.session import MARKET, OutputOption, session
+
+prices = typer.Typer(
+    no_args_is_help=True, help="Collect prices, accept them, look at their history, import and export them."
+)
+
+
+class HistoryFormat(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+
+
+GpuOption = Annotated[str | None, typer.Option(help="Only offers with this GPU.", show_default=False)]
+ProviderOption = Annotated[str | None, typer.Option(help="Only offers of this provider.", show_default=False)]
+
+
+def register(app: typer.Typer) -> None:
+    prices.command(epilog="Example: tradewind prices status")(status)
+    prices.command(epilog="Example: tradewind prices history --gpu H100 --spot --since 30d")(history)
+    prices.command(epilog="Example: tradewind prices watch --gpu H100")(watch)
+    prices.command(epilog="Example: tradewind prices collect --once --cloud aws --cloud azure")(collect)
+    prices.command(epilog="Example: tradewind prices accept verda/FIN-01//8H100.80S/on_demand")(accept)
+    prices.command("import", epilog="Example: tradewind prices import archive/ extra.csv")(import_)
+    prices.command(epilog="Example: tradewind prices export prices.parquet --gpu H100")(export)
+    prices.command(epilog="Example: tradewind prices archive --keep-days 400")(archive)
+    app.add_typer(prices, name="prices", rich_help_panel=MARKET)
+
+
+def status(ctx: typer.Context, output: OutputOption = Format.TABLE) -> None:
+    """Show when each source and region was polled last, with what result, and what is flagged and why."""
+    with session(ctx, output) as (client, out):
+        out.show(client.price_status())
+
+
+def history(
+    ctx: typer.Context,
+    offer: Annotated[str | None, typer.Argument(metavar="[OFFER]", help="An offer's id.", show_default=False)] = None,
+    gpu: GpuOption = None,
+    provider: ProviderOption = None,
+    region: Annotated[str | None, typer.Option(help="Only offers in this region.", show_default=False)] = None,
+    spot: Annotated[
+        bool | None, typer.Option("--spot/--on-demand", help="Only one capacity type.", show_default=False)
+    ] = None,
+    since: Annotated[str, typer.Option(help="From when on: 30d, 12h, or a time like 2026-11-21.")] = "30d",
+    limit: Annotated[int, typer.Option(min=1, max=100, help="At most so many offers, the cheapest per GPU.")] = 6,
+    output: Annotated[HistoryFormat, typer.Option("--output", help="How to write the result.")] = HistoryFormat.TABLE,
+) -> None:
+    """Draw how prices went, in USD per GPU-hour; as CSV or JSON, every change exactly."""
+    with session(ctx, Format.JSON if output is HistoryFormat.JSON else Format.TABLE) as (client, out):
+        view = client.price_history(
+            offer, gpu=gpu, provider=provider, region=region, spot=spot, since=since, limit=limit
+        )
+        if output is HistoryFormat.CSV:
+            from orchestrator.services.prices.prices import history_csv
+
+            out.data(history_csv(view))
+        else:
+            out.show(view)
+
+
+def watch(ctx: typer.Context, gpu: GpuOption = None, output: OutputOption = Format.TABLE) -> None:
+    """Print every price that changes and every poll that fails, until Ctrl-C.
+
+    It reads the store: a control plane or `prices collect` brings the changes.
+    """
+    with session(ctx, output) as (client, out):
+        for change in client.watch_prices(gpu=gpu):
+            out.show(change, stream=True)
+
+
+def collect(
+    ctx: typer.Context,
+    once: Annotated[bool, typer.Option("--once", help="Poll everything once, then end.")] = False,
+    cloud: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="aws, gcp or azure; may be repeated. Default: what is enabled and configured.", show_default=False
+        ),
+    ] = None,
+    feed: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=FILE or NAME=URL of a table of prices; may be repeated.", show_default=False),
+    ] = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Poll prices into the store, each region at its own pace, until Ctrl-C; with --once, one time.
+
+    What fails in one region is kept, marked and shown, and disturbs no other. Exit code 8 if something failed.
+    """
+    from orchestrator.errors import PartialFailure, UsageError
+
+    feeds = []
+    for each in feed or []:
+        name, equals, at = each.partition("=")
+        if not (name and equals and at):
+            raise UsageError(f"--feed {each} names no table", hint="for example --feed verda=prices.csv")
+        feeds.append((name, at))
+    with session(ctx, output) as (client, out):
+        from orchestrator.cli.render import render
+
+        configured = client.config.prices
+        if not (once or cloud or feeds or configured.clouds or configured.sources.options):
+            once = True
+            out.note("the control plane polls the enabled providers; this polls them once")
+        with out.progress() as tick:
+            done = 0
+
+            def told(poll) -> None:  # type: ignore[no-untyped-def]
+                nonlocal done
+                done += 1
+                tick(f"{poll.source} {poll.region}", done, None)
+                if not once:
+                    out.note(render(poll, color=False))
+
+            view = client.collect_prices(clouds=cloud or [], feeds=feeds, once=once, told=told)
+        out.show(view)
+        if view.failed:
+            raise PartialFailure(f"{view.failed} of {len(view.polls)} polls failed", hint="tradewind prices status")
+
+
+def accept(
+    ctx: typer.Context,
+    offer: Annotated[str, typer.Argument(metavar="OFFER", help="The id of an offer whose price is flagged.")],
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Vouch for a price that is implausible or leapt: from now on jobs may be sent there. It leaves an event.
+
+    `tradewind prices status` names what is flagged. A second source that tells about the same price does it, too.
+    """
+    with session(ctx, output) as (client, out):
+        out.show(client.accept_price(offer))
+
+
+def import_(
+    ctx: typer.Context,
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="PATH...", help="Tables (.csv, .csv.gz, .parquet) or folders.")
+    ],
+    provider: Annotated[
+        str, typer.Option(help="Whose prices these are, where a table does not say.", show_default=False)
+    ] = "",
+    at: Annotated[str, typer.Option(help="When they held, where a table does not say.", show_default=False)] = "",
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Take recorded prices into the store: an export, the archive, or other people's tables.
+
+    The same files again change nothing. Offers that only an import knows are never rented. Exit code 8 if rows are bad;
+    the others are in the store.
+    """
+    from orchestrator.errors import PartialFailure
+
+    with session(ctx, output) as (client, out):
+        with out.progress() as tick:
+            view = client.import_prices(paths, provider=provider, at=at, progress=tick)
+        out.show(view)
+        if view.bad_rows:
+            raise PartialFailure(f"{view.bad_rows} rows are bad and were left out", hint="correct them, import again")
+
+
+def export(
+    ctx: typer.Context,
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="The file to write: .csv, .csv.gz or .parquet.")],
+    gpu: GpuOption = None,
+    provider: ProviderOption = None,
+    since: Annotated[str, typer.Option(help="From when on: 30d, or a time like 2026-11-21.", show_default=False)] = "",
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Write every price change to a file that `prices import` and feeds read."""
+    with session(ctx, output) as (client, out):
+        out.show(client.export_prices(path, gpu=gpu, provider=provider, since=since))
+
+
+def archive(
+    ctx: typer.Context,
+    keep_days: Annotated[int, typer.Option(help="Prices older than so many days leave the store.")] = 400,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Write months that are over to Parquet files in the state folder, then let old prices leave the store.
+
+    Questions about the time that is kept are answered as before. `prices import` brings a month back.
+    """
+    with session(ctx, output) as (client, out):
+        out.show(client.archive_prices(keep_days=keep_days))

@@ -1,0 +1,1 @@
+"""Billing: what machines cost, into the ledger; limits on spending; comparisons when the books close."""

@@ -1,0 +1,229 @@
+"""Accrue: what instances have cost, into the ledger, as they live and once more when they have ended.
+
+Prices are known up to the last poll that succeeded, so nothing is booked past it: an entry never has to guess a price.
+What is booked is the run as it stands in the very transaction that books it, for another may have closed its books
+since it was last read. Must not know: why a machine was rented.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from orchestrator import ledger
+from orchestrator.engine.billing.machine_cost import machine_cost_nano_usd
+from orchestrator.engine.compartment import Compartment, contained_writes
+from orchestrator.engine.context import Context
+from orchestrator.engine.inputs.snapshot import left_out
+from orchestrator.engine.jobs.checkpoints import CheckpointUnusable, FileCatalog
+from orchestrator.engine.machines.collect import collect
+from orchestrator.installation import World
+from orchestrator.model import TERMINAL, Migration, Run, Step
+from orchestrator.store import Leadership, Tx
+from providers.base import MetersUsage
+from providers.charges import ChargeKind, charges, disk_nano_usd, rate_card, storage_nano_usd
+from providers.errors import NotFoundError, ProviderError
+from providers.money import MS_PER_HOUR
+
+ROUNDED_UP_S = 1.0  # at most, real: bills are by the second
+
+
+def accrue(ctx: Context) -> None:
+    """Book every living instance up to the last good poll of its provider."""
+    living = [run for run in ctx.work.runs if run.billed_from_ms is not None]
+    contained_writes(ctx, Compartment.ACCRUE, living, lambda run: run.job_id, _accrue_one)
+
+
+def _accrue_one(tx: Tx, run: Run) -> None:
+    known_ms = prices_known_until_ms(tx, run.offer_id)
+    if known_ms is not None:
+        book(tx, run.id, known_ms)
+
+
+def settle(
+    world: World, leadership: Leadership | None, run: Run, billed_from_ms: int | None, billed_to_ms: int | None
+) -> bool:
+    """Close the books of a run whose instance is confirmed gone. Returns False while its prices are not all known, or
+    its provider does not answer.
+
+    A machine that never became billable is closed with an empty interval. Books that are closed stay as they are; where
+    the machine turns out to have ended when an earlier run still had it, that one's are corrected.
+    """
+    if not _metered(world, run):
+        return False
+    end_ms = billed_to_ms if billed_to_ms is not None else world.clock.now_ms()
+    if run.machine_from_ms is not None and run.billed_from_ms is not None:
+        billed_from_ms = min(run.billed_from_ms, end_ms)  # the machine's bill began with an earlier run
+    with world.store.write(leadership) as tx:
+        if tx.run(run.id).billed_to_ms is not None:
+            return True
+        known_ms = prices_known_until_ms(tx, run.offer_id)
+        if billed_from_ms is not None and (known_ms is None or known_ms < end_ms):
+            return False
+        if billed_from_ms is not None:
+            before, after = _others_on_its_machine(tx, run)
+            own_end_ms = min([end_ms, *(each.billed_from_ms for each in after if each.billed_from_ms is not None)])
+            tx.update_run(run.id, billed_from_ms=billed_from_ms, billed_to_ms=own_end_ms)
+            book(tx, run.id, own_end_ms)
+            for each in before:
+                if each.billed_from_ms is not None and each.billed_to_ms is not None and each.billed_to_ms > end_ms:
+                    tx.update_run(each.id, billed_to_ms=max(each.billed_from_ms, end_ms))
+                    book(tx, each.id, end_ms)
+        else:
+            tx.update_run(run.id, billed_to_ms=end_ms)
+        _book_charges(tx, run.id, end_ms)
+        if run.end in ("finished", "failed", "moved", "paused", "cancelled", "aborted"):
+            tx.add_availability(run.offer_id, world.clock.now_ms(), "released", run.id, "")
+    return True
+
+
+def settle_all(world: World, leadership: Leadership) -> None:
+    """After a control plane was ended for good and all instances with it: end what the store still thinks alive.
+
+    What cannot be read is left to the next control plane. Raises NotLeaderError as soon as one has taken over.
+    """
+    now = world.clock.now_ms()
+    with world.store.read() as tx:
+        moves = tx.migrations(open=True, unreadable=left_out)
+        cut_over = [migration.id for migration in moves if _handed_over(world, tx, migration)]
+    with world.store.write(leadership) as tx:
+        open_ones = tx.migrations(open=True, unreadable=left_out)
+        tried = {migration.target_run_id for migration in open_ones if migration.attempt > 0}
+        for migration in open_ones:
+            if migration.id in cut_over:
+                tx.advance(migration.id, migration.step, Step.DONE)
+            else:
+                tx.advance(migration.id, migration.step, Step.ABORTED, error="the control plane was ended")
+        for run in tx.runs(live=True, unreadable=left_out):
+            if run.instance_id is None and (run.end is not None or run.id in tried):
+                tx.update_run(run.id, end=run.end or "aborted")  # a machine may come yet: the next control plane asks
+            elif run.end is None:
+                tx.update_run(run.id, state="ended", end="paused", training_to_ms=now)
+            else:
+                tx.update_run(run.id, state="ended")
+        for job in tx.outlines():
+            if job.state == "cancelling":
+                tx.set_job_state(job.id, "cancelled")
+            elif job.state not in TERMINAL:
+                tx.set_job_state(job.id, "paused")
+    with world.store.read() as tx:
+        unsettled = [run for run in tx.unsettled_runs(unreadable=left_out) if run.instance_id is not None]
+    ended = []
+    for run in unsettled:
+        assert run.instance_id is not None
+        try:
+            described = world.providers[run.offer_id.partition("/")[0]].describe([run.instance_id])
+        except (ProviderError, KeyError):
+            continue  # the next control plane asks again
+        if described and not described[0].alive:
+            ended.append((run, described[0].billed_from_ms, described[0].billed_to_ms or now))
+        elif not described:
+            ended.append((run, run.billed_from_ms, now))
+    _wait_until(world, max((to_ms for _, _, to_ms in ended), default=now))
+    collect(world, leadership)
+    for run, from_ms, to_ms in ended:
+        settle(world, leadership, run, from_ms, to_ms)
+
+
+def _wait_until(world: World, at_ms: int) -> None:
+    """A bill that is rounded up ends a little later than its machine did; until then its last price is not known."""
+    wall_s = (at_ms - world.clock.now_ms()) / 1000 / world.clock.factor
+    if wall_s > 0:
+        world.clock.sleep(min(wall_s, ROUNDED_UP_S))
+
+
+def cost_so_far(ctx: Context, runs: Sequence[Run]) -> tuple[int, int]:
+    """(what these runs have cost up to now, what the living ones cost per hour), in nano-USD at the prices known."""
+    spent = rate = 0
+    with ctx.world.store.read() as tx:
+        for run in runs:
+            spent += machine_cost_nano_usd(tx, run, ctx.now_ms)
+            if run.billed_from_ms is not None and run.billed_to_ms is None:
+                changes = tx.price_changes(run.offer_id, ctx.now_ms, ctx.now_ms + 1)
+                rate += changes[-1][1] if changes else 0
+                rate += _kept_nano_usd_per_hour(run)
+    return spent, rate
+
+
+def _kept_nano_usd_per_hour(run: Run) -> int:
+    """For its disk and its checkpoints."""
+    card = rate_card(run.offer_id.partition("/")[0])
+    kept = [(0, run.kept_bytes)] if run.kept_bytes and card.bills_checkpoints else []
+    return disk_nano_usd(card, 0, MS_PER_HOUR) + storage_nano_usd(card, kept, 0, MS_PER_HOUR)
+
+
+def reserve_nano_usd(rate_per_hour: int, market_s: float) -> int:
+    """What `market_s` more seconds cost at a rate."""
+    return int(rate_per_hour * market_s * 1000) // MS_PER_HOUR
+
+
+def prices_known_until_ms(tx: Tx, offer_id: str) -> int | None:
+    """The instant up to which all price changes of an offer are in the store."""
+    return tx.priced_to_ms(offer_id)
+
+
+def _metered(world: World, run: Run) -> bool:
+    """Whether the provider bills the checkpoints of the run's machine. A provider that cannot see them is given their
+    usage here; after a restart of the control plane it may get the same usage again, which changes nothing."""
+    provider, usage = world.providers.get(run.offer_id.partition("/")[0]), ledger.usage_of(run)
+    if usage is None or run.instance_id is None or not isinstance(provider, MetersUsage):
+        return True
+    try:
+        provider.meter(run.instance_id, usage)
+    except NotFoundError:
+        return True  # it has no bill of that machine
+    except ProviderError:
+        return False
+    return True
+
+
+def _handed_over(world: World, tx: Tx, migration: Migration) -> bool:
+    """Whether the job is the target's: its fence is what decides that, not what the store says of it."""
+    if migration.step is not Step.CUTOVER:
+        return migration.step is Step.RELEASE
+    root = world.checkpoint_root(tx.outline(migration.job_id).spec.checkpoint.to)
+    try:
+        return FileCatalog().fenced(root, migration.job_id) >= migration.generation
+    except CheckpointUnusable:
+        return False
+
+
+def book(tx: Tx, run_id: str, upto_ms: int) -> None:
+    """What is missing of a run's time up to `upto_ms`, by the prices known; corrections too once it has ended."""
+    run = tx.run(run_id)
+    start_ms = run.machine_billed_from_ms
+    if run.billed_from_ms is None or start_ms is None or upto_ms <= start_ms:
+        return
+    job = tx.outline(run.job_id)  # it costs money, whether or not its job file can be read
+    changes = tx.price_changes(run.offer_id, start_ms, upto_ms)
+    fresh = ledger.accrue(job, run, changes, upto_ms, tx.booked_until_ms(run.id))
+    if run.billed_to_ms is not None:  # once, at its end: all of its entries are read
+        fresh += ledger.restate(run, tx.entries(run_id=run.id), changes, upto_ms)
+    if fresh:
+        tx.add_entries(fresh)
+
+
+def _others_on_its_machine(tx: Tx, run: Run) -> tuple[list[Run], list[Run]]:
+    """The runs that had the run's machine before it, and those that had it after."""
+    others = [each for each in tx.runs(job_id=run.job_id, unreadable=left_out) if each.instance_id == run.instance_id]
+    before = [each for each in others if each.generation < run.generation]
+    return before, [each for each in others if each.generation > run.generation]
+
+
+def _book_charges(tx: Tx, run_id: str, at_ms: int) -> None:
+    """What a machine that has ended is billed besides its time, as its provider declares it: with the last run that had
+    it, for the whole of its time. What an earlier run of it was charged, because its books were closed while the later
+    one was not known, is taken back."""
+    run = tx.run(run_id)
+    card = rate_card(run.offer_id.partition("/")[0])
+    if run.instance_id is None or not card.declared:
+        return
+    before, after = _others_on_its_machine(tx, run)
+    start_ms = run.machine_billed_from_ms
+    right: Mapping[ChargeKind, int] = {}
+    if not after:
+        changes = [] if start_ms is None else tx.price_changes(run.offer_id, start_ms, at_ms)
+        right = charges(card, changes, start_ms, run.billed_to_ms, at_ms, ended=True, usage=ledger.usage_of(run))
+    due = [(run, right), *((each, {}) for each in before)]
+    for each, amounts in due:
+        if fresh := ledger.charge(tx.outline(run.job_id), each, amounts, tx.entries(run_id=each.id), at_ms):
+            tx.add_entries(fresh)

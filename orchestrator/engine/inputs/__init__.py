@@ -1,0 +1,1 @@
+"""Inputs of a decision: what the store knows, as values for the policy."""

@@ -1,0 +1,75 @@
+"""Latencies: how long machines took to start and jobs to be handed over, from the store; and what is declared of it.
+
+Runs say when a machine was asked for and when training began on it, the event of a cutover how long training stood
+still. Nothing else remembers that. Must not know: what is held of them (orchestrator.perf.latency), decisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from orchestrator.config import Config
+from orchestrator.market import Location
+from orchestrator.model import Run
+from orchestrator.perf import Kind, Latencies, LatencyPrior, kind_of, learned
+from orchestrator.store import Tx
+from orchestrator.store.rows import Unreadable
+from providers.offer import Offer
+
+PlaceAndKind = tuple[Location, Kind]
+STARTS = 100  # the newest of a provider tell how long the next one takes
+HANDOVERS = 50
+HANDOVER = "gap_s"  # of the event of a cutover: market seconds for which training stood still
+
+_CLOUD = LatencyPrior(255.0, 2.5, "a cloud's machine until it trains takes 3 min (SkyPilot) to 6 (SkyNomad)")
+_LOCAL_WALL_S = 5.0  # a Ray node and a trainer with torch, on 2 idle cores
+_SAVE_WALL_S = 0.3  # one save of a small model; the trainer's own tuning keeps the share of time bounded
+_RESTORE_WALL_S = 0.3
+
+
+def start_prior(provider: str, config: Config) -> LatencyPrior:
+    """From asking for a machine to a trainer that trains, before one was seen."""
+    if provider == "local":
+        seconds = _LOCAL_WALL_S * config.providers.local.clock_factor
+        return LatencyPrior(seconds, 2.0, f"{_LOCAL_WALL_S:g} s on this machine")
+    return _CLOUD
+
+
+def save_s(config: Config, runs: Sequence[Run]) -> float:
+    """Market seconds of one save of a job: what the latest one took, of its `runs` in order; else as declared."""
+    measured = (run.save_wall_s for run in reversed(runs) if run.save_wall_s is not None)
+    return next(measured, _SAVE_WALL_S) * _factor(config)
+
+
+def starts(
+    tx: Tx, config: Config, offers: Sequence[Offer], unreadable: Unreadable
+) -> dict[str, Latencies[PlaceAndKind]]:
+    """Market seconds from asking for a machine to training on it, by enabled provider; places are (place, kind)."""
+    kinds = {offer.id: kind_of(offer.gpu, offer.gpu_count) for offer in offers}
+    return {
+        name: learned(start_prior(name, config), _starts(tx.runs_started(name, STARTS, unreadable), kinds))
+        for name in config.providers.enabled
+    }
+
+
+def handovers(tx: Tx, config: Config) -> Latencies[str]:
+    """Market seconds for which training stands still while a job moves: one save, one restore, and agreeing on it.
+    Places are the ids of jobs, whose checkpoints differ in size."""
+    prior = LatencyPrior((_SAVE_WALL_S + _RESTORE_WALL_S) * _factor(config), 3.0, "one save and one restore", 3.0)
+    told = ((event.job_id or "", event.data.get(HANDOVER)) for event in tx.cutovers(HANDOVERS))
+    return learned(prior, ((job_id, gap) for job_id, gap in told if isinstance(gap, int | float) and gap > 0))
+
+
+def _starts(runs: Sequence[Run], kinds: Mapping[str, Kind]) -> Iterator[tuple[PlaceAndKind, float]]:
+    for run in runs:
+        assert run.billed_from_ms is not None
+        assert run.training_from_ms is not None
+        spare = run.billed_from_ms < run.created_at_ms // 1000 * 1000  # it was up before it was wanted
+        kind = kinds.get(run.offer_id)
+        if kind is not None and not spare and run.machine_from_ms is None:
+            place: Location = tuple(run.offer_id.split("/")[:3])
+            yield (place, kind), (run.training_from_ms - run.created_at_ms) / 1000
+
+
+def _factor(config: Config) -> float:
+    return config.providers.local.clock_factor if tuple(config.providers.enabled) == ("local",) else 1.0

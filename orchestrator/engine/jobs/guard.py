@@ -1,0 +1,172 @@
+"""Guard: states that a user or a ceiling asked for and that take more than one tick: pausing, cancelling, ceilings.
+
+A ceiling is a ceiling. Near the end of its budget a job is asked to pause with a checkpoint; when the money for waiting
+is used up it ends at its last one, at once. At its max_duration it fails. Must not know: where a job runs next.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+
+from orchestrator.engine.billing.spending_limits import (
+    LOOK_EVERY_S,
+    STOP_TIMEOUT_WALL_S,
+    Spending,
+    spending,
+    trained_s,
+    why_paused,
+)
+from orchestrator.engine.compartment import Compartment, contained
+from orchestrator.engine.context import ACTOR, Context
+from orchestrator.engine.inputs import snapshot
+from orchestrator.engine.jobs.checkpoints import CheckpointUnusable
+from orchestrator.engine.jobs.pausing import pause, paused
+from orchestrator.engine.migration.move import abort, load
+from orchestrator.errors import SiteError
+from orchestrator.model import Job, Run, Step
+
+STOP_EVERY_S = 2.0
+LONGEST_LOOK_S = 10.0  # a control plane that stood still longer than this is expected to do so no second time
+
+
+def guard(ctx: Context) -> bool:
+    """Carry pausing and cancelling jobs to their end and stop jobs before a ceiling is passed."""
+    changed = False
+    look_s = _look_s(ctx)
+    migrating = {migration.job_id for migration in ctx.work.migrations if migration.step is not Step.RELEASE}
+    for job in ctx.work.jobs.values():
+        changed |= contained(
+            ctx,
+            Compartment.GUARD,
+            partial(_guard, ctx, job, job.id in migrating, look_s),
+            False,
+            job_id=job.id,
+        )
+    return changed
+
+
+def _guard(ctx: Context, job: Job, migrating: bool, look_s: float) -> bool:
+    current = snapshot.current_run([run for run in ctx.work.runs if run.job_id == job.id])
+    if job.state == "cancelling":
+        return _cancelling(ctx, job, current, migrating)
+    if job.state in ("starting", "running", "migrating", "pausing"):
+        if _ceilings(ctx, job, current, look_s):
+            return True
+        if job.state == "pausing":
+            return _pausing(ctx, job, current, migrating)
+    return False
+
+
+def _look_s(ctx: Context) -> float:
+    """Wall seconds until the next look, as far as the last one tells."""
+    now = ctx.world.clock.monotonic_s()
+    since = now - ctx.pacing.get("guard", now)
+    ctx.pacing["guard"] = now
+    return max(LOOK_EVERY_S, min(since, LONGEST_LOOK_S))
+
+
+def _cancelling(ctx: Context, job: Job, current: Run | None, migrating: bool) -> bool:
+    if migrating:
+        return False  # engine.migration.steps gives it up, or finishes it if it is past its fence
+    now = ctx.now_ms
+    with ctx.write() as tx:
+        if current is not None:
+            tx.update_run(current.id, state="ended", end="cancelled", training_to_ms=now)
+        tx.set_job_state(job.id, "cancelled")
+        tx.set_job_facts(job.id, finished_at_ms=now)
+        ctx.event(tx, "job.cancelled", "cancelled; its machine is being ended", job, run=current)
+    return True
+
+
+def _pausing(ctx: Context, job: Job, current: Run | None, migrating: bool) -> bool:
+    if migrating:
+        return False
+    if current is None:
+        with ctx.write() as tx:
+            paused(ctx, tx, job, None, "at its last checkpoint")
+        return True
+    _ask_to_stop(ctx, current)
+    if ctx.waited_s(f"pausing/{current.id}") > STOP_TIMEOUT_WALL_S:
+        _end_now(ctx, job, current, "at its last checkpoint (it did not stop by itself)")
+        return True
+    return False
+
+
+def _ask_to_stop(ctx: Context, current: Run) -> None:
+    if ctx.due(f"stop/{current.id}", STOP_EVERY_S):
+        try:
+            ctx.runtime.stop(current.id)
+        except SiteError:
+            ctx.pacing.pop(f"stop/{current.id}")  # asked again by the next tick
+
+
+def _end_now(ctx: Context, job: Job, current: Run | None, how: str, why: str | None = None) -> None:
+    """Paused without asking its trainer: it keeps its last checkpoint, and every machine of it is being ended."""
+    with ctx.write() as tx:
+        if current is not None:
+            tx.update_run(current.id, state="ended", end="paused", training_to_ms=ctx.now_ms)
+        paused(ctx, tx, job, current, how, why=why)
+    for migration in ctx.work.migrations:
+        if migration.job_id == job.id and migration.step is not Step.RELEASE:
+            with ctx.world.store.read() as tx:
+                move = load(tx, migration)
+            with suppress(CheckpointUnusable):  # engine.migration.steps tries again
+                abort(ctx, move, "the job is paused")
+
+
+def _ceilings(ctx: Context, job: Job, current: Run | None, look_s: float) -> bool:
+    spec = job.spec
+    if spec.budget_nano_usd is None and spec.max_duration_s is None:
+        return False
+    if not ctx.due(f"ceiling/{job.id}", LOOK_EVERY_S):
+        return False
+    if spec.max_duration_s is not None and job.state != "pausing" and _overran(ctx, job, current, spec.max_duration_s):
+        return True
+    if spec.budget_nano_usd is not None:
+        return _near_budget(ctx, job, current, spec.budget_nano_usd, spending(ctx, job, current, look_s))
+    return False
+
+
+def _near_budget(ctx: Context, job: Job, current: Run | None, budget: int, now: Spending) -> bool:
+    if now.used_up(budget):
+        why = why_paused(ctx, job, current, now)
+        _end_now(ctx, job, current, "at its last checkpoint (its budget leaves no time to wait for another)", why)
+        return True
+    if now.too_little_for_two(budget) and _end_spare(ctx, job):
+        return True
+    if job.state != "pausing" and now.nearly_used_up(budget):
+        why = why_paused(ctx, job, current, now)
+        with ctx.write() as tx:
+            pause(ctx, tx, job, current, why, actor=ACTOR)
+        if current is not None:
+            _ask_to_stop(ctx, current)
+        return True
+    return False
+
+
+def _end_spare(ctx: Context, job: Job) -> bool:
+    """A job goes on without a spare rather than pause for its sake."""
+    spares = [each for each in ctx.work.migrations if each.job_id == job.id and each.reason == "standby"]
+    for migration in spares:
+        with ctx.world.store.read() as tx:
+            move = load(tx, migration)
+        abort(ctx, move, "what is left of the job's budget would not last for both machines")
+    return bool(spares)
+
+
+def _overran(ctx: Context, job: Job, current: Run | None, longest_s: float) -> bool:
+    """A job that held machines to train on for its max_duration has failed; open migrations are given up."""
+    now = ctx.now_ms
+    with ctx.world.store.read() as tx:
+        trained = trained_s(tx.runs(job_id=job.id), now)
+    if trained < longest_s:
+        return False
+    why = f"it has trained for {trained:.0f} s and its max_duration is {longest_s:.0f} s; its last checkpoint is kept"
+    with ctx.write() as tx:
+        if current is not None:
+            tx.update_run(current.id, state="ended", end="failed", training_to_ms=now)
+        tx.set_job_state(job.id, "failed")
+        tx.set_job_facts(job.id, error=why, finished_at_ms=now)
+        ctx.event(tx, "job.failed", f"failed: {why}", job, run=current)
+    return True

@@ -1,0 +1,30 @@
+"""Pausing: how a job comes to be `pausing` and then `paused`, and that the reason is told at both.
+
+Must not know: who may ask, or when its trainer has ended (engine.jobs.guard, engine.machines.observe).
+"""
+
+from __future__ import annotations
+
+from orchestrator.engine.context import Context
+from orchestrator.engine.migration.intent import under_way
+from orchestrator.model import Job, Run
+from orchestrator.store import Tx
+
+
+def pause(ctx: Context, tx: Tx, job: Job, current: Run | None, why: str, *, actor: str) -> None:
+    """Begin: engine.jobs.guard lets the current run write a checkpoint and end; open migrations are given up."""
+    tx.set_job_state(job.id, "pausing")
+    ctx.event(tx, "job.pausing", f"pausing: {why}", job, run=current, actor=actor, why=why)
+    if current is None and not under_way(tx, job.id):
+        paused(ctx, tx, job, None, "before it ran" if not tx.runs(job_id=job.id) else "where it was")
+
+
+def paused(ctx: Context, tx: Tx, job: Job, run: Run | None, how: str, *, why: str | None = None) -> None:
+    """It holds no machine from now on, for the reason `why`: by default the one for which pausing began."""
+    tx.set_job_state(job.id, "paused")
+    ctx.event(tx, "job.paused", f"paused {how}: {why or _asked(tx, job)}", job, run=run)
+
+
+def _asked(tx: Tx, job: Job) -> str:
+    told = tx.events(job_id=job.id, kinds=("job.pausing",), limit=1, newest_first=True)
+    return str(told[0].data.get("why") or "asked to") if told else "asked to"

@@ -1,0 +1,1 @@
+"""Machines in the engine: what providers offer and report, and how machines end."""

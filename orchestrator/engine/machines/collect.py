@@ -1,0 +1,148 @@
+"""Collect: what providers offer and ask, into the store. Must not know: jobs, policies.
+
+A provider that fails leaves a poll record with its error, so that "no change" and "no data" stay different facts.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+
+from orchestrator.installation import World
+from orchestrator.prices.sink import StoreSink, stored
+from orchestrator.prices.suspect import ENABLED_INTERVAL_S, suspicion
+from orchestrator.store import Leadership, Store, Tx
+from orchestrator.store.market.prices import DAY_MS
+from providers.base import Provider, ProvidesPriceHistory
+from providers.clock import Clock
+from providers.collect.anchors import Anchors
+from providers.collect.facts import Flag
+from providers.collect.judge import Judge
+from providers.collect.runner import Collector, Known, Poll, SourceSpec
+from providers.errors import ProviderError
+from providers.offer import Offer
+from providers.price import PricePoint
+
+BEFORE_MS = 7 * DAY_MS
+"""How far back prices are asked for at first: far enough to know to what they return (market.reversion)."""
+MOST_FLAGS = 10_000
+"""Prices that wait for a second report, the newest first: far more than a market has."""
+
+
+def collect(world: World, leadership: Leadership | None = None) -> int:
+    """Poll every enabled provider once. Returns how many prices changed.
+
+    `leadership` is that of whoever acts on the store; None only for a person who looks at the market while nobody acts.
+    Raises NotLeaderError.
+    """
+    return sum(collect_from(world, leadership, provider) for provider in world.providers.values())
+
+
+def collector(
+    store: Store,
+    clock: Clock,
+    specs: Sequence[SourceSpec],
+    chance: random.Random,
+    told: Callable[[Poll], None] = lambda _: None,
+    *,
+    leadership: Leadership | None = None,
+    reserved: Collection[str] = (),
+) -> Collector:
+    """A collector from `specs` into `store`, which goes on where the last one ended. Its child processes import what
+    the sources need; `told` hears of each region's poll once it is stored. `leadership`: as for `collect`; `reserved`
+    are the enabled providers, of which no other's source may tell."""
+
+    def recall() -> Known:
+        with store.read() as tx:
+            offers = {offer.id: offer for offer in tx.offers()}
+            states = {(state.source, state.region): state for state in tx.poll_states()}
+            return Known(
+                [(offers[point.offer_id], point) for point in tx.newest_prices()],
+                {place: state.newest_ms for place, state in states.items() if state.newest_ms is not None},
+                _doubted(tx),
+                _questioned(tx),
+                frozenset(place for place, state in states.items() if state.failures),
+            )
+
+    return Collector(specs, StoreSink(store, told, leadership, reserved), clock, chance, recall=recall)
+
+
+def collect_from(world: World, leadership: Leadership | None, provider: Provider) -> int:
+    """Poll one provider. Returns how many prices changed. Raises NotLeaderError."""
+    started = world.clock.now_ms()
+    try:
+        offers = provider.offers()
+        prices = _prices(world, provider)
+    except ProviderError as error:
+        with world.store.write(leadership) as tx:
+            tx.record_poll(provider.name, started, world.clock.now_ms(), 0, 0, str(error))
+        return 0
+    with world.store.read() as tx:
+        listed = tx.offers([provider.name])
+        known = {point.offer_id: point for point in tx.newest_prices([provider.name])}
+        judge_of = partial(Judge, doubted=_doubted(tx), questioned=_questioned(tx), anchors=Anchors())
+    with world.store.write(leadership) as tx:
+        named = {offer.id for offer in offers}
+        suspect = suspicion(tx, provider.name, "", "", named, started, ENABLED_INTERVAL_S)
+        if {offer.id for offer in listed} != named:
+            tx.put_offers(provider.name, offers, whole=not suspect)
+        changed = 0
+        if any(_is_news(known.get(point.offer_id), point) for point in prices):
+            changed = _judge(tx, provider.name, world.clock.now_ms(), offers, prices, known, judge_of)
+        tx.record_poll(provider.name, started, world.clock.now_ms(), len(offers), changed, None, suspect=suspect)
+    return changed
+
+
+def _judge(
+    tx: Tx,
+    name: str,
+    now_ms: int,
+    offers: Sequence[Offer],
+    prices: Sequence[PricePoint],
+    known: Mapping[str, PricePoint],
+    judge_of: Callable[[list[tuple[Offer, PricePoint]]], Judge],
+) -> int:
+    """Store which of a provider's prices are payable, and which are not to be chosen. Returns how many changed."""
+    judge = judge_of([(offer, known[offer.id]) for offer in offers if offer.id in known])
+    judged = judge.judge(offers, prices, name)
+    changed = tx.add_prices(judged.payable)
+    sound = {each.offer_id for each in prices}
+    tx.put_flags(name, "", now_ms, [stored(each) for each in judged.flagged], sound=sound)
+    return changed
+
+
+def _is_news(known: PricePoint | None, point: PricePoint) -> bool:
+    return known is None or (known.effective_at_ms, known.nano_usd_per_hour) != (
+        point.effective_at_ms,
+        point.nano_usd_per_hour,
+    )
+
+
+def _doubted(tx: Tx) -> dict[str, PricePoint]:
+    """The prices that wait for a second report, by offer."""
+    return {
+        each.subject: PricePoint(
+            each.subject, each.nano_usd_per_hour, each.effective_at_ms, each.opened_ms, each.source
+        )
+        for each in tx.open_flags(Flag.OUTLIER.value, limit=MOST_FLAGS)
+        if each.nano_usd_per_hour is not None and each.effective_at_ms is not None
+    }
+
+
+def _questioned(tx: Tx) -> dict[str, dict[str, int]]:
+    """The implausible prices that wait for a second source, by offer and source."""
+    said: dict[str, dict[str, int]] = {}
+    for each in tx.open_flags(Flag.IMPLAUSIBLE.value, limit=MOST_FLAGS):
+        said.setdefault(each.subject, {})[each.source] = each.nano_usd_per_hour or 0
+    return said
+
+
+def _prices(world: World, provider: Provider) -> list[PricePoint]:
+    """All changes since the last good poll where the provider can tell them, at first those of BEFORE_MS; else the
+    prices in force."""
+    if not isinstance(provider, ProvidesPriceHistory):
+        return list(provider.prices())
+    with world.store.read() as tx:
+        known_ms = tx.last_good_poll_ms(provider.name)
+    return list(provider.price_history(world.clock.now_ms() - BEFORE_MS if known_ms is None else known_ms))

@@ -1,0 +1,382 @@
+"""Observe: what providers say of instances and trainers say of themselves, once per tick, into the store.
+
+A run ends here: finished, failed, preempted, lost, paused, cancelled. A silent one is only suspected; it is given up
+when its provider confirms that its instance is gone, or when its lease has run out, by when it has fenced itself.
+Runs that have not taken over yet belong to their migration. Must not know: where a job goes next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from orchestrator.engine.billing.checkpoints_kept import weigh
+from orchestrator.engine.compartment import Compartment, contained, contained_writes, said
+from orchestrator.engine.context import ACTOR, Context
+from orchestrator.engine.jobs.blame import LOSSES_IN_VAIN, attached, contradiction, died_alone, lost_in_vain
+from orchestrator.engine.jobs.checkpoints import CheckpointUnusable
+from orchestrator.engine.jobs.pausing import pause, paused
+from orchestrator.engine.jobs.standstill import watch
+from orchestrator.engine.machines import poll
+from orchestrator.engine.machines.reports import MALFORMED_S, judged
+from orchestrator.engine.migration import same_machine
+from orchestrator.engine.migration.intent import under_way
+from orchestrator.engine.migration.move import MOVING, count_failure
+from orchestrator.engine.runtime import RunReport
+from orchestrator.errors import SiteError
+from orchestrator.model import Job, Run, RunEnd, Step
+from orchestrator.perf import kind_of, on_host
+from orchestrator.store import Tx
+from providers.instance import EndReason, Instance
+from providers.offer import Offer
+
+PROGRESS_EVERY_S = 0.5
+PERF_EVERY_S = 3.0
+MIN_STEPS_MEASURED = 10
+FINISH_S = 30.0  # wall: a folder of checkpoints that cannot be read for so long does not prove that a job is done
+MALFORMED_TOLD_S = 3600.0
+OUTAGE_S = 10.0  # wall; a bridge that is started again is no outage
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What one pass of observation changed: whether anything did, and whether a job needs a new place, or may want one
+    because a run of it was measured for the first time."""
+
+    changed: bool = False
+    need_place: bool = False
+
+
+def observe(ctx: Context) -> Seen:
+    """Ask providers and the runtime about every run that has not ended, and record what is new."""
+    jobs = ctx.work.jobs
+    poll.describe(ctx)
+    poll.renew(ctx)
+    ctx.reports = {}
+    live = [run for run in ctx.work.runs if run.end is None]  # of quarantined jobs, too: they are being stopped
+    started = [run.id for run in live if run.instance_id is not None]
+    if started:
+        try:
+            reports = {run_id: masked(ctx, each) for run_id, each in ctx.runtime.reports(started).items()}
+        except SiteError as error:  # it is being started again, and nothing is known meanwhile
+            _unavailable(ctx, live, error)
+        else:
+            ctx.pacing.pop("outage", None)
+            ctx.pacing.pop("outage-told", None)
+            _judge(ctx, live, reports)
+    need_place = _record(ctx, live)
+    changed = False
+    for run in live:
+        if run.state in ("training", "holding"):
+            seen = contained(
+                ctx,
+                Compartment.OBSERVE,
+                partial(_current, ctx, jobs, run),
+                Seen(),
+                job_id=run.job_id,
+            )
+            changed |= seen.changed
+            need_place |= seen.need_place
+    return Seen(changed, need_place)
+
+
+def masked(ctx: Context, report: RunReport) -> RunReport:
+    """The report without the values of secrets in its texts, which go to the store and to everybody's eyes."""
+    error, weights_hash = (
+        text if text is None else ctx.secrets.mask(str(text)) for text in (report.error, report.weights_hash)
+    )
+    return replace(report, error=error, weights_hash=weights_hash)
+
+
+def _judge(ctx: Context, live: Sequence[Run], reports: Mapping[str, RunReport]) -> None:
+    """Set `ctx.reports`. Of quarantined jobs as it was said: what is wrong with them may be this."""
+    for run in live:
+        if (report := reports.get(run.id)) is None:
+            continue
+        if run.job_id not in ctx.work.quarantined:
+            checked = partial(_judged, ctx, run, report)
+            report = contained(ctx, Compartment.JUDGE, checked, report, job_id=run.job_id)
+        ctx.reports[run.id] = report
+
+
+def _judged(ctx: Context, run: Run, report: RunReport) -> RunReport:
+    return judged(ctx.work.jobs[run.job_id], run, report)
+
+
+def _unavailable(ctx: Context, live: Sequence[Run], error: SiteError) -> None:
+    """Tell of an outage of the site once, if it lasts."""
+    if ctx.waited_s("outage") < OUTAGE_S or "outage-told" in ctx.pacing:
+        return
+    ctx.pacing["outage-told"] = ctx.world.clock.monotonic_s()
+    with ctx.write() as tx:
+        for run in live:
+            if (job := ctx.work.jobs.get(run.job_id)) is not None:
+                ctx.event(tx, "site.unavailable", str(error), job, run=run)
+
+
+def _current(ctx: Context, jobs: Mapping[str, Job], run: Run) -> Seen:
+    """A run past its cutover."""
+    job = jobs[run.job_id]
+    instance = ctx.instance(run)
+    report = ctx.reports.get(run.id)
+    if report is not None and report.state == "finished":
+        return _says_finished(ctx, job, run, report)
+    if ctx.gone(run):
+        return _lost(ctx, job, run, instance, report)
+    noticed = instance is not None and _notice(ctx, job, run, instance)
+    if report is None:
+        return Seen(noticed, noticed)
+    if report.state == "failed":
+        alone = died_alone(ctx, run) if report.exit_status is not None else True
+        if alone is None:
+            return Seen(noticed, noticed)
+        why = report.error or "the trainer failed"
+        return _failed(ctx, job, run, report, why) if alone else _lost(ctx, job, run, ctx.instance(run), report)
+    if report.state == "malformed":
+        return _malformed(ctx, job, run, report, noticed)
+    ctx.pacing.pop(f"malformed/{run.id}", None)
+    if report.state == "yielded":
+        return _yielded(ctx, job, run, report, instance)
+    if report.state == "fenced" and _being_replaced(ctx, run):
+        return Seen(noticed, noticed)  # by its successor, whose cutover is not written down yet
+    if report.state == "fenced":
+        ctx.lease_ran_out(run)
+    if report.state in ("fenced", "absent"):
+        # its instance is ended by engine.machines.reap; only then is it certain that nothing of it trains on
+        why = "fenced itself" if report.state == "fenced" else "its trainer vanished"
+        return _end(ctx, job, run, "lost", f"{why} at step {report.step}", report)
+    if report.silent_s > ctx.world.config.lease_s:
+        ctx.lease_ran_out(run)
+        return _end(ctx, job, run, "lost", f"silent for {report.silent_s:.0f} s: its lease is over", report)
+    if report.silent_s > ctx.world.config.suspect_after_s and ctx.due(f"suspect/{run.id}", 60.0):
+        with ctx.write() as tx:
+            ctx.event(tx, "run.suspected", f"silent for {report.silent_s:.0f} s", job, run=run)
+    if (why_not := watch(ctx, job, run, report)) is not None:
+        return _failed(ctx, job, run, report, why_not)
+    weigh(ctx, job, run, report)
+    return Seen(noticed, noticed)
+
+
+def _malformed(ctx: Context, job: Job, run: Run, report: RunReport, noticed: bool) -> Seen:
+    """Said once; when it lasts, the job's code has failed: nobody knows whether it works at all."""
+    for_s = ctx.waited_s(f"malformed/{run.id}")
+    if ctx.due(f"malformed-told/{run.id}", MALFORMED_TOLD_S):
+        with ctx.write() as tx:
+            ctx.event(tx, "run.malformed", f"what it says makes no sense: {report.error}", job, run=run)
+    if for_s > MALFORMED_S:
+        why = f"what it said of itself made no sense for {MALFORMED_S:.0f} s: {report.error}"
+        return _failed(ctx, job, run, report, why)
+    return Seen(noticed, noticed)
+
+
+def _being_replaced(ctx: Context, run: Run) -> bool:
+    return any(move.source_run_id == run.id and move.step is Step.CUTOVER for move in ctx.work.migrations)
+
+
+def _notice(ctx: Context, job: Job, run: Run, instance: Instance) -> bool:
+    """Record an announced preemption once. Returns whether it is news."""
+    if instance.notice_deadline_ms is None:
+        return False
+    with ctx.world.store.read() as tx:
+        if any(event.run_id == run.id for event in tx.events(job_id=job.id, kinds=("instance.notice",))):
+            return False
+    left_s = (instance.notice_deadline_ms - ctx.now_ms) / 1000
+    with ctx.write() as tx:
+        tx.add_availability(run.offer_id, ctx.now_ms, "notice", run.id, "")
+        ctx.event(
+            tx,
+            "instance.notice",
+            f"{run.offer_id} will be taken back in {left_s:.0f} market seconds",
+            job,
+            run=run,
+            left_s=left_s,
+        )
+    return True
+
+
+def _record(ctx: Context, runs: Sequence[Run]) -> bool:
+    """Progress at most every half second, throughput every few seconds. Returns whether a run that may be tried
+    elsewhere was measured for the first time."""
+    fresh = [
+        (run, report)
+        for run in runs
+        if run.state in ("training", "holding")
+        and (report := ctx.reports.get(run.id)) is not None
+        and report.state not in ("silent", "absent", "malformed")
+        and ctx.due(f"progress/{run.id}", PROGRESS_EVERY_S)
+    ]
+    return any(
+        contained_writes(
+            ctx,
+            Compartment.RECORD,
+            fresh,
+            lambda each: each[0].job_id,
+            lambda tx, each: _record_one(ctx, tx, *each),
+        )
+    )
+
+
+def _record_one(ctx: Context, tx: Tx, run: Run, report: RunReport) -> bool:
+    if report.step > run.last_step:
+        _progress(tx, run, report)
+    measured = report.step - int(ctx.pacing.get(f"measured/{run.id}", report.start_step))
+    if (
+        not report.step_wall_s
+        or measured < MIN_STEPS_MEASURED
+        or report.state != "training"
+        or not ctx.due(f"perf/{run.id}", PERF_EVERY_S)
+    ):
+        return False
+    first = f"measured/{run.id}" not in ctx.pacing
+    ctx.pacing[f"measured/{run.id}"] = report.step
+    offers = tx.offers()
+    offer = next((offer for offer in offers if offer.id == run.offer_id), None)
+    if offer is not None:
+        known = bool(tx.perf([run.job_id]))
+        per_market_s = 1.0 / (report.step_wall_s * ctx.world.clock.factor)
+        tx.add_perf(run.job_id, offer.gpu, max(1, offer.gpu_count), per_market_s, measured, ctx.now_ms)
+        if not known:
+            return True  # nothing could be forecast of it until now
+    return first and ctx.work.jobs[run.job_id].spec.probe and _may_be_tried(offers)
+
+
+def _may_be_tried(offers: Sequence[Offer]) -> bool:
+    """Whether there is another kind of hardware of which something is to be found out."""
+    kinds = {kind_of(offer.gpu, offer.gpu_count) for offer in offers}
+    return sum(not on_host(kind) for kind in kinds) > 1
+
+
+def _progress(tx: Tx, run: Run, report: RunReport) -> None:
+    """Steps only ever increase: what was done is not undone by what a run says later."""
+    if report.state == "malformed":
+        return
+    tx.update_run(
+        run.id,
+        last_step=max(report.step, run.start_step, run.last_step),
+        last_loss=report.loss,
+        step_wall_s=report.step_wall_s,
+        save_wall_s=report.save_wall_s,
+        useful_s=report.useful_s,
+        checkpoint_s=report.checkpoint_s,
+    )
+    if report.total_steps is not None and tx.job_facts(run.job_id).total_steps != report.total_steps:
+        tx.set_job_facts(run.job_id, total_steps=report.total_steps)
+
+
+def _says_finished(ctx: Context, job: Job, run: Run, report: RunReport) -> Seen:
+    """Its word is weighed against what is known of its steps and checkpoints."""
+    try:
+        wrong = contradiction(ctx, job, run, report)
+    except CheckpointUnusable as error:
+        if ctx.waited_s(f"finish/{run.id}") < FINISH_S:
+            return Seen()
+        wrong = f"it says that it finished at step {report.step}, but {said(error)}"
+    return _finished(ctx, job, run, report) if wrong is None else _failed(ctx, job, run, report, wrong)
+
+
+def _finished(ctx: Context, job: Job, run: Run, report: RunReport) -> Seen:
+    now = ctx.now_ms
+    how = f"finished at step {report.step}"
+    if report.stopped_early:
+        how += f" of {job.spec.train.steps or report.total_steps}, early: its program called stop()"
+    elif not attached(run, report):
+        how = "finished: its program, which never called attach(), ended by itself"
+    with ctx.write() as tx:
+        _progress(tx, run, report)
+        tx.update_run(run.id, state="ended", end="finished", training_to_ms=now)
+        tx.set_job_facts(job.id, weights_hash=report.weights_hash, finished_at_ms=now)
+        tx.set_job_state(job.id, "finished")
+        late = job.deadline_at_ms is not None and now > job.deadline_at_ms
+        ctx.event(
+            tx,
+            "job.finished",
+            how + (" (after its deadline)" if late else ""),
+            job,
+            run=run,
+            step=report.step,
+            loss=report.loss,
+        )
+    return Seen(changed=True)
+
+
+def _failed(ctx: Context, job: Job, run: Run, report: RunReport, why: str) -> Seen:
+    again_ms = same_machine.free_from_ms(ctx, job, run)
+    with ctx.write() as tx:
+        _progress(tx, run, report)
+        tx.update_run(run.id, state="ended", end="failed", training_to_ms=ctx.now_ms)
+        count_failure(ctx, tx, job, run, why, permanent=report.permanent, again_ms=again_ms)
+    return Seen(changed=True, need_place=True)
+
+
+def _yielded(ctx: Context, job: Job, run: Run, report: RunReport, instance: Instance | None) -> Seen:
+    """It wrote a checkpoint and ended because it was asked to, or because its machine is about to be taken."""
+    if job.state == "pausing":
+        with ctx.write() as tx:
+            _progress(tx, run, report)
+            tx.update_run(run.id, state="ended", end="paused", training_to_ms=ctx.now_ms)
+            own = "when it was asked to, with what it has saved itself"  # a program that never called attach()
+            paused(ctx, tx, job, run, f"at step {report.step} with a checkpoint" if report.manifest else own)
+        return Seen(changed=True)
+    noticed = instance is not None and instance.notice_deadline_ms is not None
+    why: RunEnd = "preempted" if noticed else "lost"
+    return _end(ctx, job, run, why, f"left with a checkpoint at step {report.step}", report)
+
+
+def _lost(ctx: Context, job: Job, run: Run, instance: Instance | None, report: RunReport | None) -> Seen:
+    why = instance.end_reason if instance is not None else None
+    reason, step = why.value if why else "gone", max(run.last_step, report.step if report else 0)
+    return _end(
+        ctx,
+        job,
+        run,
+        "preempted" if why is EndReason.PREEMPTED else "lost",
+        f"{run.offer_id} is gone ({reason}); last known step {step}",
+        report,
+        blame_offer=why is not EndReason.EXPIRED,  # no control plane renewed it
+    )
+
+
+def _end(
+    ctx: Context,
+    job: Job,
+    run: Run,
+    end: RunEnd,
+    message: str,
+    report: RunReport | None,
+    *,
+    blame_offer: bool = True,
+) -> Seen:
+    now = ctx.now_ms
+    in_vain = end == "lost" and blame_offer and job.state in ("running", *MOVING) and _in_vain(ctx, job, run)
+    with ctx.write() as tx:
+        if report is not None and report.step > 0:
+            _progress(tx, run, report)
+        tx.update_run(run.id, state="ended", end=end, training_to_ms=now)
+        if blame_offer and not in_vain:
+            tx.add_availability(run.offer_id, now, "lost", run.id, end)
+        if job.state in ("running", *MOVING) and not under_way(tx, job.id):
+            tx.set_job_state(job.id, "queued")
+        ctx.event(tx, f"run.{end}", message, job, run=run)
+        if in_vain:
+            _count_in_vain(ctx, tx, job, run, message)
+        if job.state == "pausing":
+            paused(ctx, tx, job, run, "at its last checkpoint")
+    return Seen(changed=True, need_place=True)
+
+
+def _count_in_vain(ctx: Context, tx: Tx, job: Job, run: Run, message: str) -> None:
+    """It counts like a failure, but nobody knows that it is the job's: one that has no retry left pauses."""
+    why = f"lost {LOSSES_IN_VAIN} times or more in a row without getting past step {run.start_step}: {message}"
+    if tx.job_facts(job.id).failures < job.spec.retries:
+        count_failure(ctx, tx, job, run, why)
+    else:
+        remedy = f"see `tradewind logs {job.name}`, or let it run elsewhere (where, capacity)"
+        pause(ctx, tx, job, None, f"{why}. {remedy}; then: tradewind resume {job.name}", actor=ACTOR)
+
+
+def _in_vain(ctx: Context, job: Job, run: Run) -> bool:
+    try:
+        return lost_in_vain(ctx, job, run)
+    except CheckpointUnusable:
+        return False  # nobody can tell how far it came

@@ -1,0 +1,110 @@
+"""Reap: end every instance that no living run needs, and close the books of those that ended.
+
+Three sources: runs that have ended but whose instance is not confirmed gone (after a move, a finish, an abort, a
+cancellation); runs that were given up before the answer to their launch was known; and what engine.machines.sweep
+finds. Must not know: why a run ended.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+
+from orchestrator.engine.billing.accrue import settle
+from orchestrator.engine.compartment import Compartment, contained
+from orchestrator.engine.context import Context
+from orchestrator.engine.machines.collect import collect
+from orchestrator.engine.machines.sweep import adopt, sweep
+from orchestrator.errors import SiteError
+from orchestrator.model import Run
+from providers.errors import ProviderError
+from providers.offer import region_of
+
+TERMINATE_EVERY_S = 2.0
+SETTLE_EVERY_S = 1.0
+ASK_EVERY_S = 5.0
+
+
+def reap(ctx: Context) -> bool:
+    """End what is left over. Returns whether anything changed."""
+    changed = False
+    for run in ctx.work.runs:
+        if run.end is not None:
+            changed |= _close(ctx, run)
+    return changed | sweep(ctx)
+
+
+def _close(ctx: Context, run: Run) -> bool:
+    """End a machine, then close its books: the end of a machine waits for nothing that could break."""
+    if run.instance_id is None:
+        if run.state == "ended":
+            return False
+        return contained(ctx, Compartment.TERMINATE, partial(_find_out, ctx, run), False, job_id=run.job_id)
+    terminated = contained(
+        ctx, Compartment.TERMINATE, partial(_terminate, ctx, run, run.instance_id), False, job_id=run.job_id
+    )
+    return terminated and contained(ctx, Compartment.SETTLE, partial(_close_books, ctx, run), False, job_id=run.job_id)
+
+
+def _terminate(ctx: Context, run: Run, instance_id: str) -> bool:
+    """Whether the machine is gone."""
+    if ctx.gone(run):
+        return True
+    if not ctx.due(f"terminate/{instance_id}", TERMINATE_EVERY_S):
+        return False
+    contained(ctx, Compartment.KILL, partial(_kill, ctx, run), None, job_id=run.job_id)
+    with suppress(ProviderError, KeyError):  # asked again
+        ctx.provider(run.offer_id).terminate(instance_id)
+    return False  # engine.machines.poll sees it go
+
+
+def _kill(ctx: Context, run: Run) -> None:
+    """Its provider may not answer for long: whatever trains there must not."""
+    with suppress(SiteError):
+        ctx.runtime.kill(run.id)
+
+
+def _close_books(ctx: Context, run: Run) -> bool:
+    if _settle(ctx, run):
+        return True
+    if not ctx.due("settle", SETTLE_EVERY_S):
+        return False
+    collect(ctx.world, ctx.leadership)  # its last prices are not known yet
+    return _settle(ctx, run)
+
+
+def _find_out(ctx: Context, run: Run) -> bool:
+    """Whether a machine was rented for a run that was given up in the middle of its launch.
+
+    It is looked up by its token, among those that have ended, too: one that came and went has cost money. There is none
+    when two looks find none that were begun the provider's listing lag after the migration was given up, and so at
+    least as long after its last launch. One that comes even later is found by `sweep`.
+    """
+    if not ctx.due(f"find-out/{run.id}", ASK_EVERY_S):
+        return False
+    with ctx.world.store.read() as tx:
+        (migration,) = (each for each in tx.migrations(job_id=run.job_id) if each.target_run_id == run.id)
+    asked_ms = ctx.now_ms
+    try:
+        provider = ctx.provider(run.offer_id)
+        found = provider.find(migration.token, region_of(run.offer_id))
+    except (ProviderError, KeyError):
+        return False  # asked again
+    if found:
+        adopt(ctx, run, found[0].id)
+        return True
+    if asked_ms <= migration.step_at_ms + provider.listing_lag_s * 1000:
+        return False
+    if (once := f"not-found/{run.id}") not in ctx.pacing:
+        ctx.pacing[once] = ctx.world.clock.monotonic_s()
+        return False
+    with ctx.write() as tx:
+        tx.update_run(run.id, state="ended")
+    return True
+
+
+def _settle(ctx: Context, run: Run) -> bool:
+    instance = ctx.instance(run)
+    if instance is None:  # forgotten by its provider: gone, and billed at most until now
+        return settle(ctx.world, ctx.leadership, run, run.billed_from_ms, ctx.now_ms)
+    return settle(ctx.world, ctx.leadership, run, instance.billed_from_ms, instance.billed_to_ms)

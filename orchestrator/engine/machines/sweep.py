@@ -1,0 +1,137 @@
+"""Sweep: machines with this installation's tag that no run accounts for.
+
+One that a launch of this store's own history made, by its token, is adopted by the run that it was rented for, so that
+its cost is booked, and is ended like any other; at once, if that run cannot be read. So is one that was taken for gone.
+Any other is told of and left alone: it was rented by another copy of the store, which may need it, or after the backup
+that was restored here. It ends by itself when nobody renews it.
+Must not know: why a run ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+
+from orchestrator.engine.compartment import Compartment, contained
+from orchestrator.engine.context import ACTOR, Context
+from orchestrator.engine.inputs.snapshot import left_out
+from orchestrator.errors import RowError
+from orchestrator.model import Event, Run
+from orchestrator.store import Tx
+from providers.base import Provider
+from providers.errors import ProviderError
+from providers.instance import Instance
+
+UNKNOWN = "instance.unknown"
+SWEEP_EVERY_S = 5.0
+SWEEP_EVERY_LOOKS = 10
+"""A list of all regions costs a provider so many times as much as a look at one."""
+
+
+def sweep(ctx: Context) -> bool:
+    """Look at everything that each provider lists. Returns whether anything changed."""
+    changed = False
+    for provider in ctx.world.providers.values():
+        if ctx.due(f"sweep:{provider.name}", max(SWEEP_EVERY_S, SWEEP_EVERY_LOOKS * provider.describe_every_s)):
+            changed |= contained(ctx, Compartment.SWEEP, partial(_sweep_at, ctx, provider), False, about=provider.name)
+    return changed
+
+
+def adopt(ctx: Context, run: Run, instance_id: str) -> None:
+    """From now on it is the machine of a run that has ended."""
+    with ctx.write() as tx:
+        tx.update_run(run.id, instance_id=instance_id, state="ended")
+        message = f"{instance_id} was left over: it is being ended"
+        ctx.event(tx, "instance.adopted", message, tx.outline(run.job_id), run=run)
+
+
+def _sweep_at(ctx: Context, provider: Provider) -> bool:
+    try:
+        owned = provider.list_owned(ctx.world.store.install_id)
+    except ProviderError:
+        return False
+    _forget_unknown(ctx, provider, owned)
+    changed = False
+    for instance in owned:
+        step, about = partial(_account_for, ctx, provider, instance), f"{provider.name} {instance.id}"
+        changed |= contained(ctx, Compartment.SWEEP, step, False, about=about)
+    return changed
+
+
+def _account_for(ctx: Context, provider: Provider, instance: Instance) -> bool:
+    with ctx.world.store.read() as tx:
+        run_id = tx.run_of_token(instance.token)
+        if run_id is None:
+            run = None
+        else:
+            try:
+                run = _newest_on_its_machine(tx, tx.run(run_id))
+            except RowError:  # nobody can look after it any more
+                run = None
+    if run_id is None:
+        return _unknown(ctx, provider, instance)
+    return _left_over(ctx, provider, instance, run)
+
+
+def _newest_on_its_machine(tx: Tx, run: Run) -> Run:
+    """The machine that was rented for this run is the last one's that had it."""
+    runs = tx.runs(job_id=run.job_id, unreadable=left_out)
+    had_it = [each for each in runs if run.instance_id is not None and each.instance_id == run.instance_id]
+    return max(had_it, key=lambda each: each.generation, default=run)
+
+
+def _left_over(ctx: Context, provider: Provider, instance: Instance, run: Run | None) -> bool:
+    if run is not None and run.instance_id == instance.id and run.billed_to_ms is not None:
+        return _came_back(ctx, provider, instance, run)
+    if run is not None and (run.end is None or (run.instance_id == instance.id and _is_at(provider, run))):
+        return False  # its migration is about to ask again with the same token, or engine.machines.reap ends it there
+    if run is not None and run.instance_id is None:
+        adopt(ctx, run, instance.id)
+    else:
+        with suppress(ProviderError):  # asked again by the next sweep
+            provider.terminate(instance.id)
+    return True
+
+
+def _is_at(provider: Provider, run: Run) -> bool:
+    return run.offer_id.partition("/")[0] == provider.name
+
+
+def _came_back(ctx: Context, provider: Provider, instance: Instance, run: Run) -> bool:
+    """It was left out of so many answers that it was taken for gone and its books were closed, but it lives: they are
+    opened again, so that it is ended and booked like any other. A list may be behind, so a description decides."""
+    with suppress(ProviderError):  # asked again by the next sweep
+        if any(described.alive for described in provider.describe([instance.id])):
+            ctx.instances.pop(instance.id, None)
+            with ctx.write() as tx:
+                tx.update_run(run.id, billed_to_ms=None)
+                message = f"{instance.id} was taken for gone, but lives: it is being ended and booked"
+                ctx.event(tx, "instance.returned", message, tx.outline(run.job_id), run=run)
+            return True
+    return False
+
+
+def _unknown(ctx: Context, provider: Provider, instance: Instance) -> bool:
+    """Told once."""
+    told = f"unknown:{provider.name}:{instance.id}"
+    if told in ctx.pacing:
+        return False
+    ctx.pacing[told] = ctx.world.clock.monotonic_s()
+    with ctx.write() as tx:
+        if any(event.data.get("instance_id") == instance.id for event in tx.events(kinds=(UNKNOWN,))):
+            return False
+        message = (
+            f"{instance.id} ({instance.offer_id}) has this installation's tag, but was not rented by this store: it is "
+            f"left alone. If nobody else uses it: tradewind reap {instance.id}"
+        )
+        data = {"instance_id": instance.id, "offer_id": instance.offer_id}
+        tx.add_event(Event(ctx.new_id("ev"), ctx.now_ms, UNKNOWN, message, ACTOR, data=data))
+    return True
+
+
+def _forget_unknown(ctx: Context, provider: Provider, listed: Sequence[Instance]) -> None:
+    """Those that the provider lists no more need not be remembered."""
+    prefix = f"unknown:{provider.name}:"
+    kept = {f"{prefix}{instance.id}" for instance in listed}
+    ctx.pacing = {key: at for key, at in ctx.pacing.items() if not key.startswith(prefix) or key in kept}

@@ -1,0 +1,181 @@
+"""The first steps of a migration: rent the machine (provision), wait until a trainer is prepared on it (ready).
+
+The intent, a row with a deterministic token, is on disk before the launch. Must not know: checkpoints, generations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from orchestrator.engine.context import Context
+from orchestrator.engine.migration import timeouts
+from orchestrator.engine.migration.move import Move, abort, step
+from orchestrator.engine.migration.revalidate import no_longer_pays
+from orchestrator.errors import RailError
+from orchestrator.model import Job, Migration, Run, Step
+from orchestrator.store import Tx
+from providers.base import LaunchSpec
+from providers.errors import (
+    CapacityError,
+    ConflictError,
+    PriceError,
+    ProviderError,
+    QuotaError,
+)
+from providers.instance import InstanceState
+from providers.money import NANO_USD, format_usd
+
+LAUNCH_RETRY_S = 1.0
+LAUNCH_TIME_TO_LIVE_S = 3600.0
+"""Wall seconds that a machine lives if nobody ever hears of it; from the first look at it on, engine.machines.poll
+renews it. No setting, because the same token must always make the same request."""
+MAX_LAUNCHES = 30  # calls without a clear answer, before another offer is tried
+PREPARE_EVERY_S = 15.0
+
+
+def provision(ctx: Context, move: Move) -> bool:
+    """Launch, with the token of the intent: once, however often it is called.
+
+    Each call is counted before it is made, so that whoever gives the migration up knows whether a machine may exist.
+    """
+    migration, job, target = move.migration, move.job, move.target
+    if not ctx.due(f"launch/{migration.id}", LAUNCH_RETRY_S):
+        return False
+    provider = ctx.world.providers.get(migration.offer_id.partition("/")[0])
+    if provider is None:
+        return abort(ctx, move, f"the provider of {migration.offer_id} is no longer enabled")
+    if (missing := ctx.secrets.missing(job)) is not None:
+        return abort(ctx, move, missing)  # before money is spent on a machine that could not train
+    if no_longer_pays(ctx, move):
+        return True
+    spec = launch_spec(ctx, migration, job)
+    try:
+        with ctx.write() as tx:  # a writer's view: whoever was deposed in the meantime launches nothing
+            check_rails(ctx, tx, migration.offer_id, besides=target.id)
+            if not tx.advance(migration.id, Step.PROVISION, Step.PROVISION, attempt=migration.attempt + 1):
+                return False
+        (instance_id,) = provider.launch(spec)
+    except RailError as error:
+        return abort(ctx, move, str(error))
+    except ProviderError as error:
+        return _refused(ctx, replace(move, migration=replace(migration, attempt=migration.attempt + 1)), error)
+    with ctx.write() as tx:
+        if tx.advance(migration.id, Step.PROVISION, Step.READY, error=None):
+            tx.update_run(target.id, instance_id=instance_id)
+            tx.add_availability(migration.offer_id, ctx.now_ms, "launched", target.id, "")
+            message = f"rented {migration.offer_id}"
+            ctx.event(tx, "migration.provision", message, job, run=target, migration=migration, instance_id=instance_id)
+    return True
+
+
+def launch_spec(ctx: Context, migration: Migration, job: Job) -> LaunchSpec:
+    """The one request of a migration: the same each time, as its token demands."""
+    return LaunchSpec(
+        token=migration.token,
+        offer_id=migration.offer_id,
+        user_data=ctx.runtime.bootstrap(token=migration.token),
+        tags={
+            "tradewind-install": ctx.world.store.install_id,
+            "tradewind-job": job.id,
+            "tradewind-run": migration.target_run_id,
+            "tradewind-generation": str(migration.generation),
+            "tradewind-project": job.project,
+        },
+        time_to_live_s=int(LAUNCH_TIME_TO_LIVE_S * ctx.world.clock.factor),
+    )
+
+
+def check_rails(ctx: Context, tx: Tx, offer_id: str, *, besides: str | None = None) -> None:
+    """Nothing is rented past the ceilings of the configuration; the run `besides` does not count. Raises RailError."""
+    limits = ctx.world.config.limits
+    hidden: list[str] = []  # a run that cannot be read may have a machine, too
+    up = [run for run in tx.unsettled_runs(lambda job_id, _error: hidden.append(job_id)) if run.id != besides]
+    if (count := len(up) + len(hidden)) >= limits.max_instances:
+        raise RailError(
+            f"{count} instances are up and limits.max_instances is {limits.max_instances}",
+            hint="raise limits.max_instances in tradewind.toml, or wait",
+        )
+    prices = {point.offer_id: point.nano_usd_per_hour for point in tx.payable_as_of(ctx.now_ms)}
+    rate = sum(prices.get(run.offer_id, 0) for run in up) + prices.get(offer_id, 0)
+    if rate > limits.max_usd_per_hour * NANO_USD:
+        raise RailError(
+            f"this would spend {format_usd(rate)}/h and limits.max_usd_per_hour is {limits.max_usd_per_hour:g}",
+            hint="raise limits.max_usd_per_hour in tradewind.toml, or wait",
+        )
+
+
+def _refused(ctx: Context, move: Move, error: ProviderError) -> bool:
+    migration = move.migration
+    if error.retryable and migration.attempt < MAX_LAUNCHES:
+        # it may have taken effect: only the same token again can tell
+        with ctx.write() as tx:
+            tx.advance(migration.id, Step.PROVISION, Step.PROVISION, error=str(error))
+        return False
+    no_room = error.retryable or isinstance(error, CapacityError | PriceError | QuotaError)
+    if no_room:
+        with ctx.write() as tx:
+            tx.add_availability(migration.offer_id, ctx.now_ms, "refused", move.target.id, str(error))
+    # An earlier call that got no answer may still make a machine, whatever this one was told.
+    refused = migration.attempt == 1 and not (error.retryable or isinstance(error, ConflictError))
+    return abort(ctx, move, str(error), at_once=no_room, refused=refused)
+
+
+def ready(ctx: Context, move: Move) -> bool:
+    """The machine has joined the site, and a trainer with its libraries loaded waits there."""
+    migration, target = move.migration, move.target
+    if abandoned(ctx, move):
+        return True
+    if (missing := ctx.secrets.missing(move.job)) is not None:
+        return abort(ctx, move, missing)  # this control plane took over after they were given
+    instance = ctx.instance(target)
+    waited_s = ctx.waited_s(f"ready/{migration.id}")
+    if waited_s > timeouts.READY_S and waited_s > (limit_s := timeouts.ready_s(ctx, move)):
+        return abort(ctx, move, f"the instance did not join within {limit_s:.0f} s", cause="ready")
+    if instance is None:
+        return False
+    if target.billed_from_ms is None and instance.billed_from_ms is not None:
+        with ctx.write() as tx:
+            tx.update_run(target.id, billed_from_ms=instance.billed_from_ms)
+    if instance.state is not InstanceState.RUNNING or instance.token not in ctx.runtime.nodes():
+        return False
+    report = ctx.reports.get(target.id)
+    if report is None or report.state == "absent":
+        if ctx.due(f"prepare/{target.id}", PREPARE_EVERY_S):
+            _end_attempts_before(ctx, target)
+            ctx.runtime.prepare(target.id, instance.token)
+        return False
+    if report.state in ("starting", "silent", "malformed"):
+        return False
+    if report.state == "failed":
+        return abort(ctx, move, report.error or "the trainer could not be prepared", cause="trainer")
+    return step(ctx, move, Step.CHECKPOINT, "the node is ready", state="starting")
+
+
+def _end_attempts_before(ctx: Context, target: Run) -> None:
+    """On the same machine: what is left of a trainer that said that it failed must leave room for the next one."""
+    if target.machine_from_ms is None:
+        return
+    with ctx.world.store.read() as tx:
+        runs = tx.runs(job_id=target.job_id)
+    for run in runs:
+        if run.instance_id == target.instance_id and run.id != target.id:
+            ctx.runtime.kill(run.id)
+
+
+def abandoned(ctx: Context, move: Move) -> bool:
+    """Give the migration up when its target's machine is gone or will be taken; what that tells of the offer is kept.
+
+    A recovery goes on to another offer at once.
+    """
+    target = move.target
+    instance = ctx.instance(target)
+    if ctx.gone(target):
+        reason = instance.end_reason.value if instance is not None and instance.end_reason else "gone"
+        sign, why = "lost", f"the target's instance ended: {reason}"
+    elif instance is not None and instance.notice_deadline_ms is not None:
+        sign, why = "notice", "the target's instance was given notice"
+    else:
+        return False
+    with ctx.write() as tx:
+        tx.add_availability(target.offer_id, ctx.now_ms, sign, target.id, why)
+    return abort(ctx, move, why, cause="taken", at_once=True)

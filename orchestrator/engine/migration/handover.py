@@ -1,0 +1,250 @@
+"""The second half of a migration: checkpoint > transfer > restore > verify > cutover > release.
+
+The source holds at a checkpoint while the target restores it; cutover raises the job's generation with a fence, from
+which on there is only forward. Without a living source the target starts from what the last run left.
+Must not know: how the target's machine came up, or why it was chosen.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from orchestrator.engine.billing import checkpoints_kept
+from orchestrator.engine.context import Context
+from orchestrator.engine.inputs.latencies import HANDOVER
+from orchestrator.engine.jobs import trainer_spec
+from orchestrator.engine.jobs.blame import died_alone
+from orchestrator.engine.machines.reports import MALFORMED_S
+from orchestrator.engine.migration import timeouts
+from orchestrator.engine.migration.bring_up import abandoned
+from orchestrator.engine.migration.move import MOVING, Move, abort, step, waits
+from orchestrator.engine.migration.revalidate import no_longer_pays
+from orchestrator.engine.runtime import RunReport
+from orchestrator.model import Run, Step
+from orchestrator.store import Tx
+
+HOLD_REFRESH_S = 5.0
+START_EVERY_S = 15.0
+_OVER = ("absent", "failed", "yielded", "fenced", "finished")
+
+
+def checkpoint(ctx: Context, move: Move) -> bool:
+    """Fix the checkpoint that the target starts from: the source's last word, or what it left."""
+    if abandoned(ctx, move):
+        return True
+    migration, source = move.migration, move.living_source
+    if waits(migration):
+        report = ctx.reports.get(move.target.id)
+        return _target_over(ctx, move, report) if report is not None and report.state in _OVER else False
+    if source is None:
+        if move.source is not None and not ctx.over(move.source):
+            return False  # it could still commit
+        newest = ctx.checkpoints.newest(ctx.checkpoint_root(move.job), move.job.id, migration.generation)
+        found = newest.found
+        message = f"starts from step {found.step}" if found else "starts from scratch"
+        message += "".join(f"; passed over: {why}" for why in newest.damaged)
+        return step(ctx, move, Step.TRANSFER, message, manifest=found.name if found else None)
+    report = ctx.reports.get(source.id)
+    if report is not None and report.state == "holding" and report.manifest is not None:
+        _keep_holding(ctx, move)
+        with ctx.write() as tx:
+            tx.update_run(source.id, state="holding", last_step=report.step)
+        message = f"the source holds at step {report.step}"
+        return step(ctx, move, Step.TRANSFER, message, manifest=report.manifest)
+    waited_s = ctx.waited_s(f"hold/{migration.id}")
+    if waited_s > timeouts.HOLD_S and waited_s > (limit_s := timeouts.hold_s(ctx, move)):
+        return abort(ctx, move, f"the source reached no step within {limit_s:.0f} s", cause="hold")
+    if report is not None and report.state == "training" and ctx.due(f"hold-call/{source.id}", HOLD_REFRESH_S):
+        if no_longer_pays(ctx, move, ready=True):
+            return True
+        ctx.runtime.hold(source.id, migration.generation)
+    return False
+
+
+def transfer(ctx: Context, move: Move) -> bool:
+    """The checkpoint must be readable where the target runs. On one host both read the same folder."""
+    migration = move.migration
+    _keep_holding(ctx, move)
+    if migration.manifest is not None:
+        found = ctx.checkpoints.find(ctx.checkpoint_root(move.job), move.job.id, migration.manifest)
+        if found is None:
+            return abort(ctx, move, f"checkpoint {migration.manifest} cannot be read", cause="checkpoint")
+        checkpoints_kept.bring(ctx, move.job, move.target, found)
+    return step(ctx, move, Step.RESTORE, "the checkpoint is in place")
+
+
+def restore(ctx: Context, move: Move) -> bool:
+    """The target loads the checkpoint."""
+    if abandoned(ctx, move):
+        return True
+    migration, target = move.migration, move.target
+    _keep_holding(ctx, move)
+    report = ctx.reports.get(target.id)
+    waited_s = ctx.waited_s(f"restore/{migration.id}")
+    if waited_s > timeouts.RESTORE_S and waited_s > (limit_s := timeouts.restore_s(ctx, move)):
+        return abort(ctx, move, f"not restored within {limit_s:.0f} s", cause="restore")
+    if report is None:
+        return False
+    if report.state in ("prepared", "starting"):
+        if ctx.due(f"start/{target.id}", START_EVERY_S):
+            if (missing := ctx.secrets.missing(move.job)) is not None:
+                return abort(ctx, move, missing)  # as in engine.migration.bring_up
+            ctx.runtime.start(trainer_spec.run_spec(ctx, migration, move.job))
+        return False
+    if report.state in _OVER:
+        return _target_over(ctx, move, report)
+    if report.state == "malformed" and ctx.waited_s(f"malformed/{target.id}") > MALFORMED_S:
+        return abort(ctx, move, f"what it says of itself makes no sense: {report.error}", cause="trainer", failed=True)
+    if report.state != "restored":
+        return False
+    return step(ctx, move, Step.VERIFY, f"restored at step {report.start_step}")
+
+
+def verify(ctx: Context, move: Move) -> bool:
+    """The target must hold the checkpoint that was fixed, or an older one when it found that one damaged.
+
+    Only the target reads every byte. A source that lives trains on instead and writes a better one.
+    """
+    if abandoned(ctx, move):
+        return True
+    _keep_holding(ctx, move)
+    report = ctx.reports.get(move.target.id)
+    if report is not None and report.state in _OVER:
+        return _target_over(ctx, move, report)
+    if report is None or report.state != "restored":
+        return _overdue(ctx, move)
+    fixed, message, passed_over = move.migration.manifest, f"step {report.start_step} verified", None
+    if report.manifest != fixed:
+        if fixed is None or report.manifest is None or move.living_source is not None:
+            return abort(ctx, move, f"the target restored {report.manifest}, not {fixed}", cause="checkpoint")
+        message, passed_over = f"{message}; passed over: {fixed}, which the target found damaged", fixed
+    if no_longer_pays(ctx, move, ready=True, restored=True):
+        return True
+    with ctx.write() as tx:
+        tx.update_run(move.target.id, start_step=report.start_step)
+    return step(ctx, move, Step.CUTOVER, message, manifest=report.manifest, passed_over=passed_over)
+
+
+def cutover(ctx: Context, move: Move) -> bool:
+    """Raise the job's generation. Once the fence exists there is no way back; before it there is.
+
+    That this step was reached is the intention to fence, written under the present leadership. Whoever leads later
+    finds it and resolves it: it fences as well, or gives the move up, which voids the generation first. A control plane
+    that was deposed before it fenced finds the generation void when it wakes.
+    """
+    migration, job, target = move.migration, move.job, move.target
+    root = ctx.checkpoint_root(job)
+    if ctx.checkpoints.fenced(root, job.id) < migration.generation:
+        if job.state not in MOVING:
+            return abort(ctx, move, f"the job is {job.state}")
+        if abandoned(ctx, move):
+            return True
+        report = ctx.reports.get(target.id)
+        if report is not None and report.state in _OVER:
+            return _target_over(ctx, move, report)
+        if report is None or report.state != "restored":
+            return _overdue(ctx, move)
+        if (why := _outdated(ctx, move)) is not None:
+            return abort(ctx, move, why, cause="checkpoint", at_once=True)
+        if not ctx.checkpoints.fence(root, job.id, migration.generation, migration.manifest):
+            return abort(ctx, move, "the source did not wait any longer", cause="checkpoint", at_once=True)
+    elif job.state not in (*MOVING, "cancelling", "pausing"):
+        return abort(ctx, move, f"the job is {job.state}")  # its source ended it just before the fence
+    now = ctx.now_ms
+    with ctx.write() as tx:
+        if not tx.advance(migration.id, Step.CUTOVER, Step.RELEASE):
+            return False
+        before = [run for run in tx.runs(job_id=job.id) if run.training_from_ms is not None and run.id != target.id]
+        reached = max(before, key=lambda run: run.generation).last_step if before else 0  # what came before is counted
+        tx.update_run(
+            target.id,
+            state="training",
+            training_from_ms=now,
+            last_step=target.start_step,
+            repeated_steps=max(0, reached - target.start_step),
+        )
+        if move.living_source is not None:
+            tx.update_run(move.living_source.id, state="ended", end="moved", training_to_ms=now)
+        if job.state in MOVING:
+            tx.set_job_state(job.id, "running")
+        message = f"generation {migration.generation} trains on {migration.offer_id} from step {target.start_step}"
+        told: dict[str, Any] = {"step": target.start_step}
+        if move.living_source is not None and (gap_s := _gap_s(ctx, tx, move)) is not None:
+            told[HANDOVER] = gap_s
+        ctx.event(tx, "migration.cutover", message, job, run=target, migration=migration, **told)
+    return True
+
+
+def release(ctx: Context, move: Move) -> bool:
+    """The source's instance is ended by engine.machines.reap; done when its provider confirms that."""
+    migration, source = move.migration, move.source
+    if source is not None and source.instance_id is not None and source.billed_to_ms is None:
+        return False
+    with ctx.write() as tx:
+        if tx.advance(migration.id, Step.RELEASE, Step.DONE):
+            ctx.event(
+                tx,
+                "migration.done",
+                f"{migration.reason}: now on {migration.offer_id}",
+                move.job,
+                run=move.target,
+                migration=migration,
+                market_s=(ctx.now_ms - migration.created_at_ms) / 1000,
+            )
+    return True
+
+
+def _gap_s(ctx: Context, tx: Tx, move: Move) -> float | None:
+    """Market seconds since the source was asked to hold."""
+    told = tx.events(job_id=move.job.id, kinds=("migration.ready",), limit=1, newest_first=True)
+    asked = told and told[0].migration_id == move.migration.id
+    return (ctx.now_ms - told[0].at_ms) / 1000 if asked else None
+
+
+def _outdated(ctx: Context, move: Move) -> str | None:
+    """Why the checkpoint that the target holds is not the source's last word; None if it is."""
+    if move.living_source is not None:
+        report = ctx.reports.get(move.living_source.id)
+        if report is None or report.state != "holding" or report.manifest != move.migration.manifest:
+            return "the source did not wait at its checkpoint"
+    elif move.source is not None:
+        if not ctx.over(move.source):
+            return "the source ended while it was being replaced"
+        newest = ctx.checkpoints.newest(ctx.checkpoint_root(move.job), move.job.id, move.migration.generation).found
+        if newest is not None and newest.name not in (move.migration.manifest, _passed_over(ctx, move)):
+            return f"the source left step {newest.step} behind, which the target does not have"
+    return None
+
+
+def _passed_over(ctx: Context, move: Move) -> object:
+    """The checkpoint that the target found damaged, None if it found none."""
+    with ctx.world.store.read() as tx:
+        told = tx.events(job_id=move.job.id, kinds=("migration.verify",), limit=1, newest_first=True)
+    return told[0].data.get("passed_over") if told and told[0].migration_id == move.migration.id else None
+
+
+def _target_over(ctx: Context, move: Move, report: RunReport) -> bool:
+    if report.state == "failed":
+        why = report.error or "the target failed"
+        if report.exit_status is not None and not (alone := died_alone(ctx, move.target)):
+            return False if alone is None else abort(ctx, move, f"{why}, and its machine is gone", cause="taken")
+        return abort(ctx, move, why, cause="trainer", failed=True, permanent=report.permanent)
+    state = "gone" if report.state == "absent" else report.state
+    return abort(ctx, move, f"the target's trainer is {state}", cause="trainer")
+
+
+def _overdue(ctx: Context, move: Move) -> bool:
+    """The target restored but does not answer: its provider may still confirm that it is gone."""
+    if ctx.waited_s(f"answer/{move.migration.id}") > ctx.world.config.lease_s:
+        return abort(ctx, move, "the target does not answer", cause="trainer")
+    return False
+
+
+def _hold(ctx: Context, source: Run, successor: int) -> None:
+    if ctx.due(f"hold-call/{source.id}", HOLD_REFRESH_S):
+        ctx.runtime.hold(source.id, successor)
+
+
+def _keep_holding(ctx: Context, move: Move) -> None:
+    if move.living_source is not None:
+        _hold(ctx, move.living_source, move.migration.generation)

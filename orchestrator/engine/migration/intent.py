@@ -1,0 +1,101 @@
+"""Intent: what is written down before a job is brought up anywhere, a run and the migration that will start it.
+
+The token in it makes a launch the same however often it is asked for. Must not know: why the job goes there, or how it
+is brought up.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from orchestrator.engine.context import Context
+from orchestrator.engine.jobs.checkpoints import CheckpointDamaged, CheckpointUnusable
+from orchestrator.model import Job, Migration, Reason, Run, Step
+from orchestrator.store import Tx
+
+
+def under_way(tx: Tx, job_id: str) -> bool:
+    """Whether a migration of this job may still change where it runs.
+
+    One that only releases its source may not, nor one that brings up a spare.
+    """
+    return any(
+        migration.step is not Step.RELEASE and migration.reason != "standby"
+        for migration in tx.migrations(job_id=job_id, open=True)
+    )
+
+
+def open_migration(
+    ctx: Context,
+    tx: Tx,
+    job: Job,
+    offer_id: str,
+    reason: Reason,
+    *,
+    source: Run | None,
+    plan_id: str | None = None,
+    saving_nano_usd: int = 0,
+    spare: Migration | None = None,
+    after: Run | None = None,
+) -> Migration:
+    """Write the intent to bring `job` up on `offer_id`: a run, and the migration that will start it.
+
+    The run of a `spare` is up already: it becomes the newest, and the migration begins where that one waited. A run
+    that comes `after` another on the same machine is billed from where that one was billed to, and has the
+    checkpoints there; nothing is launched.
+    Raises CheckpointDamaged.
+    """
+    now = ctx.now_ms
+    generation = 1 + max(taken(ctx, job), *(run.generation for run in tx.runs(job_id=job.id)), 0)
+    first = Step.PROVISION if after is None else Step.READY
+    run = Run(
+        id=ctx.new_id("run") if spare is None else spare.target_run_id,
+        job_id=job.id,
+        generation=generation,
+        offer_id=offer_id,
+        instance_id=None if after is None else after.instance_id,
+        state="provisioning",
+        created_at_ms=now,
+        billed_from_ms=None if after is None else after.billed_to_ms,
+        machine_from_ms=None if after is None else after.machine_billed_from_ms,
+        moved_from=None if after is None else after.moved_from,
+        moved_bytes=None if after is None else after.moved_bytes,
+        kept_bytes=None if after is None else after.kept_bytes,
+    )
+    migration_id = ctx.new_id("mig")
+    migration = Migration(
+        id=migration_id,
+        job_id=job.id,
+        source_run_id=source.id if source is not None else None,
+        target_run_id=run.id,
+        offer_id=offer_id,
+        generation=generation,
+        reason=reason,
+        step=first if spare is None else spare.step,
+        attempt=0,
+        token=hashlib.sha256(f"{ctx.world.store.install_id}/{migration_id}".encode()).hexdigest()[:32],
+        created_at_ms=now,
+        step_at_ms=now,
+        plan_id=plan_id,
+        expected_saving_nano_usd=saving_nano_usd,
+    )
+    if spare is None:
+        tx.add_run(run)
+    else:
+        tx.update_run(run.id, generation=generation, created_at_ms=now)
+    tx.add_migration(migration)
+    return migration
+
+
+def taken(ctx: Context, job: Job) -> int:
+    """The newest generation in the job's checkpoints: newer than all runs when the store was restored from a backup.
+
+    Raises CheckpointDamaged: what cannot be handed over is not worth a machine.
+    """
+    root = ctx.checkpoint_root(job)
+    try:
+        return max(ctx.checkpoints.taken(root, job.id), ctx.checkpoints.fenced(root, job.id))
+    except CheckpointDamaged:
+        raise
+    except CheckpointUnusable:
+        return 0  # out of reach just now: the migration will say so if it still is when it needs them

@@ -1,0 +1,247 @@
+"""Location: ask the policy where jobs should run, and write down the moves that it wants.
+
+Runs when a job waits, a machine is lost or about to be, a price changed, or the daily decision is due. What it writes
+is an intent: a migration with its token and a run in state `provisioning`, in one transaction with the plan.
+Must not know: how a decision is reached, or how a migration is carried out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from orchestrator.engine.billing import spending_limits
+from orchestrator.engine.compartment import Compartment, contained, contained_writes, not_its_own
+from orchestrator.engine.context import Context
+from orchestrator.engine.inputs import snapshot
+from orchestrator.engine.migration.bring_up import check_rails
+from orchestrator.engine.migration.intent import open_migration, under_way
+from orchestrator.errors import RailError
+from orchestrator.model import Job, Placement, Plan, Reason, Run
+from orchestrator.policy import decide
+from orchestrator.store import Tx
+
+WAIT_EVERY_WALL_S = 2.0  # a job without a place is looked at again this often
+
+
+def place(ctx: Context, *, everyone: bool = True) -> bool:
+    """One decision over all jobs that may be placed or moved now, or only over those that need a place. Returns whether
+    a migration was opened."""
+    doomed = doomed_jobs(ctx)
+    jobs = [
+        job_id
+        for job_id, job in ctx.work.jobs.items()
+        if job_id not in ctx.work.quarantined
+        and (job.state == "queued" or (job.state == "running" and (everyone or job_id in doomed)))
+    ]
+    plan = _decided(ctx, jobs, doomed) if jobs else None
+    if plan is None:
+        return False
+    again_ms = min((each.again_at_ms for each in plan.placements if each.again_at_ms is not None), default=None)
+    if everyone and again_ms is not None:
+        ctx.pacing["again-ms"] = float(again_ms)
+    return any(
+        contained_writes(
+            ctx,
+            Compartment.PLACE,
+            plan.placements,
+            lambda placement: placement.job_id,
+            lambda tx, placement: _apply_one(ctx, tx, plan, placement, None),
+        )
+    )
+
+
+def _decided(ctx: Context, jobs: Sequence[str], doomed: frozenset[str]) -> Plan | None:
+    """One plan for these jobs, as far as they may be placed or moved now (None: there are none such). If it cannot be
+    made, it is made without the jobs for which it cannot be made alone."""
+    try:
+        for job_id in jobs:
+            ctx.crossing(Compartment.DECIDE.value, job_id)
+        plan = _plan(ctx, jobs, doomed)
+        for job_id in jobs:
+            ctx.crossed(Compartment.DECIDE.value, job_id)
+        return plan
+    except Exception as error:
+        if not_its_own(error):
+            raise
+        _plan(ctx, (), doomed)  # if not even this can be made, it is no job's fault
+        sound = [
+            job_id
+            for job_id in jobs
+            if contained(
+                ctx,
+                Compartment.DECIDE,
+                partial(_decides, ctx, job_id, doomed),
+                False,
+                job_id=job_id,
+            )
+        ]
+        if len(sound) == len(jobs):
+            raise
+    return _plan(ctx, sound, doomed)
+
+
+def _decides(ctx: Context, job_id: str, doomed: frozenset[str]) -> bool:
+    _plan(ctx, [job_id], doomed)
+    return True
+
+
+def _plan(ctx: Context, jobs: Sequence[str], doomed: frozenset[str]) -> Plan | None:
+    now, config = ctx.now_ms, ctx.world.config
+    with ctx.world.store.read() as tx:
+        waiting = tx.jobs(states=("queued", "running"), unreadable=snapshot.left_out)
+        chosen = [job.id for job in waiting if job.id in jobs and may_be_placed(tx, job, now)]
+    chosen = [job_id for job_id in chosen if not _waits_for_secrets(ctx, job_id)]
+    if jobs and not chosen:
+        return None
+    with ctx.world.store.read() as tx:
+        inputs = snapshot.inputs(tx, now, config, only=chosen, doomed=doomed)
+    return decide(inputs.demands, inputs.market, inputs.perf, inputs.running, limits=snapshot.limits(config))
+
+
+def apply(ctx: Context, tx: Tx, plan: Plan, *, actor: str | None = None) -> bool:
+    """Open the migrations of a plan. Jobs that changed since it was made are left as they are."""
+    return any([_apply_one(ctx, tx, plan, placement, actor) for placement in plan.placements])
+
+
+def _apply_one(ctx: Context, tx: Tx, plan: Plan, placement: Placement, actor: str | None) -> bool:
+    job = tx.job(placement.job_id)
+    if placement.action in ("place", "move") and placement.offer_id is not None:
+        return _open(ctx, tx, job, placement, plan, actor)
+    if placement.action == "wait":
+        _wait(ctx, tx, job, placement, plan)
+    return False
+
+
+def may_be_placed(tx: Tx, job: Job, now: int) -> bool:
+    """Whether a job waits for a place and may be looked at, or runs without an open migration."""
+    if job.state not in ("queued", "running") or under_way(tx, job.id):
+        return False
+    not_before = tx.job_facts(job.id).next_decision_ms
+    return not (job.state == "queued" and not_before is not None and now < not_before)
+
+
+def doomed_jobs(ctx: Context) -> frozenset[str]:
+    """Jobs that train on a machine which was given notice."""
+    return frozenset(
+        run.job_id
+        for run in ctx.work.runs
+        if run.state in ("training", "holding")
+        and (instance := ctx.instance(run)) is not None
+        and instance.notice_deadline_ms is not None
+    )
+
+
+def _waits_for_secrets(ctx: Context, job_id: str) -> bool:
+    """Whether the job could not be started anywhere for want of a secret; said once, of a running job once per run.
+
+    It waits: nothing is rented for it, and no retry is used up.
+    """
+    job = ctx.work.jobs.get(job_id)  # one that is newer than this tick is looked at before its migration is opened
+    missing = ctx.secrets.missing(job) if job is not None else None
+    if job is None or missing is None:
+        return False
+    with ctx.write() as tx:
+        current = snapshot.current_run(tx.runs(job_id=job.id))
+        told = tx.events(job_id=job.id, kinds=("job.unsecured",), limit=1, newest_first=True)
+        if job.state == "queued":
+            _say_why(ctx, tx, job, missing)
+        elif current is not None and not (told and told[0].run_id == current.id):
+            message = f"trains on, but could not be started anywhere else: it {missing}"
+            ctx.event(tx, "job.unsecured", message, job, run=current)
+    return True
+
+
+def _open(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan, actor: str | None) -> bool:
+    if under_way(tx, job.id) or job.state not in ("queued", "running"):
+        return False
+    assert placement.offer_id is not None
+    if (missing := ctx.secrets.missing(job)) is not None:
+        _say_why(ctx, tx, job, missing, plan)
+        return False
+    try:
+        check_rails(ctx, tx, placement.offer_id)
+    except RailError as error:
+        _say_why(ctx, tx, job, f"{error}: {error.hint}", plan)
+        return False
+    runs = tx.runs(job_id=job.id)
+    current = snapshot.current_run(runs)
+    leaves = None if placement.action == "place" else current  # else it must leave: its machine will be taken
+    if (refusal := spending_limits.refuses(ctx, job, placement.offer_id, leaves)) is not None:
+        _say_why(ctx, tx, job, refusal, plan)
+        return False
+    tx.add_plan(plan, acted_on=[job.id])
+    before = [run for run in runs if run.training_from_ms is not None]
+    source = current if current is not None else max(before, key=lambda run: run.generation, default=None)
+    reason = _reason(placement, source)
+    migration = open_migration(
+        ctx,
+        tx,
+        job,
+        placement.offer_id,
+        reason,
+        source=source,
+        plan_id=plan.id,
+        saving_nano_usd=placement.saving_nano_usd,
+    )
+    tx.set_job_state(job.id, "starting" if current is None else "migrating")
+    if tx.job_facts(job.id).baseline_offer_id is None and placement.baseline is not None:
+        tx.set_job_facts(job.id, baseline_offer_id=placement.baseline.offer_id)
+    ctx.event(
+        tx,
+        "plan.decided",
+        f"{placement.action} on {placement.offer_id}: {placement.reason}",
+        job,
+        migration=migration,
+        plan_id=plan.id,
+        reason=reason,
+        cost_nano_usd=placement.cost_nano_usd,
+        saving_nano_usd=placement.saving_nano_usd,
+        by=actor,
+    )
+    return True
+
+
+def _reason(placement: Placement, source: Run | None) -> Reason:
+    probing = placement.probe is not None and placement.probe.offer_id == placement.offer_id
+    if probing and (source is None or source.end is None):
+        return "probe"
+    if source is None:
+        return "first placement"
+    if source.end is None:
+        if placement.action == "place":
+            return "notice"  # it still trains, but its machine will be taken
+        return "cheaper offer" if placement.saving_nano_usd > 0 else "objective"
+    if source.end == "failed":
+        return "retry"
+    if source.end == "paused":
+        return "resume"
+    return "lost"
+
+
+def _wait(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan) -> None:
+    """Say once per reason why a job has no place.
+
+    One that runs goes on: an estimate stops nobody, and engine.jobs.guard pauses it before a ceiling is really passed.
+    """
+    if job.state == "running":
+        current = snapshot.current_run(tx.runs(job_id=job.id))
+        told = tx.events(job_id=job.id, kinds=("job.doubtful",), limit=1, newest_first=True)
+        if current is not None and not (told and told[0].run_id == current.id):
+            tx.add_plan(plan)
+            ctx.event(tx, "job.doubtful", placement.reason, job, run=current, plan_id=plan.id)
+    elif job.state == "queued":
+        _say_why(ctx, tx, job, placement.reason, plan)
+
+
+def _say_why(ctx: Context, tx: Tx, job: Job, reason: str, plan: Plan | None = None) -> None:
+    """The job stays as it is. Said once, and again when something else has happened to it since: the newest event of a
+    job that waits is why. Its nearest miss (after the semicolon) changes by the minute: that is no new reason."""
+    if job.state == "queued":
+        again_s = WAIT_EVERY_WALL_S * ctx.world.clock.factor
+        tx.set_job_facts(job.id, next_decision_ms=ctx.now_ms + int(again_s * 1000))
+    last = tx.events(job_id=job.id, limit=1, newest_first=True)
+    if not last or last[0].kind != "job.waits" or last[0].message.partition(";")[0] != reason.partition(";")[0]:
+        if plan is not None:
+            tx.add_plan(plan)
+        ctx.event(tx, "job.waits", reason, job, plan_id=plan.id if plan is not None else None)

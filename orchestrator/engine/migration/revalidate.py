@@ -1,0 +1,56 @@
+"""Second look: before each step of a migration that costs money or cannot be taken back, the policy is asked again.
+
+Before a machine is rented for a job that runs nowhere, or cannot stay where it runs (a first placement, a recovery), it
+is asked whether that place is still the one to take; before each of those steps of a voluntary move, whether the move
+still pays. A move that does not is given up, with its reason. A user's own order is carried out, and so is a spare.
+Must not know: what pays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from orchestrator.engine.context import Context
+from orchestrator.engine.inputs import snapshot
+from orchestrator.engine.migration.move import Move, abort
+from orchestrator.model import VOLUNTARY, Run
+from orchestrator.policy import Underway, decide
+
+_AS_ORDERED = ("by hand", "standby")
+
+
+def no_longer_pays(ctx: Context, move: Move, *, ready: bool = False, restored: bool = False) -> bool:
+    """Whether the move was given up for that. `ready`: the target has started; `restored`: it holds the checkpoint."""
+    migration, source = move.migration, move.living_source
+    if migration.reason in _AS_ORDERED:
+        return False
+    stays = source is not None and not _leaves(ctx, source)
+    if ready and not (stays and migration.reason in VOLUNTARY):
+        return False  # its machine is paid for, and there is nowhere else to go
+    config, job_id = ctx.world.config, move.job.id
+    doomed = frozenset() if stays else frozenset({job_id})
+    with ctx.world.store.read() as tx:
+        inputs = snapshot.inputs(tx, ctx.now_ms, config, only=[job_id], doomed=doomed)
+    running = inputs.running.get(job_id)
+    if source is not None and running is None:
+        return False  # its source is no longer what the job runs on: the step itself finds that out
+    underway = Underway(migration.offer_id, migration.reason, ready, restored)
+    weighed = {} if running is None else {job_id: replace(running, migrating=False, move=underway)}
+    plan = decide(
+        inputs.demands,
+        inputs.market,
+        inputs.perf,
+        weighed,
+        limits=snapshot.limits(config),
+        underway={job_id: underway},
+    )
+    placement = plan.placement(job_id)
+    if placement.action != "stay":
+        return False
+    return abort(ctx, move, placement.reason, cause="outweighed", plan=plan)
+
+
+def _leaves(ctx: Context, source: Run) -> bool:
+    """Whether its machine is gone, or is being taken away."""
+    instance = ctx.instance(source)
+    return ctx.gone(source) or (instance is not None and instance.notice_deadline_ms is not None)

@@ -1,0 +1,70 @@
+"""Same machine: where the next attempt of a job begins whose trainer ended by itself while its machine lives on.
+
+The machine is paid for and has what the job needs, so it is tried there once before another one is rented. The run that
+failed is billed up to now and the next one from now on, in one transaction with the failure: a reader of the store
+finds either a run that has failed and is not counted yet, or the next attempt. Must not know: how a failure is counted,
+how an attempt is brought up.
+"""
+
+from __future__ import annotations
+
+from orchestrator.engine.billing.accrue import book, prices_known_until_ms
+from orchestrator.engine.context import Context
+from orchestrator.engine.jobs.checkpoints import CheckpointDamaged
+from orchestrator.engine.machines.collect import collect_from
+from orchestrator.engine.migration.intent import open_migration, taken
+from orchestrator.model import Job, Run
+from orchestrator.store import Tx
+from providers.errors import ProviderError
+from providers.instance import InstanceState
+
+
+def free_from_ms(ctx: Context, job: Job, run: Run) -> int | None:
+    """The market instant up to which the run that failed is billed, if the next attempt can begin on its machine.
+
+    None: its process has not ended by itself, its machine is gone or will be taken, an attempt was made on it before, a
+    spare is there for the job, or something that another attempt needs is missing.
+    """
+    report = ctx.reports.get(run.id)
+    if report is None or report.state != "failed" or run.machine_from_ms is not None:
+        return None
+    if job.state not in ("starting", "running") or run.instance_id is None or run.billed_from_ms is None:
+        return None
+    if any(move.job_id == job.id and move.reason == "standby" for move in ctx.work.migrations):
+        return None
+    provider = ctx.world.providers.get(run.offer_id.partition("/")[0])
+    if provider is None or ctx.secrets.missing(job) is not None:
+        return None
+    try:
+        described = {each.id: each for each in provider.describe([run.instance_id])}
+        taken(ctx, job)
+    except (ProviderError, CheckpointDamaged):
+        return None
+    machine = described.get(run.instance_id)
+    if machine is None or machine.state is not InstanceState.RUNNING or machine.notice_deadline_ms is not None:
+        return None
+    now = ctx.now_ms
+    collect_from(ctx.world, ctx.leadership, provider)  # its books can be closed only as far as prices are known
+    with ctx.world.store.read() as tx:
+        known_ms = prices_known_until_ms(tx, run.offer_id)
+    began_ms = max(run.billed_from_ms, run.training_from_ms or 0)
+    return None if known_ms is None or min(now, known_ms) <= began_ms else min(now, known_ms)
+
+
+def try_again(ctx: Context, tx: Tx, job: Job, failed: Run, from_ms: int) -> None:
+    """Open the next attempt where the failed run was, in the transaction that counts the failure."""
+    tx.update_run(failed.id, billed_to_ms=from_ms, training_to_ms=from_ms)
+    book(tx, failed.id, from_ms)
+    trained = [run for run in tx.runs(job_id=job.id) if run.training_from_ms is not None]
+    source = max(trained, key=lambda run: run.generation, default=None)
+    migration = open_migration(ctx, tx, job, failed.offer_id, "retry", source=source, after=tx.run(failed.id))
+    tx.set_job_state(job.id, "starting")
+    ctx.event(
+        tx,
+        "migration.provision",
+        f"tries again on the same machine, {failed.offer_id}",
+        job,
+        run=tx.run(migration.target_run_id),
+        migration=migration,
+        instance_id=failed.instance_id,
+    )

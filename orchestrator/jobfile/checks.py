@@ -1,0 +1,149 @@
+"""Rules of a job file that concern several fields, or files on this machine.
+
+They look at the plain tree and not at validated models, so that they also speak when other fields are wrong. Must not
+know: YAML, positions.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import reprlib
+from collections.abc import Callable, Iterator
+
+from orchestrator.jobfile.arguments import misfits
+from orchestrator.jobfile.entrypoint import entry_problem, entry_source, script_problem
+from orchestrator.jobfile.source_map import Finding
+from orchestrator.jobfile.values import ENTRY_PATTERN
+
+OBJECT_STORES = ("s3", "gs", "az")
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+
+
+def check(tree: dict[str, object], base_dir: str) -> Iterator[Finding]:
+    """What is wrong with `tree` beyond its single values; relative paths are relative to `base_dir`."""
+    if isinstance(tree.get("train"), dict):
+        yield from _check_train(_section(tree, "train"), base_dir)
+    yield from _check_resources(_section(tree, "resources"))
+    yield from _check_objective(_section(tree, "objective"))
+    yield from _check_locations(tree, base_dir)
+    yield from _check_outputs(tree)
+
+
+def absolute(path: str, base_dir: str) -> str:
+    """A path as the job file means it: `~` is the home folder, the rest is relative to the file's folder."""
+    return os.path.abspath(os.path.join(base_dir, os.path.expanduser(path)))
+
+
+def scheme(location: str) -> str | None:
+    """`s3` of `s3://bucket/key`; None for a path."""
+    match = _URL.match(location)
+    return match[1].lower() if match else None
+
+
+def _section(tree: dict[str, object], name: str) -> dict[str, object]:
+    section = tree.get(name)
+    return {k: v for k, v in section.items() if v is not None} if isinstance(section, dict) else {}
+
+
+def _check_train(train: dict[str, object], base_dir: str) -> Iterator[Finding]:
+    entry, script = train.get("entry"), train.get("script")
+    if (entry is None) == (script is None):
+        wrong = "has neither entry nor script" if entry is None else "has both entry and script"
+        yield Finding(("train",), wrong, 'give one: "entry: module:function" or "script: file.py"', "key")
+    if "steps" in train and "epochs" in train:
+        yield Finding(("train", "epochs"), "given together with steps", "keep one of the two", "key")
+    if entry is not None and script is None and not {"steps", "epochs"} & train.keys():
+        yield Finding(("train",), "has neither steps nor epochs", 'say when it is done: "steps: 20000"', "key")
+    yield from _check_lengths(train)
+    yield from _check_code(train, base_dir)
+    env, secrets = train.get("env"), train.get("secrets")
+    if isinstance(env, dict) and isinstance(secrets, list):
+        for index, name in enumerate(secrets):
+            if isinstance(name, str) and name in env:
+                yield Finding(("train", "secrets", index), "also set in env", "keep one of the two")
+
+
+def _check_lengths(train: dict[str, object]) -> Iterator[Finding]:
+    """The program gets `steps` and `epochs` as arguments of these names; a schedule for another length is a mistake."""
+    args = train.get("args")
+    for name in ("steps", "epochs"):
+        if isinstance(args, dict) and {name} <= args.keys() & train.keys() and args[name] != train[name]:
+            wrong = f"is {reprlib.repr(args[name])}, but train.{name} is {reprlib.repr(train[name])}"
+            yield Finding(("train", "args", name), wrong, f"leave it out: the program gets train.{name}")
+
+
+def _check_code(train: dict[str, object], base_dir: str) -> Iterator[Finding]:
+    entry, script, workdir = train.get("entry"), train.get("script"), train.get("workdir", ".")
+    if not isinstance(workdir, str) or not workdir.strip():
+        return  # its own type is wrong already
+    folder = absolute(workdir, base_dir)
+    if not os.path.isdir(folder):
+        yield Finding(("train", "workdir"), f"there is no folder {folder}", "it is relative to the job file")
+        return
+    if isinstance(entry, str) and ENTRY_PATTERN.fullmatch(entry):
+        problem = entry_problem(entry, folder)
+        if problem is not None:
+            yield Finding(("train", "entry"), *problem)
+        elif (source := entry_source(entry, folder)) is not None:
+            for each in misfits(source, entry, train):
+                if each.name is None:
+                    yield Finding(("train", "args"), each.message, each.hint, "key")
+                else:
+                    yield Finding(("train", "args", each.name), each.message, each.hint)
+    if isinstance(script, str) and script.strip() and (problem := script_problem(script, folder)):
+        yield Finding(("train", "script"), *problem)
+
+
+def _check_resources(resources: dict[str, object]) -> Iterator[Finding]:
+    if "gpu" in resources and "gpu_memory" in resources:
+        yield Finding(("resources", "gpu_memory"), "given together with gpu", "keep one of the two", "key")
+
+
+def _check_objective(objective: dict[str, object]) -> Iterator[Finding]:
+    if objective.get("cost") == 0 and objective.get("time") == 0:
+        yield Finding(("objective",), "weighs neither cost nor time", "make one of them more than 0")
+
+
+def _check_locations(tree: dict[str, object], base_dir: str) -> Iterator[Finding]:
+    to = _section(tree, "checkpoint").get("to")
+    if isinstance(to, str):
+        yield from _check_location(("checkpoint", "to"), to, lambda path: _folder_problem(path, base_dir))
+    for index, source in _items(tree, "data", "source"):
+        yield from _check_location(("data", index, "source"), source, lambda path: _missing(path, base_dir))
+
+
+def _check_location(loc: tuple[str | int, ...], location: str, problem: Callable[[str], str]) -> Iterator[Finding]:
+    store = scheme(location)
+    if store is None:
+        if location.strip() and (message := problem(location)):
+            yield Finding(loc, message)
+    elif store not in OBJECT_STORES:
+        known = ", ".join(f"{name}://" for name in OBJECT_STORES)
+        yield Finding(loc, f"{store}:// is no place for checkpoints or data", f"use a path, or one of {known}")
+
+
+def _folder_problem(path: str, base_dir: str) -> str:
+    full = absolute(path, base_dir)
+    return f"{full} is a file, not a folder" if os.path.isfile(full) else ""
+
+
+def _missing(path: str, base_dir: str) -> str:
+    full = absolute(path, base_dir)
+    return "" if os.path.exists(full) else f"there is no {full}"
+
+
+def _check_outputs(tree: dict[str, object]) -> Iterator[Finding]:
+    for index, path in _items(tree, "outputs", "path"):
+        if os.path.isabs(path) or ".." in path.split("/"):
+            hint = 'write it relative to that folder, such as "runs/"'
+            yield Finding(("outputs", index, "path"), "must lie below the job's output folder", hint)
+
+
+def _items(tree: dict[str, object], name: str, key: str) -> Iterator[tuple[int, str]]:
+    """(index, text) of a key in each section of a list."""
+    sections = tree.get(name)
+    for index, section in enumerate(sections if isinstance(sections, list) else ()):
+        value = section.get(key) if isinstance(section, dict) else None
+        if isinstance(value, str):
+            yield index, value

@@ -1,0 +1,77 @@
+"""Files and folders that a task file brings to its machine -> the `data` of a job file.
+
+Must not know: whose task file it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from orchestrator.jobfile.checks import OBJECT_STORES, scheme
+from orchestrator.jobfile.convert.draft import Draft
+from orchestrator.jobfile.source_map import Loc
+
+_VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.ASCII)
+_CHECKPOINTS = re.compile(r"(?i)ckpt|checkpoint")
+_RESULTS = re.compile(r"(?i)output|result|artifact")
+_STORES = {"s3": "s3", "gcs": "gs"}
+
+
+def substituted(text: str, known: Mapping[str, str]) -> str:
+    """`${NAME}` and `$NAME` replaced by their values, where they have one."""
+    return _VARIABLE.sub(lambda match: known.get(match[1] or match[2], match[0]), text)
+
+
+def add_mount(draft: Draft, loc: Loc, target: str, source: object) -> None:
+    """`source` (a path, a URL, or SkyPilot's description of a bucket or volume) is to be found at `target`."""
+    store = None
+    writable = False
+    if isinstance(source, dict):
+        if source.get("store") == "volume":
+            draft.left_out(loc, "volumes are not mounted", "keep results in run.output_dir")
+            return
+        writable = str(source.get("mode", "MOUNT")).upper() != "COPY"
+        store = _STORES.get(str(source.get("store", "")).lower())
+        source = _located(source, store)
+    if isinstance(source, list):
+        for each in source:
+            add_mount(draft, loc, target, each)
+        return
+    if writable and _CHECKPOINTS.search(target):
+        hint = "call trainers.attach(); checkpoint.to says where they go"
+        draft.left_out(loc, "checkpoints are kept by Tradewind", hint)
+    elif not isinstance(source, str) or not source or (writable and _RESULTS.search(target)):
+        hint = 'write to run.output_dir and list it: "outputs: [{path: runs/}]"'
+        draft.left_out(loc, "an empty or shared folder for results is not mounted", hint)
+    else:
+        _add_data(draft, loc, target, source, writable)
+
+
+def _located(source: Mapping[str, Any], store: str | None) -> object:
+    if source.get("source"):
+        return source["source"]
+    name = source.get("name")
+    return f"{store}://{name}" if name and store else None
+
+
+def _add_data(draft: Draft, loc: Loc, target: str, source: str, writable: bool) -> None:
+    url = scheme(source)
+    if "$" in target or "$" in source:
+        draft.left_out(loc, "has a variable whose value is only known when it runs", "write data: source and mount")
+    elif url is not None and url not in OBJECT_STORES:
+        known = ", ".join(f"{each}://" for each in OBJECT_STORES)
+        draft.left_out(loc, f"{url}:// is not a source of data", f"use a path, or one of {known}")
+    elif not target.startswith("/"):
+        hint = "name its path in train.args, or write data: source and mount"
+        draft.left_out(loc, f"{target}: data is mounted at absolute paths", hint)
+    else:
+        draft.job.setdefault("data", []).append({"source": source, "mount": target})
+        if url is not None:
+            hint = "until then bring it to the machine and name its path in train.args"
+            draft.to_do(loc, "not yet: data is not fetched from object stores", hint)
+        elif source != target:
+            draft.to_do(loc, "not yet: data is found where it lies, at no other path", "mount it where it lies")
+        if writable:
+            draft.changed(loc, "is read, never written", "results go to run.output_dir and outputs")

@@ -1,0 +1,211 @@
+"""The section `train` of a job file from the commands of a task file.
+
+What would not run as it did is not guessed: the section then has comments that say what to fill in, and our own parser
+refuses the file until that is done. Must not know: whose task file it is.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from dataclasses import dataclass
+
+from orchestrator.jobfile.arguments import misfits, settled
+from orchestrator.jobfile.convert.command import Commands, Line, Program, read_commands
+from orchestrator.jobfile.convert.draft import Draft, looks_secret, masked
+from orchestrator.jobfile.entrypoint import entry_source
+from orchestrator.jobfile.source_map import Loc
+
+_NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
+_MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
+_STEPS = ("steps", "max_steps", "num_steps", "train_steps", "max_iters")
+_EPOCHS = ("epochs", "num_epochs", "max_epochs", "num_train_epochs", "n_epochs")
+_MAX_STEPS = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where the code lies: `folder` on this machine, and `workdir` as the job file names it."""
+
+    folder: str
+    workdir: str
+
+
+def add_train(
+    draft: Draft, loc: Loc, lines: list[Line], place: Location, known: dict[str, str], gpus: int | None
+) -> None:
+    """Complete `draft.train` from the commands in `lines`, the value of the field `loc`."""
+    commands = read_commands(lines, known, gpus)
+    for line, name, value in commands.variables:
+        draft.add_variable(name, value, loc, line=line.number)
+    for line, name in commands.substituted:
+        draft.changed(loc, f"${name} is replaced by its value", "no shell expands it here", line=line.number)
+    for line in commands.logs_to_file:
+        draft.left_out(loc, "logs are not written to a file of yours", "read it with tradewind logs", line=line.number)
+    for line in commands.prepares:
+        hint = "install it on the machines beforehand, or do it in your program"
+        draft.to_do(loc, f"{_short(line.text)}: a job has no command that prepares its machine", hint, line=line.number)
+    place = _moved(place, commands.programs[0].folder) if len(commands.programs) == 1 else place
+    draft.train["workdir"] = place.workdir
+    _FillIn(draft, loc, lines, place).decide(commands)
+
+
+@dataclass(slots=True)
+class _FillIn:
+    draft: Draft
+    loc: Loc
+    lines: list[Line]
+    place: Location
+
+    def decide(self, commands: Commands) -> None:
+        if commands.not_read is not None:
+            text = _short(commands.not_read.text)
+            self.placeholder(commands.not_read, f"{text}: only plain commands are read, no loops, conditions or $(...)")
+        elif commands.others:
+            line, why = commands.others[0]
+            self.placeholder(line, f"{_short(line.text)}: {why}")
+        elif not commands.programs:
+            self.placeholder(None, "the commands start no Python program")
+        elif len(commands.programs) > 1:
+            self.placeholder(commands.programs[1].line, "a job is one program; call the others from it")
+        else:
+            self.program(commands.programs[0])
+
+    def placeholder(self, line: Line | None, why: str, guess: str = "") -> None:
+        """Leave the place open. `guess` is a first try at it."""
+        what = 'say which function to call: "entry: module:function" with args and steps (docs/training-code.md)'
+        self.draft.to_do(self.loc, why, what, line=line.number if line is not None else None)
+        self.draft.fill_in += [f"FILL IN: {why};", what, "It was:"]
+        self.draft.fill_in += [f"  {masked(each.text.rstrip())}" for each in self.lines if each.text.strip()]
+        if guess:
+            self.draft.fill_in += ["Perhaps:", f"  {guess}"]
+
+    def program(self, program: Program) -> None:
+        if program.unknown:
+            self.placeholder(program.line, program.unknown)
+        elif program.processes != 1:
+            many = "several" if program.processes is None else str(program.processes)
+            why = f"it starts {many} processes, and a job is one process so far"
+            self.placeholder(program.line, why)
+        elif os.path.isabs(program.target) or program.target.startswith("~"):
+            self.placeholder(program.line, f"{program.target} lies outside the folder of the code", "script: file.py")
+        else:
+            self.one_process(program)
+
+    def one_process(self, program: Program) -> None:
+        target = os.path.normpath(program.target) if not program.is_module else program.target
+        module = target if program.is_module else target.removesuffix(".py").replace(os.sep, ".")
+        args, odd, flags = _named(program.arguments)
+        source = entry_source(f"{module}:main", self.place.folder) if _MODULE.fullmatch(module) else None
+        script = f"{module.replace('.', os.sep)}.py" if program.is_module else target
+        below = source is not None and os.path.isfile(os.path.join(self.place.folder, script))
+        if odd:
+            self.placeholder(program.line, f"{odd}: arguments are given as --name value here, each once")
+        elif _fits(source, module, args) and (flags or program.is_module):
+            self.entry(module, args, program.line)
+        elif flags and not (source is not None and _takes_words(source)):
+            why = f"--{flags[0]} has no value, and a program gets each argument as --name value"
+            self.placeholder(
+                program.line, why, f"entry: {module}:main  # a function that takes {_python(flags[0])}=true"
+            )
+        elif program.is_module and (not below or (source is not None and _is_relative(source))):
+            self.placeholder(program.line, f"the module {module} cannot be run as a file", f"entry: {module}:main")
+        else:
+            self.script(script, args, program.line, source)
+
+    def entry(self, module: str, args: dict[str, object], line: Line) -> None:
+        self.draft.train["entry"] = f"{module}:main"
+        self.draft.changed(self.loc, f"calls {module}:main with these arguments", line=line.number)
+        self.length({_python(name): value for name, value in args.items()}, line)
+        if not {"steps", "epochs"} & self.draft.train.keys():
+            what = 'FILL IN: how many optimizer steps it trains, such as "steps: 20000"'
+            self.draft.fill_in.append(what)
+            self.draft.to_do(self.loc, "the number of training steps is missing", "add train.steps", line=line.number)
+
+    def script(self, script: str, args: dict[str, object], line: Line, source: ast.Module | None) -> None:
+        self.draft.train["script"] = script
+        self.length(args, line)
+        if source is not None and not _attaches(source):
+            what = "it starts over after every preemption unless it calls trainers.attach()"
+            self.draft.to_do(self.loc, f"{script}: {what}", "see docs/training-code.md", line=line.number)
+
+    def length(self, args: dict[str, object], line: Line) -> None:
+        """`args`, and the length of the training where they say it: forecasts are made from it."""
+        if args:
+            self.draft.train["args"] = args
+        for name in filter(looks_secret, args):
+            what = "arguments are shown in lists and logs: do not put secrets there"
+            self.draft.to_do(self.loc, f"--{name}: {what}", "read it from the environment", line=line.number)
+        for field, names in (("steps", _STEPS), ("epochs", _EPOCHS)):
+            for name, value in args.items():
+                whole = type(value) is int and 0 < value <= _MAX_STEPS
+                if _python(name) in names and whole and not {"steps", "epochs"} & self.draft.train.keys():
+                    self.draft.train[field] = value
+                    self.draft.changed(self.loc, f"train.{field} is taken from --{name}", line=line.number)
+
+
+def _named(words: tuple[str, ...]) -> tuple[dict[str, object], str, list[str]]:
+    """(arguments by name, the first word that is none or is one twice, the names that have no value)."""
+    args: dict[str, object] = {}
+    flags: list[str] = []
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        name, equals, text = word[2:].partition("=")
+        if not word.startswith("--") or not name or name in args:
+            return args, _short(word), flags
+        if not equals and (not rest or (rest[0].startswith("-") and not _NUMBER.fullmatch(rest[0]))):
+            args[name] = True
+            flags.append(name)
+        else:
+            args[name] = _value(text if equals else rest.pop(0))
+    return args, "", flags
+
+
+def _value(text: str) -> object:
+    """A number where the program reads the same from it: one that is written as it was, or with an exponent."""
+    if _NUMBER.fullmatch(text):
+        number = float(text) if re.search(r"[.eE]", text) else int(text)
+        if abs(number) < 2**63 and (str(number) == text or re.search(r"[eE]", text)):
+            return number
+    return text
+
+
+def _fits(source: ast.Module | None, module: str, args: dict[str, object]) -> bool:
+    """Whether the source has a function `main` that takes just these arguments by name."""
+    entry = f"{module}:main"
+    train = {"args": {_python(name): value for name, value in args.items()}}
+    return source is not None and settled(source, entry) and not any(misfits(source, entry, train))
+
+
+def _python(name: str) -> str:
+    return name.replace("-", "_")
+
+
+def _takes_words(source: ast.Module) -> bool:
+    """Whether the program's parser reads `--flag True`, as that of transformers does."""
+    return any(getattr(node, "id", getattr(node, "attr", "")) == "HfArgumentParser" for node in ast.walk(source))
+
+
+def _is_relative(source: ast.Module) -> bool:
+    return any(isinstance(node, ast.ImportFrom) and node.level > 0 for node in ast.walk(source))
+
+
+def _attaches(source: ast.Module) -> bool:
+    return any(getattr(node, "id", getattr(node, "attr", "")) == "attach" for node in ast.walk(source))
+
+
+def _moved(place: Location, folder: str) -> Location:
+    """After `cd folder`; SkyPilot's and dstack's own folders for the code are where it lies here."""
+    for root in ("~/sky_workdir", "/workflow", "~", "/"):
+        if folder == root or folder.startswith(f"{root.rstrip('/')}/"):
+            folder = os.path.relpath(folder, root) if root in ("~/sky_workdir", "/workflow") else folder
+            break
+    joined = os.path.normpath(os.path.join(place.folder, folder))
+    return Location(joined, os.path.normpath(os.path.join(place.workdir, folder)))
+
+
+def _short(text: str) -> str:
+    text = masked(text)
+    return text if len(text) <= 60 else f"{text[:57]}..."

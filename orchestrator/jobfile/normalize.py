@@ -1,0 +1,70 @@
+"""Any mapping -> a tree of dicts with text keys, lists and scalars that JSON and a terminal can carry.
+
+Must not know: what the fields mean, or YAML.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import PurePath
+
+from orchestrator.jobfile.source_map import Finding, Loc
+from orchestrator.jobfile.units import quoted
+
+_MAX_DEPTH = 40
+_MAX_INT = 2**63 - 1  # what every store holds
+
+
+def to_plain(value: object) -> tuple[object, list[Finding]]:
+    """The normalised copy, and what could not be carried over (those values become None)."""
+    findings: list[Finding] = []
+    return _plain(value, (), findings), findings
+
+
+def _plain(value: object, loc: Loc, findings: list[Finding]) -> object:
+    if len(loc) > _MAX_DEPTH:
+        findings.append(Finding(loc, "nested too deeply"))
+        return None
+    if isinstance(value, Mapping):
+        return _plain_mapping(value, loc, findings)
+    if isinstance(value, list | tuple):
+        return [_plain(item, (*loc, index), findings) for index, item in enumerate(value)]
+    wrong = ""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, PurePath):
+        value = str(value)
+    if isinstance(value, str):
+        value = str.__str__(value)  # an enum member of text is its text
+        wrong = _wrong_text(value)
+    elif isinstance(value, int):
+        wrong = "" if abs(value) <= _MAX_INT else "is too large a number"
+    elif isinstance(value, float):
+        wrong = "" if math.isfinite(value) else "must be a finite number"
+    else:
+        wrong = f"{quoted(value)} is no value of a job"
+    if wrong:
+        findings.append(Finding(loc, wrong))
+        return None
+    return value
+
+
+def _plain_mapping(value: Mapping[object, object], loc: Loc, findings: list[Finding]) -> dict[str, object]:
+    result: dict[str, object] = {}
+    for key, item in value.items():
+        if not isinstance(key, str):
+            findings.append(Finding(loc, f"the key {quoted(key)} must be text"))
+        elif wrong := _wrong_text(key):
+            findings.append(Finding((*loc, key), f"the key {wrong}", at="key"))
+        else:
+            result[str.__str__(key)] = _plain(item, (*loc, key), findings)
+    return result
+
+
+def _wrong_text(text: str) -> str:
+    if "\0" in text:
+        return "contains a NUL character"
+    if any("\ud800" <= char <= "\udfff" for char in text):
+        return "contains half a surrogate pair"
+    return ""

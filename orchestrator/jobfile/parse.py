@@ -1,0 +1,250 @@
+"""Job file -> JobSpec: all problems of a file at once, each with its place. The same for a mapping from Python.
+
+Must not know: the store, the market, who submits.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from orchestrator.errors import Problem, SpecError, did_you_mean
+from orchestrator.jobfile.checks import absolute, check, scheme
+from orchestrator.jobfile.convert.recognise import Tool, recognise, recognise_documents
+from orchestrator.jobfile.normalize import to_plain
+from orchestrator.jobfile.schema import JobFile, Section
+from orchestrator.jobfile.source_map import Finding, Loc, Marks, YamlSyntaxError, read_yaml
+from orchestrator.jobfile.units import BadValueError
+from orchestrator.jobfile.unsupported import not_yet
+from orchestrator.model import (
+    CheckpointSpec,
+    DataSource,
+    Expected,
+    JobSpec,
+    Objective,
+    OutputSpec,
+    Reproducible,
+    Resources,
+    TrainSpec,
+    Where,
+)
+
+
+def load_job(path: str | Path, *, now_ms: int | None = None, submitting: bool = False) -> JobSpec:
+    """Read and check a job file. For the arguments see `parse_job`. Raises SpecError."""
+    return parse_job(read_text(path), path, now_ms=now_ms, submitting=submitting)
+
+
+def read_text(path: str | Path) -> str:
+    """The text of a file. Raises SpecError where it cannot be read or is not UTF-8."""
+    try:
+        content = Path(path).read_bytes()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        problem = Problem(str(path), 0, 0, "", f"cannot be read: {reason}", "name an existing job file")
+        raise SpecError([problem]) from None
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        before = content[: error.start]
+        line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
+        problem = Problem(str(path), line, column, "", "is not UTF-8 text", "save the file as UTF-8")
+        raise SpecError([problem]) from None
+
+
+def parse_job(text: str, path: str | Path, *, now_ms: int | None = None, submitting: bool = False) -> JobSpec:
+    """Check the text of the job file `path`, to whose folder its own paths are relative.
+
+    A deadline before `now_ms` (market time) is a problem; so is, when `submitting`, each field of `not_yet`.
+    Raises SpecError with every problem, in the order of the file.
+    """
+    try:
+        value, marks, findings = read_yaml(text)
+    except YamlSyntaxError as error:
+        _refuse_foreign(recognise_documents(text, str(path)), path)
+        problem = Problem(str(path), error.mark.line, error.mark.column, "", f"not valid YAML: {error}")
+        raise SpecError([problem]) from None
+    _refuse_foreign(recognise(value, str(path)), path)
+    if value is None and not findings:
+        findings.append(Finding((), "the file is empty", "begin with: name: my-job"))
+    source = _Source(str(path), Path(path).parent, marks, findings)
+    return _job(value, source, now_ms=now_ms, submitting=submitting)
+
+
+def _refuse_foreign(tool: Tool | None, path: str | Path) -> None:
+    """Raises SpecError for a task file of another tool, whose every field would be a problem."""
+    if tool is not None:
+        hint = f"convert it: tradewind convert {shlex.quote(str(path))}"
+        raise SpecError([Problem(str(path), 1, 1, "", f"is a task file of {tool}, not a Tradewind job file", hint)])
+
+
+def job_from_mapping(
+    mapping: Mapping[str, Any],
+    base_dir: str | Path = ".",
+    *,
+    now_ms: int | None = None,
+    submitting: bool = False,
+) -> JobSpec:
+    """The same from a mapping of the job file's shape; paths are relative to `base_dir`. Raises SpecError."""
+    return _job(mapping, _Source("job", Path(base_dir), Marks(), []), now_ms=now_ms, submitting=submitting)
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What a tree was read from, and what was found wrong with it on the way."""
+
+    path: str
+    base_dir: Path
+    marks: Marks
+    findings: list[Finding]
+
+
+def _job(value: object, source: _Source, *, now_ms: int | None, submitting: bool) -> JobSpec:
+    tree, unfit = to_plain(value)
+    early = source.findings + unfit
+    # A value that could not be carried over was dropped, so that its field now looks missing or empty.
+    dropped = {finding.loc for finding in early if finding.mark is None}
+    late: list[Finding] = []
+    spec: JobSpec | None = None
+    if isinstance(tree, dict):
+        base = str(source.base_dir.absolute())
+        late += check(tree, base)
+        try:
+            spec = _spec(JobFile.model_validate(tree, context={"now_ms": now_ms}), base)
+        except ValidationError as error:
+            late += map(_finding, error.errors(include_url=False, include_input=False))
+        if spec is not None and submitting:
+            late += [item.finding() for item in not_yet(spec)]
+    elif not early:
+        late.append(Finding((), "must be a mapping of fields", "begin with: name: my-job"))
+    findings = early + [finding for finding in late if finding.loc not in dropped]
+    if spec is None or findings:
+        raise SpecError(_problems(findings, source))
+    return spec
+
+
+def _problems(findings: list[Finding], source: _Source) -> list[Problem]:
+    placed = [(source.marks.of(finding), finding) for finding in findings]
+    placed.sort(key=lambda item: (item[0].line, item[0].column))
+    return [
+        Problem(source.path, mark.line, mark.column, finding.field, finding.message, finding.hint)
+        for mark, finding in placed
+    ]
+
+
+def _finding(details: ErrorDetails) -> Finding:
+    """One error of pydantic in the words of this project."""
+    loc: Loc = details["loc"]
+    kind, context = details["type"], details.get("ctx", {})
+    if loc and loc[-1] == "[key]":
+        loc, at_key = loc[:-1], True
+    else:
+        at_key = False
+    error = context.get("error")
+    if isinstance(error, BadValueError):
+        return Finding(loc, str(error), error.hint, "key" if at_key else "value")
+    if kind == "missing":
+        return Finding(loc, "is required", at="key")
+    if kind == "extra_forbidden":
+        return Finding(loc, "unknown field", _near_field(loc), "key")
+    words = {
+        "greater_than_equal": f"must be at least {context.get('ge')}",
+        "less_than_equal": f"must be at most {context.get('le')}",
+        "model_type": "must be a mapping of fields",
+        "dict_type": "must be a mapping",
+        "tuple_type": "must be a list",
+    }
+    return Finding(loc, words.get(kind, details["msg"]))
+
+
+def _near_field(loc: Loc) -> str:
+    """A hint for an unknown field: the like-named one beside it, or the section that has one of this name."""
+    name, sections = str(loc[-1]), _sections()
+    home = tuple(part for part in loc[:-1] if isinstance(part, str))
+    fields = sections.get(home, JobFile).model_fields
+    if near := did_you_mean(name, fields):
+        return near
+    for section, model in sections.items():
+        if name in model.model_fields:
+            return f'did you mean "{".".join((*section, name))}"?'
+    return f"known here: {', '.join(fields)}"
+
+
+def _sections() -> dict[tuple[str, ...], type[Section]]:
+    found: dict[tuple[str, ...], type[Section]] = {(): JobFile}
+    for name, field in JobFile.model_fields.items():
+        if model := section_of(field.annotation):
+            found[(name,)] = model
+    return found
+
+
+def section_of(annotation: Any) -> type[Section] | None:
+    """The section that a field's type holds, alone or in a list."""
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return annotation
+    if get_origin(annotation) in (tuple, Union, UnionType):
+        for inner in get_args(annotation):
+            if model := section_of(inner):
+                return model
+    return None
+
+
+def _spec(file: JobFile, base_dir: str) -> JobSpec:
+    train, resources, objective, checkpoint = file.train, file.resources, file.objective, file.checkpoint
+    deadline_s, deadline_at_ms = file.deadline or (None, None)
+    weight = objective.cost + objective.time
+    return JobSpec(
+        name=file.name,
+        project=file.project,
+        labels=file.labels,
+        train=TrainSpec(
+            entry=train.entry,
+            script=train.script,
+            args=train.args,
+            workdir=absolute(train.workdir, base_dir),
+            env=train.env,
+            secrets=train.secrets,
+            steps=train.steps,
+            epochs=train.epochs,
+            stall_after_s=train.stall_after,
+        ),
+        data=tuple(DataSource(_location(d.source, base_dir), d.mount, d.size) for d in file.data),
+        outputs=tuple(OutputSpec(output.path, output.keep) for output in file.outputs),
+        resources=Resources(
+            gpus=resources.gpu or (),
+            gpu_memory_bytes=resources.gpu_memory,
+            cpu=resources.cpu,
+            memory_bytes=resources.memory,
+            nodes=resources.nodes,
+        ),
+        objective=Objective(objective.cost / weight, objective.time / weight) if weight else Objective(),
+        deadline_s=deadline_s,
+        deadline_at_ms=deadline_at_ms,
+        budget_nano_usd=file.budget,
+        capacity=file.capacity,
+        where=Where(file.where.clouds or (), file.where.regions or ()),
+        checkpoint=CheckpointSpec(
+            to=None if checkpoint.to is None else _location(checkpoint.to, base_dir),
+            keep=checkpoint.keep,
+            max_overhead=checkpoint.max_overhead,
+        ),
+        reproducible=Reproducible(file.reproducible.threads, file.reproducible.deterministic, file.reproducible.seed),
+        standby=file.standby,
+        probe=file.probe,
+        retries=file.retries,
+        max_duration_s=file.max_duration,
+        precision=file.precision,
+        sharding=file.sharding,
+        expected=None if file.expected is None else Expected(file.expected.gpu, file.expected.steps_per_s),
+    )
+
+
+def _location(location: str, base_dir: str) -> str:
+    return location if scheme(location) else absolute(location, base_dir)

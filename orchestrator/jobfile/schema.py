@@ -1,0 +1,298 @@
+"""The job file as pydantic models: every field's name, type, default and meaning (docs/job-file.md is made of it).
+
+Each value is checked on its own here; what concerns several fields or files is in checks.py. Must not know:
+YAML, positions, the file system.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from orchestrator.jobfile.values import (
+    Args,
+    Capacity,
+    Deadline,
+    Distinct,
+    Duration,
+    Entry,
+    Gpu,
+    Keep,
+    Many,
+    Money,
+    Mount,
+    Name,
+    NonEmpty,
+    Pattern,
+    Precision,
+    Rate,
+    SettingText,
+    Sharding,
+    Share,
+    Size,
+    SizeRange,
+    Standby,
+    Variable,
+    Weight,
+    Whole,
+    YesNo,
+    read_objective,
+)
+from providers.offer import CapacityType
+
+
+def _about(
+    meaning: str, kind: str, example: str, *, instead: bool = False, default_text: str = "", **field: Any
+) -> Any:
+    """A field with its documentation. `instead`: an alternative, commented out in the example file."""
+    extra: dict[str, Any] = {"kind": kind, "instead": instead, "default_text": default_text}
+    return Field(description=meaning, examples=[example], json_schema_extra=extra, **field)
+
+
+class Section(BaseModel):
+    """A mapping of the file. A key without a value counts as left out."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_empty(cls, data: Any) -> Any:
+        return {key: value for key, value in data.items() if value is not None} if isinstance(data, dict) else data
+
+
+class TrainSection(Section):
+    """The work itself: exactly one of `entry` and `script`, and one of `steps` and `epochs`."""
+
+    entry: Entry | None = _about(
+        "The function to call, as module:function, with `args` as keyword arguments. It finds its session "
+        "with `trainers.attach()`.",
+        "text",
+        "train:main",
+        default=None,
+    )
+    script: NonEmpty | None = _about(
+        "A program below `workdir` instead of a function. It may leave out `steps` and `epochs`.",
+        "path",
+        "train.py",
+        default=None,
+        instead=True,
+    )
+    args: Args = _about(
+        "Arguments of the function or script: numbers, text, true/false, and one level of lists or mappings of them.",
+        "mapping",
+        "{layers: 4, lr: 3.0e-4}",
+        default={},
+    )
+    workdir: NonEmpty = _about("The folder that holds the code, relative to this file.", "path", ".", default=".")
+    env: dict[Variable, SettingText] = _about(
+        "Environment variables of the job.", "mapping of text", "{HF_HOME: /data/hf}", default={}
+    )
+    secrets: tuple[Variable, ...] = _about(
+        "Names only: the values come from the submitter's environment; they are in no log, nor in any file in clear.",
+        "list of names",
+        "[WANDB_API_KEY]",
+        default=(),
+    )
+    steps: Whole | None = _about(
+        "How many optimiser steps make the job complete. Passed to a function that has a parameter `steps`.",
+        "whole number",
+        "20000",
+        default=None,
+        ge=1,
+        le=10**15,
+    )
+    epochs: Whole | None = _about(
+        "Passes over the data instead of steps; the trainer finds out how many steps that is. Passed on like `steps`.",
+        "whole number",
+        "3",
+        default=None,
+        instead=True,
+        ge=1,
+        le=10**9,
+    )
+    stall_after: Duration | None = _about(
+        "A run that stands still for so long has failed: no step, a save that does not end, nothing before the first "
+        "step or after the last. Left out: as configured (`stalls`).",
+        "duration",
+        "6h",
+        default=None,
+    )
+
+
+class DataSection(Section):
+    """Data that must be there before the job starts."""
+
+    source: NonEmpty = _about("Where it lies: a path or a URL.", "path or URL", "s3://bucket/set")
+    mount: Mount = _about("The absolute path where the job finds it.", "path", "/data")
+    size: Size | None = _about("How much it is: prices its transfer.", "size", "120 GB", default=None)
+
+
+class OutputSection(Section):
+    """Files that `tradewind fetch JOB` brings back."""
+
+    path: NonEmpty = _about("A path below the job's output folder.", "path", "runs/")
+    keep: Keep = _about("Which versions of it are kept.", "all, last or best", "best", default="all")
+
+
+class ResourcesSection(Section):
+    """What one node must have. With none of them, any machine will do."""
+
+    gpu: Annotated[tuple[Gpu, ...], Many, Distinct] | None = _about(
+        "Any of these kinds of GPU, each with how many of it the node must have (default 1).",
+        "NAME or NAME:COUNT, or a list of them",
+        "[H100:8, A100-80GB:8]",
+        default=None,
+    )
+    gpu_memory: SizeRange | None = _about(
+        "Any GPU with so much memory instead of named kinds; a single size means at least that.",
+        "range of sizes",
+        "40 GB..",
+        default=None,
+        instead=True,
+    )
+    cpu: Whole | None = _about(
+        "At least so many virtual CPUs.", "whole number", "4", default=None, instead=True, ge=1, le=100_000
+    )
+    memory: Size | None = _about("At least so much main memory.", "size", "64 GB", default=None)
+    nodes: Whole = _about(
+        "So many nodes, all or nothing; RANK, WORLD_SIZE and MASTER_ADDR are set on each.",
+        "whole number",
+        "1",
+        default=1,
+        ge=1,
+        le=10_000,
+    )
+
+
+class ObjectiveSection(Section):
+    """Minimise cost^cost x time^time."""
+
+    cost: Weight = _about("Weight of the cost.", "number", "0.7")
+    time: Weight = _about("Weight of the time.", "number", "0.3")
+
+
+class WhereSection(Section):
+    """Where the job may run; left out, everywhere that is enabled."""
+
+    clouds: Annotated[tuple[Pattern, ...], Many, Distinct] | None = _about(
+        "Providers, by name or shell-style pattern.",
+        "pattern or list of patterns",
+        "[aws, gcp]",
+        default=None,
+    )
+    regions: Annotated[tuple[Pattern, ...], Many, Distinct] | None = _about(
+        "Regions, by name or shell-style pattern.", "pattern or list of patterns", '["eu-*"]', default=None
+    )
+
+
+class ExpectedSection(Section):
+    """What you know of the job's speed, before it has run here: forecasts are made from it until it is measured."""
+
+    gpu: Gpu = _about("On a machine with these GPUs.", "NAME or NAME:COUNT", "A100-80GB")
+    steps_per_s: Rate = _about("Optimizer steps per second.", "number", "2.5")
+
+
+class CheckpointSection(Section):
+    """How the job's progress is kept safe."""
+
+    to: NonEmpty | None = _about(
+        "Where checkpoints go; left out, to the state folder.", "path or URL", "s3://bucket/ck", default=None
+    )
+    keep: Whole = _about("How many are kept.", "whole number", "3", default=3, ge=1, le=10_000)
+    max_overhead: Share = _about(
+        "The share of the time that writing them may take.", "percentage", "3.5%", default=0.035, default_text="3.5%"
+    )
+
+
+class ReproducibleSection(Section):
+    """What makes a resumed job give the same bits as an uninterrupted one."""
+
+    threads: Whole = _about("CPU threads of the computation.", "whole number", "1", default=1, ge=1, le=4096)
+    deterministic: YesNo = _about("Use deterministic algorithms only.", "true or false", "true", default=True)
+    seed: Whole = _about("Seed of every random generator.", "whole number", "0", default=0, ge=0, le=2**32 - 1)
+
+
+class JobFile(Section):
+    """A whole job file."""
+
+    name: Name = _about("What the job is called in every list.", "name", "gpt-small")
+    project: Name = _about("Budgets and reports group by it.", "name", "research", default="default")
+    labels: dict[Name, SettingText] = _about(
+        "Your own marks, to filter and group by.", "mapping of text", "{cost-center: ml-42}", default={}
+    )
+    train: TrainSection = _about("", "section", "")
+    data: tuple[DataSection, ...] = _about("", "list of sections", "", default=())
+    outputs: tuple[OutputSection, ...] = _about("", "list of sections", "", default=())
+    resources: ResourcesSection = _about("", "section", "", default=ResourcesSection())
+    objective: Annotated[ObjectiveSection, BeforeValidator(read_objective)] = _about(
+        "What to minimise: `cheapest` (expected cost to finish), `fastest`, or weights for both as in "
+        "`{cost: 0.7, time: 0.3}`.",
+        "cheapest, fastest or weights",
+        "cheapest",
+        default=ObjectiveSection(cost=1.0, time=0.0),
+        default_text="cheapest",
+    )
+    deadline: Deadline | None = _about(
+        "When it must be done: a duration from submission, or a timestamp with its time zone. A guarantee: "
+        "on-demand machines step in when needed.",
+        "duration or timestamp",
+        "48h",
+        default=None,
+    )
+    budget: Money | None = _about(
+        "A ceiling, never passed: the job pauses with a checkpoint before it, at its last one if it does not answer.",
+        "US dollars",
+        "250 USD",
+        default=None,
+    )
+    capacity: Annotated[tuple[Capacity, ...], Many, Distinct] = _about(
+        "How machines may be bought.",
+        "spot, on_demand, or a list of them",
+        "[spot, on_demand]",
+        default=(CapacityType.SPOT, CapacityType.ON_DEMAND),
+    )
+    where: WhereSection = _about("", "section", "", default=WhereSection())
+    checkpoint: CheckpointSection = _about("", "section", "", default=CheckpointSection())
+    reproducible: ReproducibleSection = _about("", "section", "", default=ReproducibleSection())
+    standby: Standby = _about(
+        "`warm` keeps a spare node for fast recovery, priced in the plan, as long as a budget lasts for both.",
+        "none or warm",
+        "none",
+        default="none",
+    )
+    precision: Precision | None = _about(
+        "What most of the arithmetic is done in, as the program sets it: speeds of GPUs are compared at it. Left out: "
+        "what a profile of the job saw, else `fp32`.",
+        "fp32, tf32, fp16, bf16 or fp8",
+        "bf16",
+        default=None,
+    )
+    sharding: Sharding = _about(
+        "What the program divides over the GPUs of a machine: nothing, the optimizer's state (`zero1`), gradients too "
+        "(`zero2`), weights too (`zero3`, `fsdp`). It decides which GPUs are large enough.",
+        "none, zero1, zero2, zero3 or fsdp",
+        "fsdp",
+        default="none",
+    )
+    expected: ExpectedSection | None = _about("", "section", "", default=None)
+    probe: YesNo = _about(
+        "Whether another kind of GPU may be tried for minutes when that pays.",
+        "true or false",
+        "true",
+        default=True,
+    )
+    retries: Whole = _about(
+        "How many more attempts the job gets when its own code fails: with 5 at most 6. Preemptions don't count.",
+        "whole number",
+        "5",
+        default=5,
+        ge=0,
+        le=1000,
+    )
+    max_duration: Duration | None = _about(
+        "The job fails when its runs have trained so long together; waiting for machines and pauses do not count.",
+        "duration",
+        "72h",
+        default=None,
+    )

@@ -1,0 +1,191 @@
+"""The types of single values in a job file: each reads what YAML gave it, or says what is wrong and what to write.
+
+Must not know: which fields use them, positions, the file system.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import AfterValidator, BeforeValidator, PlainValidator, ValidationInfo
+
+from orchestrator import model
+from orchestrator.errors import did_you_mean
+from orchestrator.jobfile import units
+from orchestrator.jobfile.units import BadValueError, quoted
+from orchestrator.model import LEAST_RATE, MOST_RATE, GpuRequest
+from providers import hardware
+from providers.hardware import GPUS, canonical_gpu
+from providers.offer import CapacityType
+
+ENTRY_PATTERN = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+_TAKEN_VARIABLES = frozenset({"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"})
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    hint = "" if isinstance(value, dict | list) else "put it in quotes"
+    raise BadValueError(f"must be text, not {_kind(value)}", hint)
+
+
+def _whole(value: object) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    raise BadValueError(f"must be a whole number, not {_kind(value)}", "write only digits")
+
+
+def _yes_no(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise BadValueError(f"must be true or false, not {_kind(value)}")
+
+
+def _weight(value: object) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1e6:
+        return float(value)
+    raise BadValueError("must be a number, 0 or more")
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, dict):
+        return "a mapping"
+    return "a list" if isinstance(value, list) else quoted(value)
+
+
+def _matching(pattern: str, rule: str, *, secret: bool = False) -> Callable[[object], str]:
+    """Text that matches `pattern` as a whole; `secret` values are never repeated in a message."""
+    compiled = re.compile(pattern, re.ASCII)
+
+    def read(value: object) -> str:
+        if isinstance(value, str) and compiled.fullmatch(value):
+            return value
+        if not isinstance(value, str) and not secret:
+            _text(value)
+        raise BadValueError(rule if secret else f"{quoted(value)} {rule}")
+
+    return read
+
+
+def _one_of(*options: str) -> Callable[[object], str]:
+    def read(value: object) -> str:
+        if isinstance(value, str) and value in options:
+            return value
+        hint = did_you_mean(value, options) if isinstance(value, str) else ""
+        raise BadValueError(f"{quoted(value)} is not one of {', '.join(options)}", hint)
+
+    return read
+
+
+def _variable(value: object) -> str:
+    name = _matching(r"[A-Za-z_][A-Za-z0-9_]{0,254}", "must be a name such as HF_HOME", secret=True)(value)
+    if name.startswith("TRADEWIND_") or name in _TAKEN_VARIABLES:
+        raise BadValueError(f"{name} is set by Tradewind itself", "use another name")
+    return name
+
+
+def _setting_text(value: object) -> str:
+    """Text or a whole number. The value itself appears in no message: it may be somebody's secret."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    raise BadValueError("must be text", "put it in quotes")
+
+
+def _gpu(value: object) -> GpuRequest:
+    name, colon, count = _text(value).partition(":")
+    if colon and not re.fullmatch(r"\s*[1-9]\d{0,3}\s*", count, re.ASCII):
+        raise BadValueError(f"{quoted(value)} is not a GPU and its count", 'write it like "H100:8"')
+    canonical = canonical_gpu(name)
+    if canonical is None:
+        hint = did_you_mean(name.strip(), GPUS) or f"known: {', '.join(GPUS)}"
+        raise BadValueError(f"unknown GPU {quoted(name.strip())}", hint)
+    return GpuRequest(canonical, int(count) if colon else 1)
+
+
+def _args(value: object) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise BadValueError(f"must be a mapping of names to values, not {_kind(value)}")
+    for name, arg in value.items():
+        inner = arg.values() if isinstance(arg, dict) else arg if isinstance(arg, list) else ()
+        if any(isinstance(item, dict | list) for item in inner):
+            raise BadValueError(
+                f"the argument {quoted(name)} is nested deeper than one list or mapping of plain values",
+                "pass the path of a file of its own instead",
+            )
+    return value
+
+
+def _rate(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise BadValueError(f"{_kind(value)} is not a number of steps per second", "write it like 2.5")
+    if not LEAST_RATE <= value <= MOST_RATE:
+        raise BadValueError(f"{quoted(value)} steps/s is not possible", f"between {LEAST_RATE:g} and {MOST_RATE:g}")
+    return float(value)
+
+
+def _one_or_many(value: object) -> object:
+    return value if isinstance(value, list) else [value]
+
+
+def _distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    if not values:
+        raise BadValueError("must name at least one", "or leave the field out")
+    if len(set(values)) < len(values):
+        raise BadValueError("names the same thing twice")
+    return values
+
+
+def read_objective(value: object) -> object:
+    """`cheapest`, `fastest` -> their weights; a mapping is left to the section of that name."""
+    if isinstance(value, str):
+        _one_of("cheapest", "fastest")(value)
+        return {"cost": float(value == "cheapest"), "time": float(value == "fastest")}
+    if isinstance(value, dict):
+        return value
+    raise BadValueError(f"{_kind(value)} is no objective", "write cheapest, fastest or {cost: 0.7, time: 0.3}")
+
+
+def _deadline(value: object, info: ValidationInfo) -> tuple[float | None, int | None]:
+    after_s, at_ms = units.parse_deadline(value)
+    now_ms = (info.context or {}).get("now_ms")
+    if at_ms is not None and now_ms is not None and at_ms <= now_ms:
+        raise BadValueError(f"{quoted(value)} has passed", "choose a later instant, or a duration from now")
+    return after_s, at_ms
+
+
+_read_name = _matching(
+    r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}",
+    "is not a name: letters, digits, . _ - (at most 63, beginning with a letter or digit)",
+)
+Name = Annotated[str, PlainValidator(_read_name)]
+NonEmpty = Annotated[str, PlainValidator(_matching(r"(?s).*\S.*", "must not be empty"))]
+SettingText = Annotated[str, PlainValidator(_setting_text)]
+Variable = Annotated[str, PlainValidator(_variable)]
+Pattern = Annotated[str, PlainValidator(_matching(r"[A-Za-z0-9*?\[\]!._-]{1,100}", 'is not a pattern such as "eu-*"'))]
+Entry = Annotated[str, PlainValidator(_matching(ENTRY_PATTERN.pattern, 'is not of the form "module:function"'))]
+Whole = Annotated[int, BeforeValidator(_whole)]
+YesNo = Annotated[bool, PlainValidator(_yes_no)]
+Rate = Annotated[float, PlainValidator(_rate)]
+Weight = Annotated[float, PlainValidator(_weight)]
+Size = Annotated[int, PlainValidator(units.parse_size)]
+SizeRange = Annotated[tuple[int, int | None], PlainValidator(units.parse_size_range)]
+Duration = Annotated[float, PlainValidator(units.parse_duration)]
+Money = Annotated[int, PlainValidator(units.parse_money)]
+Share = Annotated[float, PlainValidator(units.parse_share)]
+Capacity = Annotated[CapacityType, PlainValidator(lambda value: CapacityType(_one_of("spot", "on_demand")(value)))]
+Many = BeforeValidator(_one_or_many)
+Distinct = AfterValidator(_distinct)
+Gpu = Annotated[GpuRequest, PlainValidator(_gpu)]
+Args = Annotated[Mapping[str, Any], PlainValidator(_args)]
+Deadline = Annotated[tuple[float | None, int | None], PlainValidator(_deadline)]
+Mount = Annotated[str, PlainValidator(_matching(r"/[^\n]*", "must be an absolute path"))]
+Keep = Annotated[Literal["all", "last", "best"], PlainValidator(_one_of("all", "last", "best"))]
+Standby = Annotated[Literal["none", "warm"], PlainValidator(_one_of("none", "warm"))]
+Precision = Annotated[hardware.Precision, PlainValidator(_one_of(*get_args(hardware.Precision)))]
+Sharding = Annotated[model.Sharding, PlainValidator(_one_of(*get_args(model.Sharding)))]

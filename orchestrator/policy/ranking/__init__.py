@@ -1,0 +1,1 @@
+"""Ranking: what each offer would cost and take, which are eligible, and their order. Works on arrays."""

@@ -1,0 +1,253 @@
+"""Which offers a job may use at all; each that it may not has ONE binding reason, the first that applies.
+
+Most reasons depend on the machine's shape or on its site alone: they are found once for each of those and looked up per
+row. What does not depend on the job (no price, a stale one, no capacity) is found once for all jobs of a decision.
+
+Must not know: what an offer would cost or how long it would take (objectives.py adds deadline and budget).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from fnmatch import fnmatchcase
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orchestrator.market import Listing, Market
+from orchestrator.model import Alternative, JobSpec, Resources, Where
+from orchestrator.policy.demand import MoveLimits
+from orchestrator.policy.ranking.cost import Pool
+from providers.hardware import GPUS
+from providers.offer import CapacityType
+
+RejectionReasons = NDArray[np.int8]
+
+
+class RejectionReason(IntEnum):
+    """What bars an offer, in the order of examination: the higher, the nearer to a fit."""
+
+    GPU = 1
+    GPU_COUNT = 2
+    GPU_MEMORY = 3
+    CPU = 4
+    MEMORY = 5
+    CLOUD = 6
+    REGION = 7
+    CAPACITY_TYPE = 8
+    OTHER_MARKET = 9
+    NO_PRICE = 10
+    DOUBTED_PRICE = 11
+    STALE_PRICE = 12
+    NO_CAPACITY = 13
+    GIVEN_UP = 14
+    DEADLINE = 15
+    BUDGET = 16
+
+
+NONE = np.int8(0)
+"""The value in a RejectionReasons column of an offer that nothing bars."""
+
+_OVERLOOKED = (
+    RejectionReason.CAPACITY_TYPE,
+    RejectionReason.NO_CAPACITY,
+    RejectionReason.STALE_PRICE,
+    RejectionReason.GIVEN_UP,
+)  # by the baseline
+
+
+@dataclass(frozen=True, eq=False)
+class Filtered:
+    """`rejection_reasons` of every row, and the `pool` of rows that count: those that nothing bars (`usable` in it),
+    and the on-demand offers that one would take without us (`instead` in it: the kinds of capacity that the job allows,
+    back-off and the age of prices don't matter to those)."""
+
+    market: Market
+    rejection_reasons: RejectionReasons
+    current: int | None = None
+    target: int | None = None
+    told: dict[int, Alternative] = field(default_factory=dict)
+    """What was told of rows that no job with this demand can use, whatever it would cost."""
+    misses: dict[int | None, list[int]] = field(default_factory=dict)
+    """The rows that came nearest to a fit, by how many were asked for (None: all)."""
+
+    @cached_property
+    def pool(self) -> Pool:
+        counts = self.rejection_reasons == NONE
+        for rejection_reason in _OVERLOOKED:
+            if self.counts[rejection_reason]:
+                counts |= only(self.rejection_reasons, rejection_reason) & self.market.priced & ~self.market.spot
+        for row in (self.current, self.target):
+            if row is not None:
+                counts[row] = True
+        return Pool(self.market, np.flatnonzero(counts), self.current, self.target)
+
+    @cached_property
+    def usable(self) -> NDArray[np.bool_]:
+        usable: NDArray[np.bool_] = self.rejection_reasons[self.pool.of_all] == NONE
+        return usable
+
+    @cached_property
+    def usable_at(self) -> NDArray[np.int64]:
+        """Positions in the pool of what is usable."""
+        return np.flatnonzero(self.usable)
+
+    @cached_property
+    def unbound(self) -> RejectionReasons:
+        """The tiers of a job without promises: what is usable keeps them all."""
+        return self.usable.astype(np.int8) * np.int8(2)
+
+    @cached_property
+    def instead(self) -> NDArray[np.bool_]:
+        overlooked = self.usable.copy()
+        for rejection_reason in _OVERLOOKED:
+            if self.counts[rejection_reason]:
+                overlooked |= only(self.rejection_reasons[self.pool.of_all], rejection_reason)
+        return overlooked & self.market.priced[self.pool.of_all] & ~self.pool.spot
+
+    @cached_property
+    def counts(self) -> dict[RejectionReason, int]:
+        """How many rows each RejectionReason bars."""
+        return {
+            rejection_reason: int(np.count_nonzero(only(self.rejection_reasons, rejection_reason)))
+            for rejection_reason in RejectionReason
+        }
+
+
+class Filter:
+    """Screens one market for one or many jobs; equal demands are screened once."""
+
+    def __init__(self, market: Market, limits: MoveLimits) -> None:
+        self._market = market
+        self._now = np.zeros(len(market), np.int8)
+        self._now[market.backed_off] = RejectionReason.NO_CAPACITY
+        self._now[market.older_than(limits.max_price_age_s)] = RejectionReason.STALE_PRICE
+        self._now[market.doubted] = RejectionReason.DOUBTED_PRICE
+        self._now[~market.priced] = RejectionReason.NO_PRICE
+        self._known: dict[object, Filtered] = {}
+
+    def __call__(
+        self,
+        spec: JobSpec,
+        current: int | None,
+        *,
+        shortfalls: Sequence[int] = (),
+        home: str | None = None,
+        excluded: Collection[str] = (),
+        target: int | None = None,
+    ) -> Filtered:
+        """The bar of each offer, NONE where there is none.
+
+        The offer that the job runs on (`current`), and the one to which a move that has begun brings it (`target`), are
+        never barred by a price that is stale or not to be chosen, nor by missing capacity: it has the one and pays that
+        price, and what the other has shows when it is rented.
+        `shortfalls` are the bytes of GPU memory that each kind of the listing is known to lack, if anything is known of
+        that. `home` is the provider where the job has been already; `excluded` are ids of offers that failed it lately.
+
+        Simulated and real prices are never weighed against each other: a job stays in the market of its `home`, and a
+        new one uses simulated offers only if it may use no real one.
+        """
+        listing = self._market.listing
+        simulated = None if home is None or not listing.mixed else home in listing.simulated_providers
+        key = (spec.resources, spec.where, spec.capacity, shortfalls, simulated)
+        filtered = self._known.get(key)
+        if filtered is None:
+            filtered = self._known[key] = Filtered(self._market, self._rejections(spec, shortfalls, simulated))
+        had = [row for row in (current, target) if row is not None]
+        failed = [row for row in map(self._market.row, excluded) if row is not None and row not in had]
+        if not had and not failed:
+            return filtered
+        rejection_reasons = filtered.rejection_reasons.copy()
+        for row in had:
+            if rejection_reasons[row] in (
+                RejectionReason.DOUBTED_PRICE,
+                RejectionReason.STALE_PRICE,
+                RejectionReason.NO_CAPACITY,
+            ):
+                rejection_reasons[row] = NONE
+        for row in failed:
+            if rejection_reasons[row] == NONE:
+                rejection_reasons[row] = RejectionReason.GIVEN_UP
+        return Filtered(self._market, rejection_reasons, current, target)
+
+    def _rejections(self, spec: JobSpec, shortfalls: Sequence[int], simulated: bool | None) -> RejectionReasons:
+        listing = self._market.listing
+        rejection_reasons = shape_rejections(listing, spec.resources, spec.where)[listing.shape]
+
+        def rejection_reason(found: RejectionReasons | None) -> None:
+            if found is not None:
+                np.copyto(rejection_reasons, found, where=rejection_reasons == NONE)
+
+        if any(shortfalls):
+            lacking = np.array([RejectionReason.GPU_MEMORY if short else NONE for short in shortfalls], np.int8)
+            rejection_reason(lacking[listing.kind])
+        rejection_reason(site_rejections(listing, spec.where)[listing.site] if spec.where.regions else None)
+        rejection_reason(_capacity_rejections(listing, spec.capacity))
+        if listing.mixed:
+            sim = np.array([shape.simulated for shape in listing.shapes])[listing.shape]
+            wanted = simulated if simulated is not None else not ((rejection_reasons == NONE) & ~sim).any()
+            rejection_reason(np.where(sim == wanted, NONE, np.int8(RejectionReason.OTHER_MARKET)))
+        rejection_reason(self._now)
+        return rejection_reasons
+
+
+def only(rejection_reasons: RejectionReasons, rejection_reason: RejectionReason) -> NDArray[np.bool_]:
+    """Where `rejection_reason` stands. (A plain comparison would widen the column to the enum's 64 bits.)"""
+    there: NDArray[np.bool_] = rejection_reasons == np.int8(rejection_reason)
+    return there
+
+
+def shape_rejections(listing: Listing, wants: Resources, where: Where) -> RejectionReasons:
+    """RejectionReasons that a machine's shape alone decides, by shape of the listing."""
+    shapes = listing.shape_columns
+    rejection_reasons = np.zeros(len(listing.shapes), np.int8)
+
+    def rejection_reason(code: RejectionReason, mask: NDArray[np.bool_]) -> None:
+        rejection_reasons[mask & (rejection_reasons == NONE)] = code
+
+    if wants.gpus:
+        codes = [listing.gpu_names.index(g.name) if g.name in listing.gpu_names else -2 for g in wants.gpus]
+        rejection_reason(RejectionReason.GPU, ~np.isin(shapes.gpu, codes))
+        fits = np.zeros(len(rejection_reasons), np.bool_)
+        for code, request in zip(codes, wants.gpus, strict=True):
+            fits |= (shapes.gpu == code) & (shapes.gpu_count == request.count)
+        rejection_reason(RejectionReason.GPU_COUNT, ~fits)
+    if wants.gpu_memory_bytes is not None:
+        least, most = wants.gpu_memory_bytes
+        # The last entry answers for index -1: no GPU, no memory.
+        memory = np.array([*(GPUS[name].memory_bytes for name in listing.gpu_names), 0])[shapes.gpu]
+        rejection_reason(
+            RejectionReason.GPU_MEMORY, (memory < least) | (memory > (most if most is not None else memory))
+        )
+    if wants.cpu is not None:
+        rejection_reason(RejectionReason.CPU, shapes.vcpu < wants.cpu)
+    if wants.memory_bytes is not None:
+        rejection_reason(RejectionReason.MEMORY, shapes.memory_bytes < wants.memory_bytes)
+    if where.clouds:
+        allowed = [matches(name, where.clouds) for name in listing.providers]
+        rejection_reason(RejectionReason.CLOUD, ~np.array(allowed, np.bool_)[shapes.provider])
+    return rejection_reasons
+
+
+def site_rejections(listing: Listing, where: Where) -> RejectionReasons:
+    """RejectionReasons that a machine's site alone decides, by site of the listing."""
+    allowed = {region: matches(region, where.regions) for region in {site.region for site in listing.sites}}
+    return np.array([NONE if allowed[site.region] else RejectionReason.REGION for site in listing.sites], np.int8)
+
+
+def matches(name: str, patterns: Iterable[str]) -> bool:
+    """Whether a name matches one of several shell-style patterns."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _capacity_rejections(listing: Listing, allowed: tuple[CapacityType, ...]) -> RejectionReasons | None:
+    rejection_reasons = np.array(
+        [RejectionReason.CAPACITY_TYPE if kind not in allowed else NONE for kind in _CAPACITY], np.int8
+    )
+    return rejection_reasons[listing.spot.view(np.int8)] if rejection_reasons.any() else None
+
+
+_CAPACITY = (CapacityType.ON_DEMAND, CapacityType.SPOT)  # by the value of `spot`

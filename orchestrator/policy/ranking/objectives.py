@@ -1,0 +1,277 @@
+"""From what is possible to what is best: deadline and budget as promises, then the objective as an order.
+
+An offer keeps a promise *safely* if it does so at the 95th percentile, *possibly* if at the 5th. Offers that keep all
+promises safely are ranked by the objective. If none does, the most likely one is taken (a spot machine must also not be
+lost), so that on-demand steps in when the slack is used up. A spot machine is safe for a deadline only while there is
+time left to lose it and still finish on demand ("safety net" of Can't Be Late, NSDI '24).
+
+Columns are over the pool of the outlook. Only the head of the order is sorted: the best, and whatever is ahead of where
+the job is. Must not know: where the job runs now beyond its row, whether a move pays (gate.py).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orchestrator.model import Objective
+from orchestrator.policy.demand import Demand
+from orchestrator.policy.ranking.cost import Z95, Forecast, Pool
+from orchestrator.policy.ranking.eligible import Filtered, RejectionReason, RejectionReasons
+from orchestrator.policy.unmeasured import beginning
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Tiers = NDArray[np.int8]
+
+SAFE, POSSIBLE, IMPOSSIBLE = 2, 1, 0
+HEAD = 64  # how many of the best are put in order, at least
+
+Mode = Literal[
+    "safe",  # all promises are kept safely; ranked by the objective
+    "likely",  # no offer is safe; ranked by the chance to keep the promises
+    "late",  # the deadline of a job that has begun can't be met: earliest finish
+    "infeasible",  # no offer can do it, or none may be used
+]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ranking:
+    """`order`: the best candidate rows, best first; of more than HEAD candidates those behind are left out, but none
+    ahead of where the job is, nor the best at another site than the best of all. `rejection_reasons` of every row now
+    include deadline and budget, and `counts` says how many each of them bars; `tiers` and in mode "likely" `chance` are
+    over `pool`, and so are the `keys` by which the candidates were put in order."""
+
+    mode: Mode
+    order: NDArray[np.int64]
+    rejection_reasons: RejectionReasons
+    pool: Pool
+    tiers: Tiers
+    counts: dict[RejectionReason, int]
+    keys: tuple[Floats, ...]
+    chance: Floats | None = None
+
+    def tier(self, row: int) -> int:
+        """How a row of the pool keeps the promises: SAFE, POSSIBLE or IMPOSSIBLE."""
+        return int(self.tiers[self.pool.at(row)])
+
+    def odds(self, row: int) -> float:
+        """In mode "likely", the chance that a row of the pool keeps the promises."""
+        assert self.chance is not None
+        return float(self.chance[self.pool.at(row)])
+
+
+def rank(demand: Demand, forecast: Forecast, filtered: Filtered) -> Ranking:
+    """Order the offers that passed the screen, best first."""
+    pool, usable, current = filtered.pool, filtered.usable, filtered.current
+    if budget_left(demand) is None and time_left_s(demand, forecast) is None and filtered.usable_at.size:
+        keys = _objective(demand, forecast, filtered.usable_at)
+        order = _head(filtered.usable_at, keys, pool, current)
+        return Ranking(
+            "safe", pool.rows[order], filtered.rejection_reasons, pool, filtered.unbound, filtered.counts, keys
+        )
+    on_time = _on_time(demand, forecast, usable)
+    affordable = _affordable(demand, forecast)
+    tiers = np.where(usable, np.minimum(on_time, affordable), np.int8(IMPOSSIBLE))
+    best = int(tiers.max(initial=IMPOSSIBLE))
+    mode: Mode = "infeasible"
+    chance = None
+    candidates = usable & (tiers == best)
+    if best == SAFE:
+        mode, keys = "safe", _objective(demand, forecast, np.flatnonzero(candidates))
+    elif best == POSSIBLE:
+        mode, chance = "likely", _chance(demand, forecast, candidates)
+        keys = (-chance, pool.spot.astype(np.float64), forecast.mid.cost)
+    else:
+        candidates = usable & (affordable > IMPOSSIBLE)
+        if (demand.started or current is not None) and candidates.any():
+            mode = "late"
+        else:
+            candidates = np.zeros(len(pool.rows), np.bool_)
+        keys = (forecast.mid.seconds, forecast.mid.cost)
+    order = _head(np.flatnonzero(candidates), keys, pool, current)
+    out = usable & ~candidates
+    rejection_reasons, counts = filtered.rejection_reasons, filtered.counts
+    if out.any():
+        rejection_reasons = rejection_reasons.copy()
+        why = (
+            RejectionReason.BUDGET
+            if mode == "late"
+            else np.where(affordable < on_time, RejectionReason.BUDGET, RejectionReason.DEADLINE)[out]
+        )
+        rejection_reasons[pool.rows[out]] = why
+        added = {
+            rejection_reason: int(np.count_nonzero(why == rejection_reason))
+            for rejection_reason in (RejectionReason.DEADLINE, RejectionReason.BUDGET)
+        }
+        counts = counts | (added if mode != "late" else {RejectionReason.BUDGET: int(np.count_nonzero(out))})
+    return Ranking(mode, pool.rows[order], rejection_reasons, pool, tiers, counts, keys, chance)
+
+
+def _objective(demand: Demand, forecast: Forecast, candidates: NDArray[np.int64]) -> tuple[Floats, ...]:
+    """The keys of the objective; ahead of them all is where a job begins of whose speed nothing is known."""
+    objective = demand.job.spec.objective
+    keys = objective_keys(objective, forecast.mid.cost, forecast.mid.seconds)
+    if forecast.speed_known or forecast.pool.current is not None:
+        return keys
+    main = keys[0].copy()
+    main[beginning(objective, forecast, candidates)] = -np.inf
+    return (main, *keys[1:])
+
+
+def standing(
+    demand: Demand, forecast: Forecast, filtered: Filtered
+) -> tuple[NDArray[np.int64], list[tuple[float, ...]]]:
+    """(positions of all usable rows, best first and those that break a promise last; what each was ranked by)."""
+    ranking = rank(demand, forecast, filtered)
+    columns = (-ranking.tiers.astype(np.float64), *ranking.keys)
+    positions = np.flatnonzero(filtered.usable)
+    positions = positions[np.lexsort(tuple(column[positions] for column in reversed(columns)))]
+    return positions, list(zip(*(column[positions].tolist() for column in columns), strict=True))
+
+
+def _head(
+    candidates: NDArray[np.int64], keys: tuple[Floats, ...], pool: Pool, current: int | None
+) -> NDArray[np.int64]:
+    """The first of the candidates (positions in the pool), in order."""
+    main = keys[0][candidates]
+    ahead = candidates
+    if len(candidates) > 2 * HEAD:
+        limit = float(np.partition(main, HEAD)[HEAD])
+        if current is not None:
+            limit = max(limit, float(keys[0][pool.at(current)]))
+        ahead = candidates[main <= limit]
+    order = ahead[np.lexsort(tuple(key[ahead] for key in reversed(keys)))]
+    if len(order) == len(candidates):
+        return order
+    if current is None:
+        order = order[:HEAD]
+    site = pool.site[pool.cell[order]]
+    if not (site == site[0]).all():
+        return order
+    elsewhere = candidates[pool.site[pool.cell[candidates]] != site[0]]
+    if elsewhere.size:
+        nearest = elsewhere[keys[0][elsewhere] == keys[0][elsewhere].min()]
+        order = np.append(order, nearest[np.lexsort(tuple(key[nearest] for key in reversed(keys)))[0]])
+    return order
+
+
+def objective_keys(objective: Objective, cost: Floats, seconds: Floats) -> tuple[Floats, ...]:
+    """Sort keys, smaller is better: the objective itself (`log_value`), then the measure that it weighs less.
+
+    A logarithm that would change no order is not taken.
+    """
+    a, b = objective.cost_weight, objective.time_weight
+    cost, seconds = np.maximum(cost, 1.0), np.maximum(seconds, 1e-3)
+    if b == 0:
+        return (cost, seconds)
+    if a == 0:
+        return (seconds, cost)
+    main = a * np.log(cost) + b * np.log(seconds)
+    return (main, seconds, cost) if a >= b else (main, cost, seconds)
+
+
+def log_value(objective: Objective, cost: float, seconds: float) -> float:
+    """ln(cost^a x time^b); anything below a nano-dollar or a millisecond counts as that."""
+    a, b = objective.cost_weight, objective.time_weight
+    return a * math.log(max(cost, 1.0)) + b * math.log(max(seconds, 1e-3))
+
+
+def time_left_s(demand: Demand, forecast: Forecast) -> float | None:
+    """Seconds until the deadline; None without one or while nothing can be forecast."""
+    deadline_ms = demand.job.deadline_at_ms
+    if deadline_ms is None or not forecast.known:
+        return None
+    return (deadline_ms - forecast.pool.market.at) / 1000
+
+
+def budget_left(demand: Demand) -> int | None:
+    """nano-USD that may still be spent; None without a budget."""
+    budget = demand.job.spec.budget_nano_usd
+    return None if budget is None else budget - demand.spent_nano_usd
+
+
+def rescue_s(forecast: Forecast, usable: Bools) -> float | None:
+    """Pessimistic time of starting over on the fastest usable on-demand offer; None if there is none."""
+    pool = forecast.pool
+    restart_s = forecast.high.run_s + pool.start_high_s
+    rescuers = restart_s[pool.cell[usable & ~pool.spot]]
+    return float(rescuers.min()) if rescuers.size else None
+
+
+def _on_time(demand: Demand, forecast: Forecast, usable: Bools) -> Tiers:
+    left_s = time_left_s(demand, forecast)
+    if left_s is None:
+        return np.full(len(usable), SAFE, np.int8)
+    safe = forecast.high.seconds <= left_s
+    rescue = rescue_s(forecast, usable)
+    if rescue is not None:
+        # Room for one more start and for 2 % of the work; twice that for spot machines yet to be taken, so that a job
+        # does not go back to spot the moment on-demand has earned a little slack. To give up a move away from one takes
+        # as much, so that it is not begun anew at once.
+        margin = forecast.setback_s + 0.02 * rescue
+        need = rescue + forecast.begin_s + 2 * margin
+        if forecast.pool.here is not None and forecast.move is None:
+            need[forecast.pool.here] -= margin[forecast.pool.here]
+        safe &= ~forecast.pool.spot | (forecast.over_rows(need) <= left_s)
+    return _tiers(safe, forecast.low.seconds <= left_s)
+
+
+def _affordable(demand: Demand, forecast: Forecast) -> Tiers:
+    left, size = budget_left(demand), len(forecast.pool.rows)
+    if left is None:
+        return np.full(size, SAFE, np.int8)
+    if left <= 0:
+        return np.full(size, IMPOSSIBLE, np.int8)
+    if not forecast.known:
+        return np.full(size, SAFE, np.int8)
+    return _tiers(forecast.high.cost <= left, forecast.low.cost <= left)
+
+
+def _tiers(safe: Bools, possible: Bools) -> Tiers:
+    return np.where(safe, SAFE, np.where(possible, POSSIBLE, IMPOSSIBLE)).astype(np.int8)
+
+
+def _chance(demand: Demand, forecast: Forecast, candidates: Bools) -> Floats:
+    """Probability of keeping every promise, for the candidates: log-normal in time and money; under a deadline a spot
+    machine must also never be lost, for there is no slack left to lose it in."""
+    chance = np.zeros(len(candidates))
+    left_s, left = time_left_s(demand, forecast), budget_left(demand)
+    rows = np.flatnonzero(candidates)
+    low, mid, high = forecast.low, forecast.mid, forecast.high
+    p = np.ones(len(rows))
+    if left_s is not None:
+        p *= _below(left_s, low.seconds[rows], mid.seconds[rows], high.seconds[rows]) * np.exp(
+            -forecast.over_rows(mid.losses)[rows]
+        )
+    if left is not None and forecast.known:
+        p *= _below(float(left), low.cost[rows], mid.cost[rows], high.cost[rows])
+    chance[rows] = p
+    return chance
+
+
+def _below(limit: float, low: Floats, mid: Floats, high: Floats) -> Floats:
+    """P(X <= limit) of an X with this median and 5th to 95th percentile, log-normal on either side of the median.
+
+    The side on which the limit lies alone counts: what starts a machine adds to the 5th percentile by far the most, and
+    must not make another machine look the surer one.
+    """
+    if limit <= 0:
+        return np.zeros(len(mid))
+    safe_mid = np.maximum(mid, 1e-300)
+    half = np.where(limit >= safe_mid, np.maximum(high, safe_mid) / safe_mid, safe_mid / np.clip(low, 1e-9, safe_mid))
+    sigma = np.maximum(np.log(half) / Z95, 1e-6)
+    return np.where(mid <= 0, 1.0, _normal_cdf(np.log(limit / safe_mid) / sigma))
+
+
+def _normal_cdf(z: Floats) -> Floats:
+    """Distribution function of the standard normal to 1.5e-7 (Abramowitz and Stegun 7.1.26); numpy has no erf."""
+    x = np.abs(z) / math.sqrt(2)
+    t = 1 / (1 + 0.3275911 * x)
+    poly = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))))
+    tail = poly * np.exp(-x * x) / 2
+    return np.where(z >= 0, 1 - tail, tail)

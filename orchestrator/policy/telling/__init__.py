@@ -1,0 +1,1 @@
+"""Telling: a decision as a Placement, its alternatives, and the words for both."""

@@ -1,0 +1,170 @@
+"""What else could be wanted: every offer's figures for a job, the Pareto front of cost and time, what each objective
+would take. The same screen, outlook and ranking as `decide`; nothing here decides. Must not know: how it is shown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from orchestrator.market import Market
+from orchestrator.model import CHEAPEST, FASTEST, Estimate, JobSpec, Objective, Pick
+from orchestrator.perf import PerfBook
+from orchestrator.policy.demand import Demand, MoveLimits
+from orchestrator.policy.ranking.cost import Forecast, forecast_of
+from orchestrator.policy.ranking.eligible import NONE, Filter, Filtered, RejectionReason
+from orchestrator.policy.ranking.objectives import rank, standing
+from orchestrator.policy.ranking.spread import spread
+from orchestrator.policy.telling.explain import span, topic, why_unfit
+from providers.money import format_usd
+
+BALANCED = Objective(0.5, 0.5)
+MOST_POINTS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """An offer that a job can use: expected steps/s, nano-USD per step, seconds and nano-USD to finish (None where the
+    number of steps is not known), the cost with its 90 % interval. Without evidence of the job's speed only how fast it
+    is beside a fixed machine (None otherwise)."""
+
+    offer_id: str
+    steps_per_s: float | None
+    nano_usd_per_step: float | None
+    duration_s: float | None
+    cost_nano_usd: int | None
+    cost_low_nano_usd: int | None
+    cost_high_nano_usd: int | None
+    relative_speed: Estimate | None
+    standing: tuple[float, ...]  # smaller is better; of one job also between markets
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """`front`: offers to which no other is both cheaper and faster, cheapest first; `picks`: one per objective."""
+
+    front: tuple[Pick, ...]
+    picks: tuple[Pick, ...]
+
+
+def cheapest(spec: JobSpec, market: Market, count: int, *, limits: MoveLimits) -> list[str]:
+    """Ids of the offers with the lowest price per hour among those that a job may use, whatever a step costs there;
+    equal ones by id."""
+    rows = np.flatnonzero(Filter(market, limits)(spec, None).rejection_reasons == NONE)
+    price = market.price[rows]
+    if len(rows) > count:
+        near = price <= np.partition(price, count - 1)[count - 1]
+        rows, price = rows[near], price[near]
+    return [market.ids[row] for row in rows[np.argsort(price, kind="stable")][:count].tolist()]
+
+
+def ruled_out(spec: JobSpec, market: Market, row: int, *, home: str) -> str:
+    """Why an offer is out of the question for a job that runs at the provider `home`, whatever the moment says: by what
+    the offer is (GPU, memory, CPUs, cloud, region, capacity type, simulated or not). Empty if it is not."""
+    rejection_reason = int(Filter(market, MoveLimits())(spec, None, home=home).rejection_reasons[row])
+    return (
+        why_unfit(spec, market, RejectionReason(rejection_reason), row)
+        if NONE < rejection_reason <= RejectionReason.OTHER_MARKET
+        else ""
+    )
+
+
+def prospects(
+    demand: Demand, market: Market, perf: PerfBook, *, limits: MoveLimits
+) -> tuple[list[Prospect], Mapping[str, int]]:
+    """(the offers that the job can use, in the order in which `decide` ranks them; how many each constraint rules out).
+
+    Those that break a promise come last.
+    """
+    filtered = _screened(demand, market, perf, limits)
+    forecast = forecast_of(demand, filtered.pool, perf, None)
+    positions, standings = standing(demand, forecast, filtered)
+    rows = filtered.pool.rows[positions].tolist()
+    columns = (forecast.over_rows(forecast.rate), forecast.per_step, forecast.mid.seconds)
+    rate, per_step, seconds = (column[positions].tolist() for column in columns)
+    found = spread(forecast, filtered.usable)
+    low, mid, high = (cost[positions].tolist() for cost in (found.low_cost, forecast.mid.cost, found.high_cost))
+    told = [
+        Prospect(
+            market.ids[row],
+            rate[i] if forecast.speed_known else None,
+            per_step[i] if forecast.speed_known else None,
+            seconds[i] if forecast.known else None,
+            round(mid[i]) if forecast.known else None,
+            round(low[i]) if forecast.known else None,
+            round(high[i]) if forecast.known else None,
+            None if forecast.speed_known else forecast.relative_speed(row),
+            standings[i],
+        )
+        for i, row in enumerate(rows)
+    ]
+    return told, {topic(rejection_reason): count for rejection_reason, count in filtered.counts.items() if count}
+
+
+def compare(demand: Demand, market: Market, perf: PerfBook, *, limits: MoveLimits) -> Comparison | None:
+    """The front, and the picks of cheapest, fastest, cost x time, a deadline and a budget: the job's own where it has
+    them, else ones half way between the extremes. None where nothing fits or the number of steps is not known."""
+    filtered = _screened(demand, market, perf, limits)
+    forecast = forecast_of(demand, filtered.pool, perf, None)
+    if not forecast.known or not filtered.usable.any():
+        return None
+    spec = demand.job.spec
+    free = replace(spec, deadline_s=None, deadline_at_ms=None, budget_nano_usd=None)
+    cheap = _best(_wanting(demand, replace(free, objective=CHEAPEST)), forecast, filtered)
+    fast = _best(_wanting(demand, replace(free, objective=FASTEST)), forecast, filtered)
+    assert cheap is not None  # without promises any usable offer will do
+    assert fast is not None
+    between_s = math.sqrt(forecast.high.seconds[cheap] * forecast.high.seconds[fast])
+    between = round(math.sqrt(forecast.high.cost[cheap] * forecast.high.cost[fast]))
+    deadline_ms = demand.job.deadline_at_ms or market.at + round(between_s * 1000)
+    budget = spec.budget_nano_usd or between + demand.spent_nano_usd
+    left_s = (deadline_ms - market.at) / 1000
+    wanted = {
+        "cheapest": replace(free, objective=CHEAPEST),
+        "fastest": replace(free, objective=FASTEST),
+        "cost x time": replace(free, objective=BALANCED),
+        f"cheapest within {span(left_s)}": replace(free, objective=CHEAPEST, deadline_at_ms=deadline_ms),
+        f"fastest for {format_usd(budget)}": replace(free, objective=FASTEST, budget_nano_usd=budget),
+    }
+    picks = [
+        _pick(name, forecast, market, _best(_wanting(demand, each), forecast, filtered))
+        for name, each in wanted.items()
+    ]
+    return Comparison(tuple(_pick("", forecast, market, at) for at in _front(forecast, filtered)), tuple(picks))
+
+
+def _screened(demand: Demand, market: Market, perf: PerfBook, limits: MoveLimits) -> Filtered:
+    shortfalls = perf.shortfalls(demand.job, market.listing.kinds)
+    return Filter(market, limits)(demand.job.spec, None, shortfalls=shortfalls)
+
+
+def _wanting(demand: Demand, spec: JobSpec) -> Demand:
+    return replace(demand, job=replace(demand.job, spec=spec))
+
+
+def _best(demand: Demand, forecast: Forecast, filtered: Filtered) -> int | None:
+    ranking = rank(demand, forecast, filtered)
+    return forecast.pool.at(int(ranking.order[0])) if ranking.mode in ("safe", "likely") else None
+
+
+def _front(forecast: Forecast, filtered: Filtered) -> list[int]:
+    """Positions of the Pareto front, cheapest first; of many, both ends and an even choice between them."""
+    positions = np.flatnonzero(filtered.usable)
+    cost, seconds = forecast.mid.cost[positions], forecast.mid.seconds[positions]
+    order = np.lexsort((seconds, cost))
+    fastest = np.minimum.accumulate(seconds[order])
+    leads = np.concatenate(([True], seconds[order][1:] < fastest[:-1]))
+    front = positions[order[leads]]
+    if len(front) > MOST_POINTS:
+        front = front[np.unique(np.linspace(0, len(front) - 1, MOST_POINTS).round().astype(int))]
+    return [int(position) for position in front]
+
+
+def _pick(objective: str, forecast: Forecast, market: Market, at: int | None) -> Pick:
+    if at is None:
+        return Pick(objective, None, None, None)
+    row = int(forecast.pool.rows[at])
+    return Pick(objective, market.ids[row], round(float(forecast.mid.cost[at])), float(forecast.mid.seconds[at]))

@@ -1,0 +1,375 @@
+"""The words of a plan: why this offer, why not that one, what would have to change. One reason each, with its figure.
+
+Must not know: how anything was decided; it only reads columns.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from orchestrator.market import Market
+from orchestrator.model import JobSpec, Objective, Rejection
+from orchestrator.perf import Kind
+from orchestrator.policy.demand import Demand
+from orchestrator.policy.ranking.cost import Forecast
+from orchestrator.policy.ranking.eligible import NONE, RejectionReason
+from orchestrator.policy.ranking.objectives import (
+    IMPOSSIBLE,
+    Mode,
+    Ranking,
+    budget_left,
+    log_value,
+    time_left_s,
+)
+from providers.hardware import GPUS
+from providers.money import format_usd
+
+_TOPIC = {
+    RejectionReason.GPU: "another GPU",
+    RejectionReason.GPU_COUNT: "another number of GPUs",
+    RejectionReason.GPU_MEMORY: "another GPU memory",
+    RejectionReason.CPU: "too few CPUs",
+    RejectionReason.MEMORY: "too little memory",
+    RejectionReason.CLOUD: "excluded clouds",
+    RejectionReason.REGION: "excluded regions",
+    RejectionReason.CAPACITY_TYPE: "excluded capacity type",
+    RejectionReason.OTHER_MARKET: "not mixing simulated and real",
+    RejectionReason.NO_PRICE: "no known price",
+    RejectionReason.DOUBTED_PRICE: "a doubted price",
+    RejectionReason.STALE_PRICE: "a stale price",
+    RejectionReason.NO_CAPACITY: "no capacity",
+    RejectionReason.GIVEN_UP: "placements given up",
+    RejectionReason.DEADLINE: "the deadline",
+    RejectionReason.BUDGET: "the budget",
+}
+
+MAY_PASS = frozenset(
+    _TOPIC[rejection_reason]
+    for rejection_reason in (
+        RejectionReason.NO_PRICE,
+        RejectionReason.DOUBTED_PRICE,
+        RejectionReason.STALE_PRICE,
+        RejectionReason.NO_CAPACITY,
+        RejectionReason.GIVEN_UP,
+    )
+)
+"""Topics of rejections that time may heal."""
+
+
+NOT_MEASURED = "not measured yet"
+CENT_NANO_USD = 10_000_000
+
+
+def span(seconds: float) -> str:
+    """A duration in the unit that suits it: `40 s`, `12 min`, `3.2 h`, `3 days`."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    if seconds < 3600:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 2 * 86_400:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 86_400:.0f} days"
+
+
+def topic(rejection_reason: RejectionReason) -> str:
+    """What a constraint is about, in few words."""
+    return _TOPIC[rejection_reason]
+
+
+def why_barred(demand: Demand, market: Market, forecast: Forecast, ranking: Ranking, row: int) -> str:
+    """The one binding reason why a row may not be used."""
+    match RejectionReason(int(ranking.rejection_reasons[row])):
+        case RejectionReason.DEADLINE:
+            return _why_late(demand, forecast, ranking, row)
+        case RejectionReason.BUDGET:
+            return _why_dear(demand, forecast, ranking, row)
+        case RejectionReason.GIVEN_UP:
+            return dict(demand.excluded)[market.ids[row]]
+        case rejection_reason:
+            kind = market.listing.kinds[int(market.listing.kind[row])]
+            short = max(forecast.perf.shortfalls(demand.job, (kind,)), default=0)
+            return why_unfit(demand.job.spec, market, rejection_reason, row, short)
+
+
+def why_unfit(
+    spec: JobSpec, market: Market, rejection_reason: RejectionReason, row: int, shortfall_bytes: int = 0
+) -> str:
+    """Why a row may not be used, for a `rejection_reason` that asks neither what it costs nor how long it takes.
+    `shortfall_bytes` is what one of its GPUs lacks for the job's step."""
+    wants, gpu = spec.resources, market.gpu(row)
+    match rejection_reason:
+        case RejectionReason.GPU:
+            return f"GPU {gpu} is not in resources.gpu" if gpu else "has no GPU"
+        case RejectionReason.GPU_COUNT:
+            counts = " or ".join(str(g.count) for g in wants.gpus if g.name == gpu)
+            return f"has {market.offer(row).gpu_count} x {gpu}, resources.gpu asks for {counts}"
+        case RejectionReason.GPU_MEMORY:
+            return _why_memory(gpu, wants.gpu_memory_bytes, shortfall_bytes)
+        case RejectionReason.CPU:
+            cpus = market.offer(row).vcpu
+            return f"has {cpus} CPUs, resources.cpu asks for {wants.cpu}" if cpus else "its CPUs are not known"
+        case RejectionReason.MEMORY:
+            memory = market.offer(row).memory_bytes
+            return (
+                f"has {memory / 1e9:.0f} GB of memory, less than resources.memory"
+                if memory
+                else "its memory is unknown"
+            )
+        case RejectionReason.CLOUD:
+            return f"cloud {market.place(row)[0]} is excluded by where.clouds"
+        case RejectionReason.REGION:
+            return f"region {market.place(row)[1]} is excluded by where.regions"
+        case RejectionReason.CAPACITY_TYPE:
+            return f"{'spot' if market.spot[row] else 'on_demand'} is not in capacity"
+        case RejectionReason.OTHER_MARKET:
+            if market.place(row)[0] in market.listing.simulated_providers:
+                return "simulated, and not weighed against real offers (where.clouds chooses it)"
+            return "real, and not weighed against the simulated offers where the job has been"
+        case RejectionReason.NO_PRICE:
+            return "no price is known"
+        case RejectionReason.DOUBTED_PRICE:
+            return market.doubts[row]
+        case RejectionReason.STALE_PRICE:
+            return f"price is {span(float(market.price_age_s(np.array([row]))[0]))} old"
+        case RejectionReason.NO_CAPACITY:
+            sign = "a machine was lost there" if market.backed_off_by_loss[row] else "no capacity"
+            return f"{sign} {span((market.at - int(market.backed_off_at[row])) / 1000)} ago"
+        case _:
+            raise ValueError(f"{rejection_reason.name} depends on more than the offer")
+
+
+def _why_late(demand: Demand, forecast: Forecast, ranking: Ranking, row: int) -> str:
+    left_s = time_left_s(demand, forecast) or 0.0
+    at = forecast.pool.at(row)
+    if ranking.tier(row) == IMPOSSIBLE:
+        return f"would finish {span(float(forecast.mid.seconds[at]) - left_s)} after the deadline"
+    late_s = float(forecast.high.seconds[at]) - left_s
+    if late_s > 0:
+        return f"could finish {span(late_s)} after the deadline"
+    return "leaves no time to fall back on on-demand if it is lost"
+
+
+def _why_dear(demand: Demand, forecast: Forecast, ranking: Ranking, row: int) -> str:
+    left = budget_left(demand) or 0
+    if left <= 0:
+        return "the budget is used up"
+    at = forecast.pool.at(row)
+    if ranking.tier(row) == IMPOSSIBLE:
+        return f"would cost {format_usd(round(float(forecast.mid.cost[at])) - left)} over the budget"
+    return f"could cost {format_usd(round(float(forecast.high.cost[at])) - left)} over the budget"
+
+
+class Figures(NamedTuple):
+    """What an offer is compared by: expected seconds and nano-USD to finish; in mode "likely" also its chance."""
+
+    seconds: float
+    cost: float
+    chance: float
+
+
+def why_not(objective: Objective, mode: Mode, row: Figures, chosen: Figures, *, known: bool) -> str:
+    """Why a candidate that ranks behind the chosen one was not taken. `known`: the number of steps is."""
+    if mode == "likely":
+        return f"{row.chance:.0%} likely to keep the promises, the chosen one {chosen.chance:.0%}"
+    more_s, more_usd = row.seconds - chosen.seconds, row.cost - chosen.cost
+    if mode == "late":
+        return f"would finish {span(more_s)} later"
+    worse = math.expm1(log_value(objective, row.cost, row.seconds) - log_value(objective, chosen.cost, chosen.seconds))
+    if objective.cost_weight == 0 and more_s >= 1:
+        return f"{span(more_s)} slower" if known else f"{worse:.0%} slower"
+    if objective.time_weight == 0 and more_usd >= 1:
+        if known:
+            return f"{format_usd(round(more_usd))} ({worse:.0%}) more to finish"
+        return f"{worse:.0%} more per step"
+    if worse < 0 and not known:
+        return f"may be {-worse:.0%} better in {objective.name}, but costs more if that is wrong"
+    if worse >= 0.0005:
+        return f"{worse:.1%} worse in {objective.name}"
+    if more_usd >= 1:
+        return f"no faster, {format_usd(round(more_usd))} more"
+    return "no better"
+
+
+def why_not_moved(demand: Demand, forecast: Forecast, row: int, current: int, held: str) -> str:
+    """Why the job stays although `row` ranks before the current offer."""
+    gain = _gain(demand.job.spec.objective, forecast, row, current)
+    return f"{gain}, but the job {held}" if held else f"{gain}, too little to pay for the move"
+
+
+def why_given_up(demand: Demand, forecast: Forecast, ranking: Ranking, row: int, current: int) -> str:
+    """Why a move to `row` that has begun is not worth its rest."""
+    if ranking.mode == "likely":
+        odds = f"{ranking.odds(current):.0%} likely where it is, and {ranking.odds(row):.0%} there"
+        return f"to keep the promises is {odds}"
+    objective = demand.job.spec.objective
+    at, here = forecast.pool.at(row), forecast.pool.at(current)
+    more_s = forecast.mid.seconds.item(at) - forecast.mid.seconds.item(here)
+    more_usd = forecast.mid.cost.item(at) - forecast.mid.cost.item(here)
+    if (ranking.mode == "late" or objective.cost_weight == 0) and more_s > 0:
+        worse = f"to finish there would take {span(more_s)} longer than to stay"
+    elif ranking.mode != "late" and objective.time_weight == 0 and forecast.known and more_usd > 0:
+        worse = f"to finish there would cost {format_usd(round(more_usd))} more than to stay"
+    else:
+        worse = f"{_gain(objective, forecast, row, current)}, too little to pay for the rest of the move"
+    kept = [
+        promise
+        for promise, given in (("deadline", demand.job.deadline_at_ms), ("budget", demand.job.spec.budget_nano_usd))
+        if given is not None and ranking.mode == "safe"
+    ]
+    return f"where it is, it keeps its {' and '.join(kept)}, and {worse}" if kept else worse
+
+
+def why_chosen(
+    demand: Demand, market: Market, forecast: Forecast, ranking: Ranking, row: int, left_behind: int | None
+) -> str:
+    """Why a job is placed on, moved to or kept at `row`. `left_behind` is the row that it moves away from."""
+    if left_behind is not None:
+        if ranking.rejection_reasons[left_behind] != NONE:
+            return f"where it is, it {why_barred(demand, market, forecast, ranking, left_behind)}"
+        if ranking.mode == "safe":
+            return _gain(demand.job.spec.objective, forecast, row, left_behind)
+    if ranking.mode == "likely":
+        return f"no offer is safe; this one keeps the promises with {ranking.odds(row):.0%}"
+    if not forecast.speed_known:
+        return why_begun(demand)
+    seconds = float(forecast.mid.seconds[forecast.pool.at(row)])
+    left_s = time_left_s(demand, forecast)
+    if ranking.mode == "late":
+        late_s = seconds - (left_s or 0.0)
+        return f"the deadline can no longer be met; earliest finish, {span(late_s)} late"
+    objective = demand.job.spec.objective
+    per_thousand = format_usd(round(float(forecast.per_step[forecast.pool.at(row)]) * 1000), 4)
+    if objective.cost_weight == 0:
+        text = f"fastest to finish: {span(seconds)}"
+    elif objective.time_weight == 0:
+        text = f"cheapest to finish: {per_thousand} per 1,000 steps"
+    else:
+        text = f"best in {objective.name}: {per_thousand} per 1,000 steps"
+    if not forecast.known:
+        return f"{text}; how many steps remain is not known yet"
+    if left_s is not None:
+        text += f", {span(left_s - seconds)} before the deadline"
+    left = budget_left(demand)
+    if left is not None:
+        text += f", within the {format_usd(left)} left of the budget"
+    return text
+
+
+def why_begun(demand: Demand) -> str:
+    """Why a job of whose speed nothing is known begins, or still is, where it is."""
+    promises = [
+        name
+        for name, given in (("deadline", demand.job.deadline_at_ms), ("budget", demand.job.spec.budget_nano_usd))
+        if given is not None
+    ]
+    objective = demand.job.spec.objective.name
+    text = f"{NOT_MEASURED}: of the machines that may be best ({objective}), the cheapest to be wrong on"
+    return f"{text}; what becomes of the {' and the '.join(promises)} is known once it runs" if promises else text
+
+
+def rejections(ranking: Ranking) -> tuple[Rejection, ...]:
+    """How many offers each constraint rules out, the most first."""
+    found = sorted((-count, rejection_reason) for rejection_reason, count in ranking.counts.items() if count)
+    return tuple(Rejection(_TOPIC[rejection_reason], -count) for count, rejection_reason in found)
+
+
+def why_waiting(demand: Demand, market: Market, forecast: Forecast, ranking: Ranking) -> str:
+    """Why no offer can be used: the most common reason, the nearest miss, and which budget would do where that is what
+    is missing."""
+    if not len(market):
+        return "no offer is known"
+    most = rejections(ranking)[0]
+    nearest = nearest_miss(market, forecast, ranking)
+    reason = why_barred(demand, market, forecast, ranking, nearest)
+    text = (
+        f"no offer fits: {most.count} of {len(market)} fail on {most.topic}; "
+        f"nearest miss {market.ids[nearest]}: {reason}"
+    )
+    return (
+        text + _remedy(demand, forecast, nearest)
+        if ranking.rejection_reasons[nearest] == RejectionReason.BUDGET
+        else text
+    )
+
+
+def _remedy(demand: Demand, forecast: Forecast, nearest: int) -> str:
+    """The budget, in whole cents, that pays for the nearest miss also at the 95th percentile of its cost."""
+    if not forecast.known:
+        return "; to go on: tradewind budget set JOB USD"
+    needed = demand.spent_nano_usd + math.ceil(float(forecast.high.cost[forecast.pool.at(nearest)]))
+    amount = f"{-(-needed // CENT_NANO_USD) / 100:.2f}"
+    if not demand.started:
+        return f"; a budget of ${amount} would do"
+    return f"; to go on: tradewind budget set JOB {amount}"
+
+
+def nearest_miss(market: Market, forecast: Forecast, ranking: Ranking) -> int:
+    """The barred row that came closest: the furthest in the examination, then the least excess."""
+    last = int(ranking.rejection_reasons.max())
+    rows = np.flatnonzero(ranking.rejection_reasons == last)
+    if last in (RejectionReason.BUDGET, RejectionReason.DEADLINE):  # both are over the pool
+        excess = forecast.mid.cost if last == RejectionReason.BUDGET else forecast.mid.seconds
+        return int(rows[np.argmin(excess[np.searchsorted(forecast.pool.rows, rows)])])
+    if last == RejectionReason.GPU_MEMORY:
+        gaps = np.array([_memory_gap(kind, forecast) for kind in market.listing.kinds])
+        return int(rows[np.argmin(gaps[market.listing.kind[rows]])])
+    if last in (RejectionReason.NO_CAPACITY, RejectionReason.STALE_PRICE):
+        wait = market.backed_off_until[rows] if last == RejectionReason.NO_CAPACITY else market.price_age_s(rows)
+        return int(rows[np.argmin(wait)])
+    return int(rows[0])
+
+
+def _memory_gap(kind: Kind, forecast: Forecast) -> int:
+    """How many bytes a GPU's memory lies outside of what the job asks for, or below what it takes."""
+    job = forecast.demand.job
+    least, most = job.spec.resources.gpu_memory_bytes or (0, None)
+    has = 0 if kind[0] is None else GPUS[kind[0]].memory_bytes
+    short = max(forecast.perf.shortfalls(job, (kind,)), default=0)
+    return max(least - has, has - most if most is not None else 0, short)
+
+
+def _why_memory(gpu: str | None, wants: tuple[int, int | None] | None, shortfall_bytes: int) -> str:
+    if gpu is None:
+        return "has no GPU"
+    least, most = wants or (0, None)
+    has = GPUS[gpu].memory_bytes
+    if has < least:
+        return f"{gpu} has {has / 1e9:.3g} GB, {(least - has) / 1e9:.3g} GB less than resources.gpu_memory"
+    if most is None or has <= most:
+        return f"{gpu} has {has / 1e9:.3g} GB, {shortfall_bytes / 1e9:.3g} GB less than a step takes (profiled)"
+    return f"{gpu} has {has / 1e9:.3g} GB, {(has - (most or 0)) / 1e9:.3g} GB more than resources.gpu_memory"
+
+
+def _gap(objective: Objective, forecast: Forecast, row: int, other: int) -> float:
+    """How far `row` lies above `other` in the logarithm of the objective."""
+    cost, seconds = forecast.mid.cost, forecast.mid.seconds
+    at, than = forecast.pool.at(row), forecast.pool.at(other)
+    mine = log_value(objective, cost.item(at), seconds.item(at))
+    return mine - log_value(objective, cost.item(than), seconds.item(than))
+
+
+def why_instead(demand: Demand, forecast: Forecast, ranking: Ranking, row: int, target: int) -> str:
+    """Why a job that has begun nowhere yet goes to `row` instead of `target`, after what the offer is called."""
+    if ranking.mode == "likely":
+        return f"keeps the promises with {ranking.odds(row):.0%} by now, and not with {ranking.odds(target):.0%}"
+    at, there = forecast.pool.at(row), forecast.pool.at(target)
+    if forecast.known and (ranking.mode == "late" or demand.job.spec.objective.cost_weight == 0):
+        return f"would finish {span(forecast.mid.seconds.item(there) - forecast.mid.seconds.item(at))} sooner by now"
+    if forecast.known and demand.job.spec.objective.time_weight == 0:
+        return f"costs {format_usd(round(forecast.mid.cost.item(there) - forecast.mid.cost.item(at)))} less by now"
+    objective = demand.job.spec.objective
+    return f"is {-math.expm1(_gap(objective, forecast, row, target)):.1%} better in {objective.name} by now"
+
+
+def _gain(objective: Objective, forecast: Forecast, row: int, current: int) -> str:
+    """What `row` is better in than staying. Both count what it takes to get there."""
+    at, here = forecast.pool.at(row), forecast.pool.at(current)
+    if objective.cost_weight == 0 and forecast.known:
+        return f"{span(forecast.mid.seconds.item(here) - forecast.mid.seconds.item(at))} faster than staying"
+    if objective.time_weight == 0 and forecast.known:
+        saved = forecast.mid.cost.item(here) - forecast.mid.cost.item(at)
+        return f"saves {format_usd(round(saved))} against staying"
+    return f"{-math.expm1(_gap(objective, forecast, row, current)):.1%} better than staying in {objective.name}"

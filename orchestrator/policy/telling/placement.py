@@ -1,0 +1,266 @@
+"""PlacementBuilder: writes a decision down as a Placement, with the offers that were looked at and the baseline.
+
+Of a large market only the best offers and the nearest misses get a line, and their words are made only then: the rest
+are counted. Must not know: how the decision was made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from orchestrator.market import Market
+from orchestrator.model import Action, Alternative, Placement, Probe
+from orchestrator.policy.demand import Demand
+from orchestrator.policy.ranking.cost import Floats, Forecast
+from orchestrator.policy.ranking.eligible import NONE, Filtered, RejectionReason, only
+from orchestrator.policy.ranking.objectives import Ranking, time_left_s
+from orchestrator.policy.ranking.spread import spread
+from orchestrator.policy.telling import explain
+
+TOLD_WHOLE = 64  # a market of so many offers is told offer by offer
+TOLD_BEST = 6
+TOLD_MISSES = 3
+_MEMORY = np.int8(
+    RejectionReason.MEMORY
+)  # up to here an offer cannot run the job at all: what it would cost says nothing
+
+_NEAREST_FIRST = sorted(RejectionReason, reverse=True)
+_Told = tuple[int, str, bool]  # row, reason, feasible
+
+
+@dataclass(frozen=True, eq=False)
+class PlacementBuilder:
+    """Everything known about one job at the moment of decision."""
+
+    demand: Demand
+    market: Market
+    forecast: Forecast
+    ranking: Ranking
+    filtered: Filtered
+
+    def placement(
+        self,
+        action: Action,
+        chosen: int | None,
+        reason: str,
+        *,
+        held: str = "",
+        threshold: int | None = None,
+        kept_up_to: int | None = None,
+        probe: Probe | None = None,
+        again_at_ms: int | None = None,
+    ) -> Placement:
+        """The placement for row `chosen`. The saving of a move is against staying, any other's against the baseline.
+
+        `held` says why no voluntary move may be made now; `threshold` is the price below which one would be, and
+        `kept_up_to` the price of the chosen one up to which it is chosen. If that is the offer of `probe` it is tried,
+        and the saving is what that is expected to save.
+        """
+        ranking, market, current = self.ranking, self.market, self.filtered.current
+        whole = len(market) <= TOLD_WHOLE
+        order = ranking.order.tolist()
+        best = order if whole or not order else _best(order, market)
+        misses = [row for row in self._misses(None if whole else TOLD_MISSES) if row != chosen]
+        instead = self._instead()
+        misfits = [row for row in misses if ranking.rejection_reasons[row] <= _MEMORY]
+        unknown = [row for row in misfits if row not in self.filtered.told]
+        misses = misses[: len(misses) - len(misfits)]  # they come first
+        needed = [row for row in (chosen, current, instead) if row is not None]
+        shown = self.forecast.over([*best, *misses, *unknown, *needed])
+
+        told: list[_Told] = [] if chosen is None else [(chosen, "", bool(ranking.rejection_reasons[chosen] == NONE))]
+        trying = probe is not None and chosen is not None and probe.offer_id == market.ids[chosen]
+        told += self._passed_over(shown, best, chosen, held, trying=trying)
+        told += [(row, explain.why_barred(self.demand, market, shown, ranking, row), False) for row in misses]
+        sheet = _Sheet(shown, self.filtered)
+        for row in unknown:
+            why = explain.why_barred(self.demand, market, shown, ranking, row)
+            self.filtered.told[row] = sheet.view(row, why, False)
+        alternatives = (*(sheet.view(*each) for each in told), *(self.filtered.told[row] for row in misfits))
+        baseline = None if instead is None else sheet.afresh(instead)
+
+        cost = finish = losses = parts = None
+        saving = 0
+        if chosen is not None:
+            at = shown.pool.at(chosen)
+            if shown.known:
+                losses = float(shown.mid.losses[shown.pool.cell[at]])
+                finish = market.at + round(float(shown.mid.seconds[at]) * 1000)
+                if market.priced[chosen]:
+                    cost, parts = round(float(shown.mid.cost[at])), shown.parts(chosen)
+                    otherwise = None if baseline is None else baseline.cost_nano_usd
+                    if action == "move" and current is not None:
+                        otherwise = round(float(shown.mid.cost[shown.pool.at(current)]))
+                    saving = 0 if otherwise is None else otherwise - cost
+        if trying and probe is not None:
+            saving = probe.saving_nano_usd
+        return Placement(
+            job_id=self.demand.job.id,
+            action=action,
+            offer_id=None if chosen is None else market.ids[chosen],
+            reason=reason,
+            cost_nano_usd=cost,
+            finish_at_ms=finish,
+            saving_nano_usd=saving,
+            alternatives=alternatives,
+            baseline=baseline,
+            throughput=None if chosen is None or not shown.speed_known else shown.throughput(chosen),
+            would_move_below_nano_usd_per_hour=threshold,
+            kept_up_to_nano_usd_per_hour=kept_up_to,
+            parts=parts,
+            expected_losses=losses,
+            hazard_source="" if chosen is None else market.hazard_provenance(chosen),
+            considered=len(market),
+            rejected=explain.rejections(ranking),
+            probe=probe,
+            again_at_ms=again_at_ms,
+            chance=None if chosen is None else self._chance(chosen),
+            evidence=self.forecast.perf.evidence(self.demand.job),
+        )
+
+    def _chance(self, chosen: int) -> float | None:
+        likely = self.ranking.mode == "likely" and chosen in self.ranking.order
+        return self.ranking.odds(chosen) if likely else None
+
+    def _misses(self, limit: int | None) -> list[int]:
+        """Barred rows, nearest first; found once for all jobs of a demand when no promise bars any."""
+        if self.ranking.rejection_reasons is not self.filtered.rejection_reasons:
+            return _misses(self.ranking, limit)
+        known = self.filtered.misses
+        if limit not in known:
+            known[limit] = _misses(self.ranking, limit)
+        return known[limit]
+
+    def _instead(self) -> int | None:
+        """The cheapest on-demand offer that meets the constraints: what one would pay without us.
+
+        The kinds of capacity that the job allows, back-off and budget don't count; the deadline does if it can be met,
+        and so does the age of prices where any is fresh enough.
+        """
+        forecast, meets = self.forecast, self.filtered.instead
+        fresh = meets & ~only(self.filtered.rejection_reasons[forecast.pool.of_all], RejectionReason.STALE_PRICE)
+        meets = fresh if fresh.any() else meets
+        left_s = time_left_s(self.demand, forecast)
+        if left_s is not None:
+            in_time = meets & (forecast.afresh(forecast.high)[0] <= left_s)
+            meets = in_time if in_time.any() else meets
+        positions = np.flatnonzero(meets)
+        if not positions.size:
+            return None
+        _, cost = forecast.afresh(forecast.mid)
+        return int(forecast.pool.rows[positions[np.argmin(cost[positions])]])
+
+    def _passed_over(
+        self, shown: Forecast, best: list[int], chosen: int | None, held: str, *, trying: bool
+    ) -> list[_Told]:
+        """Why the candidates were not taken, in order."""
+        if chosen is None:
+            return [(row, "the job is not to be placed now", True) for row in best]
+        if trying:
+            return [(row, "to be decided after the probe", True) for row in best if row != chosen]
+        current, mode, objective = self.filtered.current, self.ranking.mode, self.demand.job.spec.objective
+        gated = current is not None and mode == "safe" and chosen in best
+        seconds, cost = _listed(shown.mid.seconds), _listed(shown.mid.cost)
+
+        def figures(row: int) -> explain.Figures:
+            at = shown.pool.at(row)
+            return explain.Figures(seconds[at], cost[at], self.ranking.odds(row) if mode == "likely" else 0.0)
+
+        told: list[_Told] = []
+        it = figures(chosen) if mode in ("safe", "late", "likely") else None
+        for row in best:
+            if row == chosen:
+                gated = False
+            elif gated and current is not None:
+                told.append((row, explain.why_not_moved(self.demand, shown, row, current, held), True))
+            elif it is not None:
+                told.append((row, explain.why_not(objective, mode, figures(row), it, known=shown.known), True))
+        return told
+
+
+def _best(order: list[int], market: Market) -> list[int]:
+    """The head of an order, and the best at another site than the best of all, where a spare would stand."""
+    head = order[:TOLD_BEST]
+    site = market.listing.site
+    if all(site[row] == site[order[0]] for row in head):
+        head += [row for row in order[TOLD_BEST:] if site[row] != site[order[0]]][:1]
+    return head
+
+
+def _misses(ranking: Ranking, limit: int | None) -> list[int]:
+    """Barred rows, those that came furthest in the examination first; at most `limit`."""
+    rejection_reasons = ranking.rejection_reasons
+    if limit is None:
+        barred = np.flatnonzero(rejection_reasons != NONE)
+        ordered: list[int] = barred[np.argsort(-rejection_reasons[barred], kind="stable")].tolist()
+        return ordered
+    rows: list[int] = []
+    for rejection_reason in _NEAREST_FIRST:
+        if len(rows) < limit and ranking.counts[rejection_reason]:
+            rows += np.flatnonzero(only(rejection_reasons, rejection_reason))[: limit - len(rows)].tolist()
+    return rows
+
+
+class _Sheet:
+    """The columns of an outlook as lists, to make values of its rows: much faster than row by row from arrays."""
+
+    def __init__(self, forecast: Forecast, filtered: Filtered) -> None:
+        market, rows = forecast.pool.market, forecast.pool.rows
+        self._outlook = forecast
+        self._ids = market.ids
+        rejection_reasons = filtered.rejection_reasons[rows]
+        self._fits = ((rejection_reasons == NONE) | (rejection_reasons > _MEMORY)).tolist()
+        self._price, self._age = market.price[rows].tolist(), market.price_age_s(rows).tolist()
+        self._speed_known = forecast.speed_known
+        self._rate, self._per_step = _listed(forecast.over_rows(forecast.rate)), _listed(forecast.per_step)
+        found = spread(forecast, ((rejection_reasons == NONE) | (rejection_reasons > _MEMORY)) & market.priced[rows])
+        self._seconds = [_listed(each) for each in (found.low_s, forecast.mid.seconds, found.high_s)]
+        self._costs = [_listed(each) for each in (found.low_cost, forecast.mid.cost, found.high_cost)]
+
+    def view(self, row: int, reason: str, feasible: bool) -> Alternative:
+        """A row, for a job that goes there from where it is."""
+        at = self._outlook.pool.at(row)
+        seconds, costs = ([each[at] for each in columns] for columns in (self._seconds, self._costs))
+        return self._made(row, at, seconds, costs, reason, feasible)
+
+    def afresh(self, row: int) -> Alternative:
+        """A row, for a job that starts from nowhere."""
+        forecast = self._outlook
+        at = forecast.pool.at(row)
+        (seconds, cost), found = forecast.afresh(forecast.mid), spread(forecast, afresh=True)
+        times, costs = (
+            [float(each[at]) for each in columns]
+            for columns in ((found.low_s, seconds, found.high_s), (found.low_cost, cost, found.high_cost))
+        )
+        return self._made(row, at, times, costs, "", True)
+
+    def _made(
+        self, row: int, at: int, seconds: list[float], costs: list[float], reason: str, feasible: bool
+    ) -> Alternative:
+        """`seconds` and `costs`: 5th percentile, expected, 95th."""
+        fits, price, known = self._fits[at], self._price[at], self._outlook.known
+        early_s, duration_s, late_s = seconds if fits and known else (None, None, None)
+        speed_known = fits and self._speed_known
+        low, mid, high = (round(cost) for cost in costs) if fits and price >= 0 and known else (None, None, None)
+        return Alternative(
+            offer_id=self._ids[row],
+            nano_usd_per_hour=max(price, 0),
+            price_age_s=self._age[at],
+            steps_per_s=self._rate[at] if speed_known else None,
+            nano_usd_per_step=self._per_step[at] if speed_known and price >= 0 else None,
+            cost_nano_usd=mid,
+            cost_low_nano_usd=low,
+            cost_high_nano_usd=high,
+            duration_s=duration_s,
+            feasible=feasible,
+            reason=reason,
+            duration_low_s=early_s,
+            duration_high_s=late_s,
+            relative_speed=self._outlook.relative_speed(row) if fits and not speed_known else None,
+        )
+
+
+def _listed(column: Floats) -> list[float]:
+    return column.tolist()  # type: ignore[no-any-return]

@@ -1,0 +1,78 @@
+"""Prices of clouds that are not enabled: what was collected, and for the rest the catalogue. Nothing can be rented
+there. Must not know: filters, jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.prices.merge import Kind, ReportedPrice, merged
+from providers.catalog import load
+from providers.offer import CapacityType
+
+if TYPE_CHECKING:  # a command that asks the catalogue alone loads no database
+    from orchestrator.config import Config
+    from orchestrator.installation import World
+    from providers.collect.facts import Signal
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What sources tell, the kinds of offers that they no longer name with the instant of that, and what was heard of
+    risks."""
+
+    told: tuple[ReportedPrice, ...] = ()
+    gone: Mapping[Kind, int] = field(default_factory=dict)
+    risks: tuple[Signal, ...] = ()
+
+
+NOTHING = Collected()
+
+
+def collected(world: World) -> Collected:
+    """What the store knows now of clouds that are not enabled; flagged rows are left out."""
+    from orchestrator.prices.sink import provider_of
+    from orchestrator.prices.sources import SOURCES
+    from orchestrator.store.market.polls import ALL_REGIONS
+    from providers.collect.sources import fresh_s, history_of
+
+    now = world.outside_clock.now_ms()
+    with world.store.read() as tx:
+        offers = {offer.id: offer for offer in tx.offers() if offer.provider not in world.providers}
+        points = [point for point in tx.eligible_as_of(now) if point.offer_id in offers]
+        heard = {(each.source, each.region): each.good_started_ms or 0 for each in tx.poll_states()}
+        gone: dict[Kind, int] = {}
+        for each in tx.gone():
+            elsewhere_told = each.provider in SOURCES and provider_of(each.source) != each.provider
+            if history_of(each.source) != "only" and not elsewhere_told:  # of those a feed's silence says nothing
+                capacity = CapacityType.SPOT if each.spot else CapacityType.ON_DEMAND
+                gone[Kind(each.provider, each.region, each.instance_type, capacity)] = each.at_ms
+        sources = tx.sources()
+        risks = tuple(tx.risks_as_of(now))
+    told = []
+    for point in points:
+        offer, source = offers[point.offer_id], sources.get(point.offer_id, "")
+        until_ms = max(heard.get((source, region), 0) for region in (offer.region, *ALL_REGIONS))
+        told.append(ReportedPrice(offer, point, max(until_ms, point.observed_at_ms), point.source, fresh_s(source)))
+    return Collected(tuple(told), gone, risks)
+
+
+def elsewhere(heard: Collected, without: Collection[str]) -> tuple[ReportedPrice, ...]:
+    """What is known of all clouds but those of `without`: what was `heard`, merged with the catalogue. Raises
+    CatalogError."""
+    catalog = load()
+    listed = [
+        ReportedPrice(offer, price, price.observed_at_ms, f"catalogue of {catalog.date}: {price.source}")
+        for offer, price in zip(catalog.offers(), catalog.prices(), strict=True)
+        if offer.provider not in without
+    ]
+    return merged(heard.told, listed, heard.gone)
+
+
+def may_have_collected(config: Config) -> bool:
+    """Whether there is a store that may hold anything; looks without opening or making one."""
+    kind, _, path = config.store_url.partition(":///")
+    return not kind.startswith("sqlite") or Path(path).exists()

@@ -1,0 +1,5 @@
+"""The report as one self-contained page: no external address, no script. Must not know: stores, files."""
+
+from orchestrator.reports.html.page import page
+
+__all__ = ["page"]

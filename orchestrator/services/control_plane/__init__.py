@@ -1,0 +1,1 @@
+"""This host's control plane: started, found, ended; its settings, log and unmanaged machines."""

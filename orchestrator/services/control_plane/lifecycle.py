@@ -1,0 +1,292 @@
+"""Lifecycle: this host's control plane and site, started and ended from the command line or the SDK.
+
+`up` is idempotent. `down` pauses every job with a checkpoint, ends the control plane, every local instance and the
+site's head, and leaves no process behind. Must not know: decisions, migrations.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from orchestrator.config import SETTINGS, Config
+from orchestrator.config.private import append_privately
+from orchestrator.engine.machines import claims
+from orchestrator.engine.machines.shut_down import shut_down
+from orchestrator.engine.site.environment import alive
+from orchestrator.engine.site.runtime import site_files, site_runtime
+from orchestrator.errors import NotLeaderError, ProviderFailure, SiteError, UsageError
+from orchestrator.installation import World, open_world
+from orchestrator.model import TERMINAL
+from orchestrator.services.control_plane import background_log
+from orchestrator.services.control_plane.presence import BACKGROUND, DOWN, may_act
+from orchestrator.store import LeaderInfo, Leadership
+from orchestrator.store.leader import TAKEOVER_S
+from providers.errors import ProviderError
+from providers.procfs import process_start
+
+UP_TIMEOUT_S = 60.0
+START_TURN_TIMEOUT_S = 2 * UP_TIMEOUT_S
+PAUSE_TIMEOUT_S = 60.0
+TERM_TIMEOUT_S = 15.0
+OTHER_DOWN_TIMEOUT_S = 60.0
+_OF_CONTROL_PLANE = ("AWS_", "AZURE_", "GOOGLE_", "PG", "TRADEWIND_")
+"""How the names of variables begin with which it reaches clouds and databases, or that are settings."""
+
+SUCCESSOR_S = 1.0  # a control plane that stands by campaigns three times in it
+
+
+def control_plane(world: World) -> LeaderInfo | None:
+    """The control plane that leads now, None when none does. One of another machine, container or boot is watched for
+    some seconds."""
+    leader = world.store.leader(watch=True)
+    return leader if leader is not None and may_act(leader) else None
+
+
+def up(config: Config, *, progress: Callable[[str], None]) -> LeaderInfo:
+    """Start this host's site and control plane in the background, unless they run. Raises SiteError; SupersededError
+    for a copy of a store that acts, or has acted since the copy was made."""
+    world = open_world(config, starts=True)
+    try:
+        claims.check(world)  # first: the control plane that a copy names is that of the store it was copied from
+        return started_once(world, lambda: _start(world, progress), progress=progress)
+    finally:
+        world.close()
+
+
+def started_once(
+    world: World, start: Callable[[], LeaderInfo], *, progress: Callable[[str], None] = lambda _: None
+) -> LeaderInfo:
+    """The control plane that leads; where none does, the one that `start` has started. Of many processes on this host
+    that ask at once a single one starts it, and the others wait for it. Raises SiteError."""
+    running = control_plane(world)
+    if running is None:
+        with _turn_to_start(world.state_dir / "up.lock", progress):
+            running = control_plane(world)
+            if running is None:
+                return start()
+    progress(f"the control plane runs already (process {running.pid})")
+    return running
+
+
+@contextmanager
+def _turn_to_start(path: Path, progress: Callable[[str], None]) -> Iterator[None]:
+    """Alone among the processes that want to start a control plane; a lock dies with its holder. Raises SiteError."""
+    deadline = time.monotonic() + START_TURN_TIMEOUT_S
+    with append_privately(path) as file:
+        waits = False
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() >= deadline:
+                    raise SiteError(
+                        "another process has been starting a control plane here for too long",
+                        hint=f"see what it says in {path.with_name('control-plane.log')}; then: tradewind up",
+                    ) from error
+            if not waits:
+                progress("another process is starting the control plane: waiting for it")
+                waits = True
+            time.sleep(0.05)
+        yield
+
+
+def _start(world: World, progress: Callable[[str], None]) -> LeaderInfo:
+    environment = environment_to_keep(world)
+    runtime = site_runtime(world, environment)
+    if not _head_lives(world.config):
+        progress("starting Ray's head on this host")
+    runtime.ensure_head()
+    runtime.close()
+    progress("starting the control plane")
+    return start_in_background(world, environment)
+
+
+def start_in_background(world: World, environment: Mapping[str, str]) -> LeaderInfo:
+    """Start the control plane as a process of its own and wait until it leads. Raises SiteError with its last words
+    when it does not."""
+    log_path = background_log.path_of(world.config)
+    with append_privately(log_path) as log:
+        begin_bytes = log.tell()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "orchestrator.daemon", BACKGROUND],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            env={**environment, **_environment(world.config)},
+        )
+    deadline = time.monotonic() + UP_TIMEOUT_S
+    while time.monotonic() < deadline:
+        running = control_plane(world)
+        if running is not None:
+            return running
+        if process.poll() is not None:
+            break
+        time.sleep(0.05)
+    why = background_log.last_words(log_path, begin_bytes)
+    raise SiteError(
+        f"the control plane did not start{f': {why}' if why else ''}", hint=f"all that it said is in {log_path}"
+    )
+
+
+def _head_lives(config: Config) -> bool:
+    head = site_files(config).read_head()
+    return head is not None and alive(head)
+
+
+def environment_to_keep(world: World, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The environment for processes that outlive this one: without the values of what jobs that wait or run name as
+    secrets. Variables that the control plane reads for itself stay. Raises StoreError."""
+    with world.store.read() as tx:
+        jobs = tx.jobs(unreadable=lambda _job_id, _error: None)  # such a job is never started
+    named = {name for job in jobs if job.state not in TERMINAL for name in job.spec.train.secrets}
+    return {
+        name: value for name, value in environment.items() if name not in named or name.startswith(_OF_CONTROL_PLANE)
+    }
+
+
+def down(config: Config, *, progress: Callable[[str], None], force: bool = False, keep_jobs: bool = False) -> None:
+    """End the control plane and, unless `keep_jobs`, everything that runs here.
+
+    Jobs are paused with a checkpoint first; with `force` they are not asked. What instances cost until now is booked.
+    While machines are ended and booked this process leads the store, so that no control plane rents or books meanwhile;
+    one that takes over all the same is ended, too, and it begins again. Raises UsageError when the control plane runs
+    elsewhere, or another `down` is at work; ProviderFailure when a provider does not answer; SupersededError, with
+    nothing ended, for a copy of a store that acts, or has acted since the copy was made.
+    """
+    world = open_world(config)
+    try:
+        claims.check(world)  # as in `up`: the process that a copy names is not its own
+        running = _of_this_host(control_plane(world))
+        if running is not None and not force and not keep_jobs:
+            _pause_all(world, progress)
+        refused: list[ProviderError] | None = []
+        while True:
+            if running is not None:
+                progress(f"ending the control plane (process {running.pid})")
+                _end_process(running.pid)
+            if not keep_jobs:
+                refused = _end_machines(world, progress)
+            running = _of_this_host(_successor(world))
+            if running is None and refused is not None:
+                break
+        if not keep_jobs:
+            if _head_lives(config):
+                progress("ending Ray's head")
+            site_runtime(world).stop_head()
+        if refused:
+            raise ProviderFailure(
+                f"machines may still run: {'; '.join(map(str, refused))}",
+                hint="`tradewind down` again, or `tradewind up`: a control plane ends them as soon as it can",
+            )
+    finally:
+        world.close()
+
+
+def _of_this_host(leader: LeaderInfo | None) -> LeaderInfo | None:
+    """Raises UsageError for one whose process is not ours to end: its number means something else here."""
+    if leader is not None and leader.alive is None:
+        raise UsageError(
+            f"the control plane {leader.holder} runs on {leader.host}, or in another container", hint="end it there"
+        )
+    return leader
+
+
+def _pause_all(world: World, progress: Callable[[str], None]) -> None:
+    with world.store.write() as tx:
+        jobs = [job for job in tx.outlines() if job.state not in TERMINAL and job.state != "paused"]
+        for job in jobs:
+            tx.add_command("pause", job.id, {}, "tradewind down")
+    if not jobs:
+        return
+    progress(
+        f"pausing {len(jobs)} job{'s' if len(jobs) > 1 else ''} with a checkpoint (resume with `tradewind resume`)"
+    )
+    deadline = time.monotonic() + PAUSE_TIMEOUT_S
+    while time.monotonic() < deadline:
+        with world.store.read() as tx:
+            if all(tx.outline(job.id).state in TERMINAL | {"paused"} for job in jobs):
+                return
+        time.sleep(0.1)
+    progress("not all jobs could be paused in time: they keep their last checkpoint")
+
+
+def _end_machines(world: World, progress: Callable[[str], None]) -> list[ProviderError] | None:
+    """End all that is rented and book it, as the leader. Returns what providers had against it; None when a control
+    plane leads instead, or has taken over in the middle."""
+    leadership = _lead(world)
+    if leadership is None:
+        return None
+    try:
+        with world.store.pulse(leadership):
+            return shut_down(world, leadership, progress)
+    except NotLeaderError:
+        progress("a control plane has taken over meanwhile")
+        return None
+    finally:
+        world.store.resign(leadership)
+
+
+def _lead(world: World) -> Leadership | None:
+    """Win the leadership of the store; None when a control plane has it. Raises UsageError while another `down` is at
+    work for longer than it may take."""
+    holder = f"{DOWN}{socket.gethostname()}-{secrets.token_hex(3)}/{os.getpid()}"
+    begun_s = time.monotonic()
+    while (leadership := world.store.campaign(holder)) is None:
+        leader = world.store.leader()
+        waited_s = time.monotonic() - begun_s
+        if leader is not None and leader.holder.startswith(DOWN):
+            if waited_s > OTHER_DOWN_TIMEOUT_S:
+                raise UsageError(
+                    f"another `tradewind down` (process {leader.pid} on {leader.host}) is at work",
+                    hint="wait until it has ended, or end that process",
+                )
+        elif leader is not None and (leader.alive or waited_s > 2 * TAKEOVER_S):
+            return None
+        time.sleep(0.05)
+    return leadership
+
+
+def _successor(world: World) -> LeaderInfo | None:
+    """The control plane that stood by and has taken over: it looks often enough to do so within this time."""
+    deadline = time.monotonic() + SUCCESSOR_S
+    while (running := control_plane(world)) is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return running
+
+
+def _end_process(pid: int) -> None:
+    start = process_start(pid)
+    if start is None:
+        return
+    os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + TERM_TIMEOUT_S
+    while time.monotonic() < deadline and process_start(pid) == start:
+        time.sleep(0.05)
+    if process_start(pid) == start:
+        os.kill(pid, signal.SIGKILL)
+
+
+def _environment(config: Config) -> dict[str, str]:
+    """The settings that are not defaults, as environment variables: the background process reads the same ones."""
+    variables = {}
+    for name, setting in SETTINGS.items():
+        if config.origins.get(name, "default") != "default":
+            value: object = config
+            for part in name.split("."):
+                value = getattr(value, part)
+            if isinstance(value, tuple):
+                value = ",".join(value)
+            variables[setting.variable] = str(value).lower() if isinstance(value, bool) else str(value)
+    return variables

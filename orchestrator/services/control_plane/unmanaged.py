@@ -1,0 +1,54 @@
+"""Machines with this installation's tag that its store did not rent: looked for, and ended one by one by hand.
+
+Must not know: how a machine gets there.
+"""
+
+from __future__ import annotations
+
+from orchestrator.errors import NotFoundError, ProviderFailure, UsageError
+from orchestrator.installation import World
+from orchestrator.services.views import Accepted
+from providers.base import Provider
+from providers.errors import ProviderError
+from providers.instance import Instance
+
+
+def unknown(world: World) -> list[Instance]:
+    """All of them, at every provider. Raises ProviderFailure."""
+    listed = [instance for provider in world.providers.values() for instance in _listed(world, provider)]
+    with world.store.read() as tx:
+        return [instance for instance in listed if tx.run_of_token(instance.token) is None]
+
+
+def reap(world: World, instance_id: str) -> Accepted:
+    """End one of them. Raises UsageError for one that the store knows, NotFoundError, ProviderFailure."""
+    for provider in world.providers.values():
+        for instance in _listed(world, provider):
+            if instance.id == instance_id:
+                _refuse_known(world, instance)
+                try:
+                    provider.terminate(instance_id)
+                except ProviderError as error:
+                    raise ProviderFailure(str(error), hint=error.hint) from error
+                message = f"{instance_id} is being ended; what it cost is not in this store's ledger"
+                return Accepted("reap", (), message, control_plane=True)
+    raise NotFoundError(
+        f"no provider lists a living machine {instance_id} of this installation",
+        hint="tradewind doctor names those that its store does not know",
+    )
+
+
+def _listed(world: World, provider: Provider) -> list[Instance]:
+    try:
+        return list(provider.list_owned(world.store.install_id))
+    except ProviderError as error:
+        raise ProviderFailure(str(error), hint=error.hint) from error
+
+
+def _refuse_known(world: World, instance: Instance) -> None:
+    with world.store.read() as tx:
+        run_id = tx.run_of_token(instance.token)
+    if run_id is not None:
+        raise UsageError(
+            f"{instance.id} was rented by this store, for its run {run_id}", hint="pause or cancel the job that uses it"
+        )

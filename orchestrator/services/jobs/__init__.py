@@ -1,0 +1,1 @@
+"""What a user does with jobs: plan, submit, follow, command, fetch."""

@@ -1,0 +1,145 @@
+"""Apply: act on a reviewed plan, or refuse and say what moved. Must not know: how the control plane carries it out."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from orchestrator.errors import NotFoundError, Problem, SpecError, StalePlanError, UsageError
+from orchestrator.formats.documents import schema_of, to_json
+from orchestrator.installation import World
+from orchestrator.model import TERMINAL, Job, Plan
+from orchestrator.services.actor import actor
+from orchestrator.services.control_plane.presence import control_plane
+from orchestrator.services.jobs.plan import freshen, plan_view, planned, require_startable
+from orchestrator.services.jobs.submit import add_jobs, make_checkpoint_folder
+from orchestrator.services.views import Accepted, Compared, Decision, PlanView
+from orchestrator.store import codec
+from providers.money import format_usd
+
+PRICE_TOLERANCE = 0.02  # a chosen offer may become this much dearer and the plan still be what was reviewed
+
+
+def save(view: PlanView, path: Path) -> None:
+    """Write a plan document. Raises UsageError when it cannot be written, or could never be applied."""
+    if view.anywhere:
+        raise UsageError(
+            "a plan about clouds that are not enabled is not saved: it could not be applied",
+            hint="--output json writes it to stdout",
+        )
+    try:
+        path.write_text(json.dumps(to_json(view), indent=2) + "\n")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}", hint="choose another path") from error
+
+
+def load(world: World, path: Path) -> PlanView:
+    """Read a plan document. Raises NotFoundError, SpecError."""
+    try:
+        data = json.loads(path.read_text())
+        if not isinstance(data, dict) or data.get("schema") != schema_of(PlanView.kind):
+            raise ValueError(f"this is no {schema_of(PlanView.kind)} document")
+        plan = codec.decode(Plan, data.get("plan"))
+        new = [codec.decode(Job, job) for job in data.get("new_jobs", ())]
+        compared = {each.job_id: each for each in (codec.decode(Compared, item) for item in data.get("compared", ()))}
+    except OSError as error:
+        raise NotFoundError(f"{path}: {error.strerror}", hint="make one: tradewind plan FILE -o PLAN") from error
+    except ValueError as error:
+        raise SpecError([Problem(str(path), 0, 0, "", str(error), "make it again: tradewind plan -o")]) from error
+    with world.store.read() as tx:
+        jobs = {job.id: job for job in (*tx.outlines(), *new)}
+        view = plan_view(world, tx, plan, jobs, new, world.clock.now_ms())
+    decisions = tuple(
+        replace(each, front=compared[each.job_id].front, picks=compared[each.job_id].picks)
+        if each.job_id in compared
+        else each
+        for each in view.decisions
+    )
+    return replace(view, decisions=decisions)
+
+
+def check(world: World, reviewed: PlanView) -> None:
+    """Raises StalePlanError, naming every difference, unless the same would be decided now; InfeasibleError."""
+    require_startable(reviewed)
+    moved = _gone(world, reviewed)
+    if not moved:
+        freshen(world)
+        today = planned(world, reviewed.new_jobs, only=[d.job_id for d in reviewed.decisions])
+        now = {decision.job_id: decision for decision in today.decisions}
+        for then in reviewed.decisions:
+            moved.extend(_differences(then, now.get(then.job_id)))
+    if moved:
+        raise StalePlanError(
+            "the plan is stale:" + "".join(f"\n  - {line}" for line in moved),
+            hint="look at a new one: tradewind plan",
+        )
+
+
+def apply(world: World, reviewed: PlanView) -> Accepted:
+    """Submit the plan's new jobs and have its placements carried out. Raises StalePlanError, InfeasibleError."""
+    check(world, reviewed)
+    for job in reviewed.new_jobs:
+        make_checkpoint_folder(job)
+    led = control_plane(world).running  # asked first: nothing that can fail comes after the plan is accepted
+    with world.store.write() as tx:
+        add_jobs(world, tx, reviewed.new_jobs, reviewed.plan)
+        tx.add_command("apply", None, {"plan_id": reviewed.id}, actor())
+    count = sum(decision.action in ("place", "move") for decision in reviewed.decisions)
+    return Accepted(
+        command="apply",
+        job_ids=tuple(decision.job_id for decision in reviewed.decisions),
+        message=f"plan {reviewed.id}: {count} to start or move, {len(reviewed.decisions) - count} unchanged",
+        control_plane=led,
+    )
+
+
+def _gone(world: World, reviewed: PlanView) -> list[str]:
+    """Jobs that ended or were submitted since."""
+    new = {job.id for job in reviewed.new_jobs}
+    with world.store.read() as tx:
+        states = {job.id: job.state for job in tx.outlines()}
+    moved = []
+    for decision in reviewed.decisions:
+        state = states.get(decision.job_id)
+        if decision.job_id in new and state is not None:
+            moved.append(f"{decision.name} was submitted already ({decision.job_id}, {state})")
+        elif decision.job_id not in new and (state is None or state in TERMINAL):
+            moved.append(f"{decision.name} is {state or 'not in this store'}")
+    return moved
+
+
+def _differences(then: Decision, now: Decision | None) -> list[str]:
+    if now is None:
+        return [f"{then.name} is not waiting or running any more"]
+    if now.action != then.action or now.offer_id != then.offer_id:
+        line = f"{then.name}: was {_words(then)}, now {_words(now)}"
+        return [line + "".join(f"; {change}" for change in _prices(then, now))]
+    return [f"{then.name}: {change}" for change in _prices(then, now) if _dearer(then, now)]
+
+
+def _words(decision: Decision) -> str:
+    return f"{decision.action} {decision.offer_id}" if decision.offer_id is not None else decision.action
+
+
+def _price(decision: Decision, offer_id: str | None) -> int | None:
+    found = [choice for choice in decision.choices if choice.offer_id == offer_id]
+    return found[0].nano_usd_per_hour if found else None
+
+
+def _dearer(then: Decision, now: Decision) -> bool:
+    old, new = _price(then, then.offer_id), _price(now, then.offer_id)
+    return old is not None and new is not None and new > old * (1 + PRICE_TOLERANCE)
+
+
+def _prices(then: Decision, now: Decision) -> list[str]:
+    """What the prices of the two choices did."""
+    lines = []
+    for offer_id in dict.fromkeys((then.offer_id, now.offer_id)):
+        old, new = _price(then, offer_id), _price(now, offer_id)
+        if old is not None and new is not None and old != new:
+            word = "rose" if new > old else "fell"
+            lines.append(f"{offer_id} {word} from {format_usd(old, 4)}/h to {format_usd(new, 4)}/h")
+        elif old is not None and new is None:
+            lines.append(f"{offer_id} is not offered any more")
+    return lines

@@ -1,0 +1,180 @@
+"""Jobs as they stand: `queue`, `status` and everything that needs one job's figures. Must not know: how jobs move."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypedDict
+
+from orchestrator.engine.inputs.snapshot import current_run, left_out
+from orchestrator.engine.jobs.standstill import NOT_FINITE, STALLED
+from orchestrator.engine.migration.move import attempt_failed, waits
+from orchestrator.installation import World
+from orchestrator.model import TERMINAL, Job, Migration, Run, Step
+from orchestrator.services.control_plane.presence import control_plane
+from orchestrator.services.jobs.forecasts import forecasts, in_words
+from orchestrator.services.views import JobForecast, JobList, JobView, StatusView
+from orchestrator.store import JobFacts, Tx
+
+
+class _Foretold(TypedDict, total=False):
+    forecast: JobForecast
+    no_forecast: str
+    to_go: str
+
+
+_STALLED_OUTSIDE: Mapping[object, str] = {
+    "begin": "has not begun to train",
+    "save": "stands still in a save",
+    "end": "does not end after its last step",
+}
+
+
+def jobs(world: World, *, ended: bool = False, project: str | None = None) -> JobList:
+    """All jobs of a project (None: of all), oldest first; those that have ended only when asked for."""
+    now = world.clock.now_ms()
+    with world.store.read() as tx:
+        shown = [
+            job for job in tx.outlines() if (ended or job.state not in TERMINAL) and project in (None, job.project)
+        ]
+        said = forecasts(world, tx, shown)
+        views = tuple(job_view(world, tx, job, said[job.id]) for job in shown)
+    return JobList(
+        at_ms=now,
+        jobs=views,
+        paid_nano_usd=sum(view.paid_nano_usd for view in views),
+        simulated=any(view.simulated for view in views),
+    )
+
+
+def job(world: World, ref: str) -> JobView:
+    """One job by id or name. Raises NotFoundError."""
+    with world.store.read() as tx:
+        return job_view(world, tx, tx.find_job(ref))
+
+
+def status(world: World, ref: str, *, events: int = 8) -> StatusView:
+    """One job in detail, with its last `events` events. Raises NotFoundError."""
+    with world.store.read() as tx:
+        found = tx.find_job(ref)
+        newest = tx.events(job_id=found.id, limit=events, newest_first=True)
+        open_ones = tx.migrations(job_id=found.id, open=True, unreadable=left_out)
+        return StatusView(
+            at_ms=world.clock.now_ms(),
+            job=job_view(world, tx, found, forecasts(world, tx, [found])[found.id]),
+            runs=tuple(tx.runs(job_id=found.id, unreadable=left_out)),
+            migration=next((each for each in open_ones if not waits(each)), None),
+            events=tuple(reversed(newest)),
+            control_plane=control_plane(world),
+        )
+
+
+def job_view(world: World, tx: Tx, job: Job, said: JobForecast | str | None = None) -> JobView:
+    """The figures of one job."""
+    runs = tx.runs(job_id=job.id, unreadable=left_out)
+    facts = tx.job_facts(job.id)
+    alive = current_run(runs)
+    stepped = [run for run in runs if run.last_step > run.start_step]
+    marks = _marks(tx, alive) if alive is not None else _failures(job, runs, facts)
+    return JobView(
+        id=job.id,
+        name=job.name,
+        project=job.project,
+        owner=job.owner,
+        state=job.state,
+        objective=job.spec.objective.name,
+        submitted_at_ms=job.submitted_at_ms,
+        finished_at_ms=facts.finished_at_ms,
+        deadline_at_ms=job.deadline_at_ms,
+        budget_nano_usd=job.spec.budget_nano_usd,
+        step=max((run.last_step for run in runs), default=0),
+        total_steps=job.spec.train.steps if facts.total_steps is None else facts.total_steps,
+        loss=stepped[-1].last_loss if stepped else None,
+        offer_id=alive.offer_id if alive is not None else None,
+        nano_usd_per_hour=_price_now(world, tx, alive),
+        paid_nano_usd=tx.total_nano_usd(job_id=job.id),
+        runs=len(trained(runs)),
+        moves=len(moves(runs, tx.migrations(job_id=job.id, unreadable=left_out))),
+        steps_repeated=sum(run.repeated_steps for run in runs),
+        simulated=any(simulated(world, run.offer_id) for run in runs) or (not runs and world.simulated),
+        note="; ".join(dict.fromkeys([*marks, _note(tx, job, facts.quarantine)])),
+        quarantine=facts.quarantine,
+        marks=marks,
+        **_foretold(job, said),
+    )
+
+
+def _foretold(job: Job, said: JobForecast | str | None) -> _Foretold:
+    if said is None:
+        return {}
+    told = "" if job.state in TERMINAL else in_words(said)
+    if isinstance(said, str):
+        return {"no_forecast": said, "to_go": told}
+    return {"forecast": said, "no_forecast": "", "to_go": told}
+
+
+def _failures(job: Job, runs: Sequence[Run], facts: JobFacts) -> tuple[str, ...]:
+    """Of a job whose newest run failed, and that is tried again."""
+    over = [run for run in runs if run.end not in (None, "aborted")]
+    newest = max(over, key=lambda run: run.generation, default=None)
+    if newest is None or newest.end != "failed" or job.state in TERMINAL:
+        return ()
+    return (attempt_failed(job, facts.failures, facts.error or ""),)
+
+
+def _marks(tx: Tx, run: Run) -> tuple[str, ...]:
+    """What holds of its run now: it has made no step since it was told of, its loss is still no number."""
+    stalled, diverged = (
+        next(iter(tx.events(job_id=run.job_id, kinds=(kind,), limit=1, newest_first=True)), None)
+        for kind in (STALLED, NOT_FINITE)
+    )
+    marks = []
+    if stalled is not None and stalled.run_id == run.id and stalled.data.get("step") == run.last_step:
+        marks.append(_STALLED_OUTSIDE.get(stalled.data.get("awaited"), f"stands still at step {run.last_step}"))
+    if diverged is not None and diverged.run_id == run.id and run.last_loss is None:
+        marks.append("its loss is not a number")
+    return tuple(marks)
+
+
+def _note(tx: Tx, job: Job, quarantine: str | None) -> str:
+    """Of a quarantined or paused job the reason, else the newest thing that happened."""
+    if quarantine is not None:
+        return f"quarantined: {quarantine}"
+    if job.state == "paused":
+        told = tx.events(job_id=job.id, kinds=("job.paused", "job.resumed"), limit=1, newest_first=True)
+        by_event = told and told[0].kind == "job.paused"
+        return told[0].message if by_event else "paused at its last checkpoint: everything here was ended at once"
+    newest = tx.events(job_id=job.id, limit=1, newest_first=True)
+    return newest[0].message if newest else ""
+
+
+def trained(runs: list[Run]) -> list[Run]:
+    """The runs that took over; an attempt that was given up before it trained is no run to a user."""
+    return [run for run in runs if run.training_from_ms is not None]
+
+
+def moves(runs: Sequence[Run], migrations: Sequence[Migration]) -> list[Migration]:
+    """The migrations that brought a job from one run to its next on another machine; to go on after a pause is none."""
+    where = {run.id: run.instance_id for run in runs}
+    return [
+        each
+        for each in migrations
+        if each.step is Step.DONE
+        and each.source_run_id is not None
+        and each.reason != "resume"
+        and where.get(each.source_run_id, each.source_run_id) != where.get(each.target_run_id, each.target_run_id)
+    ]
+
+
+def simulated(world: World, offer_id: str) -> bool:
+    """Whether an offer's price and machine are simulated. A provider that is no longer enabled counts by its name."""
+    name = offer_id.partition("/")[0]
+    provider = world.providers.get(name)
+    return provider.simulated if provider is not None else name in ("local", "fake")
+
+
+def _price_now(world: World, tx: Tx, run: Run | None) -> int | None:
+    if run is None:
+        return None
+    now = world.clock.now_ms()
+    changes = tx.price_changes(run.offer_id, now, now + 1)
+    return changes[-1][1] if changes else None

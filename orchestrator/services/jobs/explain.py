@@ -1,0 +1,174 @@
+"""Explain: why something is as it is, from what was decided and recorded then. Must not know: how to decide."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from orchestrator.engine.inputs.snapshot import left_out
+from orchestrator.installation import World
+from orchestrator.model import TERMINAL, Event, Job, Migration, Plan, Run
+from orchestrator.services.jobs.current import job_view
+from orchestrator.services.jobs.plan import decision
+from orchestrator.services.views import Decision, Explanation, JobView, StepTime
+from orchestrator.store import Tx
+from providers.money import format_usd
+
+HISTORY = 40
+DECISIONS = (
+    "job.",
+    "command.",
+    "plan.",
+    "migration.cutover",
+    "migration.done",
+    "migration.aborted",
+    "migration.asked",
+    "instance.",
+)
+
+
+def explain(world: World, ref: str) -> Explanation:
+    """Why a job is where it is, what a plan decided, why a migration or a run was made. Raises NotFoundError."""
+    with world.store.read() as tx:
+        if ref.startswith("plan_"):
+            return _plan(tx, tx.plan(ref))
+        if ref.startswith("mig_"):
+            return _migration(world, tx, tx.migration(ref))
+        if ref.startswith("run_"):
+            return _run(world, tx, tx.run(ref))
+        return _job(world, tx, tx.find_job(ref))
+
+
+def _job(world: World, tx: Tx, job: Job) -> Explanation:
+    view = job_view(world, tx, job)
+    plan = tx.latest_plan(job.id) if job.state != "paused" else None  # it waits for its user, not for an offer
+    decisions = _decisions(tx, plan, [job])
+    if view.offer_id is not None:
+        headline = f"{job.name} is {job.state} on {view.offer_id}"
+    else:
+        headline = f"{job.name} is {job.state}"
+    if job.state == "failed":
+        headline += f": {(tx.job_facts(job.id).error or 'its code raised').strip().splitlines()[-1]}"
+    elif job.state == "paused":
+        headline = f"{job.name} is {view.note}"
+    elif decisions and job.state not in TERMINAL:
+        headline += f": {decisions[0].reason}"
+    return _explanation(
+        f"job {job.id}",
+        headline,
+        plan=plan,
+        decisions=decisions,
+        view=view,
+        simulated=view.simulated,
+        history=_history(tx, job.id),
+    )
+
+
+def _plan(tx: Tx, plan: Plan) -> Explanation:
+    wanted = {placement.job_id for placement in plan.placements}
+    jobs = [job for job in tx.outlines() if job.id in wanted]
+    looked_at, acting = tx.plan_tally(plan.id)
+    headline = f"plan {plan.id} looked at {looked_at} job(s) and starts or moves {acting}"
+    if len(wanted) < looked_at:
+        headline += f"; newer plans have replaced what it decided about {looked_at - len(wanted)} of them"
+    return _explanation(
+        f"plan {plan.id}",
+        headline,
+        plan=plan,
+        decisions=_decisions(tx, plan, jobs),
+        simulated=plan.simulated,
+        history=(),
+    )
+
+
+def _migration(world: World, tx: Tx, migration: Migration) -> Explanation:
+    job = tx.outline(migration.job_id)
+    source = tx.run(migration.source_run_id) if migration.source_run_id is not None else None
+    events = [e for e in tx.events(job_id=job.id) if e.migration_id == migration.id]
+    origin = f" from {source.offer_id}" if source is not None else ""
+    headline = f"{job.name} {_verb(migration)}{origin} to {migration.offer_id}: {migration.reason}"
+    if migration.expected_saving_nano_usd:
+        headline += f", {format_usd(migration.expected_saving_nano_usd)} saving expected"
+    if migration.error:
+        headline += f" ({migration.error.strip().splitlines()[-1]})"
+    plan = _plan_of(tx, migration)
+    view = job_view(world, tx, job)
+    return _explanation(
+        f"migration {migration.id}",
+        headline,
+        plan=plan,
+        decisions=_decisions(tx, plan, [job]),
+        view=view,
+        simulated=view.simulated,
+        migration=migration,
+        steps=_steps(migration, events),
+        history=tuple(events),
+    )
+
+
+def _run(world: World, tx: Tx, run: Run) -> Explanation:
+    moves = tx.migrations(job_id=run.job_id, unreadable=left_out)
+    for migration in reversed(moves):  # of a spare, the one that took it
+        if migration.target_run_id == run.id:
+            return _migration(world, tx, migration)
+    return _job(world, tx, tx.outline(run.job_id))
+
+
+def _explanation(
+    subject: str,
+    headline: str,
+    *,
+    plan: Plan | None,
+    decisions: tuple[Decision, ...],
+    simulated: bool,
+    history: tuple[Event, ...],
+    view: JobView | None = None,
+    migration: Migration | None = None,
+    steps: tuple[StepTime, ...] = (),
+) -> Explanation:
+    return Explanation(
+        subject=subject,
+        headline=headline,
+        simulated=simulated,
+        job=view,
+        plan_id=plan.id if plan is not None else None,
+        planned_at_ms=plan.at_ms if plan is not None else None,
+        decisions=decisions,
+        migration=migration,
+        steps=steps,
+        history=history,
+    )
+
+
+def _decisions(tx: Tx, plan: Plan | None, jobs: Sequence[Job]) -> tuple[Decision, ...]:
+    if plan is None:
+        return ()
+    offers = {offer.id: offer for offer in tx.offers()}
+    by_id = {job.id: job for job in jobs}
+    return tuple(decision(by_id[p.job_id], p, offers) for p in plan.placements if p.job_id in by_id)
+
+
+def _history(tx: Tx, job_id: str) -> tuple[Event, ...]:
+    kept = [event for event in tx.events(job_id=job_id) if event.kind.startswith(DECISIONS)]
+    return tuple(kept[-HISTORY:])
+
+
+def _plan_of(tx: Tx, migration: Migration) -> Plan | None:
+    return tx.plan(migration.plan_id) if migration.plan_id is not None else None
+
+
+def _verb(migration: Migration) -> str:
+    if migration.step.value == "done":
+        return "moved" if migration.source_run_id is not None else "was placed"
+    if migration.step.value == "aborted":
+        return "did not move"
+    return f"is moving (step {migration.step.value})"
+
+
+def _steps(migration: Migration, events: Sequence[Event]) -> tuple[StepTime, ...]:
+    """The instants at which steps were recorded; what one took is the time until the next record."""
+    instants = [("begun", migration.created_at_ms)]
+    instants += [(event.kind.partition(".")[2], event.at_ms) for event in events if "migration." in event.kind]
+    ends = [at for _, at in instants[1:]]
+    return tuple(
+        StepTime(name, at, (ends[i] - at) / 1000 if i < len(ends) else None) for i, (name, at) in enumerate(instants)
+    )

@@ -1,0 +1,89 @@
+"""Logs: what a job wrote, stitched from the files of its runs, so that a migration is only a change of prefix.
+
+Must not know: who writes the files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.engine.inputs.snapshot import left_out
+from orchestrator.installation import World
+from orchestrator.model import TERMINAL, Run
+from orchestrator.services.views import LogLine, short_zone
+
+POLL_WALL_S = 0.2
+CHUNK_BYTES = 1 << 20
+LONGEST_LINE_BYTES = 1 << 16
+"""What is shown of one line; of the rest, how much there is."""
+
+
+def logs(world: World, ref: str, *, follow: bool = False) -> Iterator[LogLine]:
+    """Every line so far, run by run; with `follow` also those to come, until the job ends. Raises NotFoundError."""
+    with world.store.read() as tx:
+        job_id = tx.find_job(ref).id
+    tails: dict[str, _Tail] = {}
+    while True:
+        with world.store.read() as tx:
+            ended = tx.outline(job_id).state in TERMINAL  # asked before reading: nothing is written after it
+            runs = tx.runs(job_id=job_id, unreadable=left_out)
+        for run in runs:
+            tails.setdefault(run.id, _Tail(run, len(tails) + 1, world.run_dir(run.id) / "log"))
+        found = False
+        for tail in tails.values():
+            for line in tail.read():
+                found = True
+                yield line
+        if ended or not follow:
+            for tail in tails.values():
+                yield from tail.rest()
+            return
+        if not found:
+            world.clock.sleep(POLL_WALL_S)
+
+
+@dataclass
+class _Tail:
+    """One log file, read from where it was left. Only whole lines are given out, so that runs do not mix in one.
+
+    Never more than a chunk and the begin of a line are in memory; `more` is how many bytes of that line are not.
+    """
+
+    run: Run
+    number: int
+    path: Path
+    offset: int = 0
+    partial: bytes = b""
+    more: int = 0
+
+    def read(self) -> Iterator[LogLine]:
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self.offset)
+                while chunk := file.read(CHUNK_BYTES):
+                    self.offset += len(chunk)
+                    *lines, last = chunk.split(b"\n")
+                    for line in lines:
+                        self._add(line)
+                        yield self._line()
+                    self._add(last)
+        except FileNotFoundError:
+            return  # the run has not begun
+
+    def rest(self) -> Iterator[LogLine]:
+        if self.partial:
+            yield self._line()
+
+    def _add(self, part: bytes) -> None:
+        room = LONGEST_LINE_BYTES - len(self.partial)
+        self.partial += part[:room]
+        self.more += max(0, len(part) - room)
+
+    def _line(self) -> LogLine:
+        text = self.partial.decode(errors="replace").rstrip("\r") + (
+            f"...[{self.more} more bytes]" if self.more else ""
+        )
+        self.partial, self.more = b"", 0
+        return LogLine(self.run.id, self.number, short_zone(self.run.offer_id), text)

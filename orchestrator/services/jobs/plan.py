@@ -1,0 +1,281 @@
+"""Plan: what would be done with jobs now, without doing it. Must not know: how a plan is applied or shown."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+from orchestrator.engine.inputs.snapshot import inputs, limits
+from orchestrator.engine.inputs.snapshot import perf as perf_book
+from orchestrator.engine.machines.collect import collect
+from orchestrator.engine.migration.standby import best_spare, spare_cost
+from orchestrator.errors import InfeasibleError, RailError, UsageError
+from orchestrator.installation import World
+from orchestrator.jobfile import refuse_not_yet
+from orchestrator.market import Market
+from orchestrator.model import Alternative, Job, JobSpec, Placement, Plan, new_id
+from orchestrator.perf import PerfBook
+from orchestrator.policy import MAY_PASS, NOT_MEASURED, Demand, MoveLimits, compare, decide
+from orchestrator.services.actor import user
+from orchestrator.services.secrets.submission import require_secrets
+from orchestrator.services.views import Choice, Decision, PlanView, Spare
+from orchestrator.store import Tx
+from providers.clock import Clock, SystemClock
+from providers.offer import Offer
+
+_WALL = SystemClock()
+STALE_AFTER_S = 300.0  # prices older than this are asked for again before anything is planned or shown
+KEPT_CHOICES = 30
+LIKELY_ENOUGH = 0.8  # of keeping deadline and budget: what `--yes` agrees to
+
+
+def preview(
+    world: World,
+    specs: Sequence[JobSpec],
+    *,
+    all_jobs: bool = False,
+    anywhere: bool | None = False,
+    wall: Clock = _WALL,
+) -> PlanView:
+    """The plan for jobs that are not submitted yet, or for all that are and have not ended.
+
+    With `anywhere` it is about the catalogue's offers, of clouds that are not enabled; None: only if no enabled
+    provider can ever run one of the jobs, and the catalogue can. The catalogue ages by `wall`. Raises SpecError when a
+    job asks for what is not built yet, UsageError when the environment lacks a secret of it.
+    """
+    if not specs and (anywhere or not all_jobs):
+        raise UsageError("there is nothing to plan", hint="name a job file, or use --all")
+    for spec in specs:
+        _check(spec)
+    if not anywhere:
+        freshen(world)
+    now = world.clock.now_ms()
+    new = tuple(Job(new_id("job", now, random.SystemRandom()), spec, user(), now, "queued") for spec in specs)
+    if not anywhere:
+        view = planned(world, new, only=None if all_jobs else [job.id for job in new], compared=True)
+        if anywhere is False or not new or not _hopeless(view):
+            return view
+    elsewhere = catalogue_plan(world, new, wall.now_ms())
+    if anywhere or all(decided.offer_id is not None for decided in elsewhere.decisions):
+        return elsewhere
+    return view
+
+
+def catalogue_plan(world: World, new: Sequence[Job], now: int) -> PlanView:
+    """Where new jobs would run if the clouds of the catalogue were enabled, at the real time `now` (epoch ms). It can't
+    be submitted."""
+    from orchestrator.prices.collected import collected
+    from orchestrator.services.catalog.market import catalogue_limits, catalogue_market
+
+    new = [replace(job, submitted_at_ms=now) for job in new]
+    market = catalogue_market(now, without=world.providers, heard=collected(world))
+    with world.store.read() as tx:
+        perf = perf_book(tx, world.clock.now_ms(), [job.id for job in new])
+    demands = [Demand(job=job, total_steps=job.spec.train.steps) for job in new]
+    limits = catalogue_limits(world.config)
+    plan = decide(demands, market, perf, {}, limits=limits)
+    placements = {placement.job_id: placement for placement in plan.placements}
+    shown = {each.offer_id for p in plan.placements for each in (*p.alternatives, p.baseline) if each is not None}
+    offers = {id: market.offer(row) for id in shown if (row := market.row(id)) is not None}
+    decisions = tuple(
+        _compared(decision(demand.job, placements[demand.job.id], offers), demand, market, perf, limits)
+        for demand in demands
+    )
+    chosen = {decided.offer_id.partition("/")[0] for decided in decisions if decided.offer_id is not None}
+    ages = [each.price_age_s for decided in decisions for each in decided.choices if each.role in ("choose", "next")]
+    return PlanView(
+        id=plan.id,
+        at_ms=plan.at_ms,
+        price_age_s=max(ages, default=None),
+        simulated=False,
+        decisions=decisions,
+        plan=plan,
+        new_jobs=(),
+        anywhere=True,
+        not_enabled=tuple(sorted(chosen)),
+    )
+
+
+def planned(world: World, new: Sequence[Job], *, only: Sequence[str] | None, compared: bool = False) -> PlanView:
+    """What `decide` says now of `new` jobs and of those in the store (None: of all); `compared`: of new ones also what
+    other objectives would take."""
+    now = world.clock.now_ms()
+    with world.store.read() as tx:
+        seen = inputs(tx, now, world.config, extra=new, only=only)
+        plan = decide(seen.demands, seen.market, seen.perf, seen.running, limits=limits(world.config))
+        jobs = {demand.job.id: demand.job for demand in seen.demands}
+        view = plan_view(world, tx, plan, jobs, new, now)
+    if not compared:
+        return view
+    demands = {demand.job.id: demand for demand in seen.demands}
+    fresh = {job.id for job in new}
+    decisions = tuple(
+        _compared(each, demands[each.job_id], seen.market, seen.perf, limits(world.config))
+        if each.job_id in fresh
+        else each
+        for each in view.decisions
+    )
+    return replace(view, decisions=decisions)
+
+
+def _compared(decided: Decision, demand: Demand, market: Market, perf: PerfBook, limits: MoveLimits) -> Decision:
+    compared = compare(demand, market, perf, limits=limits)
+    return decided if compared is None else replace(decided, front=compared.front, picks=compared.picks)
+
+
+def plan_view(world: World, tx: Tx, plan: Plan, jobs: dict[str, Job], new: Sequence[Job], now_ms: int) -> PlanView:
+    """A plan in words and figures. `jobs` are those that it speaks of."""
+    offers = {offer.id: offer for offer in tx.offers()}
+    return PlanView(
+        id=plan.id,
+        at_ms=plan.at_ms,
+        price_age_s=price_age_s(world, tx, now_ms),
+        simulated=plan.simulated,
+        decisions=tuple(decision(jobs[p.job_id], p, offers) for p in plan.placements if p.job_id in jobs),
+        plan=plan,
+        new_jobs=tuple(new),
+    )
+
+
+def decision(job: Job, placement: Placement, offers: dict[str, Offer]) -> Decision:
+    """One placement, with its alternatives as ranked choices."""
+    choices = [
+        _choice(_role(placement, alternative), alternative, offers.get(alternative.offer_id))
+        for alternative in placement.alternatives[:KEPT_CHOICES]
+    ]
+    if placement.baseline is not None:
+        choices.append(_choice("baseline", placement.baseline, offers.get(placement.baseline.offer_id)))
+    return Decision(
+        job_id=job.id,
+        name=job.name,
+        objective=job.spec.objective.name,
+        deadline_at_ms=job.deadline_at_ms,
+        budget_nano_usd=job.spec.budget_nano_usd,
+        action=placement.action,
+        offer_id=placement.offer_id,
+        reason=placement.reason,
+        cost_nano_usd=placement.cost_nano_usd,
+        finish_at_ms=placement.finish_at_ms,
+        saving_nano_usd=placement.saving_nano_usd,
+        steps_per_s=placement.throughput.value if placement.throughput is not None else None,
+        throughput_source=placement.throughput.provenance if placement.throughput is not None else NOT_MEASURED,
+        would_move_below_nano_usd_per_hour=placement.would_move_below_nano_usd_per_hour,
+        choices=tuple(choices),
+        count=placement.considered or len(placement.alternatives),
+        spare=_spare(placement) if job.spec.standby == "warm" else None,
+        parts=placement.parts,
+        expected_losses=placement.expected_losses,
+        hazard_source=placement.hazard_source,
+        kept_up_to_nano_usd_per_hour=placement.kept_up_to_nano_usd_per_hour,
+        rejected=placement.rejected,
+        probe=placement.probe,
+        chance=placement.chance,
+        evidence=placement.evidence,
+    )
+
+
+def require_feasible(view: PlanView) -> None:
+    """Raises InfeasibleError, with the reasons, when no offer at all could take a new job, now or later."""
+    for decided in _hopeless(view):
+        reasons = sorted({choice.reason for choice in decided.choices if choice.role == "no"})
+        raise InfeasibleError(
+            f"{decided.name}: {decided.reason}" + "".join(f"\n  - {reason}" for reason in reasons[:8]),
+            hint="loosen what these lines name in the job file"
+            + ("" if view.anywhere else "; see where else it would run: tradewind plan --anywhere"),
+        )
+
+
+def require_accepted_risk(view: PlanView) -> None:
+    """Raises RailError when a new job would begin with less than LIKELY_ENOUGH of keeping its deadline and budget: a
+    person who reads the plan may agree to that, a script that agrees to every plan does not."""
+    new = {job.id for job in view.new_jobs}
+    risky = [each for each in view.decisions if each.job_id in new and each.chance is not None]
+    told = [f"{each.name} with {each.chance:.0%}" for each in risky if (each.chance or 0.0) < LIKELY_ENOUGH]
+    if told:
+        raise RailError(
+            f"its promises are unlikely to be kept: {', '.join(told)}; --yes agrees to {LIKELY_ENOUGH:.0%} or more",
+            hint="loosen them in the job file, or take the risk: --accept-risk",
+        )
+
+
+def require_startable(view: PlanView) -> None:
+    """Raises InfeasibleError also for a plan about clouds that are not enabled: nothing can be started there."""
+    require_feasible(view)
+    if view.anywhere:
+        names, clouds = ", ".join(decided.name for decided in view.decisions), ", ".join(view.not_enabled)
+        raise InfeasibleError(
+            f"{names}: this plan is about clouds that are not enabled: {clouds}",
+            hint="enable one in tradewind.toml (providers.enabled), or loosen the job file",
+        )
+
+
+def _hopeless(view: PlanView) -> list[Decision]:
+    new = {job.id for job in view.new_jobs}
+    return [
+        decided
+        for decided in view.decisions
+        if (view.anywhere or decided.job_id in new)
+        and decided.offer_id is None
+        and not any(choice.role == "next" for choice in decided.choices)
+        and not any(rejection.topic in MAY_PASS for rejection in decided.rejected)
+    ]
+
+
+def freshen(world: World) -> None:
+    """Ask the providers for prices when the newest answer is old: nobody may have been collecting."""
+    with world.store.read() as tx:
+        age_s = price_age_s(world, tx, world.clock.now_ms())
+    if age_s is None or age_s > STALE_AFTER_S:
+        collect(world)
+
+
+def price_age_s(world: World, tx: Tx, now_ms: int) -> float | None:
+    """Market seconds since the provider that was asked longest ago last answered; None: one never did."""
+    ages = []
+    for name in world.providers:
+        good = [poll.finished_ms for poll in tx.polls(name, 50) if poll.error is None]
+        if not good:
+            return None
+        ages.append((now_ms - max(good)) / 1000)
+    return max(ages, default=None)
+
+
+def _check(spec: JobSpec) -> None:
+    refuse_not_yet(spec, spec.name)
+    require_secrets(spec)
+
+
+def _spare(placement: Placement) -> Spare | None:
+    """Beside the job's own machine for as long as that is expected to train, at the price in force."""
+    if placement.offer_id is None:
+        return None
+    spare = best_spare(placement, placement.offer_id)
+    cost = None if spare is None else spare_cost(placement, spare)
+    return None if spare is None or cost is None else Spare(spare.offer_id, spare.nano_usd_per_hour, cost)
+
+
+def _role(placement: Placement, alternative: Alternative) -> str:
+    if alternative.offer_id == placement.offer_id:
+        return "stay" if placement.action == "stay" else "choose"
+    return "next" if alternative.feasible else "no"
+
+
+def _choice(role: str, alternative: Alternative, offer: Offer | None) -> Choice:
+    return Choice(
+        role=role,  # type: ignore[arg-type]
+        offer_id=alternative.offer_id,
+        gpu="cpu" if offer is None or offer.gpu is None else f"{offer.gpu_count}x{offer.gpu}",
+        spot=alternative.offer_id.endswith("/spot"),
+        nano_usd_per_hour=alternative.nano_usd_per_hour,
+        price_age_s=alternative.price_age_s,
+        nano_usd_per_step=alternative.nano_usd_per_step,
+        duration_s=alternative.duration_s,
+        cost_nano_usd=alternative.cost_nano_usd,
+        cost_low_nano_usd=alternative.cost_low_nano_usd,
+        cost_high_nano_usd=alternative.cost_high_nano_usd,
+        reason=alternative.reason,
+        duration_low_s=alternative.duration_low_s,
+        duration_high_s=alternative.duration_high_s,
+        relative_speed=alternative.relative_speed,
+    )

@@ -1,0 +1,97 @@
+"""Submit: a job becomes a row, its event and its plan, in one transaction. Must not know: how it is placed."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from orchestrator.errors import TokenConflictError, UsageError
+from orchestrator.installation import World
+from orchestrator.model import Event, Job, JobSpec, Plan, new_id
+from orchestrator.services.actor import actor
+from orchestrator.services.jobs.current import job_view
+from orchestrator.services.jobs.plan import require_startable
+from orchestrator.services.views import JobView, PlanView
+from orchestrator.store import Tx, codec
+
+TOKEN = re.compile(r"[!-~]{1,200}")
+"""What a submitter may choose as a token: printable ASCII without spaces."""
+
+
+def submit(world: World, plan: PlanView, *, token: str | None = None) -> JobView:
+    """Submit a plan's new job; the control plane places it by the market of its own moment.
+
+    Deadlines count from now. With a `token` of the submitter's choice the same submission, made again, is the job of
+    the first time. Raises InfeasibleError when no offer could take it, TokenConflictError, UsageError.
+    """
+    require_startable(plan)
+    (new,) = plan.new_jobs
+    make_checkpoint_folder(new)
+    with world.store.write() as tx:
+        job = None if token is None else _with_token(tx, new.spec, token)
+        if job is None:
+            (job,) = add_jobs(world, tx, [new], plan.plan, token=token)
+        return job_view(world, tx, job)
+
+
+def submitted_before(world: World, spec: JobSpec, token: str) -> JobView | None:
+    """The job that came of this very submission, if it was made already. Raises TokenConflictError, UsageError."""
+    with world.store.read() as tx:
+        job = _with_token(tx, spec, token)
+        return None if job is None else job_view(world, tx, job)
+
+
+def _with_token(tx: Tx, spec: JobSpec, token: str) -> Job | None:
+    if not TOKEN.fullmatch(token):
+        raise UsageError(f"{token!r} is no token", hint="1 to 200 printable ASCII characters without spaces")
+    job = tx.job_with_token(spec.project, token)
+    if job is not None and codec.encode(_as_submitted(tx, job)) != codec.encode(spec):
+        raise TokenConflictError(
+            f"the token {token} is that of another submission to project {spec.project}: {job.name} ({job.id})",
+            hint=f"see it: tradewind status {job.id}; a job that differs from it needs a token of its own",
+        )
+    return job
+
+
+def _as_submitted(tx: Tx, job: Job) -> JobSpec:
+    """The job file before its budget was set to another amount."""
+    changed = tx.events(job_id=job.id, kinds=("job.budget",), limit=1)
+    before = changed[0].data["before_nano_usd"] if changed else job.spec.budget_nano_usd
+    return dataclasses.replace(job.spec, budget_nano_usd=None if before is None else int(before))
+
+
+def make_checkpoint_folder(job: Job) -> None:
+    """The folder that the job file names, with the permissions that its owner's umask gives; those of checkpoints
+    follow from them."""
+    if job.spec.checkpoint.to is not None:
+        with suppress(OSError):  # the job's machine may reach what this one does not; it says what it cannot write
+            Path(job.spec.checkpoint.to).mkdir(parents=True, exist_ok=True)
+
+
+def add_jobs(world: World, tx: Tx, jobs: Sequence[Job], plan: Plan, *, token: str | None = None) -> list[Job]:
+    """Write new jobs and what was planned for them, in the caller's transaction; a `token` is that of a single job."""
+    now = world.clock.now_ms()
+    added = [dataclasses.replace(job, submitted_at_ms=now, state="queued") for job in jobs]
+    for job in added:
+        tx.add_job(job, token)
+    tx.add_plan(plan, acted_on=[each.job_id for each in plan.placements])  # it was reviewed, and may be applied
+    for job in added:
+        tx.add_event(
+            Event(
+                id=new_id("ev", now, random.SystemRandom()),
+                at_ms=now,
+                kind="job.submitted",
+                message=f"submitted, objective {job.spec.objective.name}",
+                actor=actor(),
+                job_id=job.id,
+                plan_id=plan.id,
+                project=job.project,
+                owner=job.owner,
+                labels=job.spec.labels,
+            )
+        )
+    return added

@@ -1,0 +1,67 @@
+"""Wait: until a job ends, or is paused, and its cost is final. Must not know: what ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from orchestrator.errors import PartialFailure
+from orchestrator.installation import World
+from orchestrator.model import TERMINAL
+from orchestrator.services.control_plane.presence import control_plane
+from orchestrator.services.jobs.current import job
+from orchestrator.services.views import JobView
+
+POLL_WALL_S = 0.3
+
+
+def wait(
+    world: World,
+    ref: str,
+    *,
+    timeout_s: float | None = None,
+    progress: Callable[[JobView], None] | None = None,
+) -> JobView:
+    """The job once it has finished, failed, been cancelled, or been paused with nobody's order to go on; its `note`
+    says why. Its machines are gone and booked by then, unless no control plane runs that could do that.
+
+    `timeout_s` is in wall seconds. Raises NotFoundError, and PartialFailure when the time is over.
+    """
+    job_id = job(world, ref).id
+    give_up = None if timeout_s is None else world.clock.monotonic_s() + timeout_s
+    while True:
+        ended = _ended(world, job_id)
+        settled = ended and (_settled(world, job_id) or not control_plane(world).running)
+        view = job(world, job_id)  # after it is settled: with the last entries
+        if progress is not None:
+            progress(view)
+        if settled:
+            return view
+        if give_up is not None and world.clock.monotonic_s() >= give_up:
+            if ended:
+                raise PartialFailure(
+                    f"{view.name} is {view.state}, but its last machine is not booked yet",
+                    hint=f"its cost becomes final; see: tradewind report {view.name}",
+                )
+            goes_on = control_plane(world).running
+            raise PartialFailure(
+                f"{view.name} is still {view.state} after {timeout_s:g} s",
+                hint=f"it goes on; see: tradewind status {view.name}"
+                if goes_on
+                else "no control plane runs here, so nothing moves; start it: tradewind up",
+            )
+        world.clock.sleep(POLL_WALL_S)
+
+
+def _ended(world: World, job_id: str) -> bool:
+    with world.store.read() as tx:
+        state = tx.outline(job_id).state
+        resuming = any(each.kind == "resume" and each.job_id == job_id for each in tx.open_commands())
+    return state in TERMINAL or (state == "paused" and not resuming)
+
+
+def _settled(world: World, job_id: str) -> bool:
+    """Whether every machine of the job is gone and booked."""
+    with world.store.read() as tx:
+        unread: set[str] = set()
+        unsettled = tx.unsettled_runs(unreadable=lambda of_job, _: unread.add(of_job))
+        return job_id not in unread and all(run.job_id != job_id for run in unsettled)

@@ -1,0 +1,103 @@
+"""Appraisal: offers in the light of one job, ranked as a plan of it ranks them.
+
+Must not know: filters, how offers are shown.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from orchestrator.engine.inputs import snapshot
+from orchestrator.errors import InfeasibleError
+from orchestrator.installation import World
+from orchestrator.market import Market
+from orchestrator.model import Job, JobSpec, new_id
+from orchestrator.perf import PerfBook, kind_name, kind_of
+from orchestrator.policy import NOT_MEASURED, Demand, MoveLimits, prospects
+from orchestrator.prices.collected import Collected
+from orchestrator.services.actor import user
+from orchestrator.services.catalog.market import catalogue_limits, catalogue_market
+from orchestrator.services.offers.views import OfferRow
+from providers.hardware import GPUS
+
+
+@dataclass(frozen=True, slots=True)
+class RankedForJob:
+    """The rows that the job can use, best first, with its figures, and how many each constraint rules out."""
+
+    rows: tuple[OfferRow, ...]
+    throughput_source: str
+    unfit: tuple[tuple[str, int], ...]
+
+
+def rank_for_job(spec: JobSpec, rows: Sequence[OfferRow], world: World, now_ms: int, heard: Collected) -> RankedForJob:
+    """What a new job of `spec` would make of these offers: the figures and the order of a plan of it.
+
+    Raises InfeasibleError when it can use none of them, saying what is in the way.
+    """
+    wanted = {row.id: row for row in rows}
+    at_ms = world.clock.now_ms()
+    job = Job(new_id("job", at_ms, random.Random(0)), spec, user(), at_ms, "queued")
+    markets: list[tuple[Market, MoveLimits, Demand]] = []
+    with world.store.read() as tx:
+        own = snapshot.inputs(tx, at_ms, world.config, extra=[job], only=[job.id])
+    perf = own.perf
+    if any(row.enabled for row in rows):
+        markets.append((own.market, snapshot.limits(world.config), own.demands[0]))
+    if not all(row.enabled for row in rows):
+        elsewhere = catalogue_market(now_ms, without=world.providers, heard=heard)
+        there = Demand(job=replace(job, submitted_at_ms=now_ms), total_steps=spec.train.steps)
+        markets.append((elsewhere, catalogue_limits(world.config), there))
+    found: list[tuple[tuple[float, ...], OfferRow]] = []
+    unfit: Counter[str] = Counter()
+    for market, limits, demand in markets:
+        usable, barred = prospects(demand, market, perf, limits=limits)
+        unfit.update(barred)
+        for each in usable:
+            row = wanted.get(each.offer_id)
+            if row is not None:
+                figures = replace(
+                    row,
+                    steps_per_s=each.steps_per_s,
+                    nano_usd_per_step=each.nano_usd_per_step,
+                    duration_s=each.duration_s,
+                    cost_nano_usd=each.cost_nano_usd,
+                    cost_low_nano_usd=each.cost_low_nano_usd,
+                    cost_high_nano_usd=each.cost_high_nano_usd,
+                    relative_speed=each.relative_speed,
+                )
+                found.append((each.standing, figures))
+    if not found:
+        raise InfeasibleError(f"none of {len(rows)} offers fits {spec.name}: {_lack(spec, rows, unfit, perf)}")
+    found.sort(key=lambda each: each[0])
+    best = found[0][1]
+    source = NOT_MEASURED
+    if perf.evidence(job) != "none":
+        source = perf.estimate_kind(job, best.gpu, best.gpu_count).provenance
+    return RankedForJob(tuple(row for _, row in found), source, tuple(unfit.most_common()))
+
+
+def _lack(spec: JobSpec, rows: Sequence[OfferRow], unfit: Counter[str], perf: PerfBook) -> str:
+    wants, work = spec.resources.gpu_memory_bytes, perf.work(Job("new", spec, "", 0, "queued"))
+    allowed = {request.name for request in spec.resources.gpus}
+    has = [GPUS[row.gpu].memory_bytes for row in rows if row.gpu is not None and (not allowed or row.gpu in allowed)]
+    largest = max(has, default=0)
+    if work is not None:
+        kinds = {kind_of(row.gpu, row.gpu_count) for row in rows if not allowed or row.gpu in allowed}
+        lacking, gpu, count = min(
+            ((work.shortfall_bytes(kind, spec.sharding), *kind) for kind in kinds if kind[0] is not None),
+            default=(0, None, 0),
+        )
+        if lacking and gpu is not None:
+            takes, memory = work.memory_bytes(count, spec.sharding) / 1e9, GPUS[gpu].memory_bytes / 1e9
+            return (
+                f"a step takes {takes:.3g} GB of each GPU (profiled), {kind_name((gpu, count))} comes nearest: it has "
+                f"{memory:g}, {lacking / 1e9:.3g} GB less"
+            )
+    if wants is not None and largest < wants[0]:
+        short = (wants[0] - largest) / 1e9
+        return f"it wants GPUs of {wants[0] / 1e9:g} GB, the largest has {largest / 1e9:g}, {short:g} GB less"
+    return ", ".join(f"{count} fail on {topic}" for topic, count in unfit.most_common(3)) or "no price is known"

@@ -1,0 +1,65 @@
+"""Accept: a person vouches for a price that is kept and not believed. Must not know: why it was not believed."""
+
+from __future__ import annotations
+
+import random
+
+from orchestrator.errors import NotFoundError, UsageError, did_you_mean
+from orchestrator.installation import World
+from orchestrator.model import Event, new_id
+from orchestrator.prices.views import AcceptedPrice
+from orchestrator.services.actor import actor
+from orchestrator.store import Tx
+from providers.collect.facts import Flag
+from providers.money import format_usd
+from providers.price import PricePoint
+
+LIFTED = (Flag.IMPLAUSIBLE.value, Flag.OUTLIER.value)
+"""What a person can vouch for. The other flags are facts of the offer: that it is not sold, or not below on-demand."""
+
+
+def accept(world: World, offer_id: str) -> AcceptedPrice:
+    """From now on the price that its source told last is payable and eligible, until it leaps again.
+
+    Raises NotFoundError for an offer that was never seen, UsageError for one whose price is not in doubt, StoreError.
+    """
+    now_ms = world.clock.now_ms()
+    with world.store.write() as tx:
+        found = tx.find_offers(offer_id=offer_id)
+        if not found:
+            ids = [each.id for each in tx.find_offers(provider=offer_id.partition("/")[0])]
+            raise NotFoundError(
+                f"no offer {offer_id} was ever seen", hint=did_you_mean(offer_id, ids) or "tradewind prices status"
+            )
+        seen_ms = (world.clock if found[0].simulated else world.outside_clock).now_ms()
+        lifted = tx.clear_flags(offer_id, LIFTED, seen_ms)
+        if not lifted:
+            raise _nothing_to_accept(tx, offer_id)
+        last = lifted[-1]
+        if last.unconfirmed and last.nano_usd_per_hour is not None and last.effective_at_ms is not None:
+            said = PricePoint(offer_id, last.nano_usd_per_hour, last.effective_at_ms, seen_ms, last.source)
+            tx.add_prices([said])
+        price = last.nano_usd_per_hour or 0
+        message = f"{format_usd(price)}/h of {offer_id} is accepted, which was {last.flag}: {last.detail}"
+        event_id = new_id("ev", now_ms, random.SystemRandom())
+        tx.add_event(
+            Event(
+                event_id,
+                now_ms,
+                "price.accepted",
+                message,
+                actor(),
+                data={"offer_id": offer_id, "nano_usd_per_hour": price, "flag": last.flag, "source": last.source},
+            )
+        )
+    return AcceptedPrice(offer_id, price, last.flag, last.detail, last.source)
+
+
+def _nothing_to_accept(tx: Tx, offer_id: str) -> UsageError:
+    others = [each for each in tx.flags_of(offer_id) if each.cleared_ms is None]
+    if others:
+        return UsageError(
+            f"{offer_id} is flagged {others[-1].flag}, which nobody can vouch for: {others[-1].detail}",
+            hint="choose another offer: tradewind offers",
+        )
+    return UsageError(f"the price of {offer_id} is not in doubt", hint="what is: tradewind prices status")

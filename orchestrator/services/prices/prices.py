@@ -1,0 +1,310 @@
+"""Prices: how fresh they are, how they went, what changes now, and collecting them. Must not know jobs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Iterator, Sequence
+from datetime import UTC, datetime
+
+from orchestrator.engine.machines.collect import collect as poll_providers
+from orchestrator.engine.machines.collect import collector
+from orchestrator.errors import NotFoundError, ProviderFailure, UsageError, did_you_mean
+from orchestrator.formats.csv_cells import table
+from orchestrator.formats.readable import iso
+from orchestrator.installation import World
+from orchestrator.jobfile.units import BadValueError, parse_duration
+from orchestrator.prices.sources import SOURCES, asked_sources, configured_sources
+from orchestrator.prices.views import (
+    CollectedRegion,
+    PriceChange,
+    PriceCollection,
+    PricedRegion,
+    PriceHistory,
+    PriceSeries,
+    PriceStatus,
+)
+from orchestrator.store import Interval, PollState, Tx
+from providers.collect.runner import Poll, SourceSpec
+from providers.errors import ProviderError
+from providers.hardware import GPUS, canonical_gpu
+from providers.money import NANO_USD
+from providers.offer import Offer, region_of
+from providers.price import PricePoint
+
+NEWEST_FLAGS = 10
+LOOK_EVERY_S = 60.0  # at least: the clock may be set
+
+OnRegion = Callable[[CollectedRegion], None]
+
+
+def status(world: World) -> PriceStatus:
+    """How fresh and how sound the prices of every source and region are."""
+    now, outside_now = world.clock.now_ms(), world.outside_clock.now_ms()
+    with world.store.read() as tx:
+        states, counts = tx.poll_states(), tx.flag_counts()
+        flags, kept_from = tx.flags(limit=NEWEST_FLAGS), tx.kept_from_ms()
+    regions = tuple(
+        PricedRegion(
+            provider=state.provider,
+            source=state.source,
+            region=state.region,
+            polled_at_ms=state.finished_ms,
+            age_s=None
+            if state.good_finished_ms is None
+            else ((now if _of_this_market(world, state) else outside_now) - state.good_finished_ms) / 1000,
+            failures=state.failures,
+            offers=state.offers_seen,
+            flags=counts.pop((state.source, state.region), {}),
+            error=state.error,
+            hint=state.hint,
+            suspect=state.suspect,
+            passed=state.passed or "",
+            simulated=_of_this_market(world, state) and world.providers[state.source].simulated,
+        )
+        for state in states
+    )
+    return PriceStatus(outside_now, regions, tuple(flags), kept_from, any(each.simulated for each in regions))
+
+
+def _of_this_market(world: World, state: PollState) -> bool:
+    """Whether the tick polled it, on the market's clock; collectors poll on the real one, also where the provider is
+    enabled."""
+    return state.source in world.providers
+
+
+def history(
+    world: World,
+    offer_id: str | None = None,
+    *,
+    gpu: str | None = None,
+    provider: str | None = None,
+    region: str | None = None,
+    spot: bool | None = None,
+    since: str = "30d",
+    limit: int = 6,
+) -> PriceHistory:
+    """How the price of an offer went, or of the `limit` offers that match and are cheapest per GPU at the
+    end, those first that can be had or that changed since.
+
+    The clocks of the real market and of a simulated one differ: where offers of both match, the real ones are taken.
+
+    `since` is an instant as `instant_of` reads it. Raises NotFoundError, UsageError.
+    """
+    if offer_id is None and gpu is None and provider is None:
+        raise UsageError("this would be every offer there is", hint="name an offer, or --gpu, or --provider")
+    with world.store.read() as tx:
+        found = tx.find_offers(offer_id=offer_id, gpu=_gpu(gpu), provider=provider, region=region, spot=spot)
+        if not found:
+            raise _unknown(tx, offer_id)
+        matching, found = found, [each for each in found if not each.simulated] or found
+        now = (world.clock if found[0].simulated else world.outside_clock).now_ms()
+        ends = tx.price_points_of([Interval(each.id, now, now + 1) for each in found])
+        priced = [(points[-1], each) for points, each in zip(ends, found, strict=True) if points]
+        start = instant_of(since, now)
+        listed = {each.id for each in tx.offers()}
+        chosen = [each for _, each in sorted(priced, key=lambda pair: _rank(pair[0], pair[1], start, listed))[:limit]]
+        series = tuple(_series(tx, each, start, now, each.id in listed) for each in chosen)
+    simulated = any(each.simulated for each in chosen)
+    return PriceHistory(start, now, series, len(found) - len(chosen), simulated, len(matching) - len(found))
+
+
+def history_csv(view: PriceHistory) -> str:
+    """One row per change; USD per hour of the whole machine, exact."""
+    columns = ("offer_id", "gpu", "gpu_count", "effective_at", "observed_at", "price_per_hour")
+    rows = (
+        (
+            series.offer_id,
+            series.gpu,
+            series.gpu_count,
+            iso(effective_ms),
+            iso(observed_ms),
+            f"{price // NANO_USD}.{price % NANO_USD:09}",
+        )
+        for series in view.series
+        for effective_ms, observed_ms, price in series.points
+    )
+    return table(columns, rows).rstrip("\n")
+
+
+def _exact_usd(price_nano_usd: int) -> str:
+    return f"{price_nano_usd // NANO_USD}.{price_nano_usd % NANO_USD:09}"
+
+
+def watch(world: World, *, gpu: str | None = None, every_wall_s: float = 2.0) -> Iterator[PriceChange]:
+    """Prices that change and polls that fail or are suspect, as the store learns of them. Never ends. Each is dated by
+    the clock of its own market: that of simulated prices runs faster. Raises UsageError."""
+    kind = _gpu(gpu)
+    prices, troubles = _snapshot(world, kind)
+    while True:
+        world.clock.sleep(every_wall_s)
+        new_prices, new_troubles = _snapshot(world, kind)
+        for name, (point, simulated) in new_prices.items():
+            before = prices.get(name)
+            price, old = point.nano_usd_per_hour, None if before is None else before[0].nano_usd_per_hour
+            if price != old:
+                at_ms, region = point.observed_at_ms, region_of(name)
+                yield PriceChange(at_ms, name, point.source, region, price, old, None, simulated)
+        for place, (at_ms, trouble, simulated) in new_troubles.items():
+            if trouble and troubles.get(place) != (at_ms, trouble, simulated):
+                yield PriceChange(at_ms, None, *place, None, None, trouble, simulated)
+        prices, troubles = new_prices, new_troubles
+
+
+def collect(
+    world: World,
+    *,
+    clouds: Sequence[str] = (),
+    feeds: Sequence[tuple[str, str]] = (),
+    once: bool = True,
+    told: OnRegion = lambda _: None,
+    specs: Sequence[SourceSpec] | None = None,
+) -> PriceCollection:
+    """Poll the sources of `clouds` and `feeds` (name, file or URL); without either, the enabled providers and the
+    configured sources.
+
+    Unless `once`, it goes on for ever, each region at its own pace. `specs` are sources with options of their own
+    instead. Raises UsageError, StoreError; what fails at a provider is in its poll.
+    """
+    for cloud in clouds:
+        if cloud not in SOURCES:
+            raise UsageError(f"there is no collector for {cloud}", hint=f"one of {', '.join(SOURCES)}")
+    seen: list[CollectedRegion] = []
+    all_of_them = specs is None and not clouds and not feeds
+    if specs is None:
+        specs = configured_sources(world.config) if all_of_them else asked_sources(world.config, clouds, feeds)
+
+    def keep(poll: Poll) -> None:
+        seen.append(_collected(poll))
+        told(seen[-1])
+
+    if all_of_them:
+        for poll in _enabled(world):
+            seen.append(poll)
+            told(poll)
+    clock = world.outside_clock
+    try:
+        collecting = collector(world.store, clock, specs, random.Random(), keep, reserved=world.providers.keys())
+    except ProviderError as error:
+        raise ProviderFailure(str(error), hint=error.hint) from error
+    collecting.collect()
+    while not once:
+        seen.clear()
+        due_ms = collecting.next_ms()
+        wait_s = 1.0 if due_ms is None else (due_ms - clock.now_ms()) / 1000
+        clock.sleep(min(max(1.0, wait_s), LOOK_EVERY_S))
+        collecting.collect()
+    return PriceCollection(tuple(seen))
+
+
+def _enabled(world: World) -> list[CollectedRegion]:
+    """Poll every enabled provider once."""
+    started = world.clock.now_ms()
+    poll_providers(world)
+    with world.store.read() as tx:
+        made = [poll for poll in tx.polls(limit=len(world.providers)) if poll.started_ms >= started]
+    return [
+        CollectedRegion(
+            poll.source,
+            poll.region,
+            poll.started_ms,
+            poll.finished_ms,
+            poll.offers_seen,
+            poll.changed,
+            poll.flagged,
+            poll.error,
+            poll.hint or "",
+        )
+        for poll in made
+    ]
+
+
+def _collected(poll: Poll) -> CollectedRegion:
+    return CollectedRegion(
+        poll.source,
+        poll.region,
+        poll.started_at_ms,
+        poll.ended_at_ms,
+        poll.offers,
+        poll.changed,
+        poll.flagged,
+        None if poll.error is None else str(poll.error),
+        "" if poll.error is None else poll.error.hint,
+        poll.suspect,
+        dict(poll.passed),
+    )
+
+
+def _rank(last: PricePoint, offer: Offer, start_ms: int, listed: Collection[str]) -> tuple[bool, float, str]:
+    """What can be had now or moved since `start_ms` comes first; then what costs the least per GPU."""
+    past = offer.id not in listed and last.effective_at_ms < start_ms
+    return past, last.nano_usd_per_hour / max(1, offer.gpu_count), offer.id
+
+
+def _series(tx: Tx, offer: Offer, start_ms: int, end_ms: int, listed: bool) -> PriceSeries:
+    points = tx.price_points(offer.id, start_ms, end_ms + 1)
+    return PriceSeries(
+        offer_id=offer.id,
+        gpu=offer.gpu,
+        gpu_count=offer.gpu_count,
+        listed=listed,
+        known_to_ms=tx.priced_to_ms(offer.id),
+        points=tuple((each.effective_at_ms, each.observed_at_ms, each.nano_usd_per_hour) for each in points),
+        flags=tuple(flag for flag in tx.flags_of(offer.id) if flag.cleared_ms is None or flag.cleared_ms >= start_ms),
+    )
+
+
+def _snapshot(
+    world: World, gpu: str | None
+) -> tuple[dict[str, tuple[PricePoint, bool]], dict[tuple[str, str], tuple[int, str, bool]]]:
+    """Per offer its newest price and whether that is simulated; per source and region when it was polled last, what was
+    wrong with that, and whether it is simulated."""
+    with world.store.read() as tx:
+        simulated = {offer.id: offer.simulated for offer in tx.offers() if gpu in (None, offer.gpu)}
+        points = tx.newest_prices()
+        states = tx.poll_states()
+    prices = {each.offer_id: (each, simulated[each.offer_id]) for each in points if each.offer_id in simulated}
+    troubles = {
+        (each.source, each.region): (
+            each.finished_ms,
+            each.error or each.suspect or "",
+            _of_this_market(world, each) and world.providers[each.source].simulated,
+        )
+        for each in states
+    }
+    return prices, troubles
+
+
+def instant_of(text: str, now_ms: int) -> int:
+    """`30d` (so long ago) or `2026-11-21` or `2026-11-21T13:00:00Z` (UTC unless it says otherwise) -> epoch ms.
+
+    Raises UsageError.
+    """
+    try:
+        return now_ms - round(parse_duration(text) * 1000)
+    except BadValueError:
+        pass
+    try:
+        at = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise UsageError(f"{text!r} is no time", hint="write 30d, 12h, 2026-11-21 or 2026-11-21T13:00:00Z") from None
+    return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _gpu(name: str | None) -> str | None:
+    if name is None:
+        return None
+    kind = canonical_gpu(name)
+    if kind is None:
+        raise UsageError(
+            f"{name} is no GPU that is known here", hint=did_you_mean(name, GPUS) or "see: tradewind offers"
+        )
+    return kind
+
+
+def _unknown(tx: Tx, offer_id: str | None) -> NotFoundError:
+    if offer_id is None:
+        return NotFoundError("no offer matches", hint="see what there is: tradewind prices status")
+    ids = [offer.id for offer in tx.find_offers(provider=offer_id.partition("/")[0])]
+    return NotFoundError(
+        f"no offer {offer_id} was ever seen", hint=did_you_mean(offer_id, ids) or "see: tradewind offers"
+    )

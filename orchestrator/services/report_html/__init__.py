@@ -1,5 +1,0 @@
-"""The report as one self-contained page: no external address, no script. Must not know: stores, files."""
-
-from orchestrator.services.report_html.page import page
-
-__all__ = ["page"]

@@ -1,0 +1,54 @@
+"""From the environment of whoever submits a job to the control plane: secrets. Must not know: where it keeps them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+
+from orchestrator.engine.secret_values import Given
+from orchestrator.errors import SiteError, UsageError
+from orchestrator.installation import World
+from orchestrator.model import TERMINAL, Job, JobSpec
+from orchestrator.services.control_plane.presence import control_plane
+from orchestrator.services.secrets.socket import PATIENCE_S, hand_over
+from orchestrator.services.views import Accepted
+
+
+def require_secrets(spec: JobSpec, environment: Mapping[str, str] = os.environ) -> None:
+    """Raises UsageError when the environment lacks a secret of the job, or has an empty one, which is what many CI
+    systems make of a secret that they do not have."""
+    missing = [name for name in spec.train.secrets if not environment.get(name)]
+    if missing:
+        raise UsageError(
+            f"{spec.name} wants secrets that are not in the environment, or empty there: {', '.join(missing)}",
+            hint=f"export {missing[0]}=... and try again",
+        )
+
+
+def from_environment(jobs: Iterable[Job], environment: Mapping[str, str] = os.environ) -> Given:
+    """What this environment has of the secrets that the jobs name; jobs that name none are left out."""
+    return {
+        job.id: {name: environment[name] for name in job.spec.train.secrets if environment.get(name)}
+        for job in jobs
+        if job.spec.train.secrets
+    }
+
+
+def give(world: World, ref: str) -> Accepted:
+    """Give a job's secrets, from the environment of this process, to the control plane of this host.
+
+    Raises NotFoundError, UsageError when one is not in the environment or the job needs none, SiteError when no control
+    plane takes them.
+    """
+    with world.store.read() as tx:
+        job = tx.find_job(ref)
+    if not job.spec.train.secrets or job.state in TERMINAL:
+        why = f"it is {job.state}" if job.state in TERMINAL else "its job file names none (train.secrets)"
+        raise UsageError(f"{job.name} needs no secrets: {why}", hint=f"see: tradewind status {job.name}")
+    require_secrets(job.spec)
+    running = control_plane(world, watch=True)
+    if not hand_over(world.state_dir, from_environment([job]), patience_s=PATIENCE_S if running.running else 0.0):
+        where = f"it runs on {running.host}: give them there" if running.running else "start it: tradewind up"
+        raise SiteError("no control plane of this state folder takes secrets", hint=where)
+    names = ", ".join(job.spec.train.secrets)
+    return Accepted("secrets give", (job.id,), f"{job.name}: the control plane has {names}", control_plane=True)

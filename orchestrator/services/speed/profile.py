@@ -1,0 +1,206 @@
+"""Profile: run a few steps of a job's own program here, count what one does, and say what that means elsewhere.
+
+The program runs in a child process, in folders that are removed afterwards; only the counts are kept, in the store,
+where plans find them. Must not know: how counting works (trainers.profile), how a view is shown.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar, get_args
+
+from orchestrator.engine.inputs.snapshot import perf
+from orchestrator.errors import MissingExtraError, TradewindError
+from orchestrator.installation import World
+from orchestrator.model import Job, JobSpec
+from orchestrator.perf import SORTS, Kind, PerfBook, Work, kind_name, kind_of, program_of
+from orchestrator.services.actor import user
+from orchestrator.services.jobs.plan import freshen
+from orchestrator.services.secrets.submission import require_secrets
+from orchestrator.services.speed.entry_check import trainer_spec, would_repeat
+from orchestrator.services.views import ProfileRow, ProfileView
+from orchestrator.store import Tx
+from providers.hardware import GPUS, Precision
+from trainers.control import ControlDirectory
+from trainers.masking import Mask
+from trainers.profile import STEPS, TOO_FEW_STEPS, StepCounts
+
+TIMEOUT_S = 900.0
+_LOG_LINES = 20
+
+
+def profile(
+    world: World, spec: JobSpec, *, timeout_s: float = TIMEOUT_S, memory_bytes: int | None = None
+) -> ProfileView:
+    """Profile the program of a job and keep the counts for plans of it.
+
+    Raises MissingExtraError without torch, UsageError when a secret is not in the environment, SpecError when it would
+    fail alike on any machine, TradewindError when it fails otherwise, needs more than `memory_bytes` (None: what there
+    is), has too few steps, never calls attach() or takes longer than `timeout_s` (wall seconds).
+    """
+    if importlib.util.find_spec("torch") is None:
+        raise MissingExtraError("torch", "train")
+    require_secrets(spec)
+    counts = _count(spec, timeout_s, memory_bytes)
+    factor = world.clock.factor
+    work = Work(
+        flops=counts.flops,
+        half_flops=counts.half_flops,
+        traffic_bytes=counts.traffic_bytes,
+        operations=counts.operations,
+        parameters=counts.parameters,
+        resident_bytes=counts.resident_bytes,
+        activation_bytes=counts.activation_bytes,
+        host_steps_per_s=1 / (counts.step_s * factor),
+        precision=_one_of(get_args(Precision), counts.precision),
+        sort=_one_of(SORTS, counts.sort),
+        weight_bytes=counts.weight_bytes,
+        gradient_bytes=counts.gradient_bytes,
+        outside_s=counts.outside_s,
+    )
+    freshen(world)
+    now = world.clock.now_ms()
+    with world.store.write() as tx:
+        tx.put_work(program_of(spec.train), work, now)
+    with world.store.read() as tx:
+        book, job = perf(tx, now), Job("profiled", spec, user(), now, "queued")
+        precision, rows = book.precision(job), _rows(tx, book, job, work, now)
+    return ProfileView(
+        name=spec.name,
+        at_ms=now,
+        flops=work.flops,
+        half_flops=work.half_flops,
+        traffic_bytes=work.traffic_bytes,
+        precision=precision,
+        computes=work.sort,
+        sharding=spec.sharding,
+        operations=work.operations,
+        parameters=work.parameters,
+        resident_bytes=work.resident_bytes,
+        activation_bytes=work.activation_bytes,
+        gpu_memory_bytes=work.gpu_memory_bytes,
+        step_wall_s=counts.step_s,
+        outside_wall_s=counts.outside_s,
+        kinds=rows,
+        simulated=any(row.simulated for row in rows),
+    )
+
+
+def _rows(tx: Tx, book: PerfBook, job: Job, work: Work, now_ms: int) -> tuple[ProfileRow, ...]:
+    """Every known GPU and every kind that is offered; cheapest per step first, then fastest, what does not fit last."""
+    cheapest = _cheapest(tx, now_ms)
+    kinds = {kind_of(name, 1) for name, gpu in GPUS.items() if not gpu.simulated} | cheapest.keys()
+    ordered = sorted(kinds, key=kind_name)
+    rows = []
+    for kind, speed in zip(ordered, book.estimate_kinds(job, ordered), strict=True):
+        shortfall = work.shortfall_bytes(kind, job.spec.sharding)
+        price = cheapest.get(kind)
+        rows.append(
+            ProfileRow(
+                gpu=kind[0],
+                gpu_count=kind[1],
+                steps_per_s=speed.value,
+                steps_per_s_low=speed.low,
+                steps_per_s_high=speed.high,
+                throughput_source=speed.provenance,
+                shortfall_bytes=shortfall,
+                nano_usd_per_hour=price,
+                nano_usd_per_step=None if price is None or shortfall else price / 3600 / speed.value,
+                simulated=kind[0] is not None and GPUS[kind[0]].simulated,
+            )
+        )
+    rows.sort(
+        key=lambda row: (
+            row.shortfall_bytes > 0,
+            row.nano_usd_per_step is None,
+            row.nano_usd_per_step or 0.0,
+            -row.steps_per_s,
+        )
+    )
+    return tuple(rows)
+
+
+T = TypeVar("T", bound=str)
+
+
+def _one_of(known: tuple[T, ...], told: str | None) -> T | None:
+    """The child runs the user's program, which may write what it likes."""
+    return next((each for each in known if each == told), None)
+
+
+def _cheapest(tx: Tx, now_ms: int) -> Mapping[Kind, int | None]:
+    """The lowest price per hour of each kind that is offered; None where no price is known."""
+    prices = {point.offer_id: point.nano_usd_per_hour for point in tx.eligible_as_of(now_ms)}
+    found: dict[Kind, int | None] = {}
+    for offer in tx.offers():
+        kind, price = kind_of(offer.gpu, offer.gpu_count), prices.get(offer.id)
+        before = found.get(kind)
+        found[kind] = price if before is None else before if price is None else min(before, price)
+    return found
+
+
+def _count(spec: JobSpec, timeout_s: float, memory_bytes: int | None) -> StepCounts:
+    with tempfile.TemporaryDirectory(prefix="tradewind-profile-") as name:
+        folder = Path(name)
+        trainer = trainer_spec(spec, folder, least_steps=STEPS)
+        trainer.save(folder / "spec.json")
+        # -P: a `trainers` or `torch` in the present folder is not ours; the runner adds the job's own folder.
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "trainers.profile.child",
+            str(folder / "spec.json"),
+            str(folder / "counts"),
+            *([] if memory_bytes is None else [str(memory_bytes)]),
+        ]
+        # A session of its own: whatever the program starts ends with it.
+        child = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            said, _ = child.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            raise TradewindError(
+                f"{spec.name} did not make {STEPS} steps within {timeout_s:g} s",
+                hint="profile it on a faster machine, or submit it: its first minutes tell the same",
+            ) from None
+        finally:
+            _end(child)
+        if child.returncode == 0:
+            return StepCounts.load(folder / "counts")
+        raise _failure(spec, child.returncode, said.decode(errors="replace"), folder)
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """Of the whole session, also of what the program left behind."""
+    with suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+    if child.stdout is not None:
+        child.stdout.close()
+
+
+def _failure(spec: JobSpec, code: int, said: str, folder: Path) -> TradewindError:
+    if code == TOO_FEW_STEPS:
+        return TradewindError(
+            f"{spec.name} ended before it had made {STEPS} steps that were recorded",
+            hint="the program must call trainers.attach() and run.step(loss): docs/training-code.md",
+        )
+    progress = ControlDirectory(folder / "run" / "control").progress()
+    error = (progress.error if progress is not None else None) or said
+    error = Mask({name: os.environ[name] for name in spec.train.secrets}).text(error)  # others may read this output
+    if progress is not None and progress.permanent:
+        raise would_repeat(spec, error)
+    last = "\n".join(error.strip().splitlines()[-_LOG_LINES:])
+    return TradewindError(
+        f"{spec.name} failed while it was profiled:\n{last}", hint="correct the program; nothing was kept"
+    )

@@ -1,0 +1,1 @@
+"""The store for people: checked, backed up, its books corrected."""

@@ -1,0 +1,116 @@
+"""The books made right: whatever a run is booked at is brought to its price times its time, by new entries and with a
+reason. Nothing that was written is changed. Must not know: how the books came to be wrong.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+
+from orchestrator import ledger
+from orchestrator.engine.billing.comparisons import conclude
+from orchestrator.errors import UsageError
+from orchestrator.installation import World
+from orchestrator.ledger import total_nano_usd
+from orchestrator.model import Entry, Event, Job, Run, new_id
+from orchestrator.services.actor import actor
+from orchestrator.services.store.views import CorrectedRun, LedgerCorrection
+from orchestrator.store import Tx
+
+LONGEST_REASON = 500
+
+
+def correct(world: World, reason: str, ref: str | None = None, *, dry_run: bool = False) -> LedgerCorrection:
+    """Correct the books of one job, or of all; with `dry_run` only say what would be booked.
+
+    One transaction, in which every run is read anew: a control plane may go on. Raises NotFoundError, UsageError for a
+    reason that is none, StoreError.
+    """
+    opened: AbstractContextManager[Tx] = world.store.read() if dry_run else world.store.write()
+    found = []
+    now_ms = world.clock.now_ms()
+    with opened as tx:
+        jobs = tx.outlines() if ref is None else [tx.find_job(ref)]
+        reason = _one_line(reason, needed=not dry_run)
+        for job in jobs:
+            for run in tx.runs(job_id=job.id):
+                booked = tx.entries(run_id=run.id)
+                fresh = amendments(tx, job, run, booked, now_ms)
+                if not fresh:
+                    continue
+                amount, change = total_nano_usd(booked), total_nano_usd(fresh)
+                found.append(
+                    CorrectedRun(job.name, job.id, run.id, run.offer_id, amount, amount + change, tuple(fresh))
+                )
+                if not dry_run:
+                    tx.add_entries(fresh)
+                    tx.add_event(_event(world, job, run, reason, fresh))
+            if not dry_run:
+                conclude(world, tx, job.id, because=reason)  # what it saved was of the books as they were
+    return LedgerCorrection(dry_run, reason, tuple(found), sum(total_nano_usd(each.entries) for each in found))
+
+
+def amendments(tx: Tx, job: Job, run: Run, booked: Sequence[Entry], at_ms: int) -> list[Entry]:
+    """What would make a run's books right; nothing for books that are. Of a run that lives only what is wrong with the
+    periods: prices that were learned late are booked at its end, by itself."""
+    if run.billed_from_ms is None or run.machine_billed_from_ms is None or not priced(tx, run):
+        return []
+    if run.billed_to_ms is None and not wrong_periods(run, booked):
+        return []
+    upto_ms = run.billed_to_ms if run.billed_to_ms is not None else tx.booked_until_ms(run.id) or run.billed_from_ms
+    changes = tx.price_changes(run.offer_id, run.machine_billed_from_ms, upto_ms)
+    return ledger.amend(job, run, booked, changes, at_ms)
+
+
+def priced(tx: Tx, run: Run) -> bool:
+    """Whether the price at the begin of its machine's billing is known: nothing can be worked out without it."""
+    start_ms = run.machine_billed_from_ms
+    assert start_ms is not None
+    changes = tx.price_changes(run.offer_id, start_ms, start_ms + 1)
+    return bool(changes) and changes[0][0] <= start_ms
+
+
+def wrong_periods(run: Run, booked: Sequence[Entry]) -> list[str]:
+    """Every second that a machine was billed is in one entry, or in a second one that a correction takes back."""
+    upto, found = run.billed_from_ms, []
+    compute = sorted((each for each in booked if each.kind == "compute"), key=lambda each: each.period_start_ms)
+    for entry in compute:
+        if upto is None:
+            break  # what was never billed has no right amount
+        if ledger.twice_booked(entry, upto, booked):
+            found.append(f"{run.id} is booked twice at {upto}")
+        elif entry.period_start_ms > upto:
+            found.append(f"{run.id} is booked with a gap at {upto}")
+        upto = max(upto, entry.period_end_ms)
+    if run.billed_to_ms is not None and upto is not None and upto < run.billed_to_ms:
+        found.append(f"{run.id} is booked up to {upto} only, and ended at {run.billed_to_ms}")
+    return found
+
+
+def _event(world: World, job: Job, run: Run, reason: str, fresh: Sequence[Entry]) -> Event:
+    amount = total_nano_usd(fresh)
+    return Event(
+        id=new_id("ev", world.clock.now_ms(), random.SystemRandom()),
+        at_ms=world.clock.now_ms(),
+        kind="ledger.corrected",
+        message=f"the books of {run.id} were corrected by {amount / 1e9:+.9f} USD in {len(fresh)} entries: {reason}",
+        actor=actor(),
+        job_id=job.id,
+        run_id=run.id,
+        data={"reason": reason, "amount_nano_usd": amount, "first_entry": fresh[0].id, "entries": len(fresh)},
+        project=job.project,
+        owner=job.owner,
+        labels=job.spec.labels,
+    )
+
+
+def _one_line(reason: str, *, needed: bool) -> str:
+    reason = reason.strip()
+    if needed and not reason:
+        raise UsageError("a correction needs a reason", hint="say why: --reason 'booked twice by two control planes'")
+    if len(reason) > LONGEST_REASON or not reason.isprintable():
+        raise UsageError(
+            f"a reason is one line of at most {LONGEST_REASON} printable characters", hint="say it in fewer words"
+        )
+    return reason

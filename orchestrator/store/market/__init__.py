@@ -1,0 +1,1 @@
+"""The market in the store: offers, prices and their flags, polls, and what became of launches."""

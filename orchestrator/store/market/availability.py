@@ -1,0 +1,44 @@
+"""The market as it was learned: offers, prices, polls, flags, and here what became of launches. Must not know jobs."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sqlalchemy import bindparam, select
+
+from orchestrator.store.market.flags import FlagRows
+from orchestrator.store.market.polls import PollRows
+from orchestrator.store.market.price_days import PriceDayRows
+from orchestrator.store.market.retention import RetentionRows
+from orchestrator.store.rows import checked
+from orchestrator.store.schema import availability_point, offer
+
+
+class AvailabilityPoint(NamedTuple):
+    """What was learned of an offer's capacity at an instant (`kind`: launched, refused, preempted, ...)."""
+
+    offer_id: str
+    at_ms: int
+    kind: str
+
+
+_AVAILABILITY = (
+    select(offer.c.id, availability_point.c.at_ms, availability_point.c.kind)
+    .join(offer, offer.c.key == availability_point.c.offer_key)
+    .where(availability_point.c.at_ms.between(bindparam("since_ms"), bindparam("until_ms")))
+    .order_by(availability_point.c.at_ms, availability_point.c.seq)
+)
+
+
+class MarketRows(PriceDayRows, RetentionRows, FlagRows, PollRows):
+    def add_availability(
+        self, offer_id: str, at_ms: int, kind: str, run_id: str | None = None, detail: str = ""
+    ) -> None:
+        """Raises NotFoundError for an offer that was never put."""
+        key = self._offer_keys({offer_id})[offer_id]
+        self._insert(availability_point, offer_key=key, at_ms=at_ms, kind=kind, run_id=run_id, detail=detail)
+
+    def availability(self, since_ms: int, until_ms: int) -> list[AvailabilityPoint]:
+        """What was learned from `since_ms` to `until_ms`, both included, in that order."""
+        rows = self._connection.execute(_AVAILABILITY, {"since_ms": since_ms, "until_ms": until_ms})
+        return [AvailabilityPoint(*row) for row in checked("availability_point", rows, (str, int, str))]

@@ -1,0 +1,267 @@
+"""Rows that are kept but not to be chosen, each with its reason and its time; and what providers say of risks.
+
+A flag is open from the report that brought it to the report that showed its offer sound again. Must not know why a row
+is flagged: that is the judge's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, fields
+
+from sqlalchemy import bindparam, case, func, or_, select, update
+
+from orchestrator.store.market.offers import OfferRows, batches
+from orchestrator.store.rows import checked, decoded, record
+from orchestrator.store.schema import offer, price_flag, risk_point
+from orchestrator.store.transaction import insert_into
+from providers.collect.facts import Signal
+
+
+@dataclass(frozen=True, slots=True)
+class Flagged:
+    """`subject` is the offer's id, or else what the row is about; price and instant are there as far as readable.
+
+    `unconfirmed`: a second report has to show whether a machine there costs this; until then nothing is booked from
+    its instant on.
+    """
+
+    flag: str
+    subject: str
+    detail: str
+    offer_id: str | None = None
+    nano_usd_per_hour: int | None = None
+    effective_at_ms: int | None = None
+    unconfirmed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FlagRow:
+    """A flag as it is stored. `cleared_ms` None: it is open."""
+
+    source: str
+    region: str
+    flag: str
+    subject: str
+    nano_usd_per_hour: int | None
+    effective_at_ms: int | None
+    opened_ms: int
+    seen_ms: int
+    cleared_ms: int | None
+    detail: str
+    unconfirmed: bool
+
+
+_FLAG_ROW = [price_flag.c[field.name] for field in fields(FlagRow)]
+_FLAGS = select(*_FLAG_ROW).order_by(price_flag.c.seq.desc()).limit(bindparam("limit"))
+_OPEN_FLAGS = _FLAGS.where(price_flag.c.cleared_ms.is_(None))
+_FLAGS_OF = (
+    select(*_FLAG_ROW)
+    .join(offer, offer.c.key == price_flag.c.offer_key)
+    .where(offer.c.id == bindparam("name"))
+    .order_by(price_flag.c.opened_ms, price_flag.c.seq)
+)
+_OPEN_OF_KIND = _OPEN_FLAGS.where(price_flag.c.flag == bindparam("kind"))
+_OPEN_OF_OFFER = (
+    select(*_FLAG_ROW, price_flag.c.seq)
+    .join(offer, offer.c.key == price_flag.c.offer_key)
+    .where(price_flag.c.cleared_ms.is_(None), offer.c.id == bindparam("name"))
+    .where(price_flag.c.flag.in_(bindparam("kinds", expanding=True)))
+    .order_by(price_flag.c.seq)
+)
+_FLAGGED_AT = (
+    select(offer.c.id, price_flag.c.detail)
+    .join(price_flag, price_flag.c.offer_key == offer.c.key)
+    .where(price_flag.c.opened_ms <= bindparam("at_ms"))
+    .where(or_(price_flag.c.cleared_ms.is_(None), price_flag.c.cleared_ms > bindparam("at_ms")))
+    .order_by(price_flag.c.seq)
+)
+_COUNTS = (
+    select(price_flag.c.source, price_flag.c.region, price_flag.c.flag, func.count())
+    .where(price_flag.c.cleared_ms.is_(None))
+    .group_by(price_flag.c.source, price_flag.c.region, price_flag.c.flag)
+    .order_by(price_flag.c.source, price_flag.c.region, price_flag.c.flag)
+)
+_OPEN_HERE = (
+    select(price_flag, (offer.c.listed & (offer.c.source != price_flag.c.source)).label("told_by_another"))
+    .outerjoin(offer, offer.c.key == price_flag.c.offer_key)
+    .where(
+        price_flag.c.cleared_ms.is_(None),
+        price_flag.c.source == bindparam("of_source"),
+        price_flag.c.region == bindparam("of_region"),
+    )
+)
+_SEEN = (
+    update(price_flag)
+    .where(price_flag.c.seq == bindparam("number"))
+    .values(
+        seen_ms=bindparam("at_ms"),
+        opened_ms=case((price_flag.c.opened_ms > bindparam("at_ms"), bindparam("at_ms")), else_=price_flag.c.opened_ms),
+    )
+)
+_CLEAR = update(price_flag).where(price_flag.c.seq == bindparam("number")).values(cleared_ms=bindparam("at_ms"))
+_OPEN_OF = (
+    select(price_flag.c.seq)
+    .join(offer, offer.c.key == price_flag.c.offer_key)
+    .where(price_flag.c.cleared_ms.is_(None), offer.c.id.in_(bindparam("ids", expanding=True)))
+)
+_RECORDED = select(price_flag.c.offer_key, price_flag.c.flag, price_flag.c.subject, price_flag.c.effective_at_ms).where(
+    price_flag.c.source == bindparam("of_source")
+)
+
+_RISK = [risk_point.c[field.name] for field in fields(Signal)]
+_SAME_PLACE = ("kind", "provider", "region", "zone", "instance_type")
+_LAST_RISK = (
+    select(risk_point.c.low, risk_point.c.high, risk_point.c.effective_at_ms)
+    .where(*(risk_point.c[name] == bindparam(name) for name in _SAME_PLACE))
+    .order_by(risk_point.c.effective_at_ms.desc(), risk_point.c.seq.desc())
+    .limit(1)
+)
+_NEWEST_RISKS = (
+    select(func.max(risk_point.c.seq))
+    .where(risk_point.c.observed_at_ms <= bindparam("at_ms"))
+    .group_by(*(risk_point.c[name] for name in _SAME_PLACE))
+)
+_RISKS = (
+    select(*_RISK).where(risk_point.c.seq.in_(_NEWEST_RISKS)).order_by(*(risk_point.c[name] for name in _SAME_PLACE))
+)
+
+
+class FlagRows(OfferRows):
+    def put_flags(
+        self,
+        source: str,
+        region: str,
+        at_ms: int,
+        flagged: Sequence[Flagged],
+        *,
+        sound: Collection[str] = (),
+        whole: bool = True,
+    ) -> None:
+        """What a poll at `at_ms` flagged. Offers in `sound` were reported and found well: their flags end here.
+
+        A row with the same price is the same flag, also where its source calls each poll its instant (a table without
+        times). With `whole`, those of `source` in `region` that were not reported again have ended, too, but for those
+        of an offer that another source tells of. Raises NotFoundError for an offer that was never put.
+        """
+        keys = self._offer_keys({each.offer_id for each in flagged if each.offer_id is not None})
+        open_here = self._connection.execute(_OPEN_HERE, {"of_source": source, "of_region": region}).all()
+        before = {(row.subject, row.flag, row.nano_usd_per_hour): row.seq for row in open_here}
+        now = {(each.subject, each.flag, each.nano_usd_per_hour): each for each in flagged}
+        subjects = {each.subject for each in flagged}
+        still = [before[key] for key in now.keys() & before.keys()]
+        ended = {
+            row.seq
+            for row in open_here
+            if row.seq not in still and (row.subject in subjects or (whole and not row.told_by_another))
+        }
+        for batch in batches(set(sound) - {each.offer_id for each in flagged}):
+            ended.update(row.seq for row in self._connection.execute(_OPEN_OF, {"ids": batch}))
+        if still:
+            self._connection.execute(_SEEN, [{"number": seq, "at_ms": at_ms} for seq in sorted(still)])
+        if ended:
+            self._connection.execute(_CLEAR, [{"number": seq, "at_ms": at_ms} for seq in sorted(ended)])
+        rows = [
+            self._flag_row(source, region, each, keys, (at_ms, at_ms, None))
+            for key, each in now.items()
+            if key not in before
+        ]
+        if rows:
+            self._connection.execute(insert_into(price_flag), rows)
+
+    def add_past_flags(self, source: str, flagged: Sequence[tuple[Flagged, str, int, int | None]]) -> int:
+        """Flags of a recorded history: each with its region and the instants from which to which it held.
+
+        Those that `source` brought before are left out; returns how many were new.
+        """
+        if not flagged:
+            return 0
+        keys = self._offer_keys({each.offer_id for each, *_ in flagged if each.offer_id is not None})
+        known = {tuple(row) for row in self._connection.execute(_RECORDED, {"of_source": source})}
+        fresh = []
+        for each, region, opened_ms, cleared_ms in flagged:
+            identity = (keys.get(each.offer_id or ""), each.flag, each.subject, each.effective_at_ms)
+            if identity not in known:
+                known.add(identity)
+                fresh.append(self._flag_row(source, region, each, keys, (opened_ms, opened_ms, cleared_ms)))
+        if fresh:
+            self._connection.execute(insert_into(price_flag), fresh)
+        return len(fresh)
+
+    def flags(self, *, open: bool = True, limit: int = 100) -> list[FlagRow]:
+        """The newest first."""
+        rows = self._connection.execute(_OPEN_FLAGS if open else _FLAGS, {"limit": limit}).all()
+        return [record(FlagRow, "price_flag", row) for row in rows]
+
+    def open_flags(self, flag: str, *, limit: int) -> list[FlagRow]:
+        """The open flags of one kind, the newest first."""
+        rows = self._connection.execute(_OPEN_OF_KIND, {"kind": flag, "limit": limit}).all()
+        return [record(FlagRow, "price_flag", row) for row in rows]
+
+    def clear_flags(self, offer_id: str, kinds: Collection[str], at_ms: int) -> list[FlagRow]:
+        """End the open flags of these kinds that an offer has; returns them as they were, the newest last."""
+        asked = {"name": offer_id, "kinds": sorted(kinds)}
+        rows = self._connection.execute(_OPEN_OF_OFFER, asked).all()
+        if rows:
+            self._connection.execute(_CLEAR, [{"number": row.seq, "at_ms": at_ms} for row in rows])
+        names = [field.name for field in fields(FlagRow)]
+        return [decoded(FlagRow, "price_flag", {name: row._mapping[name] for name in names}, row.seq) for row in rows]
+
+    def flagged_as_of(self, at_ms: int) -> dict[str, str]:
+        """Why an offer was not to be chosen at `at_ms`, by offer id: of several reasons the newest."""
+        return dict(checked("price_flag", self._connection.execute(_FLAGGED_AT, {"at_ms": at_ms}), (str, str)))
+
+    def flags_of(self, offer_id: str) -> list[FlagRow]:
+        """All that an offer ever had, in order of time."""
+        return [
+            record(FlagRow, "price_flag", row) for row in self._connection.execute(_FLAGS_OF, {"name": offer_id}).all()
+        ]
+
+    def flag_counts(self) -> dict[tuple[str, str], dict[str, int]]:
+        """Open flags by (source, region) and kind."""
+        counts: dict[tuple[str, str], dict[str, int]] = {}
+        for source, region, flag, number in self._connection.execute(_COUNTS):
+            counts.setdefault((source, region), {})[flag] = number
+        return counts
+
+    def add_risks(self, risks: Sequence[Signal]) -> int:
+        """Store what changed; returns how many that were."""
+        fresh = []
+        newest: dict[tuple[str, ...], tuple[float, float, int]] = {}
+        for each in sorted(risks, key=lambda risk: risk.effective_at_ms):
+            values = {field.name: getattr(each, field.name) for field in fields(Signal)}
+            place = tuple(values[name] for name in _SAME_PLACE)
+            if place not in newest:
+                found = self._connection.execute(_LAST_RISK, {name: values[name] for name in _SAME_PLACE}).first()
+                if found is not None:
+                    newest[place] = (found.low, found.high, found.effective_at_ms)
+            last = newest.get(place)
+            if last is not None and (last[:2] == (each.low, each.high) or last[2] >= each.effective_at_ms):
+                continue
+            newest[place] = (each.low, each.high, each.effective_at_ms)
+            fresh.append(values)
+        if fresh:
+            self._connection.execute(insert_into(risk_point), fresh)
+        return len(fresh)
+
+    def risks_as_of(self, at_ms: int) -> list[Signal]:
+        """Per place and kind what was last learned by `at_ms`."""
+        return [record(Signal, "risk_point", row) for row in self._connection.execute(_RISKS, {"at_ms": at_ms}).all()]
+
+    def _flag_row(
+        self, source: str, region: str, each: Flagged, keys: dict[str, int], held: tuple[int, int, int | None]
+    ) -> dict[str, object]:
+        return {
+            "source": source,
+            "region": region,
+            "flag": each.flag,
+            "subject": each.subject,
+            "offer_key": None if each.offer_id is None else keys[each.offer_id],
+            "nano_usd_per_hour": each.nano_usd_per_hour,
+            "effective_at_ms": each.effective_at_ms,
+            "opened_ms": held[0],
+            "seen_ms": held[1],
+            "cleared_ms": held[2],
+            "detail": each.detail,
+            "unconfirmed": each.unconfirmed,
+        }

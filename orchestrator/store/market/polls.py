@@ -1,0 +1,316 @@
+"""Polls: each look at a source's prices, and what the last one of each region came to. Must not know prices.
+
+"No change" and "no data" stay different facts: a price that did not change is as fresh as the last poll that succeeded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, and_, bindparam, case, func, or_, select, update
+
+from orchestrator.store.market.offers import batches
+from orchestrator.store.rows import checked, record
+from orchestrator.store.schema import event, offer, poll, poll_state, price_flag
+from orchestrator.store.transaction import Transaction, insert_into
+from providers.collect.facts import UNLISTED, Flag
+from providers.offer import CapacityType
+
+SPOT = CapacityType.SPOT.value
+ALL_REGIONS = ("", UNLISTED, "all")
+"""Regions of a poll that was about everything a source has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Poll:
+    """One look at a source's prices in a region ('': everywhere): how many offers it saw, how many prices had changed,
+    how many rows were flagged, and why it may be incomplete (`error`, and `hint`: the remedy)."""
+
+    provider: str
+    started_ms: int
+    finished_ms: int
+    offers_seen: int
+    changed: int
+    error: str | None
+    source: str
+    region: str
+    flagged: int
+    hint: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PollState:
+    """The last poll of a source and region. `good_*` are of the last one that succeeded and is believed; `failures`
+    came since. `newest_ms` is the newest change that the region has: the next poll may begin there. `suspect` says why
+    the last one is not believed, `suspect_since_ms` which was the first such."""
+
+    source: str
+    region: str
+    provider: str
+    started_ms: int
+    finished_ms: int
+    offers_seen: int
+    flagged: int
+    error: str | None
+    hint: str | None
+    failures: int
+    good_started_ms: int | None
+    good_finished_ms: int | None
+    newest_ms: int | None
+    suspect: str | None
+    suspect_since_ms: int | None
+    passed: str | None  # how many rows were none of ours, by reason, for people
+
+
+class Polled(NamedTuple):
+    """All price changes of a provider's spot, or on-demand, offers in a region are known up to `until_ms`."""
+
+    provider: str
+    region: str
+    spot: bool
+    until_ms: int
+
+
+_POLLS = select(*(poll.c[field.name] for field in fields(Poll))).order_by(poll.c.seq.desc()).limit(bindparam("limit"))
+_POLLS_OF_PROVIDER = _POLLS.where(poll.c.provider == bindparam("name"))
+_STATES = select(*(poll_state.c[field.name] for field in fields(PollState))).order_by(
+    poll_state.c.provider, poll_state.c.source, poll_state.c.region
+)
+_LATEST_EVENT = select(event.c.at_ms).order_by(event.c.seq.desc()).limit(1)
+_LATEST_POLL = select(func.max(poll_state.c.finished_ms)).where(
+    poll_state.c.provider.in_(bindparam("names", expanding=True))
+)
+_LAST_GOOD_POLL = select(func.max(poll_state.c.good_started_ms)).where(poll_state.c.provider == bindparam("name"))
+_PRICED_TO = (
+    select(func.max(poll_state.c.good_started_ms))
+    .join(offer, offer.c.source == poll_state.c.source)
+    .where(offer.c.id == bindparam("name"))
+    .where((poll_state.c.region == offer.c.region) | poll_state.c.region.in_(ALL_REGIONS))
+)
+_UNCONFIRMED_FROM = (
+    select(func.min(price_flag.c.effective_at_ms))
+    .join(offer, offer.c.key == price_flag.c.offer_key)
+    .where(offer.c.id == bindparam("name"), price_flag.c.cleared_ms.is_(None), price_flag.c.unconfirmed)
+)
+_POLLED = (
+    select(offer.c.provider, offer.c.region, offer.c.capacity_type, func.min(poll_state.c.good_started_ms))
+    .join(poll_state, offer.c.source == poll_state.c.source)
+    .where(offer.c.listed, poll_state.c.good_started_ms.is_not(None))
+    .where((poll_state.c.region == offer.c.region) | poll_state.c.region.in_(ALL_REGIONS))
+    .group_by(offer.c.provider, offer.c.region, offer.c.capacity_type)
+    .order_by(offer.c.provider, offer.c.region, offer.c.capacity_type)
+)
+_IN_ITS_REGION = (poll_state.c.region == offer.c.region) | poll_state.c.region.in_(ALL_REGIONS)
+
+
+def _flagged(*flags: Flag) -> ColumnElement[bool]:
+    """Whether an offer has an open flag of these."""
+    open_ones = (price_flag.c.offer_key == offer.c.key) & price_flag.c.cleared_ms.is_(None)
+    return select(price_flag.c.seq).where(open_ones, price_flag.c.flag.in_(flags)).correlate(offer).exists()
+
+
+_GONE = (
+    select(
+        *(offer.c[name] for name in ("provider", "region", "instance_type", "capacity_type")),
+        offer.c.source,
+        func.max(poll_state.c.good_finished_ms),
+    )
+    .join(poll_state, offer.c.source == poll_state.c.source)
+    .where(poll_state.c.good_finished_ms.is_not(None), _IN_ITS_REGION)
+    .where(
+        or_(
+            and_(~offer.c.listed, ~_flagged(Flag.UNKNOWN_GPU, Flag.RENAMED_SKU, Flag.MALFORMED)),
+            and_(offer.c.listed, _flagged(Flag.SPOT_NOT_BELOW_ON_DEMAND, Flag.OUTLIER)),
+        )
+    )
+    .group_by(offer.c.provider, offer.c.region, offer.c.instance_type, offer.c.capacity_type, offer.c.source)
+)
+_TOLD_BY_OTHERS = (
+    select(offer.c.id, offer.c.source, func.max(poll_state.c.good_finished_ms))
+    .join(poll_state, offer.c.source == poll_state.c.source)
+    .where(offer.c.listed, offer.c.source != bindparam("name"), offer.c.id.in_(bindparam("ids", expanding=True)))
+    .where(poll_state.c.good_finished_ms.is_not(None), _IN_ITS_REGION)
+    .where(~_flagged(Flag.IMPLAUSIBLE))
+    .group_by(offer.c.id, offer.c.source)
+)
+_NEWS = select(
+    func.max(poll.c.seq),
+    func.sum(case((poll.c.provider.in_(bindparam("names", expanding=True)), poll.c.changed), else_=0)),
+).where(poll.c.seq > bindparam("seq"), poll.c.source != poll.c.provider)
+_HERE = (poll_state.c.source == bindparam("of_source")) & (poll_state.c.region == bindparam("of_region"))
+_SUCCEEDED: dict[str, Any] = {
+    "failures": 0,
+    "suspect": None,
+    "suspect_since_ms": None,
+    "good_started_ms": bindparam("started_ms"),
+    "good_finished_ms": bindparam("finished_ms"),
+    "newest_ms": case(
+        (poll_state.c.newest_ms > bindparam("newest"), poll_state.c.newest_ms),
+        else_=func.coalesce(bindparam("newest"), poll_state.c.newest_ms),
+    ),
+}
+_LAST: dict[str, Any] = {
+    name: bindparam(name) for name in ("started_ms", "finished_ms", "offers_seen", "flagged", "error", "hint", "passed")
+}
+_NOTE_SUCCESS = update(poll_state).where(_HERE).values(**_LAST, **_SUCCEEDED)
+_NOTE_SUSPECT = (
+    update(poll_state)
+    .where(_HERE)
+    .values(
+        **_LAST,
+        failures=0,
+        suspect=bindparam("why"),
+        suspect_since_ms=case(  # not by a clock that ran ahead
+            (poll_state.c.suspect_since_ms <= bindparam("started_ms"), poll_state.c.suspect_since_ms),
+            else_=bindparam("started_ms"),
+        ),
+    )
+)
+_SUSPECT_SINCE = select(poll_state.c.suspect_since_ms).where(_HERE)
+_NOTE_FAILURE = update(poll_state).where(_HERE).values(**_LAST, failures=poll_state.c.failures + 1)
+
+
+class Gone(NamedTuple):
+    """Offers of which a source knew at `at_ms`, when it was asked last, that they are not to be had as listed."""
+
+    provider: str
+    region: str
+    instance_type: str
+    spot: bool
+    source: str
+    at_ms: int
+
+
+class ToldBy(NamedTuple):
+    """The source that names an offer, and when it was heard last."""
+
+    offer_id: str
+    source: str
+    heard_ms: int
+
+
+class PollRows(Transaction):
+    def record_poll(
+        self,
+        provider: str,
+        started_ms: int,
+        finished_ms: int,
+        offers_seen: int,
+        changed: int,
+        error: str | None,
+        *,
+        source: str | None = None,
+        region: str = "",
+        flagged: int = 0,
+        hint: str | None = None,
+        newest_ms: int | None = None,
+        suspect: str = "",
+        passed: str = "",
+    ) -> None:
+        """Remember that `source` (default: the provider itself) was asked, whatever came of it. `suspect` says why the
+        answer is not believed: then nothing is known up to then that was not before. `passed` tells how many rows were
+        none of ours, by reason."""
+        name = provider if source is None else source
+        last: dict[str, int | str | None] = {
+            "started_ms": started_ms,
+            "finished_ms": finished_ms,
+            "offers_seen": offers_seen,
+            "flagged": flagged,
+            "error": error,
+            "hint": hint,
+        }
+        self._insert(poll, provider=provider, source=name, region=region, changed=changed, **last)
+        last["passed"] = passed or None
+        here = {"of_source": name, "of_region": region}
+        if suspect:
+            done = self._connection.execute(_NOTE_SUSPECT, {**last, **here, "why": suspect})
+        elif error is None:
+            done = self._connection.execute(_NOTE_SUCCESS, {**last, **here, "newest": newest_ms})
+        else:
+            done = self._connection.execute(_NOTE_FAILURE, {**last, **here})
+        if done.rowcount == 0:
+            good = error is None and not suspect
+            self._connection.execute(
+                insert_into(poll_state),
+                {
+                    **last,
+                    "source": name,
+                    "region": region,
+                    "provider": provider,
+                    "failures": 0 if error is None else 1,
+                    "good_started_ms": started_ms if good else None,
+                    "good_finished_ms": finished_ms if good else None,
+                    "newest_ms": newest_ms if good else None,
+                    "suspect": suspect or None,
+                    "suspect_since_ms": started_ms if suspect else None,
+                },
+            )
+
+    def polls(self, provider: str | None = None, limit: int = 20) -> list[Poll]:
+        """The newest first."""
+        query = _POLLS if provider is None else _POLLS_OF_PROVIDER
+        return [
+            record(Poll, "poll", row)
+            for row in self._connection.execute(query, {"name": provider, "limit": limit}).all()
+        ]
+
+    def poll_states(self) -> list[PollState]:
+        """What the last poll of each source and region came to, by provider, source, region; without a failure to list
+        the regions that has healed since."""
+        states = [record(PollState, "poll_state", row) for row in self._connection.execute(_STATES).all()]
+        heard_ms: dict[str, int] = {}
+        for each in states:
+            if each.region != UNLISTED and each.good_started_ms is not None:
+                heard_ms[each.source] = max(each.good_started_ms, heard_ms.get(each.source, 0))
+        return [each for each in states if each.region != UNLISTED or each.started_ms > heard_ms.get(each.source, -1)]
+
+    def suspect_since_ms(self, source: str, region: str) -> int | None:
+        """When the first poll of a source and region was begun that is not believed; None: the last one is, or failed
+        without one before."""
+        asked = {"of_source": source, "of_region": region}
+        found: int | None = self._connection.execute(_SUSPECT_SINCE, asked).scalar_one_or_none()
+        return found
+
+    def polled(self) -> list[Polled]:
+        """Of everything listed by provider, region and capacity type: up to when all price changes are known, of every
+        source. What was never polled well is missing."""
+        rows = checked("poll_state", self._connection.execute(_POLLED), (str, str, str, int))
+        return [Polled(row[0], row[1], row[2] == SPOT, row[3]) for row in rows]
+
+    def gone(self) -> list[Gone]:
+        """Kinds of offers with one that its source does not name any more, or never listed, or whose price it says is
+        another (one not below on-demand, a leap). A row that could not be read says nothing of that."""
+        rows = checked("offer", self._connection.execute(_GONE), (str, str, str, str, str, int))
+        return [Gone(row[0], row[1], row[2], row[3] == SPOT, row[4], row[5]) for row in rows]
+
+    def told_by_others(self, source: str, offer_ids: Collection[str]) -> Iterator[ToldBy]:
+        """Those of the offers that a source other than `source` names; but for those whose price nobody believes."""
+        for batch in batches(offer_ids):
+            rows = self._connection.execute(_TOLD_BY_OTHERS, {"name": source, "ids": batch})
+            yield from (ToldBy(*row) for row in checked("offer", rows, (str, str, int)))
+
+    def changes_since(self, seq: int, providers: Collection[str]) -> tuple[int, int]:
+        """The number of the newest poll, and how many prices of `providers` collectors found changed in polls after
+        `seq`: sources that are not the provider itself."""
+        newest, changed = self._connection.execute(_NEWS, {"seq": seq, "names": sorted(providers)}).one()
+        return (seq if newest is None else newest), int(changed or 0)
+
+    def latest_ms(self, providers: Collection[str]) -> int:
+        """The latest market instant on record: of the newest event, or of a poll of these providers. 0 without any."""
+        event_ms: int | None = self._connection.execute(_LATEST_EVENT).scalar_one_or_none()
+        poll_ms: int | None = self._connection.execute(_LATEST_POLL, {"names": sorted(providers)}).scalar_one()
+        return max(event_ms or 0, poll_ms or 0)
+
+    def last_good_poll_ms(self, provider: str) -> int | None:
+        """When the newest poll of `provider` that succeeded, in any region, was begun."""
+        found: int | None = self._connection.execute(_LAST_GOOD_POLL, {"name": provider}).scalar_one()
+        return found
+
+    def priced_to_ms(self, offer_id: str) -> int | None:
+        """The instant up to which all price changes of an offer are known: the begin of the last poll of its source in
+        its region that succeeded, or the instant of a price that waits for a second report, if that is before."""
+        polled: int | None = self._connection.execute(_PRICED_TO, {"name": offer_id}).scalar_one()
+        doubted: int | None = self._connection.execute(_UNCONFIRMED_FROM, {"name": offer_id}).scalar_one()
+        return polled if polled is None or doubted is None else min(polled, doubted)

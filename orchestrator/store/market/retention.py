@@ -1,0 +1,92 @@
+"""Letting old history leave: prices and polls before an instant, once they are archived. Must not know archives.
+
+What an as-of question at or after the instant may need stays: of each offer the price that was known at the instant,
+and all that is newer. So does everything about offers that runs paid for or that jobs are compared with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sqlalchemy import bindparam, delete, func, insert, select
+
+from orchestrator.errors import UnreadableRowError
+from orchestrator.store.market.offers import offer_of
+from orchestrator.store.market.prices import PriceRows, newest_known
+from orchestrator.store.schema import KEPT_FROM, job, meta, offer, poll, price_point, price_source, run
+from orchestrator.store.types import Number
+from providers.offer import Offer
+from providers.price import PricePoint
+
+_AT = bindparam("at_ms", type_=Number)
+_USED = select(run.c.offer_id).union(select(job.c.baseline_offer_id).where(job.c.baseline_offer_id.is_not(None)))
+_KNOWN_THEN = (
+    select(offer.c.key, newest_known(_AT).label("instant")).where(offer.c.id.not_in(_USED)).order_by(offer.c.key)
+)
+_LET_GO = delete(price_point).where(
+    price_point.c.offer_key == bindparam("number"), price_point.c.effective_at_ms < bindparam("instant")
+)
+_LET_POLLS_GO = delete(poll).where(poll.c.started_ms < _AT)
+_BETWEEN = (
+    select(
+        offer,
+        price_point.c.nano_usd_per_hour,
+        price_point.c.effective_at_ms,
+        price_point.c.observed_at_ms,
+        price_source.c.name.label("price_source"),
+    )
+    .join(price_point, price_point.c.offer_key == offer.c.key)
+    .join(price_source, price_source.c.key == price_point.c.source_key)
+    .where(price_point.c.effective_at_ms >= bindparam("start_ms"), price_point.c.effective_at_ms < bindparam("end_ms"))
+    .order_by(offer.c.id, price_point.c.effective_at_ms)
+)
+
+
+class RetentionRows(PriceRows):
+    def kept_from_ms(self) -> int:
+        """From here on nothing has left; 0 when nothing ever has."""
+        found = self._connection.execute(select(meta.c.value).where(meta.c.key == KEPT_FROM)).scalar_one_or_none()
+        if found is not None and not str(found).isdecimal():
+            raise UnreadableRowError("meta", KEPT_FROM, f"{found!r} is no instant")
+        return 0 if found is None else int(found)
+
+    def first_price_ms(self) -> int | None:
+        """When the oldest change that is stored took effect."""
+        first = (
+            select(func.min(price_point.c.effective_at_ms))
+            .where(price_point.c.offer_key == offer.c.key)
+            .correlate(offer)
+            .scalar_subquery()
+        )
+        found: int | None = self._connection.execute(select(func.min(first)).select_from(offer)).scalar_one()
+        return found
+
+    def points_between(self, start_ms: int, end_ms: int) -> Iterator[tuple[Offer, PricePoint]]:
+        """Every change that took effect then, by offer and instant, as a stream."""
+        rows = self._connection.execute(
+            _BETWEEN, {"start_ms": start_ms, "end_ms": end_ms}, execution_options={"yield_per": 5000}
+        )
+        for row in rows:
+            yield (
+                offer_of(row._mapping),
+                PricePoint(row.id, row.nano_usd_per_hour, row.effective_at_ms, row.observed_at_ms, row.price_source),
+            )
+
+    def let_go(self, before_ms: int, *, most: int = 20_000) -> tuple[int, int]:
+        """Delete prices and polls older than `before_ms`, but for what must stay; returns how many of each.
+
+        About `most` prices at once, so that nobody waits long for the store: call it again, in another transaction,
+        until both are 0.
+        """
+        kept_from = max(before_ms, self.kept_from_ms())
+        self._connection.execute(delete(meta).where(meta.c.key == KEPT_FROM))
+        self._connection.execute(insert(meta).values(key=KEPT_FROM, value=str(kept_from)))
+        known = self._connection.execute(_KNOWN_THEN, {"at_ms": kept_from}).all()
+        prices = 0
+        for key, instant in known:
+            if instant is not None:
+                prices += self._connection.execute(_LET_GO, {"number": key, "instant": instant}).rowcount
+            if prices >= most:
+                break
+        polls = self._connection.execute(_LET_POLLS_GO, {"at_ms": kept_from}).rowcount
+        return prices, polls

@@ -1,0 +1,216 @@
+"""Plans and measured speeds: what was proposed, and what the proposals rest on. Must not know how a plan is made."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from sqlalchemy import bindparam, delete, func, select, update
+
+from orchestrator.errors import NotFoundError, UnreadableRowError
+from orchestrator.model import Placement, Plan
+from orchestrator.store.codec import Codec
+from orchestrator.store.market.offers import batches
+from orchestrator.store.rows import record
+from orchestrator.store.schema import job, perf_point, plan, plan_job, plan_placement
+from orchestrator.store.transaction import Transaction, insert_into
+
+_PLAN = Codec(Plan, "plan", 1)
+_PLACEMENT = Codec(Placement, "placement", 1)
+
+MAX_PERF_POINTS = 64
+"""So many measurements are kept of one job on one kind of hardware: enough to see a scatter, however long it trains."""
+
+
+@dataclass(frozen=True, slots=True)
+class PerfPoint:
+    """A measured speed: `steps_per_s` per market second over `steps` steps, on `gpu_count` of `gpu` (None: CPU)."""
+
+    job_id: str
+    gpu: str | None
+    gpu_count: int
+    steps_per_s: float
+    steps: int
+    at_ms: int
+
+
+_PERF = select(*(perf_point.c[field.name] for field in fields(PerfPoint))).order_by(perf_point.c.seq)
+_PERF_OF_JOBS = _PERF.where(perf_point.c.job_id.in_(bindparam("job_ids", expanding=True)))
+_PERF_OF_KIND = (
+    select(perf_point.c.seq, perf_point.c.steps_per_s, perf_point.c.steps)
+    .where(perf_point.c.job_id == bindparam("of_job"), perf_point.c.gpu_count == bindparam("count"))
+    .where(perf_point.c.gpu.is_not_distinct_from(bindparam("kind")))
+    .order_by(perf_point.c.seq)
+)
+_PUT_PERF = update(perf_point).where(perf_point.c.seq == bindparam("of_seq"))
+_DROP_PERF = delete(perf_point).where(perf_point.c.seq == bindparam("of_seq"))
+_LAST_PERF = select(func.max(perf_point.c.seq)).where(perf_point.c.job_id == job.c.id).correlate(job).scalar_subquery()
+_MEASURED_LAST = (
+    select(job.c.id).where(func.coalesce(_LAST_PERF, 0) > 0).order_by(_LAST_PERF.desc()).limit(bindparam("limit"))
+)
+_SEQ = select(plan.c.seq).where(plan.c.id == bindparam("plan_id"))
+_STORED = select(plan.c.seq, plan.c.id, plan.c.document, plan.c.looked_at, plan.c.acting).where(
+    plan.c.id == bindparam("plan_id")
+)
+_IDS = select(plan.c.id).order_by(plan.c.seq)
+_NEWEST = select(plan.c.id).order_by(plan.c.seq.desc()).limit(1)
+_PLACEMENTS = (
+    select(plan_placement.c.document)
+    .where(plan_placement.c.plan_seq == bindparam("of_plan"))
+    .order_by(plan_placement.c.seq)
+)
+_NEWEST_OF_JOB = (
+    select(plan.c.id, plan.c.document, plan.c.looked_at, plan_placement.c.document.label("placement"))
+    .join(plan_placement, plan_placement.c.plan_seq == plan.c.seq)
+    .where(plan_placement.c.job_id == bindparam("of_job"))
+    .order_by(plan_placement.c.plan_seq.desc())
+    .limit(1)
+)
+_NEWEST_WHOLE_OF_JOB = (
+    select(plan.c.document)
+    .join(plan_job, plan_job.c.plan_seq == plan.c.seq)
+    .where(plan_job.c.job_id == bindparam("of_job"))
+    .order_by(plan.c.seq.desc())
+    .limit(1)
+)
+_OF_JOBS = plan_placement.c.job_id.in_(bindparam("jobs", expanding=True))
+_FORGET_SUPERSEDED = delete(plan_placement).where(_OF_JOBS, ~plan_placement.c.acted_on)
+_KEEP = update(plan_placement).where(plan_placement.c.plan_seq == bindparam("of_plan"), _OF_JOBS).values(acted_on=True)
+
+
+class PlanRows(Transaction):
+    def add_plan(self, new: Plan, *, acted_on: Collection[str] = ()) -> None:
+        """Remember a plan, and what it decided about the jobs `acted_on` for good; about others until a newer plan is
+        added that looks at them: 200 jobs that wait would else be told anew with each one that is placed.
+
+        One that is there already keeps its decisions: its id is a digest of everything in it.
+        """
+        if self._connection.execute(_SEQ, {"plan_id": new.id}).one_or_none() is None:
+            self._insert(
+                plan,
+                id=new.id,
+                at_ms=new.at_ms,
+                document=_PLAN.dumps(replace(new, placements=())),
+                looked_at=len(new.placements),
+                acting=sum(each.action in ("place", "move") for each in new.placements),
+            )
+            self._add_placements(new)
+        if acted_on:
+            seq = self._connection.execute(_SEQ, {"plan_id": new.id}).scalar_one()
+            self._connection.execute(_KEEP, {"of_plan": seq, "jobs": sorted(acted_on)})
+
+    def _add_placements(self, new: Plan) -> None:
+        seq = self._connection.execute(_SEQ, {"plan_id": new.id}).scalar_one()
+        rows = [
+            {"plan_seq": seq, "job_id": each.job_id, "acted_on": False, "document": _compressed(each)}
+            for each in new.placements
+        ]
+        for batch in batches({each.job_id for each in new.placements}):
+            self._connection.execute(_FORGET_SUPERSEDED, {"jobs": batch})
+        if rows:
+            self._connection.execute(insert_into(plan_placement), rows)
+
+    def plan(self, plan_id: str) -> Plan:
+        """With what is still known of its decisions: those acted on, and those that no newer plan has replaced.
+
+        Raises NotFoundError, RowError.
+        """
+        row = self._connection.execute(_STORED, {"plan_id": plan_id}).one_or_none()
+        if row is None:
+            raise NotFoundError(f"there is no plan {plan_id}")
+        found = self._connection.execute(_PLACEMENTS, {"of_plan": row.seq}).scalars().all()
+        return _with_placements(row.id, row.document, row.looked_at, found)
+
+    def plan_ids(self) -> list[str]:
+        """Of all plans, in the order of writing."""
+        return list(self._connection.execute(_IDS).scalars())
+
+    def plan_tally(self, plan_id: str) -> tuple[int, int]:
+        """At how many jobs a plan looked, and how many it wanted to place or move. Raises NotFoundError, RowError."""
+        row = self._connection.execute(_STORED, {"plan_id": plan_id}).one_or_none()
+        if row is None:
+            raise NotFoundError(f"there is no plan {plan_id}")
+        if row.looked_at is not None and row.acting is not None:
+            return row.looked_at, row.acting
+        placements = _PLAN.loads(row.document).placements
+        return len(placements), sum(each.action in ("place", "move") for each in placements)
+
+    def latest_plan(self, job_id: str | None = None) -> Plan | None:
+        """The plan written last; or the last that looked at this job, with what it decided about it alone. Raises
+        RowError."""
+        if job_id is None:
+            newest = self._connection.execute(_NEWEST).scalar_one_or_none()
+            return None if newest is None else self.plan(newest)
+        row = self._connection.execute(_NEWEST_OF_JOB, {"of_job": job_id}).one_or_none()
+        if row is not None:
+            return _with_placements(row.id, row.document, row.looked_at, [row.placement])
+        before = self._connection.execute(_NEWEST_WHOLE_OF_JOB, {"of_job": job_id}).scalar_one_or_none()
+        return None if before is None else _PLAN.loads(before)
+
+    def add_perf(
+        self, job_id: str, gpu: str | None, gpu_count: int, steps_per_s: float, steps: int, at_ms: int
+    ) -> None:
+        """Remember a measurement of a job's speed.
+
+        Of more than MAX_PERF_POINTS on one kind of hardware, neighbours are made one: with the steps and the time of
+        both, known since the later. The first stays what it was, because it tells of the warm-up.
+        """
+        self._insert(
+            perf_point,
+            job_id=job_id,
+            gpu=gpu,
+            gpu_count=gpu_count,
+            steps_per_s=steps_per_s,
+            steps=steps,
+            at_ms=at_ms,
+        )
+        kept = list(self._connection.execute(_PERF_OF_KIND, {"of_job": job_id, "kind": gpu, "count": gpu_count}))
+        if len(kept) > MAX_PERF_POINTS:
+            self._coarsen([(row.seq, row.steps_per_s, row.steps) for row in kept])
+
+    def _coarsen(self, points: list[tuple[int, float, int]]) -> None:
+        """Merge neighbours until at most MAX_PERF_POINTS of `points` (seq, rate, steps) are left."""
+        gone: list[int] = []
+        while len(points) > MAX_PERF_POINTS:
+            first, rest = points[0], points[1:]
+            points = [first]
+            for (seq, rate, steps), (later_seq, later_rate, later_steps) in zip(rest[::2], rest[1::2], strict=False):
+                gone.append(seq)
+                both = steps + later_steps
+                points.append((later_seq, both / (steps / rate + later_steps / later_rate), both))
+            points += rest[len(rest) // 2 * 2 :]
+        self._connection.execute(_DROP_PERF, [{"of_seq": seq} for seq in gone])
+        merged = [{"of_seq": seq, "steps_per_s": rate, "steps": steps} for seq, rate, steps in points]
+        self._connection.execute(_PUT_PERF, merged)
+
+    def measured_last(self, limit: int) -> list[str]:
+        """The ids of the jobs whose speed was measured last, the newest first."""
+        return list(self._connection.execute(_MEASURED_LAST, {"limit": limit}).scalars())
+
+    def perf(self, job_ids: Collection[str] | None = None) -> list[PerfPoint]:
+        """All measurements in the order of writing, of all jobs or of these."""
+        if job_ids is None:
+            rows = self._connection.execute(_PERF).all()
+        else:
+            rows = self._connection.execute(_PERF_OF_JOBS, {"job_ids": sorted(job_ids)}).all()
+        return [record(PerfPoint, "perf_point", row) for row in rows]
+
+
+def _with_placements(plan_id: str, document: str, looked_at: int | None, placements: Sequence[Any]) -> Plan:
+    stored = _PLAN.loads(document)
+    if looked_at is None:
+        return stored
+    return replace(stored, placements=tuple(_placement(plan_id, each) for each in placements))
+
+
+def _compressed(placement: Placement) -> bytes:
+    return zlib.compress(_PLACEMENT.dumps(placement).encode())
+
+
+def _placement(plan_id: str, document: Any) -> Placement:
+    try:
+        return _PLACEMENT.loads(zlib.decompress(document).decode())
+    except (zlib.error, TypeError, UnicodeDecodeError) as error:
+        raise UnreadableRowError("plan_placement of", plan_id, str(error)) from error

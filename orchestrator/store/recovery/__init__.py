@@ -1,0 +1,1 @@
+"""Backups of a store, and finding out what is wrong with one."""

@@ -1,0 +1,291 @@
+"""Backups: taken of a store in use, and put in its place: checked before, in one stroke, with what it replaces kept.
+
+A backup is an SQLite store, wherever it was taken and wherever it goes. Must not know what the rows say.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+from urllib.parse import quote
+
+from sqlalchemy import Connection, inspect, text, update
+from sqlalchemy.engine import URL, make_url
+
+from orchestrator.errors import StoreDamagedError, StoreError, StoreVersionError
+from orchestrator.store import leader
+from orchestrator.store.backend import Backend, backend_of, transaction
+from orchestrator.store.copy import copy_into
+from orchestrator.store.faults import explain
+from orchestrator.store.files import JOURNALS, beside, identity, sync, unfinished, unused
+from orchestrator.store.leader import LeaderRow
+from orchestrator.store.queries.claims import allow_adoption
+from orchestrator.store.recovery.examine import Examination
+from orchestrator.store.revise import ForeignDatabaseError, revision_of
+from orchestrator.store.schema import leader as leader_table
+from orchestrator.store.sqlite import SqliteBackend
+from orchestrator.store.upgrade import install_id_of
+
+_KEPT_SCHEMA = "tradewind_replaced"
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """Whose store is in a backup, and at which schema revision."""
+
+    install_id: str
+    revision: str
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What was put in place. `kept` is where that is now which it replaced (a file or a schema), None if nothing."""
+
+    backup: Backup
+    kept: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Present:
+    """What is known of the store to be replaced; nothing where it is `damaged`, or there is none."""
+
+    damaged: bool = False
+    install_id: str | None = None
+    leader: LeaderRow | None = None
+
+
+def back_up(url: str, path: Path) -> Backup:
+    """Write a copy of the store at `url`, consistent and fit to be restored, to the file `path`, which must not exist.
+
+    Others go on working meanwhile, and an older store is not upgraded. Raises StoreError.
+    """
+    with closing(backend_of(url, create=False)) as backend:
+        with transaction(backend, writes=False) as connection:
+            if revision_of(connection, backend.place) is None:
+                raise StoreError(f"there is no store in {backend.place}", hint="the first submit makes one")
+        backend.backup(path)
+    try:
+        return _validated(path, path)
+    except BaseException:
+        path.unlink()
+        raise
+
+
+def restore(url: str, backup: Path, now_ms: int) -> Restored:
+    """Put the store in the file `backup` in the place of the one at `url`, which may be missing or damaged.
+
+    Raises StoreError, with nothing changed, when a control plane leads there, when `backup` is no sound store of this
+    installation, and on SQLite when another process has the store open; StoreVersionError when `backup` is of a newer
+    version.
+    """
+    with _staged(url, backup) as (staged, found):
+        if make_url(url).get_backend_name() == "sqlite":
+            kept = _replace_file(url, staged, found, now_ms)
+        else:
+            kept = _replace_tables(url, staged, found, now_ms)
+    return Restored(found, kept)
+
+
+@contextmanager
+def _staged(url: str, backup: Path) -> Iterator[tuple[SqliteBackend, Backup]]:
+    """A sound copy of the backup in one file: where the store lies if that is a file, else beside the backup."""
+    if not backup.is_file():
+        raise StoreError(f"there is no backup {backup}", hint="name the file that `tradewind store backup` wrote")
+    database = make_url(url).database if make_url(url).get_backend_name() == "sqlite" else None
+    target = Path(database).absolute() if database else backup.absolute()
+    if database and identity(target) == identity(backup):
+        raise StoreError(f"{backup} is the store itself", hint="name a backup of it")
+    try:
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with unfinished(target) as file:
+            _copy_file(backup, file)
+            with closing(_open_file(file)) as staged:
+                yield staged, _validated(file, backup)
+    except OSError as error:
+        if isinstance(error, IsADirectoryError):
+            raise StoreError(f"{error.filename} is a folder", hint="move it away, then try again") from error
+        raise StoreError(
+            f"{target} cannot be written: {error.strerror}", hint="check the folder and the space on its disk"
+        ) from error
+
+
+def _copy_file(backup: Path, file: Path) -> None:
+    try:
+        uri = f"file:{quote(str(backup.absolute()))}?mode=ro"
+        with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as source:
+            source.execute("VACUUM INTO ?", (str(file),))
+    except sqlite3.Error as error:
+        raise explain(error, f"backup {backup}") from error
+
+
+def _open_file(path: Path) -> SqliteBackend:
+    return SqliteBackend(URL.create("sqlite", database=str(path)), create=False)
+
+
+def _validated(path: Path, backup: Path) -> Backup:
+    """What is in the file `path`, a copy of `backup`. Raises StoreError when it is no sound store."""
+    with closing(_open_file(path)) as opened, transaction(opened, writes=False) as connection:
+        found = Examination(connection, str(backup), revision_of(connection, str(backup)))
+        if found.revision is None:
+            raise StoreError(f"{backup} is empty", hint="name the file that `tradewind store backup` wrote")
+        if found.age == "newer":
+            raise StoreVersionError(
+                f"the backup {backup} was written by a newer version (revision {found.revision})",
+                hint="upgrade Tradewind: pip install --upgrade tradewind",
+            )
+        wrong = [*found.damage(), *found.dangling(), *found.lost_protection()]
+        if wrong:
+            raise StoreError(f"the backup {backup} is damaged: {'; '.join(wrong)}", hint="use an older backup")
+        return Backup(install_id_of(connection), found.revision)
+
+
+def _replace_file(url: str, staged: SqliteBackend, found: Backup, now_ms: int) -> str | None:
+    path = Path(str(make_url(url).database)).absolute()
+    present = _Present()
+    if path.exists():
+        with closing(backend_of(url, create=False)) as backend:
+            present = _look(backend, found)
+    with transaction(staged, writes=True) as connection:
+        _forget_leader(connection, present, now_ms)
+        if path.exists():  # what it replaces has acted since the backup was made
+            allow_adoption(connection, now_ms)
+    staged.close()
+    sync(staged.path)
+    kept = unused(beside(path, ".replaced")) if path.exists() else None
+    with _alone(path), path.open("rb") if kept else nullcontext() as replaced:
+        if kept is not None and replaced is not None:
+            _keep(replaced, kept)
+        for ending in JOURNALS:  # of a file that is gone, or past reading
+            beside(path, ending).unlink(missing_ok=True)
+        os.replace(staged.path, path)
+    sync(path.parent)
+    return None if kept is None else str(kept)
+
+
+def _keep(replaced: BinaryIO, kept: Path) -> None:
+    """Copy a store that nobody uses to `kept`. A copy, since another name of the file would be one of the living store
+    if this process were killed now. `replaced` must stay open until something else is in the store's place: closing it
+    would let go of the locks that this process has on the file."""
+    with unfinished(kept) as copy:
+        with copy.open("wb") as target:
+            shutil.copyfileobj(replaced, target, 1 << 20)
+        sync(copy)
+        os.replace(copy, kept)
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Nobody else has the file open, and nobody can use it in this block. Raises StoreError when somebody has.
+
+    What is no database, or none any more, cannot be in use.
+    """
+    if not path.exists():
+        yield
+        return
+    uri = f"file:{quote(str(path))}?mode=rw"
+    with closing(sqlite3.connect(uri, uri=True, timeout=1.0, isolation_level=None)) as connection:
+        try:
+            connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+            connection.execute("PRAGMA journal_mode = DELETE")  # fails while another connection is open
+            connection.execute("BEGIN EXCLUSIVE")
+        except sqlite3.Error as error:
+            if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                raise StoreError(
+                    f"another process uses the store {path}",
+                    hint="end control planes (tradewind down --keep-jobs) and whatever else has it open",
+                ) from error
+        yield
+
+
+def _replace_tables(url: str, staged: SqliteBackend, found: Backup, now_ms: int) -> str | None:
+    with closing(backend_of(url, create=False)) as backend:
+        seen = _look(backend, found)
+        with staged.reading.begin() as source, transaction(backend, writes=True) as target:
+            present = seen if seen.damaged else _read(target, backend.place)
+            if present != seen:
+                raise StoreError(
+                    f"a control plane has begun to act on {backend.place}",
+                    hint="end it first: tradewind down --keep-jobs",
+                )
+            kept = _set_aside(target)
+            copy_into(source, target, backend.place)
+            _forget_leader(target, present, now_ms)
+            if kept is not None:
+                allow_adoption(target, now_ms)
+        return kept
+
+
+def _set_aside(connection: Connection) -> str | None:
+    """Move all tables of the store, with what belongs to them, into a schema of their own."""
+    tables = inspect(connection).get_table_names()
+    if not tables:
+        return None
+    taken = inspect(connection).get_schema_names()
+    schema, number = _KEPT_SCHEMA, 1
+    while schema in taken:
+        number += 1
+        schema = f"{_KEPT_SCHEMA}_{number}"
+    connection.execute(text(f"CREATE SCHEMA {schema}"))
+    for name in tables:
+        connection.execute(text(f'ALTER TABLE "{name}" SET SCHEMA {schema}'))
+    functions = text("SELECT oid::regprocedure::text FROM pg_proc WHERE pronamespace = current_schema()::regnamespace")
+    for name in connection.execute(functions).scalars().all():
+        if "_refuses(" in name:
+            connection.execute(text(f"ALTER FUNCTION {name} SET SCHEMA {schema}"))
+    return f"schema {schema}"
+
+
+def _look(backend: Backend, found: Backup) -> _Present:
+    """What is in the place to restore to. Raises StoreError when it is another's or somebody leads there."""
+    present = _readable(backend)
+    if present.install_id not in (None, found.install_id):
+        raise StoreError(
+            f"the backup is of another installation ({found.install_id}) than the store {backend.place} "
+            f"({present.install_id})",
+            hint="to take over its jobs and machines here, move the present store away first",
+        )
+    row = present.leader
+    info = leader.info_of(row) if row is not None else None
+    if info is None or info.alive is False:
+        return present
+    if info.alive is None and not leader.shows_life(lambda: _readable(backend)):
+        return present
+    raise StoreError(
+        f"the control plane {info.holder} (process {info.pid} on {info.host}) acts on {backend.place}",
+        hint="end it first: tradewind down --keep-jobs",
+    )
+
+
+def _readable(backend: Backend) -> _Present:
+    try:
+        with transaction(backend, writes=False) as connection:
+            return _read(connection, backend.place)
+    except ForeignDatabaseError:
+        raise
+    except StoreError as error:
+        if not isinstance(backend, SqliteBackend) and not isinstance(error, StoreDamagedError):
+            raise
+        return _Present(damaged=True)  # that is what backups are for
+
+
+def _read(connection: Connection, place: str) -> _Present:
+    revision = revision_of(connection, place)
+    if revision is None:
+        return _Present()
+    if connection.dialect.name == "sqlite" and Examination(connection, place, revision).damage():
+        return _Present(damaged=True)  # nothing that it says is worth anything; whoever uses it has it open
+    return _Present(install_id=install_id_of(connection), leader=leader.current(connection))
+
+
+def _forget_leader(connection: Connection, present: _Present, now_ms: int) -> None:
+    """Nobody leads a restored store. Its epochs begin where nobody has been since the backup: at most one election a
+    millisecond, so that no leadership from before is worth anything, whether or not it was won after the backup."""
+    before = present.leader.epoch if present.leader is not None else 0
+    backed_up = leader.current(connection).epoch
+    connection.execute(update(leader_table).values(epoch=max(before, backed_up, now_ms) + 1, holder=None))

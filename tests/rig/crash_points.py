@@ -1,0 +1,356 @@
+"""Mortality: kill a control plane, or put it to sleep, before or after any call that changes something outside its
+memory (an *edge*), and before any operation on a file of a job's checkpoints.
+
+A transaction dies just before it is committed (it is undone) or just after. Between two edges nothing outside its
+memory changes, so that a death there is the same as one at the edge before. A sleep is not: what was read before a
+transaction is old when it begins. So "asleep before a transaction" means before its first statement, which it finds
+refused when another control plane leads by then. What an edge is called is what the call does: `after step
+verify>cutover`, `before launch`. Must not know: what a control plane is for, when to strike.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Unpack
+
+from orchestrator.engine.jobs.checkpoints import FileCatalog, ManifestInfo, Newest
+from orchestrator.engine.runtime import Runtime
+from orchestrator.model import STEP_ORDER, Entry, Event, Job, JobState, Migration, Step
+from orchestrator.store import JobFactFields, Leadership, MigrationFields, RunFields, Store, Tx
+from providers.base import LaunchSpec
+from providers.charges import Usage
+from providers.fake import FakeProvider
+from tests.rig.file_edges import watching
+from tests.rig.folder import Folder
+from tests.rig.nap import Nap
+from tests.rig.site import SimSite
+
+STEPS = tuple(f"step {a}>{b}" for a, b in pairwise(STEP_ORDER))
+WRITES = (  # what a transaction is called: the first of these that it does
+    *STEPS, "abort", "attempt", "command", "intent", "settle", "adopt", "resolve", "end of run", "accrue", "collect",
+    "compare", "duty", "progress", "submit", "ask", "job", "sign", "event",
+)  # fmt: skip
+CALLS = ("launch", "terminate", "meter", "prepare", "start", "hold", "unhold", "stop", "kill", "fence", "void")
+FILES = (  # what a fence, and the look for the checkpoint to start from, do to files
+    "list fence", "read fence", "list manifest", "read manifest", "status chunk", "write manifest", "tidy manifest",
+    "write fence", "link fence", "tidy fence", "sync fence",
+)  # fmt: skip
+KINDS = (*WRITES, "beat", "campaign", *CALLS)
+EDGES = (
+    *(f"{moment} {kind}" for kind in KINDS for moment in ("before", "after")),
+    *(f"before {operation}" for operation in FILES),
+)
+BY_USERS = ("submit", "ask")  # each of them is a process of its own: one that sleeps is one that comes later
+PAUSE_EDGES = tuple(edge for edge in EDGES if edge.split(" ", 1)[1] not in BY_USERS)
+
+
+BYTE_STANDS_FOR = 1_000_000
+
+
+class Killed(BaseException):
+    """kill -9 of the control plane."""
+
+
+class _Undone(BaseException):
+    """A transaction that is to begin only after a sleep."""
+
+
+class FaultInjector:
+    """Counts edges and strikes at one of them: by number (`at`), or by what it is about (`when`); at another, in the
+    same way (`sleep_at`, `sleep_when`), it puts to sleep: only a call that may nap (Nap), and never while it holds a
+    transaction, for which others would wait.
+
+    `deaths` and `pauses` count the edges at which it struck; `slept` is the last of the latter.
+    `trespasses` are the transactions that a control plane was let into although another one led.
+    """
+
+    def __init__(self) -> None:
+        self.at: int | None = None
+        self.when: Callable[[str], bool] | None = None
+        self.sleep_at: int | None = None
+        self.sleep_when: Callable[[str], bool] | None = None
+        self.count = 0
+        self.deaths: Counter[str] = Counter()
+        self.pauses: Counter[str] = Counter()
+        self.slept = ""
+        self.trespasses: list[str] = []
+        self._inside = 0
+
+    @property
+    def tires(self) -> bool:
+        """Whether somebody is to be put to sleep."""
+        return self.sleep_at is not None or self.sleep_when is not None
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Nobody sleeps within the block."""
+        self._inside += 1
+        try:
+            yield
+        finally:
+            self._inside -= 1
+
+    def edge(self, name: str) -> None:
+        """Raises Killed when this is the one; sleeps here when it is the other one."""
+        self.count += 1
+        if self.count == self.at or (self.when is not None and self.when(name)):
+            self.at = self.when = None
+            self.deaths[name] += 1
+            raise Killed(name)
+        if not self._inside and self.falls_asleep(name):
+            self.sleep()
+
+    def falls_asleep(self, name: str) -> bool:
+        """Whether whoever is at this edge sleeps now."""
+        if Nap.here() is None:
+            return False
+        if self.sleep_at is not None:
+            if self.count < self.sleep_at:
+                return False
+        elif self.sleep_when is None or not self.sleep_when(name):
+            return False
+        if name not in PAUSE_EDGES:
+            return False
+        self.sleep_at = self.sleep_when = None
+        self.slept = name
+        self.pauses[name] += 1
+        return True
+
+    def sleep(self) -> None:
+        """Until it is woken."""
+        nap = Nap.here()
+        assert nap is not None
+        nap.sleep()
+
+
+class _Witness(Tx):
+    """A transaction that remembers what was done in it."""
+
+    def __init__(self, tx: Tx) -> None:
+        super().__init__(tx._connection, tx._clock, tx._random)
+        self.done: set[str] = set()
+
+    @property
+    def kind(self) -> str | None:
+        """Its name among WRITES; None when it changed nothing."""
+        return next((kind for kind in WRITES if kind in self.done), None)
+
+    def advance(self, migration_id: str, expected: Step, to: Step, **fields: Unpack[MigrationFields]) -> bool:
+        done = super().advance(migration_id, expected, to, **fields)
+        if done:
+            self.done.add("abort" if to is Step.ABORTED else "attempt" if to is expected else f"step {expected}>{to}")
+        return done
+
+    def update_run(self, run_id: str, **fields: Unpack[RunFields]) -> None:
+        super().update_run(run_id, **fields)
+        if fields.get("billed_to_ms") is not None:
+            self.done.add("settle")
+        elif "instance_id" in fields:
+            self.done.add("adopt")
+        elif fields.get("end") is not None:
+            self.done.add("end of run")
+        elif fields.get("state") == "ended":
+            self.done.add("resolve")
+        else:
+            self.done.add("progress")
+
+    def add_migration(self, new: Migration) -> None:
+        super().add_migration(new)
+        self.done.add("intent")
+
+    def add_entries(self, entries: Any) -> None:
+        rows: list[Entry] = list(entries)
+        super().add_entries(rows)
+        self.done.add("accrue")
+
+    def add_comparisons(self, new: Any) -> None:
+        super().add_comparisons(new)
+        self.done.add("compare")
+
+    def record_poll(self, *args: Any, **fields: Any) -> None:
+        super().record_poll(*args, **fields)
+        self.done.add("collect")
+
+    def close_command(self, command_id: str, result: str) -> None:
+        super().close_command(command_id, result)
+        self.done.add("command")
+
+    def set_duty(self, name: str, at_ms: int) -> None:
+        super().set_duty(name, at_ms)
+        self.done.add("duty")
+
+    def add_job(self, new: Job, token: str | None = None) -> None:
+        super().add_job(new, token)
+        self.done.add("submit")
+
+    def add_command(self, *args: Any, **fields: Any) -> str:
+        self.done.add("ask")
+        return super().add_command(*args, **fields)
+
+    def set_job_state(self, job_id: str, state: JobState, **fields: Any) -> bool:
+        self.done.add("job")
+        return super().set_job_state(job_id, state, **fields)
+
+    def set_job_facts(self, job_id: str, **facts: Unpack[JobFactFields]) -> None:
+        self.done.add("job")
+        super().set_job_facts(job_id, **facts)
+
+    def add_availability(self, *args: Any, **fields: Any) -> None:
+        super().add_availability(*args, **fields)
+        self.done.add("sign")
+
+    def add_event(self, new: Event) -> None:
+        super().add_event(new)
+        self.done.add("event")
+
+
+class MortalStore(Store):
+    """A store whose changes are edges."""
+
+    injector = FaultInjector()
+
+    @contextmanager
+    def write(self, leadership: Leadership | None = None) -> Iterator[Tx]:
+        try:
+            with self.injector.transaction(), super().write(leadership) as tx:
+                witness = _Witness(tx)
+                yield witness
+                if witness.kind is not None:
+                    self.injector.edge(f"before {witness.kind}")
+                    if leadership is not None and self.injector.falls_asleep(f"before {witness.kind}"):
+                        raise _Undone
+        except _Undone:
+            self.injector.sleep()
+            with super().write(leadership):  # refused, when another control plane leads by now
+                pass
+            leads = self.leader()
+            if leadership is not None and leads is not None and leads.epoch != leadership.epoch:
+                self.injector.trespasses.append(witness.kind or "")
+            raise Killed(f"before {witness.kind}") from None  # else nobody can tell any more what it would have done
+        if witness.kind is not None:
+            self.injector.edge(f"after {witness.kind}")
+
+    def beat(self, leadership: Leadership) -> None:
+        self.injector.edge("before beat")
+        super().beat(leadership)
+        self.injector.edge("after beat")
+
+    def campaign(self, holder: str) -> Leadership | None:
+        self.injector.edge("before campaign")
+        won = super().campaign(holder)
+        self.injector.edge("after campaign")
+        return won
+
+
+class MortalProvider(FakeProvider):
+    """A client of the fake cloud whose launches, terminations and meters are edges."""
+
+    injector = FaultInjector()
+
+    def launch(self, spec: LaunchSpec) -> tuple[str, ...]:
+        self.injector.edge("before launch")
+        ids = super().launch(spec)
+        self.injector.edge("after launch")
+        return ids
+
+    def terminate(self, instance_id: str) -> None:
+        self.injector.edge("before terminate")
+        super().terminate(instance_id)
+        self.injector.edge("after terminate")
+
+    def meter(self, instance_id: str, usage: Usage) -> None:
+        self.injector.edge("before meter")
+        super().meter(instance_id, usage)
+        self.injector.edge("after meter")
+
+
+class _Mortal:
+    """Any other object, whose calls with an effect are edges."""
+
+    def __init__(self, inner: object, injector: FaultInjector) -> None:
+        self._inner = inner
+        self._scythe = injector
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._inner, name)
+        if name not in CALLS:
+            return call
+
+        def mortal(*args: object) -> object:
+            self._scythe.edge(f"before {name}")
+            result = call(*args)
+            self._scythe.edge(f"after {name}")
+            return result
+
+        return mortal
+
+
+def mortal_runtime(inner: Runtime, injector: FaultInjector) -> Runtime:
+    """The same site, whose orders to trainers are edges."""
+    wrapped: Any = _Mortal(inner, injector)
+    return wrapped  # type: ignore[no-any-return]
+
+
+class WatchedCatalog(FileCatalog):
+    """The real one. What it does to files are edges, as is its fence; trainers have done what they did by then.
+
+    Checkpoints of simulated trainers hold next to nothing: each byte of theirs stands for BYTE_STANDS_FOR.
+    """
+
+    def __init__(self, folder: Folder, site: SimSite, injector: FaultInjector) -> None:
+        self._folder, self._site, self._scythe = folder, site, injector
+
+    def newest(self, root: Path, job_id: str, generation: int) -> Newest:
+        with self._looked_on():
+            newest = super().newest(root, job_id, generation)
+        return newest if newest.found is None else replace(newest, found=_as_large_as_real(newest.found))
+
+    def find(self, root: Path, job_id: str, name: str) -> ManifestInfo | None:
+        with self._looked_on():
+            found = super().find(root, job_id, name)
+        return None if found is None else _as_large_as_real(found)
+
+    def fence(self, root: Path, job_id: str, generation: int, manifest: str | None) -> bool:
+        self._scythe.edge("before fence")
+        with self._looked_on(fences=(job_id, generation)):
+            done = super().fence(root, job_id, generation, manifest)
+        self._scythe.edge("after fence")
+        return done
+
+    def void(self, root: Path, job_id: str, generation: int) -> bool:
+        self._scythe.edge("before void")
+        with self._looked_on():
+            done = super().void(root, job_id, generation)
+        self._scythe.edge("after void")
+        return done
+
+    def taken(self, root: Path, job_id: str) -> int:
+        with self._looked_on():
+            return super().taken(root, job_id)
+
+    def fenced(self, root: Path, job_id: str) -> int:
+        with self._looked_on():
+            return super().fenced(root, job_id)
+
+    @contextmanager
+    def _looked_on(self, fences: tuple[str, int] | None = None) -> Iterator[None]:
+        self._site.look()
+
+        def look(operation: str, path: Path) -> None:
+            self._scythe.edge(f"before {operation}")
+            if fences is not None and operation == "link fence":
+                self._site.look()  # whoever slept here comes long after they were looked at
+                if not path.exists():
+                    self._folder.fence_made(*fences)
+
+        with watching(look):
+            yield
+
+
+def _as_large_as_real(found: ManifestInfo) -> ManifestInfo:
+    return replace(found, size_bytes=found.size_bytes * BYTE_STANDS_FOR)

@@ -1,0 +1,277 @@
+"""SimSite: a site whose trainers train in virtual time, on the machines of a FakeCloud.
+
+It outlives control planes, as a real site does: a new one that attaches to the same SimSite finds the runs that an
+earlier one started, and what every trainer really did (`book`), whatever was heard of it. Must not know: policies, the
+store, prices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from hashlib import blake2b
+
+from orchestrator.engine.machines.reports import report_of
+from orchestrator.engine.runtime import RunReport, RunSpec, TrainerState
+from providers.clock import Clock
+from providers.fake import FakeCloud
+from providers.instance import Instance, InstanceState
+from tests.rig.folder import Folder
+from tests.rig.trainer import Naps, Surroundings, Timings, Trainer
+from trainers.control import ControlDirectory, Progress
+from trainers.errors import MalformedWord
+
+
+def hash_of(job_id: str, step: int) -> str:
+    """That of the weights of this job after so many steps."""
+    return blake2b(f"{job_id}@{step}".encode(), digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingState:
+    """What one run really did, heard of or not: `step` is how far it came, `noticed` whether it knew of its end and
+    could have acted on that, `slept` whether it was ever asleep."""
+
+    run_id: str
+    job_id: str
+    generation: int
+    start_step: int
+    step: int
+    state: TrainerState
+    noticed: bool
+    slept: bool = False
+
+
+class SimSite:
+    """Implements orchestrator.engine.runtime.Runtime; the methods below "what happens" are for scripts."""
+
+    def __init__(
+        self, cloud: FakeCloud, clock: Clock, folder: Folder, timings: Timings | None = None, *, lease_s: float = 60.0
+    ) -> None:
+        self._cloud = cloud
+        self._clock = clock
+        self._folder = folder
+        self._around = Surroundings(clock, folder, timings or Timings(), lease_s)
+        self._trainers: dict[str, Trainer] = {}
+        self._killed: list[Trainer] = []
+        self._deaf: set[str] = set()
+        self._misdeeds: dict[str, Callable[[RunReport, float], RunReport]] = {}
+        self.asked_for_stacks: list[str] = []
+        self._garbled: dict[str, Mapping[str, object]] = {}
+        self._spoilt: dict[str, Callable[[bytes], bytes]] = {}
+        self._restores_s: dict[str, float] = {}
+        self._prepares_s: Callable[[str], float] | None = None
+
+    # -- what happens -------------------------------------------------------------------------------------------------
+    @property
+    def naps(self) -> Naps:
+        """When trainers fall asleep in the middle of a save."""
+        return self._around.naps
+
+    def wake(self, run_id: str, *, renewed: bool = False) -> None:
+        """Let a trainer that sleeps go on (Trainer.wake)."""
+        self.look()
+        if (trainer := self._trainers.get(run_id)) is not None:
+            trainer.wake(self._machine(trainer), renewed=renewed)
+
+    def close_eyes(self) -> None:
+        """Nobody who sleeps now will ever wake."""
+        for trainer in [*self._trainers.values(), *self._killed]:
+            trainer.abandon()
+
+    def raise_at(self, job_id: str, *steps: int) -> None:
+        """Let the job's code raise once at each of these steps, in this order."""
+        self._around.bugs.setdefault(job_id, []).extend(steps)
+
+    def misbehave(self, job_id: str, how: Callable[[RunReport, float], RunReport]) -> None:
+        """Let this job's runs not raise at the steps of `raise_at`, but be heard of otherwise: `how` is given the
+        report of a run that raised and the wall seconds since."""
+        self._misdeeds[job_id] = how
+
+    def garble(self, job_id: str, **said: object) -> None:
+        """From now on this job's trainers say this of themselves instead of what is true; without words, the truth."""
+        self._garbled[job_id] = said
+
+    def spoil_progress(self, job_id: str, alter: Callable[[bytes], bytes] | None) -> None:
+        """From now on the progress file of this job's trainers is altered so before anybody reads it; None: no more."""
+        if alter is None:
+            self._spoilt.pop(job_id, None)
+        else:
+            self._spoilt[job_id] = alter
+
+    def restore_takes(self, job_id: str, wall_s: float) -> None:
+        """From now on, on every machine."""
+        self._restores_s[job_id] = wall_s
+
+    def prepare_takes(self, wall_s: Callable[[str], float]) -> None:
+        """From now on, by the id of the offer; asked once per machine."""
+        self._prepares_s = wall_s
+
+    def drop_reports(self, run_id: str) -> None:
+        """Let a trainer work on without answering any more, until its lease is over."""
+        self._trainers[run_id].mute_since_s = self._clock.monotonic_s()
+
+    def ignore_control(self, job_id: str) -> None:
+        """From now on this job's code reaches no step boundary at which it would be told to hold or to stop."""
+        self._deaf.add(job_id)
+
+    def training(self) -> list[str]:
+        """The runs that train now, heard of or not."""
+        return [trainer.run_id for trainer in self.look() if trainer.state == "training"]
+
+    def book(self) -> list[TrainingState]:
+        """Every run that ever trained, by job and generation."""
+        machines = {instance.token: instance for instance in self._cloud.instances()}
+        found = []
+        for trainer in [*self.look(), *self._killed]:
+            if trainer.spec is not None and (trainer.spec.job_id, trainer.spec.generation) in self._folder.fenced_s:
+                machine = machines.get(trainer.token)
+                noticed = machine is not None and machine.notice_deadline_ms is not None and not trainer.asleep
+                spec, step = trainer.spec, int(trainer.step + 1e-6)
+                begun, state, slept = trainer.start_step, trainer.state, trainer.slept
+                found.append(
+                    TrainingState(spec.run_id, spec.job_id, spec.generation, begun, step, state, noticed, slept)
+                )
+        return sorted(found, key=lambda trained: (trained.job_id, trained.generation))
+
+    def failures(self) -> list[tuple[str, str, str]]:
+        """(job, run, error) of every trainer that failed."""
+        return [
+            (trainer.spec.job_id, trainer.run_id, trainer.error)
+            for trainer in [*self._trainers.values(), *self._killed]
+            if trainer.error is not None and trainer.spec is not None
+        ]
+
+    # -- Runtime ------------------------------------------------------------------------------------------------------
+    def bootstrap(self, *, token: str) -> str:
+        return f"join {token}"
+
+    def nodes(self) -> Mapping[str, str]:
+        return {
+            instance.token: instance.id
+            for instance in self._cloud.instances()
+            if instance.state is InstanceState.RUNNING
+        }
+
+    def prepare(self, run_id: str, token: str) -> None:
+        if token in self.nodes() and run_id not in self._trainers and not self._busy(token):
+            now, prepare_s = self._clock.monotonic_s(), self._around.timings.prepare_s
+            if self._prepares_s is not None:
+                machine = next(each for each in self._cloud.instances() if each.token == token)
+                prepare_s = self._prepares_s(machine.offer_id)
+            self._trainers[run_id] = Trainer(run_id, token, self._around, now, ready_s=now + prepare_s)
+
+    def start(self, spec: RunSpec) -> None:
+        trainer = self._trainers.get(spec.run_id)
+        if trainer is not None and trainer.spec is None:
+            trainer.begin(spec, self._restores_s.get(spec.job_id, self._around.timings.restore_s))
+
+    def reports(self, run_ids: Sequence[str]) -> Mapping[str, RunReport]:
+        machines = {instance.token: instance for instance in self._cloud.instances()}
+        return {run_id: self._said(run_id, self._report(run_id, machines)) for run_id in run_ids}
+
+    def hold(self, run_id: str, successor: int) -> None:
+        if (trainer := self._listens(run_id)) is not None:
+            trainer.hold(successor)
+
+    def unhold(self, run_id: str) -> None:
+        self.look()
+        if run_id in self._trainers:
+            self._trainers[run_id].hold_until_s = None
+
+    def stop(self, run_id: str) -> None:
+        if (trainer := self._listens(run_id)) is not None:
+            trainer.stop = True
+
+    def stacks(self, run_id: str) -> None:
+        self.asked_for_stacks.append(run_id)
+
+    def kill(self, run_id: str) -> None:
+        self.look()
+        if run_id in self._trainers and self._trainers[run_id].unreachable_since_s is None:
+            trainer = self._trainers.pop(run_id)
+            trainer.abandon()
+            self._killed.append(trainer)
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+    # -- the trainers -------------------------------------------------------------------------------------------------
+    def look(self) -> list[Trainer]:
+        """All trainers, brought up to now; those of a machine that is forgotten stay as they were last seen."""
+        if any(not trainer.over for trainer in self._trainers.values()):
+            machines = {instance.token: instance for instance in self._cloud.instances()}
+            for trainer in self._trainers.values():
+                if not trainer.over and (machine := machines.get(trainer.token)) is not None:
+                    trainer.advance(machine)
+        return list(self._trainers.values())
+
+    def _said(self, run_id: str, report: RunReport) -> RunReport:
+        trainer = self._trainers.get(run_id)
+        if trainer is None or trainer.spec is None or report.state in ("absent", "silent"):
+            return report
+        garbled, alter = self._garbled.get(trainer.spec.job_id), self._spoilt.get(trainer.spec.job_id)
+        if alter is not None:
+            return report_of(run_id, self._read_back(report, alter))
+        return report_of(run_id, {**asdict(report), **garbled}) if garbled else report
+
+    def _read_back(self, report: RunReport, alter: Callable[[bytes], bytes]) -> Mapping[str, object]:
+        """What the node says of a run whose progress file is altered."""
+        control = ControlDirectory(self._folder.root.parent / "control")
+        said = asdict(report)
+        control.write_progress(
+            Progress(**{each.name: said[each.name] for each in fields(Progress) if each.name in said})
+        )
+        file = control.path / "progress.json"
+        file.write_bytes(alter(file.read_bytes()))
+        try:
+            progress = control.progress()
+        except MalformedWord as error:
+            return {"state": "malformed", "error": str(error)}
+        assert progress is not None
+        return {name: value for name, value in asdict(progress).items() if name != "still_since_s"}
+
+    def _listens(self, run_id: str) -> Trainer | None:
+        """A trainer that may be told something, brought up to now."""
+        self.look()
+        trainer = self._trainers.get(run_id)
+        deaf = trainer is not None and trainer.spec is not None and trainer.spec.job_id in self._deaf
+        return None if deaf else trainer
+
+    def _busy(self, token: str) -> bool:
+        """Whether another run's trainer has not ended on this machine: it has room for one."""
+        there = (trainer for trainer in self.look() if trainer.token == token)
+        return any(trainer.state not in ("failed", "finished", "yielded", "fenced") for trainer in there)
+
+    def _machine(self, trainer: Trainer) -> Instance | None:
+        return next((each for each in self._cloud.instances() if each.token == trainer.token), None)
+
+    def _report(self, run_id: str, machines: Mapping[str, Instance]) -> RunReport:
+        trainer = self._trainers.get(run_id)
+        machine = machines.get(trainer.token) if trainer is not None else None
+        if trainer is None or machine is None:
+            return RunReport(run_id, "absent")
+        trainer.advance(machine)
+        if machine.state is not InstanceState.RUNNING:
+            return RunReport(run_id, "absent")
+        if trainer.unreachable_since_s is not None:
+            return RunReport(run_id, "silent", silent_s=self._clock.monotonic_s() - trainer.unreachable_since_s)
+        step = int(trainer.step)
+        hashed = trainer.state == "finished" and trainer.spec is not None
+        report = RunReport(
+            run_id,
+            trainer.state,
+            step=step,
+            total_steps=trainer.steps or None,
+            loss=1.0 / (1.0 + step),
+            step_wall_s=1.0 / trainer.speed,
+            start_step=trainer.start_step,
+            manifest=trainer.manifest,
+            manifest_step=trainer.saved_step,
+            useful_s=(step - trainer.start_step) / trainer.speed,
+            weights_hash=hash_of(trainer.spec.job_id, step) if hashed and trainer.spec else None,
+            error=trainer.error,
+        )
+        if trainer.state == "failed" and trainer.spec is not None and trainer.spec.job_id in self._misdeeds:
+            return self._misdeeds[trainer.spec.job_id](report, self._clock.monotonic_s() - trainer.at_s)
+        return report
