@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from orchestrator.model import Job, JobSpec, TrainSpec
+from orchestrator.model import CheckpointSpec, Job, JobSpec, TrainSpec
 from orchestrator.perf import Kind
 from providers.base import LaunchSpec
 from providers.clock import Clock, VirtualClock
@@ -29,6 +29,8 @@ KINDS: tuple[Kind, ...] = (("SIM-S", 1), ("SIM-M", 1), ("SIM-L", 1))
 # others and every start a little different.
 STARTUP_S, STARTUP_OF_OFFER, STARTUP_OF_LAUNCH = 270.0, 0.25, 0.15
 RESTORE_S, RESTORE_SPREAD = 30.0, 0.3
+# A trainer saves as often as its budget of overhead allows (trainers.cadence), so saves take all of it.
+SAVING = CheckpointSpec().max_overhead
 SPEED_ERROR = 0.02  # between what was measured and what the same program does now
 MEASURED_STEPS = 400
 
@@ -72,7 +74,9 @@ class DemoMarket(Installation):
             database,
             catalog=(),
             seed=seed,
-            timings=Timings(step_s=1.0, prepare_s=STARTUP_S, restore_s=RESTORE_S, checkpoint_every_s=600.0),
+            timings=Timings(
+                step_s=1.0, prepare_s=STARTUP_S, restore_s=RESTORE_S, checkpoint_every_s=600.0, saving=SAVING
+            ),
             overrides={"limits.max_usd_per_hour": 1e6},
             cloud=partial(_demo_cloud, seed, days),
         )

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from benchmarks._claims import Claim, show
-from benchmarks._demo_market import DemoMarket, train_spec
+from benchmarks._demo_market import SAVING, DemoMarket, train_spec
 from orchestrator.engine.context import ACTIVE
 from orchestrator.model import FASTEST, Job, JobSpec, Run
 from orchestrator.services.jobs.plan import preview
@@ -149,7 +149,7 @@ def _settle(home: DemoMarket) -> None:
 
 def _left_s(job: Job, run: Run) -> float:
     assert job.spec.train.steps is not None
-    return (job.spec.train.steps - run.last_step) * (run.step_wall_s or 1.0)
+    return (job.spec.train.steps - run.last_step) * (run.step_wall_s or 1.0) * (1 + SAVING)
 
 
 def _outcome(home: DemoMarket, seed: int, each: _Submitted, warm: bool) -> Outcome:

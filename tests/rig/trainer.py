@@ -44,12 +44,14 @@ SAVE_EDGES = (
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Wall seconds: of one step, of loading libraries, of restoring, between two checkpoints."""
+    """Wall seconds: of one step, of loading libraries, of restoring, between two checkpoints. `saving`: how long saves
+    take, as a share of the time of the steps."""
 
     step_s: float = 1.0
     prepare_s: float = 2.0
     restore_s: float = 1.0
     checkpoint_every_s: float = 20.0
+    saving: float = 0.0
 
 
 class LeaseOver(Exception):
@@ -108,7 +110,7 @@ class Trainer:
     ready_s: float = 0.0
     spec: RunSpec | None = None
     steps: int = 0
-    speed: float = 1.0  # steps per wall second
+    speed: float = 1.0  # steps per wall second, while it does not save
     step: float = 0.0
     start_step: int = 0
     saved_step: int = 0
@@ -268,8 +270,9 @@ class Trainer:
     def _train(self, spec: RunSpec, machine: Instance, now: float) -> None:
         """From `at_s` to `now`: whatever comes first of the last step, a bug, and the deadline of a notice ends it."""
         bugs = self.around.bugs.get(spec.job_id, [])
+        speed = self.speed / (1 + self.around.timings.saving)
         last_step = min([self.steps, *bugs[:1]])
-        until = min(now, self.at_s + (last_step - self.step) / self.speed)
+        until = min(now, self.at_s + (last_step - self.step) / speed)
         leave_s = math.inf
         if machine.notice_deadline_ms is not None:
             leave_s = max(self.at_s, self._wall_s(machine.notice_deadline_ms) - YIELD_MARGIN_S)
@@ -281,11 +284,11 @@ class Trainer:
         first = 1 if each else max(1, due)  # the earlier ones are never asked for
         for number in range(first, due + 1):
             at_s = max(from_s, saved_s + number * every_s)
-            self.step, self.at_s = begun + (at_s - from_s) * self.speed, at_s
+            self.step, self.at_s = begun + (at_s - from_s) * speed, at_s
             self._begin_save(int(self.step), at_s, None)
             if self.asleep or self.state != "training":
                 return
-        self.step, self.at_s = begun + (until - from_s) * self.speed, until
+        self.step, self.at_s = begun + (until - from_s) * speed, until
         if last_step - self.step < 1e-6:
             self.step = float(last_step)
         if self.step >= self.steps:
