@@ -162,12 +162,17 @@ def _why_dear(demand: Demand, forecast: Forecast, ranking: Ranking, row: int) ->
     return f"could cost {format_usd(round(float(forecast.high.cost[at])) - left)} over the budget"
 
 
+_TELLING = 0.05  # a rise of prices that explains why a lower price is not chosen
+
+
 class Figures(NamedTuple):
-    """What an offer is compared by: expected seconds and nano-USD to finish; in mode "likely" also its chance."""
+    """What an offer is compared by: expected seconds and nano-USD to finish; in mode "likely" also its chance. `rise`:
+    how far its mean price to come is expected to lie above the present one, as a share."""
 
     seconds: float
     cost: float
     chance: float
+    rise: float
 
 
 def why_not(objective: Objective, mode: Mode, row: Figures, chosen: Figures, *, known: bool) -> str:
@@ -181,9 +186,8 @@ def why_not(objective: Objective, mode: Mode, row: Figures, chosen: Figures, *, 
     if objective.cost_weight == 0 and more_s >= 1:
         return f"{span(more_s)} slower" if known else f"{worse:.0%} slower"
     if objective.time_weight == 0 and more_usd >= 1:
-        if known:
-            return f"{format_usd(round(more_usd))} ({worse:.0%}) more to finish"
-        return f"{worse:.0%} more per step"
+        more = f"{format_usd(round(more_usd))} ({worse:.0%}) more to finish" if known else f"{worse:.0%} more per step"
+        return f"{more}: its price is likely to rise by {row.rise:.0%}" if row.rise - chosen.rise >= _TELLING else more
     if worse < 0 and not known:
         return f"may be {-worse:.0%} better in {objective.name}, but costs more if that is wrong"
     if worse >= 0.0005:

@@ -163,10 +163,12 @@ class PlacementBuilder:
         current, mode, objective = self.filtered.current, self.ranking.mode, self.demand.job.spec.objective
         gated = current is not None and mode == "safe" and chosen in best
         seconds, cost = _listed(shown.mid.seconds), _listed(shown.mid.cost)
+        rise = _listed(shown.mid.price_s / np.maximum(shown.pool.price_s, 1e-9) - 1)
 
         def figures(row: int) -> explain.Figures:
             at = shown.pool.at(row)
-            return explain.Figures(seconds[at], cost[at], self.ranking.odds(row) if mode == "likely" else 0.0)
+            chance = self.ranking.odds(row) if mode == "likely" else 0.0
+            return explain.Figures(seconds[at], cost[at], chance, rise[at])
 
         told: list[_Told] = []
         it = figures(chosen) if mode in ("safe", "late", "likely") else None

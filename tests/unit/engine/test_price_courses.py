@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -85,6 +86,7 @@ def test_a_momentary_low_is_no_bargain_for_a_job_of_hours(store: Store, config: 
     dip = next(each for each in placement.alternatives if each.offer_id == DIPPING[0].id)
     assert dip.cost_nano_usd is not None
     assert dip.cost_nano_usd > 10 * usd("0.90"), "it costs a dollar again within the hour"
+    assert re.search(r"more to finish: its price is likely to rise by \d+%", dip.reason)
 
 
 def test_a_job_that_is_through_within_the_low_takes_it(store: Store, config: Config) -> None:
