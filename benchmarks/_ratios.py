@@ -75,7 +75,7 @@ def gpu_left_out(rows: Sequence[Row], training: Sequence[Row]) -> list[Predicted
 
 def one_ratio_per_pair(rows: Sequence[Row]) -> list[float]:
     """Relative error of each ratio at 16 bits where every pair of kinds has one ratio for all models, the median of
-    all: nobody who knows nothing of the model can do much better, not even with the answers before him."""
+    all. This is about the best that is possible without knowing anything about the model."""
     logs: dict[tuple[Kind, Kind], list[float]] = defaultdict(list)
     for job in _jobs(row for row in rows if row.precision == "fp16"):
         for known, wanted in itertools.permutations(job, 2):

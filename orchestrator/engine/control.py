@@ -143,7 +143,7 @@ class ControlPlane:
         try:
             return contained(ctx, Compartment.ADVANCE, lambda: advance(ctx, migration), False, job_id=migration.job_id)
         except SiteError:
-            return False  # the site is being started again (engine.machines.observe tells of it): asked again next time
+            return False  # the site is being started again (engine.machines.observe reports it): asked again next time
 
     def _accrue(self) -> bool:
         ctx = self._ctx

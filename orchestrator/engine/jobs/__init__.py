@@ -1,1 +1,1 @@
-"""Jobs in the engine: their states, failures, checkpoints, and what their trainers are told."""
+"""Jobs in the engine: their states, failures, checkpoints, and the instructions for their trainers."""

@@ -27,7 +27,7 @@ from providers.money import NANO_USD, format_usd
 
 LAUNCH_RETRY_S = 1.0
 LAUNCH_TIME_TO_LIVE_S = 3600.0
-"""Wall seconds that a machine lives if nobody ever hears of it; from the first look at it on, engine.machines.poll
+"""Wall seconds that a machine lives if it is never heard of; from the first look at it on, engine.machines.poll
 renews it. No setting, because the same token must always make the same request."""
 MAX_LAUNCHES = 30  # calls without a clear answer, before another offer is tried
 PREPARE_EVERY_S = 15.0

@@ -222,7 +222,7 @@ def _reason(placement: Placement, source: Run | None) -> Reason:
 def _wait(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan) -> None:
     """Say once per reason why a job has no place.
 
-    One that runs goes on: an estimate stops nobody, and engine.jobs.guard pauses it before a ceiling is really passed.
+    One that runs goes on: an estimate stops no job; engine.jobs.guard pauses it before a ceiling is really passed.
     """
     if job.state == "running":
         current = snapshot.current_run(tx.runs(job_id=job.id))

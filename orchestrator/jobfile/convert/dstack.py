@@ -1,4 +1,4 @@
-"""A task of dstack -> a job file. What its fields mean is told by dstack's reference of `type: task`.
+"""A task of dstack -> a job file. The meaning of its fields is that of dstack's reference of `type: task`.
 
 Must not know: YAML, files on this machine.
 """
