@@ -4,7 +4,7 @@ Asked before each step that costs money or cannot be taken back. What the move h
 (Forecast counts the rest alone), so it goes on while that rest brings in anything, or while it keeps a promise that
 staying breaks. To begin it took more than that (gate.py): between the two lies what keeps a job from going to and fro.
 A job that cannot stay where it is, or runs nowhere, goes where it is bound for unless that breaks a promise which
-another offer keeps, or another is better by as much as a voluntary move must bring in; of a job that nobody measured
+another offer keeps, or another is better by as much as a voluntary move must bring in; of a job that was not measured
 also if another is cheaper to be wrong on by so much.
 Must not know: how a move is carried out, which steps it has.
 """

@@ -1,4 +1,5 @@
-"""Import: recorded prices from tables into the store, with what is wrong with them. Must not know how it is shown.
+"""Recorded tables: recorded prices from tables into the store, with what is wrong with them. Must not know how it is
+shown.
 
 Good rows count whatever else is in a file; bad ones are counted and told. The same files again change nothing.
 """

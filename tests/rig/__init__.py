@@ -1,4 +1,4 @@
-"""The virtual world: the same engine and services on simulated machines. Holds no scheduling logic.
+"""The test rig: the same engine and services on simulated machines. Holds no scheduling logic.
 
 slate = SqliteScratchDatabase(folder)
 print(play(1234, folder, slate).findings)   # one seed, one history: what is not as it must be

@@ -1,4 +1,4 @@
-"""Mortality: kill a control plane, or put it to sleep, before or after any call that changes something outside its
+"""Crash points: kill a control plane, or put it to sleep, before or after any call that changes something outside its
 memory (an *edge*), and before any operation on a file of a job's checkpoints.
 
 A transaction dies just before it is committed (it is undone) or just after. Between two edges nothing outside its

@@ -1,5 +1,5 @@
-"""Keeping: what is known of a job's checkpoints, for plan and bill: their size, where they were brought from, and how
-much room they take.
+"""Checkpoints kept: what is known of a job's checkpoints, for plan and bill: their size, where they were brought from,
+and how much room they take.
 
 The room is that for as many checkpoints of that size as the job keeps, as long as the machine is billed: so the plan
 counts it, and so it is booked. Must not know: what it costs, when a checkpoint is written.

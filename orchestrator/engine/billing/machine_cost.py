@@ -1,4 +1,4 @@
-"""What one machine has cost up to an instant, at the prices known: for ceilings, and to be told.
+"""What one machine has cost up to an instant, at the prices known: for spending limits and messages.
 
 The ledger holds what is final; a machine that lives is reckoned as if it ended then. Must not know: jobs, budgets.
 """

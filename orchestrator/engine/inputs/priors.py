@@ -1,4 +1,4 @@
-"""Public: what is known of any market, whoever collects its prices: egress tariffs, interruption rates.
+"""Priors: what is known of any market, whoever collects its prices: egress tariffs, interruption rates.
 
 Both are in the catalogue; interruption rates that were collected are newer and stand in its place. Must not know:
 stores, jobs, prices.

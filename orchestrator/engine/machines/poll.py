@@ -1,4 +1,4 @@
-"""Machines: what providers say of those that runs have, and the dead man's switch of those that runs want.
+"""Poll: what providers say of those that runs have, and the dead man's switch of those that runs want.
 
 Each region is described in one call, as often as its provider's limits bear, and more often while something is expected
 there. A machine is gone when its provider says so, or leaves it out of two looks that are its listing lag apart and

@@ -1,4 +1,4 @@
-"""Location: ask the policy where jobs should run, and write down the moves that it wants.
+"""Place: ask the policy where jobs should run, and write down the moves that it wants.
 
 Runs when a job waits, a machine is lost or about to be, a price changed, or the daily decision is due. What it writes
 is an intent: a migration with its token and a run in state `provisioning`, in one transaction with the plan.

@@ -1,4 +1,4 @@
-"""Second look: before each step of a migration that costs money or cannot be taken back, the policy is asked again.
+"""Revalidate: before each step of a migration that costs money or cannot be taken back, the policy is asked again.
 
 Before a machine is rented for a job that runs nowhere, or cannot stay where it runs (a first placement, a recovery), it
 is asked whether that place is still the one to take; before each of those steps of a voluntary move, whether the move

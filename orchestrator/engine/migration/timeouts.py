@@ -1,4 +1,4 @@
-"""Limits: how long a step of a migration may take before it is given up, in wall seconds.
+"""Timeouts: how long a step of a migration may take before it is given up, in wall seconds.
 
 Each is at least a fixed time, longer where the checkpoint is large or where the job was measured to take longer, and
 longer after one that ran out. What a job says of itself (its steps, the size of its checkpoint) can make a limit

@@ -14,7 +14,7 @@ from typing import Any
 
 from orchestrator.jobfile.convert.draft import Draft
 from orchestrator.jobfile.convert.mounts import add_mount
-from orchestrator.jobfile.convert.train import Location
+from orchestrator.jobfile.convert.train import CodePlace
 
 _DSTACK_FOLDER = "/workflow"
 
@@ -26,9 +26,9 @@ class Folders:
     source: Path
     target: Path
 
-    def place(self, path: str) -> Location:
+    def place(self, path: str) -> CodePlace:
         full = os.path.normpath(os.path.join(self.source.absolute(), os.path.expanduser(path)))
-        return Location(full, self.seen(path))
+        return CodePlace(full, self.seen(path))
 
     def seen(self, path: str) -> str:
         """A path of the task file as the job file names it."""
@@ -38,7 +38,7 @@ class Folders:
         return os.path.relpath(os.path.join(self.source.absolute(), expanded), self.target.absolute())
 
 
-def skypilot_place(draft: Draft, workdir: object, folders: Folders) -> Location:
+def skypilot_place(draft: Draft, workdir: object, folders: Folders) -> CodePlace:
     """The folder `workdir`, which SkyPilot seeks below the folder where `sky` is called."""
     if isinstance(workdir, dict):
         draft.to_do(("workdir",), "no repository is cloned", "clone it beside the job file and name its folder")
@@ -54,7 +54,7 @@ def skypilot_place(draft: Draft, workdir: object, folders: Folders) -> Location:
     return place
 
 
-def dstack_place(draft: Draft, task: Mapping[str, Any], folders: Folders) -> Location:
+def dstack_place(draft: Draft, task: Mapping[str, Any], folders: Folders) -> CodePlace:
     """What lies in the working folder of the container; other files become `data`."""
     working = str(task.get("working_dir") or _DSTACK_FOLDER)
     code: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""A task of dstack -> a job file. The meaning of its fields is that of dstack's reference of `type: task`.
+"""A task of dstack -> a job file. Its fields mean what they do in dstack's reference of `type: task`.
 
 Must not know: YAML, files on this machine.
 """

@@ -25,7 +25,7 @@ _PLACE = re.compile(r"[A-Za-z0-9*?\[\]!._-]{1,100}", re.ASCII)
 
 
 def gibibytes(text: str) -> str | None:
-    """`32`, `64GB` -> `32 GiB`, `64 GiB`: both tools count in units of 1024. None if it is no size."""
+    """`32`, `64GB` -> `32 GiB`, `64 GiB`: both tools count in units of 1024. None if it is not a size."""
     match = _SIZE.fullmatch(text.strip())
     if match is None or float(match[1]) == 0:
         return None

@@ -25,7 +25,7 @@ def substituted(text: str, known: Mapping[str, str]) -> str:
 
 
 def add_mount(draft: Draft, loc: Loc, target: str, source: object) -> None:
-    """`source` (a path, a URL, or SkyPilot's description of a bucket or volume) is to be found at `target`."""
+    """`source` (a path, a URL, or SkyPilot's description of a bucket or volume) is mounted at `target`."""
     store = None
     writable = False
     if isinstance(source, dict):

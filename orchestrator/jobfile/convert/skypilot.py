@@ -1,4 +1,4 @@
-"""A task file of SkyPilot -> a job file. What its fields mean is told by SkyPilot's YAML reference.
+"""A task file of SkyPilot -> a job file. Its fields mean what they do in SkyPilot's YAML reference.
 
 Must not know: YAML, files on this machine.
 """

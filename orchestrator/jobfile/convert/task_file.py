@@ -44,7 +44,7 @@ class Conversion:
 def convert_file(path: str | Path, to: str | Path | None = None) -> Conversion:
     """Convert the task file `path` into a job file for the path `to` (None: beside it). Writes nothing.
 
-    Raises SpecError where it cannot be read, or is no task of SkyPilot or dstack.
+    Raises SpecError where it cannot be read, or is not a task file of SkyPilot or dstack.
     """
     name, text = str(path), read_text(path)
     tree, marks, tool = _read(text, name)

@@ -25,7 +25,7 @@ _MAX_STEPS = 10**9
 
 
 @dataclass(frozen=True, slots=True)
-class Location:
+class CodePlace:
     """Where the code lies: `folder` on this machine, and `workdir` as the job file names it."""
 
     folder: str
@@ -33,7 +33,7 @@ class Location:
 
 
 def add_train(
-    draft: Draft, loc: Loc, lines: list[Line], place: Location, known: dict[str, str], gpus: int | None
+    draft: Draft, loc: Loc, lines: list[Line], place: CodePlace, known: dict[str, str], gpus: int | None
 ) -> None:
     """Complete `draft.train` from the commands in `lines`, the value of the field `loc`."""
     commands = read_commands(lines, known, gpus)
@@ -56,24 +56,25 @@ class _FillIn:
     draft: Draft
     loc: Loc
     lines: list[Line]
-    place: Location
+    place: CodePlace
 
     def decide(self, commands: Commands) -> None:
         if commands.not_read is not None:
             text = _short(commands.not_read.text)
-            self.placeholder(commands.not_read, f"{text}: only plain commands are read, no loops, conditions or $(...)")
+            self.ask(commands.not_read, f"{text}: only plain commands are read, no loops, conditions or $(...)")
         elif commands.others:
             line, why = commands.others[0]
-            self.placeholder(line, f"{_short(line.text)}: {why}")
+            self.ask(line, f"{_short(line.text)}: {why}")
         elif not commands.programs:
-            self.placeholder(None, "the commands start no Python program")
+            self.ask(None, "the commands start no Python program")
         elif len(commands.programs) > 1:
-            self.placeholder(commands.programs[1].line, "a job is one program; call the others from it")
+            self.ask(commands.programs[1].line, "a job is one program; call the others from it")
         else:
             self.program(commands.programs[0])
 
-    def placeholder(self, line: Line | None, why: str, guess: str = "") -> None:
-        """Leave the place open. `guess` is a first try at it."""
+    def ask(self, line: Line | None, why: str, guess: str = "") -> None:
+        """Ask the user to fill it in, with the reason and the original commands; our parser refuses the file until
+        then. `guess` is a suggestion."""
         what = 'say which function to call: "entry: module:function" with args and steps (docs/training-code.md)'
         self.draft.to_do(self.loc, why, what, line=line.number if line is not None else None)
         self.draft.fill_in += [f"FILL IN: {why};", what, "It was:"]
@@ -83,13 +84,13 @@ class _FillIn:
 
     def program(self, program: Program) -> None:
         if program.unknown:
-            self.placeholder(program.line, program.unknown)
+            self.ask(program.line, program.unknown)
         elif program.processes != 1:
             many = "several" if program.processes is None else str(program.processes)
             why = f"it starts {many} processes, and a job is one process so far"
-            self.placeholder(program.line, why)
+            self.ask(program.line, why)
         elif os.path.isabs(program.target) or program.target.startswith("~"):
-            self.placeholder(program.line, f"{program.target} lies outside the folder of the code", "script: file.py")
+            self.ask(program.line, f"{program.target} lies outside the folder of the code", "script: file.py")
         else:
             self.one_process(program)
 
@@ -101,16 +102,14 @@ class _FillIn:
         script = f"{module.replace('.', os.sep)}.py" if program.is_module else target
         below = source is not None and os.path.isfile(os.path.join(self.place.folder, script))
         if odd:
-            self.placeholder(program.line, f"{odd}: arguments are given as --name value here, each once")
+            self.ask(program.line, f"{odd}: arguments are given as --name value here, each once")
         elif _fits(source, module, args) and (flags or program.is_module):
             self.entry(module, args, program.line)
         elif flags and not (source is not None and _takes_words(source)):
             why = f"--{flags[0]} has no value, and a program gets each argument as --name value"
-            self.placeholder(
-                program.line, why, f"entry: {module}:main  # a function that takes {_python(flags[0])}=true"
-            )
+            self.ask(program.line, why, f"entry: {module}:main  # a function that takes {_python(flags[0])}=true")
         elif program.is_module and (not below or (source is not None and _is_relative(source))):
-            self.placeholder(program.line, f"the module {module} cannot be run as a file", f"entry: {module}:main")
+            self.ask(program.line, f"the module {module} cannot be run as a file", f"entry: {module}:main")
         else:
             self.script(script, args, program.line, source)
 
@@ -196,14 +195,14 @@ def _attaches(source: ast.Module) -> bool:
     return any(getattr(node, "id", getattr(node, "attr", "")) == "attach" for node in ast.walk(source))
 
 
-def _moved(place: Location, folder: str) -> Location:
+def _moved(place: CodePlace, folder: str) -> CodePlace:
     """After `cd folder`; SkyPilot's and dstack's own folders for the code are where it lies here."""
     for root in ("~/sky_workdir", "/workflow", "~", "/"):
         if folder == root or folder.startswith(f"{root.rstrip('/')}/"):
             folder = os.path.relpath(folder, root) if root in ("~/sky_workdir", "/workflow") else folder
             break
     joined = os.path.normpath(os.path.join(place.folder, folder))
-    return Location(joined, os.path.normpath(os.path.join(place.workdir, folder)))
+    return CodePlace(joined, os.path.normpath(os.path.join(place.workdir, folder)))
 
 
 def _short(text: str) -> str:

@@ -247,7 +247,7 @@ class Forecast:
         return self.estimates[int(self.pool.market.listing.kind[row])]
 
     def relative_speed(self, row: int) -> Estimate:
-        """How fast a row's kind of hardware is beside a fixed one: what can be told of a job that nobody measured."""
+        """How fast a row's kind of hardware is beside a fixed one: all that is known of a job that was not measured."""
         return self.perf.relative(
             self.demand.job, self.pool.market.listing.kinds[int(self.pool.market.listing.kind[row])]
         )

@@ -49,7 +49,7 @@ class RejectionReason(IntEnum):
 
 
 NONE = np.int8(0)
-"""The value in a RejectionReasons column of an offer that nothing bars."""
+"""The value in a RejectionReasons column of an offer that nothing rejects."""
 
 _OVERLOOKED = (
     RejectionReason.CAPACITY_TYPE,
@@ -110,7 +110,7 @@ class Filtered:
 
     @cached_property
     def counts(self) -> dict[RejectionReason, int]:
-        """How many rows each RejectionReason bars."""
+        """How many rows each reason rejects."""
         return {
             rejection_reason: int(np.count_nonzero(only(self.rejection_reasons, rejection_reason)))
             for rejection_reason in RejectionReason
@@ -201,7 +201,7 @@ def only(rejection_reasons: RejectionReasons, rejection_reason: RejectionReason)
 
 
 def shape_rejections(listing: Listing, wants: Resources, where: Where) -> RejectionReasons:
-    """RejectionReasons that a machine's shape alone decides, by shape of the listing."""
+    """Reasons for rejection that a machine's shape alone decides, by shape of the listing."""
     shapes = listing.shape_columns
     rejection_reasons = np.zeros(len(listing.shapes), np.int8)
 
@@ -233,7 +233,7 @@ def shape_rejections(listing: Listing, wants: Resources, where: Where) -> Reject
 
 
 def site_rejections(listing: Listing, where: Where) -> RejectionReasons:
-    """RejectionReasons that a machine's site alone decides, by site of the listing."""
+    """Reasons for rejection that a machine's site alone decides, by site of the listing."""
     allowed = {region: matches(region, where.regions) for region in {site.region for site in listing.sites}}
     return np.array([NONE if allowed[site.region] else RejectionReason.REGION for site in listing.sites], np.int8)
 

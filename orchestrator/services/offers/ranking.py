@@ -1,4 +1,4 @@
-"""Appraisal: offers in the light of one job, ranked as a plan of it ranks them.
+"""Offers in the light of one job, ranked as a plan of it ranks them.
 
 Must not know: filters, how offers are shown.
 """

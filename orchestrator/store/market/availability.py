@@ -1,4 +1,4 @@
-"""The market as it was learned: offers, prices, polls, flags, and here what became of launches. Must not know jobs."""
+"""What became of launches, beside all else that the store knows of the market. Must not know jobs."""
 
 from __future__ import annotations
 
