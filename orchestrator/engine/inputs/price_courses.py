@@ -20,7 +20,7 @@ from providers.offer import Offer
 LOOKED_BACK_MS = 14 * DAY_MS
 """Long enough to see a week ahead once, short enough that prices were made by the same demand."""
 SAMPLE = 64
-"""Offers of a provider that are learned from, evenly over its list: a decision costs the same however long that is."""
+"""Offers of a provider from which its course is learned, evenly over its list. Levels are read of all of them."""
 EVERY_MS = 1_800_000
 """History is learned from up to the last full half hour, so that the decisions within one share the work."""
 
