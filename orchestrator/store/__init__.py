@@ -5,7 +5,7 @@ store, SQLAlchemy's ORM never.
 """
 
 from orchestrator.store.codec import Codec, CodecError, decode, encode
-from orchestrator.store.leader import TAKEOVER_S, LeaderInfo, Leadership
+from orchestrator.store.leadership.leader import TAKEOVER_S, LeaderInfo, Leadership
 from orchestrator.store.market.availability import AvailabilityPoint
 from orchestrator.store.market.flags import Flagged, FlagRow
 from orchestrator.store.market.polls import Poll, Polled, PollState

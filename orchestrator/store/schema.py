@@ -23,7 +23,7 @@ from sqlalchemy import (
     text,
 )
 
-from orchestrator.store.types import Measure, Number, Prose, Sequence, Word
+from orchestrator.store.backends.types import Measure, Number, Prose, Sequence, Word
 
 metadata = MetaData()
 

@@ -11,10 +11,10 @@ from sqlalchemy import Connection
 
 from orchestrator.errors import StoreError
 from orchestrator.model.ids import RandomBits
-from orchestrator.store import leader
-from orchestrator.store.backend import Backend, backend_of, transaction
-from orchestrator.store.leader import Campaign, LeaderInfo, Leadership
-from orchestrator.store.pulse import Pulse
+from orchestrator.store.backends.backend import Backend, backend_of, transaction
+from orchestrator.store.leadership import leader
+from orchestrator.store.leadership.leader import Campaign, LeaderInfo, Leadership
+from orchestrator.store.leadership.pulse import Pulse
 from orchestrator.store.tx import Tx
 from orchestrator.store.upgrade import install_id_of, prepare, require_current
 from providers.clock import Clock

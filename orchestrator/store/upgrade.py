@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Connection, insert, select, update
 
 from orchestrator.errors import StoreError, StoreVersionError, UnreadableRowError
-from orchestrator.store.backend import Backend, transaction
+from orchestrator.store.backends.backend import Backend, transaction
 from orchestrator.store.revise import HEAD, SHIPPED, Revisions, apply, current_revision, revision_of
 from orchestrator.store.schema import leader, meta
 

@@ -23,7 +23,7 @@ from orchestrator.engine.machines import observe, poll, reap, sweep
 from orchestrator.engine.migration import bring_up, handover
 from orchestrator.engine.runtime import RunReport
 from orchestrator.model import Run, Step
-from orchestrator.store import leader
+from orchestrator.store.leadership import leader
 from providers.fake import Fault
 from tests.postgres import Server
 from tests.rig import (

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from sqlalchemy import event, text
 
 from orchestrator.store import Store
-from orchestrator.store.backend import Backend, backend_of
+from orchestrator.store.backends.backend import Backend, backend_of
 from orchestrator.store.schema import metadata
 from providers.clock import VirtualClock
 

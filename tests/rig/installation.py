@@ -25,7 +25,7 @@ from orchestrator.engine.secret_values import SecretValues
 from orchestrator.installation import World
 from orchestrator.model import TERMINAL, Event, Job, JobSpec, Migration, Run, new_id
 from orchestrator.store import Leadership, Store, Tx, schema
-from orchestrator.store.leader import TAKEOVER_S
+from orchestrator.store.leadership.leader import TAKEOVER_S
 from providers.clock import VirtualClock
 from providers.fake import Behaviour, FakeCloud, Faults
 from providers.instance import Instance

@@ -12,7 +12,7 @@ from orchestrator.engine.machines.shut_down import shut_down
 from orchestrator.errors import NotLeaderError
 from orchestrator.model import STEP_ORDER, Step
 from orchestrator.store import Leadership
-from orchestrator.store.leader import TAKEOVER_S
+from orchestrator.store.leadership.leader import TAKEOVER_S
 from providers.fake import Fault
 from tests.rig import Killed, findings
 from tests.rig.installation import HOLDER

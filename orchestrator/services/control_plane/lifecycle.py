@@ -30,7 +30,7 @@ from orchestrator.model import TERMINAL
 from orchestrator.services.control_plane import background_log
 from orchestrator.services.control_plane.presence import BACKGROUND, DOWN, may_act
 from orchestrator.store import LeaderInfo, Leadership
-from orchestrator.store.leader import TAKEOVER_S
+from orchestrator.store.leadership.leader import TAKEOVER_S
 from providers.errors import ProviderError
 from providers.procfs import process_start
 

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 from sqlalchemy import BindParameter, ColumnElement, Row, Select, Table, bindparam, delete, func, or_, select
 
 from orchestrator.errors import UnreadableRowError
+from orchestrator.store.backends.types import Number
 from orchestrator.store.market.offers import OfferRows, batches
 from orchestrator.store.rows import checked, quickly, record, whole_numbers
 from orchestrator.store.schema import offer, price_day, price_flag, price_now, price_point, price_source
-from orchestrator.store.types import Number
 from providers.price import PricePoint
 
 DAY_MS = 86_400_000

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from sqlalchemy import bindparam, delete, func, insert, select
 
 from orchestrator.errors import UnreadableRowError
+from orchestrator.store.backends.types import Number
 from orchestrator.store.market.offers import offer_of
 from orchestrator.store.market.prices import PriceRows, newest_known
 from orchestrator.store.schema import KEPT_FROM, job, meta, offer, poll, price_point, price_source, run
-from orchestrator.store.types import Number
 from providers.offer import Offer
 from providers.price import PricePoint
 

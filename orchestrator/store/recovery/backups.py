@@ -19,17 +19,17 @@ from sqlalchemy import Connection, inspect, text, update
 from sqlalchemy.engine import URL, make_url
 
 from orchestrator.errors import StoreDamagedError, StoreError, StoreVersionError
-from orchestrator.store import leader
-from orchestrator.store.backend import Backend, backend_of, transaction
-from orchestrator.store.copy import copy_into
-from orchestrator.store.faults import explain
-from orchestrator.store.files import JOURNALS, beside, identity, sync, unfinished, unused
-from orchestrator.store.leader import LeaderRow
+from orchestrator.store.backends.backend import Backend, backend_of, transaction
+from orchestrator.store.backends.faults import explain
+from orchestrator.store.backends.files import JOURNALS, beside, identity, sync, unfinished, unused
+from orchestrator.store.backends.sqlite import SqliteBackend
+from orchestrator.store.leadership import leader
+from orchestrator.store.leadership.leader import LeaderRow
 from orchestrator.store.queries.claims import allow_adoption
+from orchestrator.store.recovery.copy import copy_into
 from orchestrator.store.recovery.examine import Examination
 from orchestrator.store.revise import ForeignDatabaseError, revision_of
 from orchestrator.store.schema import leader as leader_table
-from orchestrator.store.sqlite import SqliteBackend
 from orchestrator.store.upgrade import install_id_of
 
 _KEPT_SCHEMA = "tradewind_replaced"

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, inspect, text
 
 from orchestrator.errors import StoreVersionError
-from orchestrator.store import leader
-from orchestrator.store.backend import backend_of, transaction
-from orchestrator.store.leader import LeaderInfo
+from orchestrator.store.backends.backend import backend_of, transaction
+from orchestrator.store.leadership import leader
+from orchestrator.store.leadership.leader import LeaderInfo
 from orchestrator.store.revise import HEAD, SHIPPED, revision_of
 from orchestrator.store.schema import APPEND_ONLY, ARCHIVED, metadata
 

@@ -14,7 +14,7 @@ from orchestrator.config import Config, load_config
 from orchestrator.errors import SpecError
 from orchestrator.installation import open_world
 from orchestrator.model import Event
-from orchestrator.store import leader
+from orchestrator.store.leadership import leader
 from providers.base import LaunchSpec
 from providers.clock import AcceleratedClock
 

@@ -20,7 +20,8 @@ from orchestrator.services.control_plane import lifecycle
 from orchestrator.services.doctor import examine
 from orchestrator.services.store import backups
 from orchestrator.services.views import Check
-from orchestrator.store import Leadership, leader
+from orchestrator.store import Leadership
+from orchestrator.store.leadership import leader
 from orchestrator.store.recovery.backups import back_up
 from providers.base import LaunchSpec
 from providers.procfs import process_start

@@ -20,7 +20,7 @@ from orchestrator.errors import RowError, StoreDamagedError, TradewindError, Unr
 from orchestrator.installation import open_world
 from orchestrator.services.views import Check
 from orchestrator.store import Store
-from orchestrator.store.files import JOURNALS
+from orchestrator.store.backends.files import JOURNALS
 from providers.clock import SystemClock
 from tests.unit.services.recorded_history import record
 

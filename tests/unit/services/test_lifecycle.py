@@ -32,7 +32,8 @@ from orchestrator.installation import World, open_world
 from orchestrator.services.control_plane import lifecycle
 from orchestrator.services.control_plane.presence import DOWN, control_plane
 from orchestrator.services.secrets.file import FILE, kept_secrets
-from orchestrator.store import Leadership, Store, leader
+from orchestrator.store import Leadership, Store
+from orchestrator.store.leadership import leader
 from providers.clock import SystemClock
 from providers.errors import ProviderError
 from providers.local import LocalProvider

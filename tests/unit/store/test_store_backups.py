@@ -19,8 +19,8 @@ from sqlalchemy import text, update
 
 from orchestrator.errors import NotLeaderError, StoreError, StoreVersionError
 from orchestrator.store import Leadership, Store
-from orchestrator.store import leader as leading
-from orchestrator.store.files import unfinished
+from orchestrator.store.backends.files import unfinished
+from orchestrator.store.leadership import leader as leading
 from orchestrator.store.recovery.backups import back_up, restore
 from orchestrator.store.recovery.examine import examine
 from orchestrator.store.schema import leader
@@ -395,7 +395,7 @@ def test_what_a_killed_backup_or_restore_leaves_is_removed_by_the_next_and_nothi
 @only_sqlite
 def test_what_a_living_backup_writes_to_is_left_alone(full: Store, url: str, tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from orchestrator.store.files import unfinished\n"
+        "import sys; from pathlib import Path; from orchestrator.store.backends.files import unfinished\n"
         "with unfinished(Path(sys.argv[1])) as made: print(made, flush=True); sys.stdin.readline()"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "slow.db")]

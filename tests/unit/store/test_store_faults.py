@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy.exc import DBAPIError
 
 from orchestrator.errors import RowError, StoreDamagedError
-from orchestrator.store.faults import explain
+from orchestrator.store.backends.faults import explain
 
 
 class PostgresReport(Exception):

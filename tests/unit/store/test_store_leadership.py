@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator.errors import NotLeaderError
 from orchestrator.store import TAKEOVER_S, LeaderInfo, Leadership, Store
-from orchestrator.store.leader import Campaign, Process
+from orchestrator.store.leadership.leader import Campaign, Process
 from providers.clock import VirtualClock
 
 LEAD = "lead = store.campaign('other')\nsay(lead.epoch); hear()\n"

@@ -9,7 +9,7 @@ from typing import Any
 
 from orchestrator.errors import NotLeaderError, StoreError
 from orchestrator.store import Store
-from orchestrator.store.pulse import Pulse
+from orchestrator.store.leadership.pulse import Pulse
 from tests.postgres import only_postgres
 
 WAIT_S = 20.0

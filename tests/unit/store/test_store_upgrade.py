@@ -18,7 +18,7 @@ from sqlalchemy import event, insert, text
 from orchestrator.errors import NotLeaderError, StoreError, StoreVersionError
 from orchestrator.model import Step
 from orchestrator.store import Store, Tx, schema
-from orchestrator.store.backend import Backend, backend_of, transaction
+from orchestrator.store.backends.backend import Backend, backend_of, transaction
 from orchestrator.store.recovery.backups import restore
 from orchestrator.store.recovery.examine import examine
 from orchestrator.store.revise import HEAD, SHIPPED, Revisions, current_revision

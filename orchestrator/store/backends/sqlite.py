@@ -19,8 +19,8 @@ from sqlalchemy.engine import URL
 from sqlalchemy.pool import QueuePool
 
 from orchestrator.errors import StoreError
-from orchestrator.store.faults import explain
-from orchestrator.store.files import beside, file_to_be, identity, unused
+from orchestrator.store.backends.faults import explain
+from orchestrator.store.backends.files import beside, file_to_be, identity, unused
 
 BUSY_TIMEOUT_S = 30.0
 """How long a writer waits for its turn, unless the address says otherwise (`?timeout=2`)."""

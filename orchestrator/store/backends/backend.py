@@ -12,9 +12,9 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from orchestrator.errors import StoreError
-from orchestrator.store.faults import damaged, explain, spoils
-from orchestrator.store.postgres import PostgresBackend
-from orchestrator.store.sqlite import SqliteBackend
+from orchestrator.store.backends.faults import damaged, explain, spoils
+from orchestrator.store.backends.postgres import PostgresBackend
+from orchestrator.store.backends.sqlite import SqliteBackend
 
 
 class Backend(Protocol):

@@ -18,9 +18,9 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import InvalidatePoolError
 
 from orchestrator.errors import MissingExtraError, StoreError
-from orchestrator.store.faults import takes_no_more_clients
-from orchestrator.store.files import unused
-from orchestrator.store.sqlite import seconds
+from orchestrator.store.backends.faults import takes_no_more_clients
+from orchestrator.store.backends.files import unused
+from orchestrator.store.backends.sqlite import seconds
 
 LOCK_TIMEOUT_S = 30.0
 """How long a writer waits for its turn, unless the address says otherwise (`?timeout=2`)."""
@@ -96,7 +96,7 @@ class PostgresBackend:
         self.writing.dispose()
 
     def backup(self, path: Path) -> None:
-        from orchestrator.store.copy import copy_to_file
+        from orchestrator.store.recovery.copy import copy_to_file
 
         copy_to_file(self.reading, path, self.place)
 

@@ -12,10 +12,10 @@ from sqlalchemy import Connection, Engine, MetaData, Table, column, delete, func
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 
-from orchestrator.store.faults import explain
-from orchestrator.store.files import file_to_be
+from orchestrator.store.backends.faults import explain
+from orchestrator.store.backends.files import file_to_be
+from orchestrator.store.backends.sqlite import SqliteBackend
 from orchestrator.store.revise import SHIPPED, VERSION_TABLE, Revisions, apply, current_revision
-from orchestrator.store.sqlite import SqliteBackend
 from orchestrator.store.transaction import stream
 
 _ROWS = 2000
