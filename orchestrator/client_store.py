@@ -65,7 +65,7 @@ class StoreClient:
         return backups.backup(self.config, Path(path))
 
     def restore_store(self, path: str | Path) -> StoreRestored:
-        """Put a backup in the place of the store, which is kept. Not while a control plane acts on it."""
+        """Put a backup in the place of the store, which is kept. Raises StoreError while anything uses the store."""
         from orchestrator.services.store import backups
 
         self.close()

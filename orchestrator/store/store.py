@@ -1,4 +1,4 @@
-"""Store: opening, transactions, leadership, backups. Must not know what is stored: that is Tx."""
+"""Store: opening, transactions, leadership, backups. What is stored is Tx."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class Store:
     """The state of an installation. Open it with `Store.open`; use it from any thread, one transaction at a time each.
 
     Everything that goes wrong in the database is a StoreError with the remedy. Once its cause is gone (the server is
-    up again, the disk has space, the file or a backup of it is back), the same object works on.
+    up again, the disk has space, the file is back), the same object works on. Under a file that was replaced it does
+    not: whoever had it open starts anew.
     """
 
     def __init__(self, backend: Backend, clock: Clock, random: RandomBits) -> None:
@@ -32,7 +33,6 @@ class Store:
         self._clock = clock
         self._random = random
         self._campaign = Campaign()
-        self._admitted = backend.incarnation
         self._pulse: Pulse | None = None
         with transaction(backend, writes=False) as connection:
             self._install_id = install_id_of(connection)
@@ -155,21 +155,5 @@ class Store:
     @contextmanager
     def _transaction(self, *, writes: bool) -> Iterator[Connection]:
         self._backend.check()
-        if self._backend.incarnation != self._admitted:
-            self._admit()
         with transaction(self._backend, writes=writes) as connection:
             yield connection
-
-    def _admit(self) -> None:
-        """Another database has taken the place of the one before: a backup of it, or a stranger?"""
-        incarnation = self._backend.incarnation
-        with transaction(self._backend, writes=False) as connection:
-            require_current(connection, self._backend.place)
-            found = install_id_of(connection)
-        if found != self._install_id:
-            raise StoreError(
-                f"another installation's store ({found}) has taken the place of {self._backend.place}",
-                hint=f"put the store of {self._install_id} or a backup of it back, or restart what uses it",
-            )
-        self._backend.settle()
-        self._admitted = incarnation

@@ -40,7 +40,7 @@ def restore(
 ) -> None:
     """Put a backup in the place of the store, which is kept beside it.
 
-    Refused while a control plane acts on the store: end it first with `tradewind down --keep-jobs`. What happened since
+    Refused while anything uses the store: end it first with `tradewind down --keep-jobs`. What happened since
     the backup is forgotten; machines that were rented since are named by `tradewind doctor` and end by themselves.
     """
     with session(ctx, output) as (client, out):

@@ -23,7 +23,7 @@ def restore(config: Config, path: Path) -> StoreRestored:
 
     What happened since is forgotten: machines that were rented since are told of by the next control plane, and left
     alone. It takes over from the store that it replaces, as after `adopt`; without one to replace, it does not.
-    Raises StoreError, with nothing changed, when a control plane acts on the store or the backup is not sound.
+    Raises StoreError, with nothing changed, while anything uses the store or when the backup is not sound.
     """
     done = backups.restore(config.store_url, path, SystemClock().now_ms())
     return StoreRestored(str(path.absolute()), done.backup.install_id, done.backup.revision, done.kept)

@@ -1,4 +1,4 @@
-"""Backend: the database behind a store. Must not know tables; the only place that tells SQLite from Postgres."""
+"""Backend: the database behind a store, and the only place that tells SQLite from Postgres."""
 
 from __future__ import annotations
 
@@ -19,20 +19,18 @@ from orchestrator.store.backends.sqlite import SqliteBackend
 
 class Backend(Protocol):
     """`place` names it for people. A transaction of `reading` sees one snapshot and cannot write; transactions of
-    `writing` take turns. `incarnation` counts how often `check` found another database in its place."""
+    `writing` take turns."""
 
     place: str
     reading: Engine
     writing: Engine
-    incarnation: int
 
     def settle(self) -> None:
         """Prepare for many processes, once it is known to hold a store of ours."""
         ...
 
     def check(self) -> None:
-        """Look whether it is still what was opened, and turn to what has taken its place. Raises StoreError when
-        nothing has."""
+        """Raises StoreError when the database is no longer the one that was opened."""
         ...
 
     def discard(self) -> None:
@@ -78,7 +76,6 @@ def transaction(backend: Backend, *, writes: bool) -> Iterator[Connection]:
     the block itself pass unchanged. After one, the backend is as good as new: what was wrong with the database is all
     that can stand in the way of the next.
     """
-    incarnation = backend.incarnation
     committing = False
     engine = backend.writing if writes else backend.reading
     try:
@@ -93,9 +90,4 @@ def transaction(backend: Backend, *, writes: bool) -> Iterator[Connection]:
     except SQLAlchemyError as error:  # what every store has is not there, or not in this shape
         raise damaged(error, backend.place) from error
     if writes:
-        backend.check()
-        if backend.incarnation != incarnation:
-            raise StoreError(
-                f"the store {backend.place} was replaced while it was written",
-                hint="the last change may be lost: look before you ask for it again",
-            )
+        backend.check()  # a file that is gone takes what was written to it with it

@@ -1,4 +1,4 @@
-"""Postgres as a backend, by URL. Must not know tables.
+"""Postgres as a backend, by URL.
 
 A write transaction takes one advisory lock first, so that writers take turns as they do on SQLite: rows become visible
 in the order of their sequence numbers, and what a transaction has read does not change before it writes.
@@ -48,8 +48,6 @@ class PostgresBackend:
 
     Raises MissingExtraError without psycopg.
     """
-
-    incarnation = 0
 
     def __init__(self, url: URL, *, backups: Path | None) -> None:
         if find_spec("psycopg") is None:

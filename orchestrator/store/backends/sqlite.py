@@ -1,7 +1,8 @@
-"""SQLite as a backend: one file in WAL mode. Must not know tables.
+"""SQLite as a backend: one file in WAL mode.
 
 A write transaction begins with BEGIN IMMEDIATE, so that it waits for its turn before it reads, and never in its middle.
-A file that vanishes under an open connection goes on working unseen until the process ends: `check` looks for that.
+A file that is deleted or replaced under an open connection goes on working unseen until the process ends: `check` looks
+for that.
 """
 
 from __future__ import annotations
@@ -44,11 +45,9 @@ class SqliteBackend:
             raise StoreError("a store in memory cannot be shared", hint="name a file: sqlite:////path/tradewind.db")
         self.path = Path(url.database).absolute()
         self.place = str(self.path)
-        self.incarnation = 0
         self._timeout_s = seconds(url, BUSY_TIMEOUT_S)
         _require_file(self.path, create=create)
         self._identity = identity(self.path)
-        self._anchor: sqlite3.Connection | None = None  # to the file that was opened, whatever is in its place now
         engine = create_engine("sqlite+pysqlite://", creator=self.connect, poolclass=QueuePool, max_overflow=-1)
         event.listen(engine, "begin", _begin)
         self.reading: Engine = engine
@@ -76,42 +75,26 @@ class SqliteBackend:
     def settle(self) -> None:
         """Turn on WAL (kept in the file). Called once the file is known to be ours. Raises StoreError."""
         try:
-            anchor = self.connect()
-            try:
-                (mode,) = anchor.execute("PRAGMA journal_mode = WAL").fetchone()
-            except BaseException:
-                anchor.close()
-                raise
+            with closing(self.connect()) as connection:
+                (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
         except sqlite3.Error as error:
             raise explain(error, self.place) from error
         if mode != "wal":
-            anchor.close()
             raise StoreError(
                 f"the store {self.place} lies on a file system without shared memory",
                 hint="put state_dir on a local disk",
             )
-        self._anchor = anchor
 
     def check(self) -> None:
-        """Raises StoreError when the file is gone; turns to the one that has taken its place."""
+        """Raises StoreError when the file was deleted, or another has taken its place."""
         found = identity(self.path)
-        if found == self._identity:
-            return
-        self._empty_journal()
-        if found is None:
+        if found != self._identity:
             raise StoreError(
-                f"the store {self.place} was deleted while it was in use",
-                hint="put the file back, or a backup of it: tradewind store restore BACKUP",
+                f"the store {self.place} was {'deleted' if found is None else 'replaced'} while it was in use; "
+                "a change made just before may be lost",
+                hint="put the file back; or end every process that uses it (tradewind down) and restore a backup: "
+                "tradewind store restore BACKUP",
             )
-        self.close()
-        self._identity = found
-        self.incarnation += 1
-
-    def _empty_journal(self) -> None:
-        """Into the file that it belongs to, wherever that is now: else it is taken for the journal of the next one."""
-        if self._anchor is not None:
-            with suppress(sqlite3.Error):
-                self._anchor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def discard(self) -> None:
         self.reading.dispose()  # the pool is that of `writing`, too
@@ -130,9 +113,6 @@ class SqliteBackend:
 
     def close(self) -> None:
         self.discard()
-        if self._anchor is not None:
-            self._anchor.close()
-            self._anchor = None
 
 
 def _begin(connection: Connection) -> None:

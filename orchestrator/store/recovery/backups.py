@@ -1,6 +1,7 @@
-"""Backups: taken of a store in use, and put in its place: checked before, in one stroke, with what it replaces kept.
+"""Backups: taken of a store in use; put in the place of one at rest, checked before, atomically, and what it replaces
+is kept.
 
-A backup is an SQLite store, wherever it was taken and wherever it goes. Must not know what the rows say.
+A backup is an SQLite store, wherever it was taken and wherever it goes.
 """
 
 from __future__ import annotations
@@ -198,7 +199,8 @@ def _alone(path: Path) -> Iterator[None]:
             if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                 raise StoreError(
                     f"another process uses the store {path}",
-                    hint="end control planes (tradewind down --keep-jobs) and whatever else has it open",
+                    hint="a backup is restored while nothing uses the store: tradewind down --keep-jobs, and end "
+                    "whatever else has it open",
                 ) from error
         yield
 

@@ -278,7 +278,9 @@ def test_a_folder_in_the_way_of_a_restore_is_named_and_once_moved_away_it_works(
 
 
 @only_sqlite
-def test_a_store_deleted_under_a_process_is_restored_under_it(full: Store, url: str, tmp_path: Path) -> None:
+def test_whoever_had_a_deleted_store_open_does_not_act_on_the_one_restored_in_its_place(
+    full: Store, url: str, tmp_path: Path, clock: VirtualClock
+) -> None:
     path = tmp_path / "backup.db"
     back_up(url, path)
     lead = full.campaign("me")
@@ -288,10 +290,13 @@ def test_a_store_deleted_under_a_process_is_restored_under_it(full: Store, url: 
     with pytest.raises(StoreError, match="deleted"):
         full.beat(lead)
     restore(url, path, NOW_MS)
-    assert content(full) == before
-    with pytest.raises(NotLeaderError):
+    with pytest.raises(StoreError, match="replaced while it was in use") as caught:
         full.beat(lead)
-    assert full.campaign("me") is not None
+    assert "tradewind down" in caught.value.hint
+    full.close()
+    assert opened(url, clock) == before
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
 @only_sqlite
@@ -356,7 +361,7 @@ def killed(code: str, *arguments: object) -> None:
 DIE_IN = """
 import os, signal, sys
 from pathlib import Path
-from orchestrator.store import files
+from orchestrator.store.backends import files
 from orchestrator.store.recovery import backups
 def die(*_): os.kill(os.getpid(), signal.SIGKILL)
 {where} = die

@@ -4,9 +4,7 @@ when the cause is gone."""
 from __future__ import annotations
 
 import os
-import shutil
 import signal
-import sqlite3
 import tempfile
 import threading
 from collections.abc import Callable
@@ -112,8 +110,6 @@ def test_a_store_moved_away_is_missed_and_nothing_is_lost_when_it_is_back(store:
         with pytest.raises(StoreError, match="was deleted while it was in use") as caught, open_transaction():
             pass
         assert "store restore" in caught.value.hint
-    with closing(sqlite3.connect(away)) as connection:
-        assert connection.execute("SELECT last_ok_ms FROM duty WHERE name = 'before'").fetchone() == (1,)
     away.rename(file)
     with store.read() as tx:
         assert tx.duty("before") == 1
@@ -121,47 +117,23 @@ def test_a_store_moved_away_is_missed_and_nothing_is_lost_when_it_is_back(store:
 
 
 @only_sqlite
-def test_a_backup_in_the_place_of_a_deleted_store_is_taken_up_without_a_trace_of_the_deleted_one(
-    store: Store, url: str, tmp_path: Path
-) -> None:
-    with store.write() as tx:
-        tx.set_duty("old", 1)
-    store.backup(tmp_path / "backup.db")
-    with store.write() as tx:
-        for number in range(50):
-            tx.set_duty(f"lost {number}", 2)
-    file_of(url).unlink()
-    with pytest.raises(StoreError, match="deleted"), store.read():
-        pass
-    shutil.copy(tmp_path / "backup.db", file_of(url))
-    with store.read() as tx:
-        assert (tx.duty("old"), tx.duty("lost 7")) == (1, None)
-        assert tx._connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
-    assert works(store)
-    with closing(sqlite3.connect(file_of(url))) as connection:
-        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-
-
-@only_sqlite
 def test_a_store_replaced_in_the_middle_of_a_write_is_noticed(store: Store, url: str, tmp_path: Path) -> None:
     store.backup(tmp_path / "backup.db")
-    with pytest.raises(StoreError, match="replaced while it was written") as caught:
+    with pytest.raises(StoreError, match="replaced while it was in use; a change made just before may be lost"):
         write(store, lambda: os.replace(tmp_path / "backup.db", file_of(url)))
-    assert "look before" in caught.value.hint
-    assert duty(store, "half") is None
-    assert works(store)
 
 
 @only_sqlite
-def test_a_strangers_store_is_not_taken_up(store: Store, url: str, tmp_path: Path, clock: VirtualClock) -> None:
+def test_another_store_in_the_place_of_ours_is_left_alone(store: Store, url: str, tmp_path: Path) -> None:
     file, away = file_of(url), tmp_path / "away"
-    Store.open(f"sqlite:///{tmp_path}/stranger.db", clock).close()
+    store.backup(tmp_path / "another.db")
     file.rename(away)
-    (tmp_path / "stranger.db").rename(file)
+    (tmp_path / "another.db").rename(file)
+    as_it_came = file.read_bytes()
     for _ in range(2):
-        with pytest.raises(StoreError, match="another installation's store") as caught, store.write():
+        with pytest.raises(StoreError, match="replaced while it was in use"), store.write():
             pytest.fail("nothing of ours belongs in it")
-        assert store.install_id in caught.value.hint
+    assert file.read_bytes() == as_it_came
     os.replace(away, file)
     assert works(store)
 
