@@ -13,23 +13,23 @@ from functools import partial
 from pathlib import Path
 
 from orchestrator.model import CheckpointSpec, Job, JobSpec, TrainSpec
-from orchestrator.perf import Kind
+from orchestrator.perf import InstanceKind
 from providers.base import LaunchSpec
 from providers.clock import Clock, VirtualClock
 from providers.fake import Behaviour, FakeCloud
 from providers.hardware import GPUS
 from providers.local import LocalMarket
-from tests.rig import Installation, ScratchDatabase, Timings
+from tests.rig import ScratchDatabase, SimulatedInstallation, Timings
 
 DAY_MS = 86_400_000
 NOTICE_S = 120.0
 BEFORE_DAYS = 7.0  # of prices, before the installation
-KINDS: tuple[Kind, ...] = (("SIM-S", 1), ("SIM-M", 1), ("SIM-L", 1))
+KINDS: tuple[InstanceKind, ...] = (("SIM-S", 1), ("SIM-M", 1), ("SIM-L", 1))
 # Market seconds: on this host a Ray node and a trainer with torch are up in 5 s of 60, some hosts being slower than
 # others and every start a little different.
 STARTUP_S, STARTUP_OF_OFFER, STARTUP_OF_LAUNCH = 270.0, 0.25, 0.15
 RESTORE_S, RESTORE_SPREAD = 30.0, 0.3
-# A trainer saves as often as its budget of overhead allows (trainers.cadence), so saves take all of it.
+# A trainer saves as often as its budget of overhead allows (trainers.loop.cadence), so saves take all of it.
 SAVING = CheckpointSpec().max_overhead
 SPEED_ERROR = 0.02  # between what was measured and what the same program does now
 MEASURED_STEPS = 400
@@ -64,7 +64,7 @@ class DemoCloud(FakeCloud):
         return ids
 
 
-class DemoMarket(Installation):
+class DemoMarket(SimulatedInstallation):
     """An installation on the market of a seed; `chance` is for everything that is not the market's."""
 
     def __init__(self, folder: Path, database: ScratchDatabase, seed: int, *, days: float) -> None:

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from orchestrator.perf import FITTED_NARROW, Cell, Kind, RatioModel, Row, calibrated, fit
+from orchestrator.perf import FITTED_NARROW, Cell, InstanceKind, RatioModel, Row, calibrated, fit
 
 _MEASURED_VARIANCE = 1e-4  # a rate is good to 1 %
 
@@ -24,8 +24,8 @@ class Predicted:
 
     family: str
     profiled: bool
-    measured: Kind
-    wanted: Kind
+    measured: InstanceKind
+    wanted: InstanceKind
     off: float
     inside: bool
 
@@ -76,7 +76,7 @@ def gpu_left_out(rows: Sequence[Row], training: Sequence[Row]) -> list[Predicted
 def one_ratio_per_pair(rows: Sequence[Row]) -> list[float]:
     """Relative error of each ratio at 16 bits where every pair of kinds has one ratio for all models, the median of
     all. This is about the best that is possible without knowing anything about the model."""
-    logs: dict[tuple[Kind, Kind], list[float]] = defaultdict(list)
+    logs: dict[tuple[InstanceKind, InstanceKind], list[float]] = defaultdict(list)
     for job in _jobs(row for row in rows if row.precision == "fp16"):
         for known, wanted in itertools.permutations(job, 2):
             logs[known.kind, wanted.kind].append(math.log(wanted.steps_per_s / known.steps_per_s))

@@ -65,7 +65,7 @@ class Chaos:
         self._targets: dict[str, Callable[[], int]] = {
             "machine": lambda: self._of_a_run(home.agent),
             "actor": lambda: self._of_a_run(lambda run: self._named(run, "ray::RunActor")),
-            "trainer": lambda: self._of_a_run(lambda run: self._named(run, "trainers.waiting")),
+            "trainer": lambda: self._of_a_run(lambda run: self._named(run, "trainers.process.prewarm")),
             HEAD: self._head,
             "control plane": self._control_plane,
             "database connection": self._backend,
@@ -101,7 +101,9 @@ class Chaos:
 
     def _silence(self) -> None:
         """The provider answers no launch and no terminate for longer than a lease: each call times out."""
-        books = sqlite3.connect(self._home.world.state_dir / "local" / "books.db", timeout=5, check_same_thread=False)
+        books = sqlite3.connect(
+            self._home.installation.state_dir / "local" / "books.db", timeout=5, check_same_thread=False
+        )
         books.execute("BEGIN IMMEDIATE")  # `local` writes each launch and each end down before it acts
         timer = threading.Timer(self._random.uniform(*OVERSLEPT_S), books.close)
         timer.daemon = True
@@ -204,14 +206,14 @@ def play(home: Tradewind, chaos: Chaos, jobs: list[str], seconds: float, seed: i
 
 def _open(home: Tradewind, jobs: list[str]) -> bool:
     """Whether any of them, or of those that harm themselves, is still at it."""
-    with home.world.store.read() as tx:
+    with home.installation.store.read() as tx:
         own = any(tx.job(job).state not in TERMINAL for job in jobs)
         return own or any(job.state not in TERMINAL | {"paused"} for job in tx.jobs()) or bool(tx.unsettled_runs())
 
 
 def _unstated(home: Tradewind, job: str) -> str | None:
     """What is wrong with the end of a job that harmed itself: it must have failed or be paused, with the reason."""
-    with home.world.store.read() as tx:
+    with home.installation.store.read() as tx:
         state, facts = tx.job(job).state, tx.job_facts(job)
     if state not in ("failed", "paused"):
         return f"it is {state}"
@@ -280,7 +282,7 @@ def main() -> int:
             unequal = {home.job(job).name: why for job in jobs if (why := _unequal(home, job, reference)) is not None}
             given_up = Counter(_last_line(move.error) for job in jobs for move in home.migrations(job) if move.error)
             stories = [home.story(job) for job in jobs if home.job(job).state != "finished"]
-            with home.world.store.read() as tx:
+            with home.installation.store.read() as tx:
                 ledger = tx.total_nano_usd()
             machines = {run.instance_id for run in runs if run.instance_id is not None}  # two runs may share one
             bill = sum(map(home.cloud.bill_nano_usd, machines))

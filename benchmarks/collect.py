@@ -25,8 +25,8 @@ import contextlib
 
 from benchmarks._claims import Claim, show
 from providers.clock import SystemClock, VirtualClock
-from providers.collect.facts import Flagged, Signal
-from providers.collect.runner import Collector, Limits, Poll, SourceSpec
+from providers.collect.facts import FlaggedFinding, Signal
+from providers.collect.runner import Collector, Limits, PollOutcome, SourceSpec
 from providers.offer import Offer
 from providers.price import PricePoint
 
@@ -47,7 +47,7 @@ class Counting:
     offers_seen: set[str] = field(default_factory=set)
     changes: int = 0
     flagged_rows: int = 0
-    polls: list[Poll] = field(default_factory=list)
+    polls: list[PollOutcome] = field(default_factory=list)
 
     def offers(self, source: str, region: str, offers: Sequence[Offer]) -> None:  # noqa: ARG002 the seam's names
         self.offers_seen |= {offer.id for offer in offers}
@@ -55,13 +55,13 @@ class Counting:
     def prices(self, source: str, region: str, points: Sequence[PricePoint]) -> None:  # noqa: ARG002
         self.changes += len(points)
 
-    def flagged(self, source: str, region: str, flagged: Sequence[Flagged]) -> None:  # noqa: ARG002
+    def flagged(self, source: str, region: str, flagged: Sequence[FlaggedFinding]) -> None:  # noqa: ARG002
         self.flagged_rows += len(flagged)
 
     def signals(self, source: str, region: str, signals: Sequence[Signal]) -> None:
         pass
 
-    def ended(self, poll: Poll) -> None:
+    def ended(self, poll: PollOutcome) -> None:
         self.polls.append(poll)
 
 

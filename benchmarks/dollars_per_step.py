@@ -31,12 +31,12 @@ from rich.table import Table
 from benchmarks._claims import Claim, show
 from benchmarks._published import read_published, source_of
 from benchmarks._ratios import Predicted, gpu_left_out, left_out, one_ratio_per_pair
-from orchestrator.perf import FITTED_NARROW, Cell, Floats, Kind, Posterior, RatioModel, Row, fit
+from orchestrator.perf import FITTED_NARROW, Cell, Floats, InstanceKind, Posterior, RatioModel, Row, fit
 from orchestrator.policy.probe import PROBE_MINUTES, Option, advise
 from orchestrator.services.speed.throughput_tables import read_table
 
 SHARED = Path(os.environ.get("TRADEWIND_SHARED", Path(__file__).parents[2] / "shared"))
-KINDS: tuple[Kind, ...] = (("K80", 1), ("P100", 1), ("V100", 1))
+KINDS: tuple[InstanceKind, ...] = (("K80", 1), ("P100", 1), ("V100", 1))
 LIST_PRICES = np.array([0.90, 1.84, 3.06])  # USD per hour, 2020: p2.xlarge, GCP n1 + P100, p3.2xlarge
 SIZES_V100_H = (0.5, 2, 8, 24, 96)
 TARGETS = (1.24, 1.165, 1.06, 1.025, 1.006)
@@ -83,7 +83,7 @@ class Case:
 def read() -> tuple[list[Job], list[Row]]:
     """The single-GPU jobs that are judged, and all rows, of which the fit sees those of other families."""
     rows = read_table(ISOLATED).rows
-    rates: dict[str, dict[Kind, float]] = {}
+    rates: dict[str, dict[InstanceKind, float]] = {}
     families = {}
     for row in rows:
         rates.setdefault(row.job, {})[row.kind] = math.log(row.steps_per_s)

@@ -27,7 +27,7 @@ from trainers.checkpoint.manifest import ManifestName
 from trainers.checkpoint.state import capture
 from trainers.checkpoint.writer import save
 from trainers.data.memory import memory, require_unchanged
-from trainers.transient import Transient
+from trainers.loop.transient import Transient
 
 JOB = "job"
 

@@ -1,4 +1,4 @@
-"""How long training stands still: when a job is moved, when its machine is killed with a warm spare, and without one.
+"""How long training stands still: when a job is moved, when its machine is killed with a warm standby, and without one.
 
     python benchmarks/failover.py [--quick] [--json]
 
@@ -30,7 +30,7 @@ from tests.e2e.living import Tradewind, until
 STEPS = 1_000_000
 REST_S = 1.5  # of plain training before each incident
 MOVE = ("ready", "checkpoint", "transfer", "restore", "verify", "cutover")
-GOALS = {"planned move": 0.5, "hard kill, warm spare": 2.0, "hard kill, cold": 4.0}
+GOALS = {"planned move": 0.5, "hard kill, warm standby": 2.0, "hard kill, cold": 4.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Bench:
         return Gap(first_s - killed_s, self._phases(job, target, first_s, steps, killed_s))
 
     def warm(self, job: str) -> Gap:
-        until("the spare waits", lambda: self._spare(job))
+        until("the standby waits", lambda: self._standby(job))
         source = self._rested(job)
         killed_s = self._kill(source)
         target = self._home.training(job, after=source, steps=1)
@@ -100,9 +100,9 @@ class Bench:
         open_ones = [move for move in self._home.migrations(job) if move.step not in (Step.DONE, Step.ABORTED)]
         return any(move.reason != "standby" or move.step is not Step.CHECKPOINT for move in open_ones)
 
-    def _spare(self, job: str) -> bool:
-        spares = [move for move in self._home.migrations(job) if move.reason == "standby"]
-        return bool(spares) and spares[-1].step is Step.CHECKPOINT
+    def _standby(self, job: str) -> bool:
+        standbys = [move for move in self._home.migrations(job) if move.reason == "standby"]
+        return bool(standbys) and standbys[-1].step is Step.CHECKPOINT
 
     def _kill(self, run: Run) -> float:
         leader = self._home.agent(run)
@@ -114,13 +114,13 @@ class Bench:
 
     def _steps(self, run: Run) -> list[float]:
         """The instants of its steps, monotonic seconds."""
-        path = self._home.world.run_dir(run.id) / "metrics.jsonl"
+        path = self._home.installation.run_dir(run.id) / "metrics.jsonl"
         return [json.loads(line)["t"] for line in path.read_text().splitlines() if line.endswith("}")]
 
     def _at(self, job: str, run: Run, kind: str) -> float:
-        with self._home.world.store.read() as tx:
+        with self._home.installation.store.read() as tx:
             found: Sequence[Event] = [e for e in tx.events(job_id=job, kinds=(kind,)) if e.run_id == run.id]
-        clock = self._home.world.clock
+        clock = self._home.installation.clock
         return clock.monotonic_s() - (clock.now_ms() - found[-1].at_ms) / 1000 / clock.factor
 
     def _phases(
@@ -158,7 +158,7 @@ def measure(home: Tradewind, times: dict[str, int]) -> dict[str, list[Gap]]:
     repeat("hard kill, cold", job, bench.cold)
     bench.cancel(job)
     job = bench.submit("spared", standby="warm")
-    repeat("hard kill, warm spare", job, bench.warm)
+    repeat("hard kill, warm standby", job, bench.warm)
     bench.cancel(job)
     return found
 

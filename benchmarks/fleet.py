@@ -25,7 +25,7 @@ from benchmarks.crash_fuzz import STORES, slate_of
 from orchestrator.model import CHEAPEST, FASTEST, TERMINAL, JobSpec, Objective
 from providers.fake import Behaviour, Fault, Faults, default_catalog
 from providers.money import usd
-from tests.rig import Installation, ScratchDatabase, Timings, findings, train_spec
+from tests.rig import ScratchDatabase, SimulatedInstallation, Timings, findings, train_spec
 
 JOBS, QUICK_JOBS = 200, 20
 ARRIVE_S = 600.0  # within this time
@@ -63,7 +63,7 @@ def sail(jobs: int, folder: Path, database: ScratchDatabase, seed: int = 4) -> V
     """Submit `jobs` and tick until all have ended, or patience has."""
     rng = random.Random(seed)
     catalog = default_catalog()
-    home = Installation(
+    home = SimulatedInstallation(
         folder,
         database,
         catalog=catalog,

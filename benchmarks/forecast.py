@@ -106,7 +106,7 @@ def _submit(home: DemoMarket, jobs: Jobs, number: int) -> _Submitted:
     if jobs.fastest:
         spec = replace(spec, objective=FASTEST)
     home.measured(spec)
-    view = preview(home.world, [spec])
+    view = preview(home.installation, [spec])
     (decided,), (job,) = view.decisions, view.new_jobs
     chosen = next(each for each in decided.choices if each.role == "choose")
     cost = (chosen.cost_low_nano_usd, chosen.cost_nano_usd, chosen.cost_high_nano_usd)

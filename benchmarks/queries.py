@@ -24,7 +24,7 @@ from providers.fake import Behaviour
 from providers.hardware import GIB
 from providers.money import usd
 from providers.offer import CapacityType, Offer
-from tests.rig import Installation, SqliteScratchDatabase, Timings, train_spec
+from tests.rig import SimulatedInstallation, SqliteScratchDatabase, Timings, train_spec
 
 JOBS, QUICK_JOBS = 1_000, 60
 WAITING = 200
@@ -62,7 +62,7 @@ def spec(number: int) -> JobSpec:
 def grow(folder: Path, jobs: int) -> tuple[int, int, int]:
     """Bytes of the file before and after, and how many of the growth are of prices and polls."""
     database = SqliteScratchDatabase(folder)
-    home = Installation(
+    home = SimulatedInstallation(
         folder,
         database,
         catalog=market(),

@@ -319,9 +319,9 @@ class Client(TrialClient):
         """How the price of an offer went, or of those that match and are cheapest per GPU. Raises UsageError."""
         from orchestrator.services.prices import prices
 
-        world = self._opened
+        installation = self._opened
         return prices.history(
-            world,
+            installation,
             offer_id,
             gpu=gpu,
             provider=provider,
@@ -349,13 +349,13 @@ class Client(TrialClient):
         clouds: Sequence[str] = (),
         feeds: Sequence[tuple[str, str]] = (),
         once: bool = True,
-        told: Callable[[CollectedRegion], None] = lambda _: None,
+        reported: Callable[[CollectedRegion], None] = lambda _: None,
     ) -> PriceCollection:
-        """Poll clouds and feeds (name, file or URL), or else the enabled providers and the configured sources. `told`
-        hears of each poll."""
+        """Poll clouds and feeds (name, file or URL), or else the enabled providers and the configured sources.
+        `reported` hears of each poll."""
         from orchestrator.services.prices import prices
 
-        return prices.collect(self._opened, clouds=clouds, feeds=feeds, once=once, told=told)
+        return prices.collect(self._opened, clouds=clouds, feeds=feeds, once=once, reported=reported)
 
     def import_prices(
         self,
@@ -369,16 +369,16 @@ class Client(TrialClient):
         from orchestrator.prices.recorded import import_prices
         from orchestrator.services.prices import prices
 
-        world = self._opened
-        at_ms = prices.instant_of(at, world.clock.now_ms()) if at else None
+        installation = self._opened
+        at_ms = prices.instant_of(at, installation.clock.now_ms()) if at else None
         files = [Path(path) for path in paths]
         return import_prices(
-            world.store,
+            installation.store,
             files,
             provider=provider,
             at_ms=at_ms,
-            now_ms=world.outside_clock.now_ms(),
-            reserved=world.providers.keys(),
+            now_ms=installation.outside_clock.now_ms(),
+            reserved=installation.providers.keys(),
             progress=progress,
         )
 
@@ -389,17 +389,17 @@ class Client(TrialClient):
         from orchestrator.prices.archive import export
         from orchestrator.services.prices import prices
 
-        world = self._opened
-        from_ms = prices.instant_of(since, world.clock.now_ms()) if since else 0
-        return export(world.store, Path(path), gpu=gpu, provider=provider, from_ms=from_ms)
+        installation = self._opened
+        from_ms = prices.instant_of(since, installation.clock.now_ms()) if since else 0
+        return export(installation.store, Path(path), gpu=gpu, provider=provider, from_ms=from_ms)
 
     def archive_prices(self, *, keep_days: int = 400) -> PriceArchive:
         """Archive months that are over, and let prices older than `keep_days` leave the store. Raises UsageError."""
         from orchestrator.prices.archive import archive
 
-        world = self._opened
-        now_ms = world.outside_clock.now_ms()
-        return archive(world.store, world.state_dir / "archive", now_ms, keep_days=keep_days)
+        installation = self._opened
+        now_ms = installation.outside_clock.now_ms()
+        return archive(installation.store, installation.state_dir / "archive", now_ms, keep_days=keep_days)
 
     # Tradewind itself
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 from orchestrator.config import Config
 
 if TYPE_CHECKING:
-    from orchestrator.installation import World
+    from orchestrator.installation import Installation
     from orchestrator.services.store.views import LedgerCorrection, StoreBackup, StoreDiagnosis, StoreRestored
     from orchestrator.services.views import Accepted
 
@@ -22,7 +22,7 @@ class StoreClient:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self._world: World | None = None
+        self._installation: Installation | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -34,17 +34,17 @@ class StoreClient:
 
     def close(self) -> None:
         """Let go of the store. Jobs go on."""
-        if self._world is not None:
-            self._world.close()
-            self._world = None
+        if self._installation is not None:
+            self._installation.close()
+            self._installation = None
 
     @property
-    def _opened(self) -> World:
-        if self._world is None:
-            from orchestrator.installation import open_world
+    def _opened(self) -> Installation:
+        if self._installation is None:
+            from orchestrator.installation import open_installation
 
-            self._world = open_world(self.config)
-        return self._world
+            self._installation = open_installation(self.config)
+        return self._installation
 
     def check_store(self) -> StoreDiagnosis:
         """Look for what is wrong with the store. Changes nothing."""

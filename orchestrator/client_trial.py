@@ -68,9 +68,9 @@ class TrialClient(StoreClient):
         """
         from orchestrator.services.speed import entry_check
 
-        told = None if spec in self._checked else entry_check.check_entry(spec)
+        reported = None if spec in self._checked else entry_check.check_entry(spec)
         self._checked.append(spec)
-        return told
+        return reported
 
     def import_throughputs(self, table: str | Path) -> ImportedTable:
         """Take over a table of speeds that others measured. Raises UsageError, SpecError with every bad row."""

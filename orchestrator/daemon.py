@@ -34,7 +34,7 @@ from orchestrator.errors import (
     SupersededError,
     TradewindError,
 )
-from orchestrator.installation import World, open_world
+from orchestrator.installation import Installation, open_installation
 from orchestrator.services.control_plane.background_log import ControlPlaneLog, path_of
 from orchestrator.services.control_plane.presence import BACKGROUND, may_act
 from orchestrator.services.prices.periodic import PriceDuties
@@ -51,11 +51,11 @@ ONCE_LIMIT_S = 600.0
 
 
 class Daemon:
-    """One control-plane process on one world."""
+    """One control-plane process on one installation."""
 
     def __init__(
         self,
-        world: World,
+        installation: Installation,
         runtime: RayRuntime,
         secrets: SecretValues,
         *,
@@ -63,7 +63,7 @@ class Daemon:
         log: ControlPlaneLog | None = None,
     ) -> None:
         """One that never `stands_by` leaves when a living control plane of this machine leads."""
-        self._world = world
+        self._installation = installation
         self._runtime = runtime
         self._secrets = secrets
         self._stands_by = stands_by
@@ -82,17 +82,17 @@ class Daemon:
         holder = f"{socket.gethostname()}-{secrets.token_hex(3)}/{os.getpid()}"
         while not self._ended:
             try:
-                leadership = self._world.store.campaign(holder)
+                leadership = self._installation.store.campaign(holder)
                 if leadership is not None:
                     self._say("leading: this control plane acts on the store")
                     self._read_secrets()
                     duties: AbstractContextManager[object] = (
-                        nullcontext() if once else PriceDuties(self._world, leadership, self._log)
+                        nullcontext() if once else PriceDuties(self._installation, leadership, self._log)
                     )
-                    line = SecretLine(self._world.state_dir, self._secrets, self._log)
-                    with line, self._world.store.pulse(leadership), duties:
+                    line = SecretLine(self._installation.state_dir, self._secrets, self._log)
+                    with line, self._installation.store.pulse(leadership), duties:
                         return self._lead(leadership, once)
-                leader = self._world.store.leader()
+                leader = self._installation.store.leader()
                 if not self._stands_by and leader is not None and leader.alive and may_act(leader):
                     self._say(f"leaving: {leader.holder} acts on this store")
                     return 0
@@ -116,7 +116,7 @@ class Daemon:
 
     def _lead(self, leadership: Leadership, once: bool) -> int:
         ctx = Context(
-            world=self._world,
+            installation=self._installation,
             runtime=self._runtime,
             checkpoints=FileCatalog(),
             random=SystemRandom(),
@@ -146,19 +146,19 @@ class Daemon:
                 time.sleep(RETRY_S)
                 continue
             if once and not changed:
-                with self._world.store.read() as tx:
+                with self._installation.store.read() as tx:
                     idle = all(map(waits, tx.migrations(open=True))) and not tx.open_commands()
                 if idle or time.monotonic() - started > ONCE_LIMIT_S:
                     break
             if not changed:
                 time.sleep(_pause_s(ctx.work))
-        self._world.store.resign(leadership)
+        self._installation.store.resign(leadership)
         self._runtime.close()
         return 0
 
     def _log_events(self) -> None:
         """Every event of the audit trail is a line of the log, too."""
-        with self._world.store.read() as tx:
+        with self._installation.store.read() as tx:
             if self._last_event is None:
                 newest = tx.events(limit=1, newest_first=True)
                 self._last_event = newest[0].id if newest else ""
@@ -185,7 +185,7 @@ class Daemon:
 
 
 def _pause_s(work: Work) -> float:
-    """Until the next look at a world in which nothing changed."""
+    """Until the next look at an installation in which nothing changed."""
     if not all(map(waits, work.migrations)):
         return BUSY_S
     return WATCH_S if work.runs else IDLE_S
@@ -197,15 +197,17 @@ def run(config: Config, *, once: bool = False, background: bool = False) -> int:
     Raises StoreError, SpecError, ProviderFailure.
     """
     umask = os.umask(PRIVATE_UMASK)
-    world = open_world(config, starts=True)
+    installation = open_installation(config, starts=True)
     try:
         log = ControlPlaneLog(path_of(config) if background else None)
-        daemon = Daemon(world, site_runtime(world), kept_secrets(config), stands_by=not background, log=log)
+        daemon = Daemon(
+            installation, site_runtime(installation), kept_secrets(config), stands_by=not background, log=log
+        )
         signal.signal(signal.SIGTERM, daemon.end)
         signal.signal(signal.SIGINT, daemon.end)
         return daemon.run(once=once)
     finally:
-        world.close()
+        installation.close()
         os.umask(umask)
 
 

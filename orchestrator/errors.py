@@ -20,7 +20,7 @@ TradewindError            1
  +- InfeasibleError       6   no offer meets the objective and the constraints
  +- StalePlanError        7   the market or the jobs moved since the plan was made
  +- PartialFailure        8   some of several things failed; also: the awaited job failed
- +- RailError             9   a budget or safety rail refused to spend
+ +- LimitError             9   a budget or another limit refused to spend
 
 10 is `plan --check` when a move would be made; 130 is Ctrl-C.
 """
@@ -166,5 +166,5 @@ class PartialFailure(TradewindError):
     exit_code = 8
 
 
-class RailError(TradewindError):
+class LimitError(TradewindError):
     exit_code = 9

@@ -1,4 +1,4 @@
-"""World: everything the engine and the services act on, opened from a configuration.
+"""Installation: everything the engine and the services act on, opened from a configuration.
 
 The market clock's anchor is a file in the state folder, so that the command line, the control plane and a restarted
 control plane read the same market time. Must not know: policies.
@@ -25,7 +25,7 @@ from providers.registry import provider_factory
 
 
 @dataclass(frozen=True)
-class World:
+class Installation:
     """`providers` by name. Opening one makes the state folder, which is its owner's alone; close() it when done."""
 
     config: Config
@@ -39,7 +39,7 @@ class World:
 
     @property
     def simulated(self) -> bool:
-        """Whether any number of this world comes from a simulated market."""
+        """Whether any number of this installation comes from a simulated market."""
         return any(provider.simulated for provider in self.providers.values())
 
     @property
@@ -61,7 +61,7 @@ class World:
         self.store.close()
 
 
-def open_world(config: Config, *, starts: bool = False) -> World:
+def open_installation(config: Config, *, starts: bool = False) -> Installation:
     """Open clock, store and the enabled providers. Raises StoreError, SpecError, ProviderFailure.
 
     `starts`: this is what begins to act here (`up`, `daemon run`). Only so, and only while nothing else acts, another
@@ -80,25 +80,27 @@ def open_world(config: Config, *, starts: bool = False) -> World:
     return _open(config, market_clock(config))
 
 
-def _open(config: Config, clock: Clock) -> World:
+def _open(config: Config, clock: Clock) -> Installation:
     providers = {name: _provider(name, config, clock) for name in config.providers.enabled}
-    return World(config, clock, Store.open(config.store_url, clock, backups=config.state_dir), providers)
+    return Installation(config, clock, Store.open(config.store_url, clock, backups=config.state_dir), providers)
 
 
 def _at_rest(config: Config, factor: float) -> bool:
     """Whether no control plane leads and no machine lives, whose deadlines and bills go by the clock of `factor`."""
     local = replace(config.providers.local, clock_factor=factor)
     before = replace(config, providers=replace(config.providers, local=local))
-    world = _open(before, market_clock(before))
+    installation = _open(before, market_clock(before))
     try:
-        leader = world.store.leader(watch=True)  # one from before a reboot shows no life
+        leader = installation.store.leader(watch=True)  # one from before a reboot shows no life
         if leader is not None and leader.alive is not False:
             return False
-        return not any(provider.list_owned(world.store.install_id) for provider in world.providers.values())
+        return not any(
+            provider.list_owned(installation.store.install_id) for provider in installation.providers.values()
+        )
     except ProviderError as error:
         raise ProviderFailure(str(error), hint=error.hint) from error
     finally:
-        world.close()
+        installation.close()
 
 
 def _refused(config: Config, before: float) -> SpecError:

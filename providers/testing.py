@@ -321,9 +321,9 @@ class ProviderContract(ABC):
             usage = Usage(at, ("another cloud", "region"), moved_bytes, kept_bytes)
             for _ in range(2):
                 provider.meter(instance_id, replace(usage, at=("another cloud", "region")))
-            told = self.connect()
-            assert isinstance(told, ProvidesBill)
-            assert told.bill_nano_usd(instance_id) == bill + sum(known(usage=usage).values())
+            reported = self.connect()
+            assert isinstance(reported, ProvidesBill)
+            assert reported.bill_nano_usd(instance_id) == bill + sum(known(usage=usage).values())
             assert sum(known(usage=usage).values()) > sum(known().values())
         _raises(NotFoundError, lambda: provider.meter("no-such-instance", Usage(at)))
 

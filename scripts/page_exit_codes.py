@@ -23,7 +23,7 @@ MEANINGS = {
     6: "infeasible: no offer meets the objective and the constraints",
     7: "the plan is stale: the market or the jobs moved since, and the message says what did",
     8: "some of several things failed; the awaited job failed, was cancelled or is paused; `doctor` found what fails",
-    9: "a budget or a safety rail refused to spend",
+    9: "a budget or another limit refused to spend",
     CHANGES: "`plan --check`: applying the plan would start or move something",
     CTRL_C: "interrupted by Ctrl-C",
     READER_GONE: "whoever read the output closed it (as `head` does)",

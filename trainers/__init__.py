@@ -23,9 +23,9 @@ from trainers.spec import TrainerSpec
 
 if TYPE_CHECKING:
     from trainers.data.loader import ResumableLoader
-    from trainers.loop import Run
+    from trainers.loop.session import attach
+    from trainers.loop.training_loop import TrainingLoop
     from trainers.runner import execute
-    from trainers.session import attach
 
 __all__ = [
     "CheckpointError",
@@ -36,18 +36,18 @@ __all__ = [
     "FencedError",
     "LoaderError",
     "ResumableLoader",
-    "Run",
     "StateError",
     "TrainerError",
     "TrainerSpec",
+    "TrainingLoop",
     "attach",
     "execute",
 ]
 
 _LAZY = {
     "ResumableLoader": "trainers.data.loader",
-    "Run": "trainers.loop",
-    "attach": "trainers.session",
+    "TrainingLoop": "trainers.loop.training_loop",
+    "attach": "trainers.loop.session",
     "execute": "trainers.runner",
 }
 

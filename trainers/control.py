@@ -1,14 +1,14 @@
 """The control directory: what the node's agent asks of a trainer, and what the trainer says of itself.
 
     notice.json {"kind", "deadline_monotonic_s"}    this machine will be taken away
-    hold.json   {"until_monotonic_s", "successor"}  write a checkpoint and wait to be replaced by that generation
+    quiesce.json   {"until_monotonic_s", "successor"}  write a checkpoint and wait to be replaced by that generation
     stop        (empty)                             write a checkpoint and end
     lease.json  {"until_monotonic_s"}               train no longer than this
     progress.json                                   a Progress; the only file that the trainer writes
 
-What is read is checked first (trainers.words): a file that another process spoiled is a MalformedWord, and no other
-error. Instants are of time.monotonic(), which is one clock per boot of a machine. Must not know: torch, who the agent
-is.
+What is read is checked first (trainers.checked_json): a file that another process spoiled is a MalformedWord, and no
+other error. Instants are of time.monotonic(), which is one clock per boot of a machine. Must not know: torch, who the
+agent is.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from trainers import words
+from trainers import checked_json
 from trainers.errors import MalformedWord
 
-TrainerState = Literal["starting", "restored", "training", "holding", "yielded", "finished", "failed", "fenced"]
+TrainerState = Literal[
+    "starting", "restored", "training", "quiesced", "checkpointed_and_stopped", "finished", "failed", "fenced"
+]
 Awaited = Literal["begin", "step", "save", "end"]
 
 
@@ -38,7 +40,7 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class QuiesceOrder:
     """Wait at a step boundary until `until_monotonic_s`: generation `successor` is about to take the job over."""
 
     until_monotonic_s: float
@@ -77,30 +79,30 @@ class Progress:
     permanent: bool = False
 
 
-PROGRESS: Mapping[str, words.Check] = {
-    "state": words.one_of(*get_args(TrainerState)),
-    "step": words.count,
-    "total_steps": words.maybe(words.count),
-    "loss": words.maybe(words.number),
-    "step_wall_s": words.maybe(words.seconds),
-    "start_step": words.count,
-    "manifest": words.maybe(words.manifest),
-    "manifest_step": words.count,
-    "useful_s": words.seconds,
-    "checkpoint_s": words.seconds,
-    "weights_hash": words.maybe(words.plain),
-    "error": words.maybe(words.text),
-    "still_since_s": words.maybe(words.seconds),
-    "awaited": words.one_of(*get_args(Awaited)),
-    "save_wall_s": words.maybe(words.seconds),
-    "not_finite_step": words.maybe(words.count),
-    "stopped_early": words.yes_no,
-    "permanent": words.yes_no,
+PROGRESS: Mapping[str, checked_json.Check] = {
+    "state": checked_json.one_of(*get_args(TrainerState)),
+    "step": checked_json.count,
+    "total_steps": checked_json.maybe(checked_json.count),
+    "loss": checked_json.maybe(checked_json.number),
+    "step_wall_s": checked_json.maybe(checked_json.seconds),
+    "start_step": checked_json.count,
+    "manifest": checked_json.maybe(checked_json.manifest),
+    "manifest_step": checked_json.count,
+    "useful_s": checked_json.seconds,
+    "checkpoint_s": checked_json.seconds,
+    "weights_hash": checked_json.maybe(checked_json.plain),
+    "error": checked_json.maybe(checked_json.text),
+    "still_since_s": checked_json.maybe(checked_json.seconds),
+    "awaited": checked_json.one_of(*get_args(Awaited)),
+    "save_wall_s": checked_json.maybe(checked_json.seconds),
+    "not_finite_step": checked_json.maybe(checked_json.count),
+    "stopped_early": checked_json.yes_no,
+    "permanent": checked_json.yes_no,
 }
 """What each field of a Progress may be."""
-_HOLD: Mapping[str, words.Check] = {"until_monotonic_s": words.number, "successor": words.count}
-_INSTANT: Mapping[str, words.Check] = {"until_monotonic_s": words.number}
-_NOTICE: Mapping[str, words.Check] = {"kind": words.text, "deadline_monotonic_s": words.number}
+_HOLD: Mapping[str, checked_json.Check] = {"until_monotonic_s": checked_json.number, "successor": checked_json.count}
+_INSTANT: Mapping[str, checked_json.Check] = {"until_monotonic_s": checked_json.number}
+_NOTICE: Mapping[str, checked_json.Check] = {"kind": checked_json.text, "deadline_monotonic_s": checked_json.number}
 
 
 class ControlDirectory:
@@ -117,10 +119,10 @@ class ControlDirectory:
         data = self._read("notice.json", _NOTICE)
         return None if data is None else Notice(**data)
 
-    def hold(self) -> Hold | None:
+    def quiesce(self) -> QuiesceOrder | None:
         """Until when the trainer shall wait at a step boundary, and for whom; None: it need not."""
-        data = self._read("hold.json", _HOLD)
-        return None if data is None else Hold(**data)
+        data = self._read("quiesce.json", _HOLD)
+        return None if data is None else QuiesceOrder(**data)
 
     def lease_until(self) -> float | None:
         """Instant after which the trainer must not train; None: there is no lease."""
@@ -137,11 +139,11 @@ class ControlDirectory:
     def put_notice(self, notice: Notice) -> None:
         self._write("notice.json", dataclasses.asdict(notice))
 
-    def put_hold(self, hold: Hold) -> None:
-        self._write("hold.json", dataclasses.asdict(hold))
+    def put_quiesce(self, quiesce: QuiesceOrder) -> None:
+        self._write("quiesce.json", dataclasses.asdict(quiesce))
 
-    def clear_hold(self) -> None:
-        (self.path / "hold.json").unlink(missing_ok=True)
+    def clear_quiesce(self) -> None:
+        (self.path / "quiesce.json").unlink(missing_ok=True)
 
     def put_lease(self, until_monotonic_s: float) -> None:
         self._write("lease.json", {"until_monotonic_s": until_monotonic_s})
@@ -159,13 +161,13 @@ class ControlDirectory:
         data = self._read(name, _INSTANT)
         return None if data is None else float(data["until_monotonic_s"])
 
-    def _read(self, name: str, form: Mapping[str, words.Check]) -> Mapping[str, Any] | None:
+    def _read(self, name: str, form: Mapping[str, checked_json.Check]) -> Mapping[str, Any] | None:
         path = self.path / name
         try:
             status = path.stat()
             signature = (status.st_ino, status.st_mtime_ns, status.st_size)
             if name not in self._seen or self._seen[name][0] != signature:
-                found = words.fitting(words.read(path, name), form, name)
+                found = checked_json.fitting(checked_json.read(path, name), form, name)
                 if form is not PROGRESS and (missing := form.keys() - found.keys()):
                     raise MalformedWord(f"{name} does not say {min(missing)}")
                 self._seen[name] = (signature, found)

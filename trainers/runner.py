@@ -22,23 +22,17 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from trainers import same_hashes
 from trainers.checkpoint import store
 from trainers.control import ControlDirectory, TrainerState
 from trainers.errors import EntryError
 from trainers.journal import Journal
-from trainers.log_pump import MaskedLog
-from trainers.masking import Mask
-from trainers.run_context import RunContext, RunEnded, Timers, opened
-from trainers.spec import (
-    CHECKPOINT_VARIABLE,
-    CONTROL_VARIABLE,
-    OUTPUT_VARIABLE,
-    SPEC_VARIABLE,
-    TrainerSpec,
-)
-from trainers.unattached import watched
-from trainers.waiting import STACKS_SIGNAL
+from trainers.process import same_hashes
+from trainers.process.log_pump import MaskedLog
+from trainers.process.masking import Mask
+from trainers.process.prewarm import STACKS_SIGNAL
+from trainers.process.run_context import RunContext, RunEnded, Timers, opened
+from trainers.process.unmanaged import watched
+from trainers.spec import CHECKPOINT_VARIABLE, CONTROL_VARIABLE, OUTPUT_VARIABLE, SPEC_VARIABLE, TrainerSpec
 
 TURN_POLL_S = 0.02
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -52,7 +46,7 @@ def execute(
     on_step: Callable[[int], None] | None = None,
     secrets: Mapping[str, str] = MappingProxyType({}),
 ) -> TrainerState:
-    """Run the job's code to its end, whatever that is, and report it; never raises for what that code does.
+    """TrainingLoop the job's code to its end, whatever that is, and report it; never raises for what that code does.
 
     Changes this process for good (environment, folder, threads, generators), so: one run per process. Standard
     output and error go to `<run folder>/log`. `on_step` is told of each step when it is recorded. The values of
@@ -84,7 +78,7 @@ def execute(
         except RunEnded as end:
             journal.enter(end.state)
         except BaseException as error:  # also SystemExit and KeyboardInterrupt: a run always has a last word
-            text = journal.mask(told(error))
+            text = journal.mask(reported(error))
             if context.leaving is not None:
                 journal.enter(context.leaving)
             else:
@@ -108,7 +102,7 @@ def main(arguments: list[str] | None = None) -> int:
         take_over(spec)
     state = execute(spec)
     sys.stderr.write(f"{state}: {Path(spec.control_dir) / 'progress.json'}\n")
-    return {"finished": 0, "yielded": 0, "fenced": 3}.get(state, 1)
+    return {"finished": 0, "checkpointed_and_stopped": 0, "fenced": 3}.get(state, 1)
 
 
 def take_over(spec: TrainerSpec) -> None:
@@ -135,7 +129,7 @@ def _await_turn(context: RunContext) -> None:
         if until is not None and context.timers.monotonic() >= until:
             raise RunEnded("fenced")
         if control.stop_requested():
-            raise RunEnded("yielded")
+            raise RunEnded("checkpointed_and_stopped")
         context.timers.sleep(TURN_POLL_S)
     if owner.generation > spec.generation:
         raise RunEnded("fenced")
@@ -174,7 +168,7 @@ def _prepare_torch(spec: TrainerSpec) -> None:
         import torch
     except ModuleNotFoundError as error:
         raise EntryError("torch is not installed here", hint="pip install 'tradewind[train]'") from error
-    from trainers.rng import seed_all
+    from trainers.loop.rng import seed_all
 
     torch.set_num_threads(spec.threads)
     torch.use_deterministic_algorithms(spec.deterministic)
@@ -289,7 +283,7 @@ def _suggestion(wanted: str, present: list[str]) -> str:
     return f"there is: {', '.join(present)}" if present else "there is nothing of that kind"
 
 
-def told(error: BaseException) -> str:
+def reported(error: BaseException) -> str:
     """Traceback and message, in characters that every file and terminal takes, whatever the exception's own are."""
     try:
         text = "".join(traceback.format_exception(error.with_traceback(_of_the_job(error))))

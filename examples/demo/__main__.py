@@ -21,7 +21,7 @@ from examples.demo.screen import Screen, closing_table
 from orchestrator import Client
 from orchestrator.config import Config, load_config
 from orchestrator.errors import TradewindError, UsageError
-from orchestrator.installation import World, open_world
+from orchestrator.installation import Installation, open_installation
 from orchestrator.model import TERMINAL, Event, GpuRequest, JobSpec
 from orchestrator.reports.views import ReportView
 
@@ -101,25 +101,25 @@ class Demo:
 
     def play(self, record: Path | None) -> int:
         """Returns the exit code."""
-        world = open_world(self._config)
+        installation = open_installation(self._config)
         try:
             with Client(self._config) as client:
                 try:
                     with Screen(self._console) as screen:
-                        done = self._watch(client, world, screen)
+                        done = self._watch(client, installation, screen)
                         report = client.report()
                 finally:
                     client.down(force=True)
             if record is not None:
                 self._console.print(screen.view())
-            return self._close(world, done, report, record)
+            return self._close(installation, done, report, record)
         finally:
             for reference in self._references:
                 reference.process.kill()
                 reference.process.wait()
-            world.close()
+            installation.close()
 
-    def _watch(self, client: Client, world: World, screen: Screen) -> set[str]:
+    def _watch(self, client: Client, installation: Installation, screen: Screen) -> set[str]:
         """Submit, let things happen, show them, until every job has ended and every machine is booked."""
         specs = [_on_throttled_machines(client.load(EXAMPLES / f"{name}.yaml")) for name in JOBS]
         client.up(progress=lambda message: screen.line(message, style="dim"))
@@ -127,32 +127,32 @@ class Demo:
             client.submit(spec)
 
         def say(message: str) -> None:
-            screen.line(f"the cloud: {message}", style="magenta", at_ms=world.clock.now_ms())
+            screen.line(f"the cloud: {message}", style="magenta", at_ms=installation.clock.now_ms())
 
-        director = Director(world, say)
+        director = Director(installation, say)
         last: str | None = None
         while True:
-            last = self._tell(world, screen, last)
+            last = self._tell(installation, screen, last)
             jobs = client.jobs(ended=True).jobs
             elapsed = time.monotonic() - self._started
-            pace = f"market time runs {world.clock.factor:.0f}x (simulated)"
+            pace = f"market time runs {installation.clock.factor:.0f}x (simulated)"
             screen.jobs(jobs, f"Tradewind demo  {elapsed:.0f} s  {pace}")
-            with world.store.read() as tx:
+            with installation.store.read() as tx:
                 busy = tx.unsettled_runs()
             if (all(job.state in TERMINAL for job in jobs) and not busy) or elapsed > LIMIT_S:
                 break
             director.act()
             trained = all(job.step > 0 for job in jobs)  # before that, machines and libraries need both cores
             if not self._references and (trained or elapsed > REFERENCES_AFTER_S):
-                self._references = [Reference.start(spec, world.state_dir / "reference") for spec in specs]
+                self._references = [Reference.start(spec, installation.state_dir / "reference") for spec in specs]
             time.sleep(0.25)
         screen.line("all jobs have ended; waiting for the reference runs without interruption", style="dim")
         for reference in self._references:
             reference.process.wait(timeout=max(1.0, LIMIT_S - (time.monotonic() - self._started)))
         return director.done
 
-    def _tell(self, world: World, screen: Screen, last: str | None) -> str | None:
-        with world.store.read() as tx:
+    def _tell(self, installation: Installation, screen: Screen, last: str | None) -> str | None:
+        with installation.store.read() as tx:
             fresh: list[Event] = tx.events(after_id=last)
             names = {job.id: job.name for job in tx.jobs()}
         for event in fresh:
@@ -162,8 +162,8 @@ class Demo:
                 screen.line(f"{name:8} {event.message}", style=STYLES.get(event.kind, ""), at_ms=event.at_ms)
         return last
 
-    def _close(self, world: World, done: set[str], report: ReportView, record: Path | None) -> int:
-        found = list(problems(world, self._references))
+    def _close(self, installation: Installation, done: set[str], report: ReportView, record: Path | None) -> int:
+        found = list(problems(installation, self._references))
         found += [
             f"the incident {name!r} was not survived by any job"
             for name in ("sale", "notice", "crash")
@@ -180,7 +180,7 @@ class Demo:
                 "final weights equal an uninterrupted run's bit for bit; the ledger's entries sum to the cloud's bills "
                 "to the nano-dollar; no process was left behind."
             )
-        state = world.state_dir
+        state = installation.state_dir
         shown = state.relative_to(Path.cwd()) if state.is_relative_to(Path.cwd()) else state
         self._console.print(
             f"Ask why: [bold]TRADEWIND_STATE_DIR={shown} .venv/bin/tradewind explain gpt[/]   "

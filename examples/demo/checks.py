@@ -12,7 +12,7 @@ from pathlib import Path
 
 from orchestrator.engine.site.environment import alive
 from orchestrator.engine.site.runtime import site_files
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.model import JobSpec
 from providers.local import LocalProvider
 from trainers.control import ControlDirectory
@@ -69,9 +69,9 @@ class Reference:
         return progress.weights_hash if progress is not None else None
 
 
-def problems(world: World, references: list[Reference]) -> Iterator[str]:
+def problems(installation: Installation, references: list[Reference]) -> Iterator[str]:
     """Every promise that was not kept, in words; nothing when all were."""
-    with world.store.read() as tx:
+    with installation.store.read() as tx:
         jobs = {job.name: job for job in tx.jobs()}
         for reference in references:
             job = jobs[reference.name]
@@ -83,7 +83,7 @@ def problems(world: World, references: list[Reference]) -> Iterator[str]:
             expected = reference.losses()
             compared = set()
             for run in runs:
-                for step, loss in _losses(world.run_dir(run.id) / "metrics.jsonl"):
+                for step, loss in _losses(installation.run_dir(run.id) / "metrics.jsonl"):
                     compared.add(step)
                     if expected.get(step) != loss:
                         yield f"{job.name}: the loss of step {step} is {loss} in {run.id}, {expected.get(step)} alone"
@@ -96,24 +96,24 @@ def problems(world: World, references: list[Reference]) -> Iterator[str]:
             total = tx.total_nano_usd(job_id=job.id)
             if sum(entry.amount_nano_usd for entry in entries) != total:
                 yield f"{job.name}: its entries do not sum to its total"
-            cloud = world.providers["local"]
+            cloud = installation.providers["local"]
             assert isinstance(cloud, LocalProvider)
             billed = sum(cloud.bill_nano_usd(run.instance_id) for run in runs if run.instance_id is not None)
             if billed != total:
                 yield f"{job.name}: the ledger says {total} nano-USD, the cloud billed {billed}"
-    yield from left_behind(world)
+    yield from left_behind(installation)
 
 
-def left_behind(world: World) -> Iterator[str]:
+def left_behind(installation: Installation) -> Iterator[str]:
     """Processes of the demo's instances, site and control plane that still live."""
-    cloud = world.providers["local"]
+    cloud = installation.providers["local"]
     assert isinstance(cloud, LocalProvider)
     for pid in cloud.processes_left():
         yield f"process {pid} of an instance was left behind"
-    head = site_files(world.config).read_head()
+    head = site_files(installation.config).read_head()
     if head is not None and alive(head):
         yield f"Ray's head (process {head.pid}) was left behind"
-    marker = f"TRADEWIND_STATE_DIR={world.state_dir}".encode()
+    marker = f"TRADEWIND_STATE_DIR={installation.state_dir}".encode()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             try:

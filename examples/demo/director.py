@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from orchestrator.engine.inputs.snapshot import current_run
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.model import TERMINAL, Job, Migration, Run, Step
 from providers.hardware import GPUS
 from providers.local import LocalProvider
@@ -30,7 +30,7 @@ LATE = 0.7  # after which it could end before it has anything to survive
 class Director:
     """Call `act` often. `done` says which incidents were survived."""
 
-    world: World
+    installation: Installation
     say: Callable[[str], None]
     done: set[str] = field(default_factory=set)
     _victims: dict[str, str] = field(default_factory=dict)  # incident -> run id that it happened to
@@ -39,13 +39,13 @@ class Director:
 
     @property
     def cloud(self) -> LocalProvider:
-        provider = self.world.providers["local"]
+        provider = self.installation.providers["local"]
         assert isinstance(provider, LocalProvider)
         return provider
 
     def act(self) -> None:
         """One look at the jobs: begin what is due, note what was survived."""
-        with self.world.store.read() as tx:
+        with self.installation.store.read() as tx:
             jobs = {job.name: job for job in tx.jobs()}
             runs = {name: tx.runs(job_id=job.id) for name, job in jobs.items()}
             moves = {name: tx.migrations(job_id=job.id) for name, job in jobs.items()}
@@ -96,7 +96,7 @@ class Director:
             default=None,
         )
         coming = any(move.step is not Step.ABORTED for move in self._to_the_sale(moves))
-        now_s = self.world.clock.monotonic_s()
+        now_s = self.installation.clock.monotonic_s()
         if name is None or coming or len(self._on_sale) == len(SALE_SHARE) or now_s - self._sale_at_s < SALE_PATIENCE_S:
             return
         offers = {offer.id: offer for offer in self.cloud.offers()}
@@ -111,7 +111,7 @@ class Director:
             key=lambda offer: (GPUS[offer.gpu or ""].throttle, -prices[offer.id]),
         )
         price = int(prices[best.id] * SALE_SHARE[len(self._on_sale)])
-        now_ms = self.world.clock.now_ms()
+        now_ms = self.installation.clock.now_ms()
         self.cloud.set_capacity(best.id, 1, now_ms + 7 * 86_400_000)
         self.cloud.set_price(best.id, price, now_ms)
         self.say(f"a sale: {best.id} now costs ${price / 1e9:.3f}/h instead of ${prices[best.id] / 1e9:.3f}/h")
@@ -140,7 +140,7 @@ class Director:
                 self.say(f"SIGKILL to every process of {name}'s machine {run.instance_id}")
                 self.cloud.crash(run.instance_id)
             elif run.offer_id.endswith("/spot"):
-                notice_s = NOTICE_WALL_S * self.world.clock.factor
+                notice_s = NOTICE_WALL_S * self.installation.clock.factor
                 self.say(f"{name}'s machine {run.instance_id} will be taken back in {notice_s:.0f} market seconds")
                 self.cloud.preempt(run.instance_id, notice_s)
             else:

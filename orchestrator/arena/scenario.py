@@ -25,7 +25,7 @@ from orchestrator.arena.baselines.registry import BASELINES
 from orchestrator.arena.price_export import Prices
 from orchestrator.arena.protocol import TickPolicy
 from orchestrator.errors import Problem, SpecError, did_you_mean
-from orchestrator.jobfile.source_map import Finding, Loc, Marks, YamlSyntaxError, read_yaml
+from orchestrator.jobfile.source_map import Finding, Loc, SourceMap, YamlSyntaxError, read_yaml
 from orchestrator.jobfile.units import BadValueError, parse_duration, parse_size
 from orchestrator.policy import online
 
@@ -78,8 +78,8 @@ class PolicyChoice:
 
     @property
     def label(self) -> str:
-        told = ", ".join(f"{key}={value}" for key, value in self.options.items())
-        return f"{self.name} ({told})" if told else self.name
+        reported = ", ".join(f"{key}={value}" for key, value in self.options.items())
+        return f"{self.name} ({reported})" if reported else self.name
 
     def fresh(self) -> TickPolicy:
         """A new policy object. Not for the one that needs hindsight."""
@@ -116,7 +116,7 @@ def load_scenario(path: Path) -> Scenario:
     return scenario
 
 
-def _problem(path: Path, marks: Marks, finding: Finding) -> Problem:
+def _problem(path: Path, marks: SourceMap, finding: Finding) -> Problem:
     mark = marks.of(finding)
     return Problem(str(path), mark.line, mark.column, finding.field, finding.message, finding.hint)
 

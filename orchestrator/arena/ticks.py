@@ -73,7 +73,7 @@ class Task:
         busy_ms = -(-self.work_ms * 1000 // round(speed * 1000))
         return -(-(busy_ms + self.overhead_ms) // tick_ms)
 
-    def told(self, tick_ms: int) -> TickJob:
+    def reported(self, tick_ms: int) -> TickJob:
         return TickJob(self.work_ms / _HOUR, self.ticks * tick_ms / _HOUR, self.overhead_ms / _HOUR, self.checkpoint_gb)
 
 
@@ -184,7 +184,7 @@ def play(policy: TickPolicy, task: Task, window: Window, *, probe_ms: int = PROB
     track: list[tuple[int, str] | None] = []
     up, prices = window.up.tolist(), window.spot.T.tolist()
     try:
-        policy.start(task.told(tick_ms), market)
+        policy.start(task.reported(tick_ms), market)
         while tick < task.ticks and done_ms < task.work_ms:
             cloud.tick, cloud.acted = tick, ""
             preempted = cloud.running is not None and cloud.running[1] == SPOT and not up[cloud.running[0]][tick]

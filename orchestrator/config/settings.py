@@ -258,7 +258,7 @@ class Policy:
     min_dwell_s: float = _setting(
         3600.0, "A run is not moved for a better price before it has trained so long.", _number(), "1800"
     )
-    max_moves_per_day: int = _setting(4, "At most so many planned moves of one job in 24 hours.", _whole(0), "2")
+    max_migrations_per_day: int = _setting(4, "At most so many planned moves of one job in 24 hours.", _whole(0), "2")
     decide_every_s: float = _setting(
         86_400.0, "Decide anew so often, besides after each price event or loss.", _number(above=0), "3600"
     )
@@ -297,7 +297,7 @@ class Secrets:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stalls:
     """Runs that stand still: a step, a save, the beginning or the end of the program does not come. Time that goes into
-    restoring, holding and waiting does not count. A job file may set a limit of its own (train.stall_after)."""
+    restoring, quiesced and waiting does not count. A job file may set a limit of its own (train.stall_after)."""
 
     after_steps: float = _setting(
         50.0,

@@ -16,10 +16,10 @@ from orchestrator.engine.inputs import snapshot
 from orchestrator.engine.jobs.pausing import pause
 from orchestrator.engine.jobs.quarantine import lift
 from orchestrator.engine.migration import in_vain, manual
-from orchestrator.engine.migration.bring_up import check_rails
+from orchestrator.engine.migration.bring_up import check_limits
 from orchestrator.engine.migration.intent import open_migration
 from orchestrator.engine.migration.place import apply
-from orchestrator.errors import InfeasibleError, NotFoundError, RailError, TradewindError, UsageError
+from orchestrator.errors import InfeasibleError, LimitError, NotFoundError, TradewindError, UsageError
 from orchestrator.model import TERMINAL, Event, Job
 from orchestrator.store import Command, Tx
 from providers.money import NANO_USD, format_usd
@@ -28,7 +28,7 @@ _REFUSALS: dict[str, type[TradewindError]] = {
     "refused": UsageError,
     "not found": NotFoundError,
     "infeasible": InfeasibleError,
-    "too dear": RailError,
+    "too dear": LimitError,
 }
 """How the result of a command that was refused begins, and the error that it is to whoever asked."""
 _BROKE = "failed"
@@ -162,7 +162,7 @@ def _budget(ctx: Context, tx: Tx, job: Job, command: Command) -> str:
 
 def _migrate(ctx: Context, tx: Tx, job: Job, command: Command) -> str:
     """Move a running job to the offer that was named, or to the policy's best other one."""
-    now, config = ctx.now_ms, ctx.world.config
+    now, config = ctx.now_ms, ctx.installation.config
     current = manual.movable(tx, job)
     if (missing := ctx.secrets.missing(job)) is not None:
         raise UsageError(f"{job.name} {missing}")
@@ -172,9 +172,9 @@ def _migrate(ctx: Context, tx: Tx, job: Job, command: Command) -> str:
     else:
         wanted = str(named)
         manual.check_target(tx, now, config, job, current, wanted)
-    check_rails(ctx, tx, wanted)
+    check_limits(ctx, tx, wanted)
     if (why := spending_limits.refuses(ctx, job, wanted, current)) is not None:
-        raise RailError(why)
+        raise LimitError(why)
     migration = open_migration(ctx, tx, job, wanted, "by hand", source=current)
     tx.set_job_state(job.id, "migrating")
     ctx.event(tx, "migration.asked", f"asked to move to {wanted}", job, migration=migration, actor=command.actor)

@@ -40,9 +40,9 @@ class Compartment(StrEnum):
     JUDGE = "judge"  # whether what a run says of itself can be
     RECORD = "record"  # a run's progress
     OBSERVE = "observe"  # a run's end, or its machine's
-    GUARD = "guard"  # a job's pausing, cancelling, ceilings
-    TAKE_SPARE = "take a spare"
-    KEEP_SPARE = "keep a spare"
+    STOPPING = "stopping"  # a job's pausing, cancelling, ceilings
+    PROMOTE_STANDBY = "take a standby"
+    ENSURE_STANDBY = "keep a standby"
     DECIDE = "decide"  # what the policy is told of a job
     PLACE = "place"  # a job's placement
     ADVANCE = "advance"  # a migration's next step
@@ -152,9 +152,9 @@ def strike(ctx: Context, where: str, error: Exception, job_id: str | None, about
     if not news and (job_id is None or known):
         return
     why = ctx.secrets.mask(f"{where}{f' of {about}' if about else ''}: {said(error)}")[:LONGEST_WHY]  # masked, then cut
-    told = ctx.secrets.mask("".join(traceback.format_exception(error)))[-LONGEST_TRACEBACK:]
+    reported = ctx.secrets.mask("".join(traceback.format_exception(error)))[-LONGEST_TRACEBACK:]
     if job_id is None:
-        data = {"compartment": str(where), "about": about, "traceback": told}
+        data = {"compartment": str(where), "about": about, "traceback": reported}
         with ctx.write() as tx:
             tx.add_event(Event(ctx.new_id("ev"), ctx.now_ms, "engine.fault", why, ACTOR, data=data))
         return
@@ -165,7 +165,7 @@ def strike(ctx: Context, where: str, error: Exception, job_id: str | None, about
             tx.set_job_facts(job_id, quarantine=why, quarantined_at_ms=ctx.now_ms)
         if state != job.state:
             tx.set_job_state(job_id, state)
-        ctx.event(tx, "job.quarantined", f"quarantined: {why}", job, compartment=str(where), traceback=told)
+        ctx.event(tx, "job.quarantined", f"quarantined: {why}", job, compartment=str(where), traceback=reported)
     if not known:
         found = Quarantined(job_id, job.name, state, why, ctx.now_ms)
         ctx.work = replace(ctx.work, quarantined={**ctx.work.quarantined, job_id: found})
@@ -190,5 +190,5 @@ def everybodys(error: Exception) -> bool:
 
 
 def _at_rest(state: JobState) -> JobState:
-    """The state in which engine.jobs.quarantine brings a job to rest; one that waits may have a spare."""
+    """The state in which engine.jobs.quarantine brings a job to rest; one that waits may have a standby."""
     return "pausing" if state in ("queued", "starting", "running", "migrating") else state

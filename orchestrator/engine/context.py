@@ -14,7 +14,7 @@ from orchestrator.engine.jobs.checkpoints import CheckpointCatalog
 from orchestrator.engine.runtime import RunReport, Runtime
 from orchestrator.engine.secret_values import SecretValues
 from orchestrator.errors import NotFoundError, RowError, UnreadableRowError
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.model import Event, Job, JobState, Migration, Run, new_id
 from orchestrator.model.ids import RandomBits
 from orchestrator.store import Command, Leadership, Quarantined, Tx
@@ -64,7 +64,7 @@ class Context:
     and done, with the compartment and the job or provider that it is for (engine.compartment).
     """
 
-    world: World
+    installation: Installation
     runtime: Runtime
     checkpoints: CheckpointCatalog
     random: RandomBits
@@ -80,12 +80,12 @@ class Context:
     @contextmanager
     def write(self) -> Iterator[Tx]:
         """A write transaction that fails unless this control plane still leads. Raises NotLeaderError, StoreError."""
-        with self.world.store.write(self.leadership) as tx:
+        with self.installation.store.write(self.leadership) as tx:
             yield tx
 
     def look(self) -> None:
         """Read anew what there is to do."""
-        with self.world.store.read() as tx:
+        with self.installation.store.read() as tx:
             unreadable: dict[str, RowError] = {}
             runs = []
             jobs = {job.id: job for job in tx.jobs(states=ACTIVE, unreadable=unreadable.setdefault)}
@@ -98,7 +98,7 @@ class Context:
                 except NotFoundError:
                     unreadable[run.job_id] = UnreadableRowError("run", run.id, f"job_id: there is no job {run.job_id}")
                     continue
-                if run.offer_id.partition("/")[0] not in self.world.providers:
+                if run.offer_id.partition("/")[0] not in self.installation.providers:
                     unreadable.setdefault(run.job_id, _out_of_reach(run))
                 runs.append(run)
             migrations = tuple(tx.migrations(open=True, unreadable=unreadable.setdefault))
@@ -108,7 +108,7 @@ class Context:
 
     def forget(self) -> None:
         """Drop the pacing of jobs, runs, migrations and machines that need nothing any more, and of old faults."""
-        work, now_s = self.work, self.world.clock.monotonic_s()
+        work, now_s = self.work, self.installation.clock.monotonic_s()
         alive = {*work.jobs, *(migration.id for migration in work.migrations), *(run.id for run in work.runs)}
         alive |= {run.instance_id for run in work.runs if run.instance_id is not None}
 
@@ -121,7 +121,7 @@ class Context:
 
     @property
     def now_ms(self) -> int:
-        return self.world.clock.now_ms()
+        return self.installation.clock.now_ms()
 
     def new_id(self, prefix: str) -> str:
         return new_id(prefix, self.now_ms, self.random)
@@ -145,7 +145,7 @@ class Context:
         """
         if run.billed_to_ms is not None or self.gone(run):
             return True
-        return run.end is not None and self.waited_s(f"lease/{run.id}") > self.world.config.lease_s
+        return run.end is not None and self.waited_s(f"lease/{run.id}") > self.installation.config.lease_s
 
     def lease_ran_out(self, run: Run) -> None:
         """Remember that nothing was heard of this run for a whole lease, or that it stopped itself."""
@@ -153,14 +153,14 @@ class Context:
 
     def provider(self, offer_id: str) -> Provider:
         """The provider of an offer. Raises KeyError when it is no longer enabled."""
-        return self.world.providers[offer_id.partition("/")[0]]
+        return self.installation.providers[offer_id.partition("/")[0]]
 
     def checkpoint_root(self, job: Job) -> Path:
-        return self.world.checkpoint_root(job.spec.checkpoint.to)
+        return self.installation.checkpoint_root(job.spec.checkpoint.to)
 
     def due(self, key: str, every_s: float) -> bool:
         """True at most once in `every_s` wall seconds for each key."""
-        now = self.world.clock.monotonic_s()
+        now = self.installation.clock.monotonic_s()
         last = self.pacing.get(key)
         if last is not None and now - last < every_s:
             return False
@@ -169,7 +169,7 @@ class Context:
 
     def waited_s(self, key: str) -> float:
         """Wall seconds since this was first asked of `key` by this process."""
-        now = self.world.clock.monotonic_s()
+        now = self.installation.clock.monotonic_s()
         return now - self.pacing.setdefault(key, now)
 
     def event(

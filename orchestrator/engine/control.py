@@ -18,13 +18,13 @@ from orchestrator.engine.billing.comparisons import compare
 from orchestrator.engine.commands import commands
 from orchestrator.engine.compartment import Compartment, contained, everybodys, strike
 from orchestrator.engine.context import Context
-from orchestrator.engine.jobs.guard import guard
 from orchestrator.engine.jobs.quarantine import confine
+from orchestrator.engine.jobs.stopping import stop_as_asked
 from orchestrator.engine.machines import claims
 from orchestrator.engine.machines.collect import collect_from
 from orchestrator.engine.machines.observe import observe
 from orchestrator.engine.machines.reap import reap
-from orchestrator.engine.migration.place import doomed_jobs, place
+from orchestrator.engine.migration.place import jobs_with_notice, place
 from orchestrator.engine.migration.standby import stand_by
 from orchestrator.engine.migration.steps import advance
 from orchestrator.errors import SiteError
@@ -41,7 +41,7 @@ DEADLINE_CHECK_S = 3600.0  # market
 
 
 class ControlPlane:
-    """Acts on one world while it leads. Raises NotLeaderError from `tick` as soon as it no longer does."""
+    """Acts on one installation while it leads. Raises NotLeaderError from `tick` as soon as it no longer does."""
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
@@ -53,14 +53,14 @@ class ControlPlane:
         """One pass. Returns whether anything changed (if not, the caller may pause a little)."""
         ctx = self._ctx
         if ctx.leadership is not None and ctx.due("beat", BEAT_EVERY_S):
-            ctx.world.store.beat(ctx.leadership)
-        if not claims.hold(ctx):
+            ctx.installation.store.beat(ctx.leadership)
+        if not claims.quiesce(ctx):
             return False
         self._part("collecting", self._collect)
         self._look()
         if ctx.due("forget", FORGET_EVERY_S):
             ctx.forget()
-            ctx.secrets.forget(ctx.world)
+            ctx.secrets.forget(ctx.installation)
         changed = self._part("reaping", lambda: reap(ctx)) if ctx.work.idle else self._work()
         changed |= self._part("comparing", lambda: compare(ctx))
         if self._broken:
@@ -77,7 +77,7 @@ class ControlPlane:
         if self._part("observation", self._observe):
             changed = True
             self._look()
-        changed |= self._part("guard", lambda: guard(ctx))
+        changed |= self._part("stopping", lambda: stop_as_asked(ctx))
         changed |= self._part("standby", lambda: stand_by(ctx))
         changed |= self._part("placement", self._place)
         if changed:
@@ -113,11 +113,11 @@ class ControlPlane:
         if not ctx.due("collect", self._wall_s(COLLECT_EVERY_S, COLLECT_EVERY_MARKET_S)):
             return False
         changed = 0
-        for provider in ctx.world.providers.values():
+        for provider in ctx.installation.providers.values():
             changed += contained(
                 ctx,
                 Compartment.COLLECT,
-                partial(collect_from, ctx.world, ctx.leadership, provider),
+                partial(collect_from, ctx.installation, ctx.leadership, provider),
                 0,
                 about=provider.name,
             )
@@ -152,25 +152,25 @@ class ControlPlane:
         return False
 
     def _wall_s(self, least_wall_s: float, market_s: float) -> float:
-        return max(least_wall_s, market_s / self._ctx.world.clock.factor)
+        return max(least_wall_s, market_s / self._ctx.installation.clock.factor)
 
     def _collected(self) -> bool:
         """Whether a price changed by what collectors found since: the price duties', or a person's."""
-        with self._ctx.world.store.read() as tx:
-            self._heard, changed = tx.changes_since(self._heard, self._ctx.world.providers)
+        with self._ctx.installation.store.read() as tx:
+            self._heard, changed = tx.changes_since(self._heard, self._ctx.installation.providers)
         return changed > 0
 
     def _someone_waits(self) -> bool:
         """A job has no place, or is about to lose it."""
-        return any(job.state == "queued" for job in self._ctx.work.jobs.values()) or bool(doomed_jobs(self._ctx))
+        return any(job.state == "queued" for job in self._ctx.work.jobs.values()) or bool(jobs_with_notice(self._ctx))
 
     def _decision_due(self) -> bool:
         """After a loss, a price event, a command or a first measurement; after a probe; daily, on the market clock."""
         ctx = self._ctx
-        every_ms = int(ctx.world.config.policy.decide_every_s * 1000)
+        every_ms = int(ctx.installation.config.policy.decide_every_s * 1000)
         last = ctx.pacing.get("decided-ms")
         if last is None:
-            with ctx.world.store.read() as tx:
+            with ctx.installation.store.read() as tx:
                 duty = tx.duty("decide")
             last = ctx.pacing["decided-ms"] = float(duty if duty is not None else 0)
         if ctx.now_ms - last >= every_ms:

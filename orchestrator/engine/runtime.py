@@ -21,8 +21,8 @@ TrainerState = Literal[
     "prepared",  # libraries loaded; waits for `start`
     "restored",  # checkpoint loaded and verified; waits for its generation's fence
     "training",
-    "holding",  # checkpoint written, waits (a migration's source)
-    "yielded",  # stopped by request or notice, with a checkpoint
+    "quiesced",  # checkpoint written, waits (a migration's source)
+    "checkpointed_and_stopped",  # stopped by request or notice, with a checkpoint
     "finished",
     "failed",  # the job's own code raised, or its process died by itself (`exit_status`)
     "fenced",  # found a newer generation, or its lease lapsed: it stopped itself
@@ -100,15 +100,15 @@ class Runtime(Protocol):
         """The present report of each run, checked (engine.machines.reports)."""
         ...
 
-    def hold(self, run_id: str, successor: int) -> None:
+    def quiesce(self, run_id: str, successor: int) -> None:
         """Ask it to write a checkpoint at the next step boundary and to wait there for generation `successor`.
 
         After 30 s it trains on by itself, and first makes sure that this generation can never take the job over.
         """
         ...
 
-    def unhold(self, run_id: str) -> None:
-        """Let a holding run train on."""
+    def resume(self, run_id: str) -> None:
+        """Let a quiesced run train on."""
         ...
 
     def stop(self, run_id: str) -> None:

@@ -10,9 +10,9 @@ import threading
 from collections.abc import Callable, Mapping
 
 from orchestrator.errors import NotFoundError, TradewindError, UsageError
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.model import TERMINAL, Job
-from trainers.masking import Mask, forms
+from trainers.process.masking import Mask, forms
 
 MAX_TOTAL_CHARACTERS = 512 << 10  # of all jobs, each value once: what is looked for is some fifty times as large
 UNKNOWN_S = 600.0
@@ -88,18 +88,18 @@ class SecretValues:
         """`text` without the values of any job: trainers mask their own words, but what a node says is not trusted."""
         return self._mask.text(text)
 
-    def forget(self, world: World) -> None:
+    def forget(self, installation: Installation) -> None:
         """Let go of the values of jobs that will never run again, and of those that nobody stored. Raises StoreError,
         and what `keep` raises."""
         ended, unknown = set(), set()
-        with world.store.read() as tx:
+        with installation.store.read() as tx:
             for job_id in self._given:
                 try:
                     if tx.outline(job_id).state in TERMINAL:
                         ended.add(job_id)
                 except NotFoundError:
                     unknown.add(job_id)
-        now_s = world.clock.monotonic_s()
+        now_s = installation.clock.monotonic_s()
         if not self._changing.acquire(blocking=False):
             return  # next time: the control plane waits for nobody who gives
         try:

@@ -20,9 +20,9 @@ from orchestrator.jobfile.checks import absolute, check, scheme
 from orchestrator.jobfile.convert.recognise import Tool, recognise, recognise_documents
 from orchestrator.jobfile.normalize import to_plain
 from orchestrator.jobfile.schema import JobFile, Section
-from orchestrator.jobfile.source_map import Finding, Loc, Marks, YamlSyntaxError, read_yaml
+from orchestrator.jobfile.source_map import Finding, Loc, SourceMap, YamlSyntaxError, read_yaml
 from orchestrator.jobfile.units import BadValueError
-from orchestrator.jobfile.unsupported import not_yet
+from orchestrator.jobfile.unsupported import unsupported_fields
 from orchestrator.model import (
     CheckpointSpec,
     DataSource,
@@ -62,11 +62,11 @@ def read_text(path: str | Path) -> str:
 def parse_job(text: str, path: str | Path, *, now_ms: int | None = None, submitting: bool = False) -> JobSpec:
     """Check the text of the job file `path`, to whose folder its own paths are relative.
 
-    A deadline before `now_ms` (market time) is a problem; so is, when `submitting`, each field of `not_yet`.
+    A deadline before `now_ms` (market time) is a problem; so is, when `submitting`, each field of `unsupported_fields`.
     Raises SpecError with every problem, in the order of the file.
     """
     try:
-        value, marks, findings = read_yaml(text)
+        value, source_map, findings = read_yaml(text)
     except YamlSyntaxError as error:
         _refuse_foreign(recognise_documents(text, str(path)), path)
         problem = Problem(str(path), error.mark.line, error.mark.column, "", f"not valid YAML: {error}")
@@ -74,7 +74,7 @@ def parse_job(text: str, path: str | Path, *, now_ms: int | None = None, submitt
     _refuse_foreign(recognise(value, str(path)), path)
     if value is None and not findings:
         findings.append(Finding((), "the file is empty", "begin with: name: my-job"))
-    source = _Source(str(path), Path(path).parent, marks, findings)
+    source = _Source(str(path), Path(path).parent, source_map, findings)
     return _job(value, source, now_ms=now_ms, submitting=submitting)
 
 
@@ -93,7 +93,7 @@ def job_from_mapping(
     submitting: bool = False,
 ) -> JobSpec:
     """The same from a mapping of the job file's shape; paths are relative to `base_dir`. Raises SpecError."""
-    return _job(mapping, _Source("job", Path(base_dir), Marks(), []), now_ms=now_ms, submitting=submitting)
+    return _job(mapping, _Source("job", Path(base_dir), SourceMap(), []), now_ms=now_ms, submitting=submitting)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class _Source:
 
     path: str
     base_dir: Path
-    marks: Marks
+    source_map: SourceMap
     findings: list[Finding]
 
 
@@ -121,7 +121,7 @@ def _job(value: object, source: _Source, *, now_ms: int | None, submitting: bool
         except ValidationError as error:
             late += map(_finding, error.errors(include_url=False, include_input=False))
         if spec is not None and submitting:
-            late += [item.finding() for item in not_yet(spec)]
+            late += [item.finding() for item in unsupported_fields(spec)]
     elif not early:
         late.append(Finding((), "must be a mapping of fields", "begin with: name: my-job"))
     findings = early + [finding for finding in late if finding.loc not in dropped]
@@ -131,7 +131,7 @@ def _job(value: object, source: _Source, *, now_ms: int | None, submitting: bool
 
 
 def _problems(findings: list[Finding], source: _Source) -> list[Problem]:
-    placed = [(source.marks.of(finding), finding) for finding in findings]
+    placed = [(source.source_map.of(finding), finding) for finding in findings]
     placed.sort(key=lambda item: (item[0].line, item[0].column))
     return [
         Problem(source.path, mark.line, mark.column, finding.field, finding.message, finding.hint)

@@ -256,7 +256,7 @@ class JobFile(Section):
     checkpoint: CheckpointSection = _about("", "section", "", default=CheckpointSection())
     reproducible: ReproducibleSection = _about("", "section", "", default=ReproducibleSection())
     standby: Standby = _about(
-        "`warm` keeps a spare node for fast recovery, priced in the plan, as long as a budget lasts for both.",
+        "`warm` keeps a standby node for fast recovery, priced in the plan, as long as a budget lasts for both.",
         "none or warm",
         "none",
         default="none",

@@ -54,7 +54,7 @@ class Finding:
 
 
 @dataclass(slots=True)
-class Marks:
+class SourceMap:
     """Positions by path. Empty for a tree that came from Python."""
 
     keys: dict[Loc, Mark] = field(default_factory=dict)
@@ -90,7 +90,7 @@ def dotted(loc: Loc) -> str:
     return text
 
 
-def read_yaml(text: str) -> tuple[object, Marks, list[Finding]]:
+def read_yaml(text: str) -> tuple[object, SourceMap, list[Finding]]:
     """The value of one YAML document, the position of everything in it, and what is wrong with its structure.
 
     Raises YamlSyntaxError.
@@ -110,22 +110,22 @@ def read_yaml(text: str) -> tuple[object, Marks, list[Finding]]:
         raise YamlSyntaxError(str(error), Mark(1, 1)) from None
     reader = _Reader()
     value = reader.value(node, ()) if node is not None else None
-    reader.marks.keys[()] = reader.marks.values[()] = Mark(1, 1)
-    return value, reader.marks, reader.findings
+    reader.source_map.keys[()] = reader.source_map.values[()] = Mark(1, 1)
+    return value, reader.source_map, reader.findings
 
 
 class _Reader:
     """Walks the node tree once; keeps positions and findings."""
 
     def __init__(self) -> None:
-        self.marks = Marks()
+        self.source_map = SourceMap()
         self.findings: list[Finding] = []
         self._count = 0
         self._open: set[int] = set()  # nodes that are being walked: meeting one again is a cycle
 
     def value(self, node: yaml.Node, loc: Loc) -> object:
-        self.marks.values[loc] = _mark(node.start_mark)
-        self.marks.keys.setdefault(loc, self.marks.values[loc])
+        self.source_map.values[loc] = _mark(node.start_mark)
+        self.source_map.keys.setdefault(loc, self.source_map.values[loc])
         self._count += 1
         if self._count > _MAX_VALUES or len(loc) > _MAX_DEPTH or id(node) in self._open:
             if not any(finding.message.startswith("too large") for finding in self.findings):
@@ -160,11 +160,11 @@ class _Reader:
                 hint = "write the fields out"
                 self.findings.append(Finding(path, "a job file has no merge keys", hint, mark=mark))
             elif key in result:
-                first = self.marks.keys[path].line
+                first = self.source_map.keys[path].line
                 hint = "keep one of the two"
                 self.findings.append(Finding(path, f"given twice, first on line {first}", hint, mark=mark))
             else:
-                self.marks.keys[path] = mark
+                self.source_map.keys[path] = mark
                 result[key] = self.value(value_node, path)
         return result
 

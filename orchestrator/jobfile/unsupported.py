@@ -14,7 +14,7 @@ from orchestrator.model import JobSpec
 
 
 @dataclass(frozen=True, slots=True)
-class NotYet:
+class UnsupportedField:
     """A field whose machinery comes later; `message` begins with "not yet: "."""
 
     loc: Loc
@@ -30,12 +30,12 @@ class NotYet:
         return Finding(self.loc, self.message, self.hint)
 
 
-def not_yet(spec: JobSpec) -> tuple[NotYet, ...]:
+def unsupported_fields(spec: JobSpec) -> tuple[UnsupportedField, ...]:
     """Every such field of a job. Fields that only make it better than asked for are not among them."""
-    found: list[NotYet] = []
+    found: list[UnsupportedField] = []
 
     def add(loc: Loc, message: str, hint: str) -> None:
-        found.append(NotYet(loc, f"not yet: {message}", hint))
+        found.append(UnsupportedField(loc, f"not yet: {message}", hint))
 
     for index, data in enumerate(spec.data):
         if scheme(data.source):
@@ -55,8 +55,8 @@ def not_yet(spec: JobSpec) -> tuple[NotYet, ...]:
     return tuple(found)
 
 
-def refuse_not_yet(spec: JobSpec, path: str = "job") -> None:
-    """Raises SpecError when the job asks for anything of `not_yet`; `path` names it in the message."""
-    problems = [Problem(path, 0, 0, item.field, item.message, item.hint) for item in not_yet(spec)]
+def refuse_unsupported_fields(spec: JobSpec, path: str = "job") -> None:
+    """Raises SpecError when the job asks for anything of `unsupported_fields`; `path` names it in the message."""
+    problems = [Problem(path, 0, 0, item.field, item.message, item.hint) for item in unsupported_fields(spec)]
     if problems:
         raise SpecError(problems)

@@ -21,7 +21,7 @@ class TimeBreakdown:
 
     `lost_work_ms` is the time spent on steps that an earlier run had done already and lost. `migration_ms` is what a
     run was billed for being replaced, or for a takeover that was given up. `idle_ms` is what remains: waiting as a
-    spare, holding, stalls, and the time between the last step and the end of billing.
+    standby, holding, stalls, and the time between the last step and the end of billing.
     """
 
     useful_ms: int = 0
@@ -67,13 +67,13 @@ def time_breakdown(run: Run, upto_ms: int, *, factor: float = 1.0) -> TimeBreakd
     trained_from = min(max(run.training_from_ms, start), end)
     trained_to = end if run.training_to_ms is None else min(max(run.training_to_ms, trained_from), end)
 
-    wanted = min(max(run.created_at_ms, start), trained_from)  # a spare waited until then
+    wanted = min(max(run.created_at_ms, start), trained_from)  # a standby waited until then
     left = trained_to - trained_from
     checkpoint = min(_market_ms(run.checkpoint_s, factor), left)
     worked = min(_market_ms(run.useful_s, factor), left - checkpoint)
     repeated = min(_market_ms(run.repeated_steps * (run.step_wall_s or 0.0), factor), worked)
     tail = end - trained_to
-    replaced = run.end == "moved" or run.state == "holding"
+    replaced = run.end == "moved" or run.state == "quiesced"
     return TimeBreakdown(
         useful_ms=worked - repeated,
         checkpoint_ms=checkpoint,

@@ -5,7 +5,7 @@ Must not know: jobs, throughput, policies, stores.
 
 from orchestrator.market.ahead import Ahead
 from orchestrator.market.availability import PRIOR_LOSSES, AvailabilityKind, AvailabilityPoint, HazardPrior
-from orchestrator.market.listing import Kind, Listing, Shape, Site
+from orchestrator.market.listing import Listing, MachineKind, Shape, Site
 from orchestrator.market.reversion import Course, History
 from orchestrator.market.snapshot import Market
 from orchestrator.market.transfer import TYPICAL, Tariff, egress_nano_usd
@@ -20,9 +20,9 @@ __all__ = [
     "Course",
     "HazardPrior",
     "History",
-    "Kind",
     "Listing",
     "Location",
+    "MachineKind",
     "Market",
     "Shape",
     "Site",

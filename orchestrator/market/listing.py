@@ -43,7 +43,7 @@ class Shape(NamedTuple):
     simulated: bool
 
 
-class Kind(NamedTuple):
+class MachineKind(NamedTuple):
     """What throughput depends on: a GPU (None: none) and how many."""
 
     gpu: str | None
@@ -155,16 +155,16 @@ class Listing:
         return ShapeColumns(*np.array(values, np.int64).reshape(-1, len(ShapeColumns._fields)).T)
 
     @cached_property
-    def kinds(self) -> tuple[Kind, ...]:
+    def kinds(self) -> tuple[MachineKind, ...]:
         """Distinct kinds of hardware, sorted; those without a GPU come first."""
-        found = {Kind(shape.gpu, shape.gpu_count) for shape in self.shapes}
+        found = {MachineKind(shape.gpu, shape.gpu_count) for shape in self.shapes}
         return tuple(sorted(found, key=lambda kind: (kind.gpu is not None, kind.gpu or "", kind.gpu_count)))
 
     @cached_property
     def kind(self) -> Ints:
         """Index into `kinds`, by row."""
         code = {kind: index for index, kind in enumerate(self.kinds)}
-        return np.array([code[Kind(shape.gpu, shape.gpu_count)] for shape in self.shapes], np.int64)[self.shape]
+        return np.array([code[MachineKind(shape.gpu, shape.gpu_count)] for shape in self.shapes], np.int64)[self.shape]
 
     @cached_property
     def simulated_providers(self) -> frozenset[str]:

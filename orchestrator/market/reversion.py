@@ -81,8 +81,8 @@ def course(histories: Iterable[History], prior: Prior = CLOUD) -> Course:
         weight /= max(sum(len(each[row][0]) > 0 for each in seen), 1) ** _TOGETHER
         gap, total = np.expm1(-deviation), float(weight.sum())
         trust = total / (total + PRIOR_WEIGHT)
-        if total > 0 and (told := float(weight @ gap**2)) > 0:
-            lost += trust * (float(weight @ (gap * (ratio - 1))) / told - lost)
+        if total > 0 and (reported := float(weight @ gap**2)) > 0:
+            lost += trust * (float(weight @ (gap * (ratio - 1))) / reported - lost)
         usual = np.log1p(min(max(lost, 0.0), 1.0) * np.expm1(-knots))
         off = np.log(ratio) - np.interp(deviation, knots, usual)
         if total > 0:

@@ -442,13 +442,15 @@ class Market:
 
         Two markets with the same digest know the same: nothing was learned between them.
         """
-        told = repr(
+        reported = repr(
             tuple(sorted(each.items()) for each in (self.startup, self.starts, self.priors, self.doubts))
         ).encode()
         if self.courses:
-            told += b"".join(name.encode() + course.table.tobytes() for name, course in sorted(self.courses.items()))
-            told += self.level.tobytes()
-        return hashlib.blake2b(self.listing.digest + told + b"".join(self._blocks), digest_size=16).hexdigest()
+            reported += b"".join(
+                name.encode() + course.table.tobytes() for name, course in sorted(self.courses.items())
+            )
+            reported += self.level.tobytes()
+        return hashlib.blake2b(self.listing.digest + reported + b"".join(self._blocks), digest_size=16).hexdigest()
 
 
 def _site_starts(listing: Listing, startup_s: Mapping[str, float | Estimate]) -> Mapping[Quantile, Floats]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-RunState = Literal["provisioning", "starting", "training", "holding", "ended"]
+RunState = Literal["provisioning", "starting", "training", "quiesced", "ended"]
 RunEnd = Literal[
     "finished",  # all steps done
     "failed",  # by the job's own doing: its code raised, died, stood still, or ended too early
@@ -28,7 +28,7 @@ RunEnd = Literal[
 class Run:
     """One execution. `start_step` is where it restored, `last_step` the last that it reported.
 
-    All instants are market time. `created_at_ms` is when it was decided that the job goes there; of a spare, when it
+    All instants are market time. `created_at_ms` is when it was decided that the job goes there; of a standby, when it
     was taken. `repeated_steps` were done by an earlier run already and lost with it. `machine_from_ms` is set when an
     earlier run had its machine: that one's bill began then, and this run's own interval is the rest of it. To its
     machine a checkpoint of `moved_bytes` was brought from the place `moved_from` (provider/region/zone); `kept_bytes`
@@ -97,7 +97,8 @@ STEP_ORDER: tuple[Step, ...] = (
 Reason = Literal[
     "first placement", "probe", "cheaper offer", "objective", "notice", "lost", "retry", "resume", "by hand", "standby"
 ]
-"""Why a job moves. One of "standby" moves nothing: it brings up a spare and waits; whoever takes that opens another."""
+"""Why a job moves. One of "standby" moves nothing: it brings up a standby and waits; whoever takes that opens
+another."""
 
 VOLUNTARY: frozenset[Reason] = frozenset({"cheaper offer", "objective", "probe"})
 """Reasons of moves that a job could do without: such a move is made only while it pays."""

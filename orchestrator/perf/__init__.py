@@ -5,7 +5,7 @@ Must not know: prices, availability, policies, stores.
 
 from orchestrator.perf.book import PerfBook
 from orchestrator.perf.fitted import FITTED, FITTED_NARROW
-from orchestrator.perf.kinds import Kind, kind_name, kind_of, narrow, on_host
+from orchestrator.perf.kinds import InstanceKind, kind_name, kind_of, narrow, on_host
 from orchestrator.perf.latency import Latencies, LatencyPrior, learned
 from orchestrator.perf.measured import Observation
 from orchestrator.perf.posterior import Floats, Posterior, student_quantile
@@ -20,7 +20,7 @@ __all__ = [
     "SORTS",
     "Cell",
     "Floats",
-    "Kind",
+    "InstanceKind",
     "Latencies",
     "LatencyPrior",
     "Observation",

@@ -19,7 +19,7 @@ from functools import lru_cache
 
 from orchestrator.model import DEFAULT_PRECISION, Estimate, Evidence, Expected, Job
 from orchestrator.perf.fitted import FITTED, FITTED_NARROW
-from orchestrator.perf.kinds import Kind, kind_name, kind_of, narrow, relative_to
+from orchestrator.perf.kinds import InstanceKind, kind_name, kind_of, narrow, relative_to
 from orchestrator.perf.measured import Z95, Measured, Observation, aggregate
 from orchestrator.perf.posterior import Posterior
 from orchestrator.perf.program import Program, program_of
@@ -46,7 +46,7 @@ class PerfBook:
         tables: Sequence[Row],
     ) -> None:
         """Use `as_of`."""
-        self._table: dict[str, dict[Kind, Measured]] = defaultdict(dict)
+        self._table: dict[str, dict[InstanceKind, Measured]] = defaultdict(dict)
         for row in tables:
             self._table[row.job][row.kind] = Measured(row.steps_per_s, 0, _TABLE_SPREAD)
         self._model = model
@@ -94,7 +94,7 @@ class PerfBook:
         """The same for a kind of hardware. Raises KeyError for a GPU that is not in the hardware table."""
         return self.estimate_kinds(job, (kind_of(gpu, gpu_count),))[0]
 
-    def estimate_kinds(self, job: Job, kinds: Sequence[Kind]) -> tuple[Estimate, ...]:
+    def estimate_kinds(self, job: Job, kinds: Sequence[InstanceKind]) -> tuple[Estimate, ...]:
         """The same for many kinds at once, which costs hardly more than for one."""
         known, wanted = self._of(job), tuple(kinds)
         unmeasured = tuple(kind for kind in wanted if kind not in known.measured)
@@ -111,7 +111,7 @@ class PerfBook:
             return "profile"
         return "none" if job.spec.expected is None else "expected"
 
-    def relative(self, job: Job, kind: Kind) -> Estimate:
+    def relative(self, job: Job, kind: InstanceKind) -> Estimate:
         """How many times as fast as on the kind that its provenance names, with the 90 % interval of that ratio."""
         known, other = self._of(job), relative_to(kind)
         key = (known.cells, known.work, known.precision, kind)
@@ -119,19 +119,19 @@ class PerfBook:
             posterior = self._belief(known, (kind, other))
             mean = float(posterior.mean[0] - posterior.mean[1])
             spread = posterior.spread_between(0, 1)
-            told = (math.exp(mean), math.exp(mean - spread), math.exp(mean + spread))
-            self._ratios[key] = Estimate(*told, kind_name(other))
+            reported = (math.exp(mean), math.exp(mean - spread), math.exp(mean + spread))
+            self._ratios[key] = Estimate(*reported, kind_name(other))
         return self._ratios[key]
 
-    def joint(self, job: Job, kinds: Sequence[Kind]) -> Posterior:
+    def joint(self, job: Job, kinds: Sequence[InstanceKind]) -> Posterior:
         """What is held of the logarithms of the rates on `kinds` together: for `policy.probe`."""
         return self._belief(self._of(job), kinds)
 
-    def measured(self, job: Job, kind: Kind) -> bool:
+    def measured(self, job: Job, kind: InstanceKind) -> bool:
         """Whether the job, or one that is its like, has run on this kind."""
         return kind in self._of(job).measured
 
-    def shortfalls(self, job: Job, kinds: Sequence[Kind]) -> tuple[int, ...]:
+    def shortfalls(self, job: Job, kinds: Sequence[InstanceKind]) -> tuple[int, ...]:
         """Bytes of memory that one GPU of each kind lacks for the job, by the profile of its step; 0 where it has run.
         Empty when it was not profiled."""
         known = self._of(job)
@@ -152,10 +152,10 @@ class PerfBook:
     def _model_of(self, known: _Known) -> RatioModel:
         return self._narrow if narrow(known.precision) else self._model
 
-    def _belief(self, known: _Known, kinds: Sequence[Kind]) -> Posterior:
+    def _belief(self, known: _Known, kinds: Sequence[InstanceKind]) -> Posterior:
         return self._model_of(known).posterior(kinds, known.cells, known.work, precision=known.precision)
 
-    def _predicted(self, known: _Known, kinds: tuple[Kind, ...]) -> tuple[Estimate, ...]:
+    def _predicted(self, known: _Known, kinds: tuple[InstanceKind, ...]) -> tuple[Estimate, ...]:
         """Jobs of which the same is known, above all those of which nothing is, share the work."""
         provenance = known.provenance(self._model_of(known).families)
         key = (known.cells, known.work, known.precision, kinds, provenance)
@@ -213,7 +213,7 @@ class _Known:
 
     def __init__(
         self,
-        measured: dict[Kind, Measured],
+        measured: dict[InstanceKind, Measured],
         cells: tuple[Cell, ...],
         work: Work | None,
         relatives: int,
@@ -227,7 +227,7 @@ class _Known:
         self.precision = precision or DEFAULT_PRECISION
         self.said = said
 
-    def estimate(self, kind: Kind) -> Estimate:
+    def estimate(self, kind: InstanceKind) -> Estimate:
         """On a kind where it was measured."""
         here = self.measured[kind]
         by = f"over {here.steps} steps" if here.steps else "by an imported table"
@@ -259,8 +259,8 @@ def _refined(model: RatioModel, tables: tuple[Row, ...]) -> RatioModel:
     return model.learn(tables) if tables else model
 
 
-def _by_kind(observations: Iterable[Observation]) -> dict[Kind, list[Observation]]:
-    groups: dict[Kind, list[Observation]] = defaultdict(list)
+def _by_kind(observations: Iterable[Observation]) -> dict[InstanceKind, list[Observation]]:
+    groups: dict[InstanceKind, list[Observation]] = defaultdict(list)
     for seen in observations:
         groups[kind_of(seen.gpu, seen.gpu_count)].append(seen)
     return groups

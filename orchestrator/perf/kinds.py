@@ -11,7 +11,7 @@ from functools import cache
 
 from providers.hardware import GPUS, Precision
 
-Kind = tuple[str | None, int]  # GPU and how many; (None, 0) is any machine without one
+InstanceKind = tuple[str | None, int]  # GPU and how many; (None, 0) is any machine without one
 
 FEATURES = ("level", "arithmetic", "half_peak", "bandwidth", "power", "amd", "doublings", "link_doublings")
 """1, then the logarithms of peak arithmetic at the job's precision, of that at 16 bits for a job in FP32 (it tells how
@@ -33,7 +33,7 @@ _CPU_VARIANCE = (math.log(1.5) / 1.645) ** 2
 
 
 @dataclass(frozen=True, slots=True)
-class KindFacts:
+class InstanceKindFacts:
     """`generation` and `architecture` name what kinds share besides figures (drivers, kernels): all chips of a design,
     and those of one name. `shift` is a known logarithm of speed; `own_variance` the part that nothing else tells of."""
 
@@ -44,12 +44,12 @@ class KindFacts:
     own_variance: float = 0.0
 
 
-def kind_of(gpu: str | None, gpu_count: int) -> Kind:
+def kind_of(gpu: str | None, gpu_count: int) -> InstanceKind:
     """The kind of a machine: all machines without a GPU are one."""
     return (None, 0) if gpu is None else (gpu, gpu_count)
 
 
-def kind_name(kind: Kind) -> str:
+def kind_name(kind: InstanceKind) -> str:
     """'CPU', 'V100', '8 x V100'."""
     gpu, count = kind
     if gpu is None:
@@ -57,12 +57,12 @@ def kind_name(kind: Kind) -> str:
     return gpu if count == 1 else f"{count} x {gpu}"
 
 
-def relative_to(kind: Kind) -> Kind:
+def relative_to(kind: InstanceKind) -> InstanceKind:
     """The fixed kind that speeds on `kind` are compared with while nothing is known of the job."""
     return (None, 0) if on_host(kind) else ("A100-80GB", 1)
 
 
-def on_host(kind: Kind) -> bool:
+def on_host(kind: InstanceKind) -> bool:
     """Whether it is this machine's processor, simulated kinds included: those are as fast as their throttle says."""
     return facts(kind).architecture == HOST
 
@@ -74,21 +74,23 @@ def narrow(precision: Precision) -> bool:
 
 
 @cache
-def facts(kind: Kind, precision: Precision = "fp32") -> KindFacts:
+def facts(kind: InstanceKind, precision: Precision = "fp32") -> InstanceKindFacts:
     """Raises KeyError for a GPU that is not in the hardware table."""
     gpu, count = kind
     if gpu is None:
-        return KindFacts(_of_host(1, precision), _HOSTS, HOST, own_variance=_CPU_VARIANCE)
+        return InstanceKindFacts(_of_host(1, precision), _HOSTS, HOST, own_variance=_CPU_VARIANCE)
     entry = GPUS[gpu]
     if entry.simulated:
-        return KindFacts(_of_host(count, precision), _HOSTS, HOST, math.log(entry.throttle), _SIMULATED_VARIANCE)
+        return InstanceKindFacts(
+            _of_host(count, precision), _HOSTS, HOST, math.log(entry.throttle), _SIMULATED_VARIANCE
+        )
     reference = GPUS[REFERENCE[narrow(precision)]]
     chip = _of_chip(entry.peak_flops(precision), entry.fp16_flops, entry.bandwidth_bytes_per_s, precision)
     doublings = math.log2(count)
     power = math.log(entry.watts / reference.watts) if narrow(precision) else 0.0
     link = math.log(entry.link_bytes_per_s / reference.link_bytes_per_s)
     amd = float(entry.generation.startswith("CDNA"))
-    return KindFacts((*chip, power, amd, doublings, doublings * link), entry.generation, gpu)
+    return InstanceKindFacts((*chip, power, amd, doublings, doublings * link), entry.generation, gpu)
 
 
 def _of_host(count: int, precision: Precision) -> tuple[float, ...]:

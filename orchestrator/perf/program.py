@@ -21,5 +21,5 @@ class Program:
 
 def program_of(train: TrainSpec) -> Program:
     """The program of a job. Jobs of equal Programs are taken to be equally fast on the same hardware."""
-    told = {name: value for name, value in train.args.items() if not (isinstance(value, str) and "/" in value)}
-    return Program(f"{train.workdir}:{train.entry or train.script}", json.dumps(told, sort_keys=True))
+    reported = {name: value for name, value in train.args.items() if not (isinstance(value, str) and "/" in value)}
+    return Program(f"{train.workdir}:{train.entry or train.script}", json.dumps(reported, sort_keys=True))

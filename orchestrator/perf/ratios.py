@@ -21,7 +21,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.perf.kinds import REFERENCE, Kind, narrow
+from orchestrator.perf.kinds import REFERENCE, InstanceKind, narrow
 from orchestrator.perf.posterior import Floats, Posterior
 from orchestrator.perf.structure import (
     DOUBLINGS,
@@ -68,7 +68,7 @@ class Row:
             raise ValueError(f"a rate and a number of GPUs must be positive: {self}")
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> InstanceKind:
         return (self.gpu, self.gpu_count)
 
 
@@ -79,7 +79,7 @@ class Cell:
     `nearness`: 0 the job itself, 1 another job of its family.
     """
 
-    kind: Kind
+    kind: InstanceKind
     log_rate: float
     variance: float
     nearness: int = 0
@@ -111,7 +111,7 @@ class RatioModel:
 
     def posterior(
         self,
-        kinds: Sequence[Kind],
+        kinds: Sequence[InstanceKind],
         evidence: Sequence[Cell] = (),
         work: Work | None = None,
         *,
@@ -186,13 +186,13 @@ class RatioModel:
         )
 
     def _anchored(
-        self, design: Design, where: Sequence[Kind], work: Work, precision: Precision
+        self, design: Design, where: Sequence[InstanceKind], work: Work, precision: Precision
     ) -> tuple[Floats, Floats]:
         """Where the roofline of the reference GPU and the ratios of the tables put the rates of `work`.
 
         A host stays where it was measured, and a step that is bound by its host's part is as fast on every GPU.
         """
-        anchor: Kind = (REFERENCE[narrow(precision)], 1)
+        anchor: InstanceKind = (REFERENCE[narrow(precision)], 1)
         with_anchor = [*where, anchor]
         known, shared = self._prior(
             Design.of(with_anchor, [precision] * len(with_anchor), [design.sort[0]] * len(with_anchor))

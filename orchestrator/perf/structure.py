@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.perf.kinds import FEATURES, HOST, Kind, facts
+from orchestrator.perf.kinds import FEATURES, HOST, InstanceKind, facts
 from orchestrator.perf.posterior import Floats
 from orchestrator.perf.work import Sort
 from providers.hardware import Precision
@@ -80,7 +80,7 @@ class Design:
         return {*self.generation, *self.architecture}
 
     @classmethod
-    def of(cls, kinds: Sequence[Kind], precisions: Sequence[Precision], sorts: Sequence[Sort | None]) -> Design:
+    def of(cls, kinds: Sequence[InstanceKind], precisions: Sequence[Precision], sorts: Sequence[Sort | None]) -> Design:
         found = [facts(kind, precision) for kind, precision in zip(kinds, precisions, strict=True)]
         generation, architecture = [each.generation for each in found], [each.architecture for each in found]
         return cls(
@@ -130,8 +130,10 @@ def deviations(
 
 def weights(design: Design, sorts: Sequence[Sort], offsets: Sequence[str]) -> Floats:
     """What each kind takes of the shared part: its features, again for its sort, and the offsets that are known."""
-    told = [_UNTOLD if sort is None else {sort: 1.0} for sort in design.sort]
-    of_sorts = [np.array([each.get(sort, 0.0) for each in told])[:, None] * design.features[:, 1:] for sort in sorts]
+    reported = [_UNTOLD if sort is None else {sort: 1.0} for sort in design.sort]
+    of_sorts = [
+        np.array([each.get(sort, 0.0) for each in reported])[:, None] * design.features[:, 1:] for sort in sorts
+    ]
     named = zip(design.generation, design.architecture, strict=True)
     rows = [[_OFFSET_WEIGHT * (name in pair) for name in offsets] for pair in named]
     return np.hstack([design.features, *of_sorts, np.array(rows).reshape(len(rows), len(offsets))])

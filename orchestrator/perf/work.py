@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from orchestrator.model import Sharding
-from orchestrator.perf.kinds import HOST, Kind, facts, narrow
+from orchestrator.perf.kinds import HOST, InstanceKind, facts, narrow
 from providers.hardware import GPUS, Precision
 
 Sort = Literal["matrices", "convolutions", "recurrences", "lookups"]
@@ -70,7 +70,7 @@ class Work:
         if not (self.host_steps_per_s > 0 and math.isfinite(self.host_steps_per_s)):
             raise ValueError(f"a rate must be positive: {self}")
 
-    def log_rate(self, kind: Kind, precision: Precision = "fp32", *, hosted: bool = True) -> float:
+    def log_rate(self, kind: InstanceKind, precision: Precision = "fp32", *, hosted: bool = True) -> float:
         """Logarithm of steps/s on ONE device of the kind, computing at `precision`. Raises KeyError for an unknown GPU.
 
         What was counted in 32 bits beside 16-bit operations stays in 32; counted without any (on a processor that has
@@ -101,7 +101,7 @@ class Work:
         """What each of the `gpus` of one machine needs when the state is divided over them as `sharding` says."""
         return self._state_bytes(gpus, sharding) + self.activation_bytes + _RUNTIME_BYTES
 
-    def shortfall_bytes(self, kind: Kind, sharding: Sharding = "none") -> int:
+    def shortfall_bytes(self, kind: InstanceKind, sharding: Sharding = "none") -> int:
         """By how much the job does not fit into a GPU of the kind; 0 where it fits, and on a host."""
         gpu, count = kind
         if gpu is None or GPUS[gpu].simulated:
@@ -117,11 +117,11 @@ class Work:
 
         Without the parts told apart only full sharding is known to divide anything.
         """
-        told = self.weight_bytes > 0
+        reported = self.weight_bytes > 0
         divided = {
             "none": 0,
-            "zero1": self._optimizer_bytes if told else 0,
-            "zero2": self._optimizer_bytes + self.gradient_bytes if told else 0,
+            "zero1": self._optimizer_bytes if reported else 0,
+            "zero2": self._optimizer_bytes + self.gradient_bytes if reported else 0,
             "zero3": self.resident_bytes,
             "fsdp": self.resident_bytes,
         }[sharding]

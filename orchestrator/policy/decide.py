@@ -173,7 +173,7 @@ def _stay_or_move(builder: PlacementBuilder, running: Running, current: int, lim
     probe_until_ms = _probe_until_ms(builder, running, current)
     on_probe = probe_until_ms is not None and market.at < probe_until_ms
     tried = None
-    if not on_probe and running.came_by != "by hand" and running.moves_today + 1 < limits.max_moves_per_day:
+    if not on_probe and running.came_by != "by hand" and running.migrations_today + 1 < limits.max_migrations_per_day:
         tried = trial(demand, market, forecast.perf, forecast, ranking)
         if tried is not None and tried.row is not None:
             return builder.placement("move", tried.row, f"a probe: {tried.probe.reason}", probe=tried.probe)

@@ -1,4 +1,4 @@
-"""What `decide` is told of each job, and the rails within which it may move them. Values only."""
+"""What `decide` is told of each job, and the limits within which it may move them. Values only."""
 
 from __future__ import annotations
 
@@ -58,15 +58,15 @@ class Underway:
 class Running:
     """Where a job runs now. Instants in epoch milliseconds of market time.
 
-    `last_move_ms` and `moves_today` count voluntary moves. `migrating`: a move is under way, whatever `offer_id` says,
-    and is left alone; with `move` that one is to be weighed again. `leaving`: its machine has its notice, so that
-    staying is no option. `came_by` is why it is there.
+    `last_migration_ms` and `migrations_today` count voluntary moves. `migrating`: a move is under way, whatever
+    `offer_id` says, and is left alone; with `move` that one is to be weighed again. `leaving`: its machine has its
+    notice, so that staying is no option. `came_by` is why it is there.
     """
 
     offer_id: str
     since_ms: int
-    last_move_ms: int | None = None
-    moves_today: int = 0
+    last_migration_ms: int | None = None
+    migrations_today: int = 0
     migrating: bool = False
     leaving: bool = False
     came_by: Reason = "first placement"
@@ -83,7 +83,7 @@ class MoveLimits:
     """
 
     min_dwell_s: float = 3_600.0
-    max_moves_per_day: int = 4
+    max_migrations_per_day: int = 4
     move_margin: float = 2.0
     min_gain: float = 0.10
     max_price_age_s: float = 86_400.0

@@ -31,12 +31,14 @@ def held_back(running: Running, at_ms: int, limits: MoveLimits, *, probe_until_m
             if at_ms < probe_until_ms
             else ""
         )
-    last_ms = running.since_ms if running.last_move_ms is None else max(running.last_move_ms, running.since_ms)
+    last_ms = (
+        running.since_ms if running.last_migration_ms is None else max(running.last_migration_ms, running.since_ms)
+    )
     rest_s = limits.min_dwell_s - (at_ms - last_ms) / 1000
     if rest_s > 0:
         return f"has been here for less than {limits.min_dwell_s / 60:.0f} min"
-    if running.moves_today >= limits.max_moves_per_day:
-        return f"has moved {running.moves_today} times today"
+    if running.migrations_today >= limits.max_migrations_per_day:
+        return f"has moved {running.migrations_today} times today"
     return ""
 
 
@@ -113,7 +115,7 @@ def _limit(
     objective: Objective, forecast: Forecast, stay: int, go: int, limits: MoveLimits
 ) -> tuple[float, float, float]:
     """(log of the objective that a move may reach at most, share of the work within the horizon, its seconds)."""
-    residence_s = _DAY_S / max(limits.max_moves_per_day, 1)
+    residence_s = _DAY_S / max(limits.max_migrations_per_day, 1)
     pool, run_s = forecast.pool, forecast.mid.run_s
     hazard_s, left_s = (float(column[pool.cell[pool.at(row)]]) for column, row in ((pool.hazard_s, go), (run_s, stay)))
     if hazard_s > 0:

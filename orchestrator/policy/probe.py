@@ -30,7 +30,7 @@ from functools import cache
 
 import numpy as np
 
-from orchestrator.perf import Floats, Kind, Posterior, kind_name, student_quantile
+from orchestrator.perf import Floats, InstanceKind, Posterior, kind_name, student_quantile
 
 PROBE_MINUTES = 8.0
 _SLICES = 24
@@ -41,7 +41,7 @@ _LOOKED_AT = 6  # kinds, those whose probe is worth most on its own, are looked 
 class Option:
     """A kind of hardware on which the job may run or be tried; nano-USD as floats, they are estimates."""
 
-    kind: Kind
+    kind: InstanceKind
     nano_usd_per_hour: float
     move_nano_usd: float = 0.0
     probe_nano_usd: float = 0.0

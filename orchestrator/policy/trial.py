@@ -15,7 +15,7 @@ import numpy as np
 
 from orchestrator.market import Market
 from orchestrator.model import Probe
-from orchestrator.perf import Floats, Kind, PerfBook, on_host
+from orchestrator.perf import Floats, InstanceKind, PerfBook, on_host
 from orchestrator.policy.demand import Demand
 from orchestrator.policy.probe import PROBE_MINUTES, Option, advise
 from orchestrator.policy.ranking.cost import Forecast, Pool, Rows
@@ -103,7 +103,7 @@ def _none(reason: str) -> Trial:
     return Trial(None, Probe(None, 0.0, 0, 0, reason))
 
 
-def _kind(market: Market, row: int) -> Kind:
+def _kind(market: Market, row: int) -> InstanceKind:
     return market.listing.kinds[int(market.listing.kind[row])]
 
 

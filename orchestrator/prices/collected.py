@@ -15,7 +15,7 @@ from providers.offer import CapacityType
 
 if TYPE_CHECKING:  # a command that asks the catalogue alone loads no database
     from orchestrator.config import Config
-    from orchestrator.installation import World
+    from orchestrator.installation import Installation
     from providers.collect.facts import Signal
 
 
@@ -24,7 +24,7 @@ class Collected:
     """What sources tell, the kinds of offers that they no longer name with the instant of that, and what was heard of
     risks."""
 
-    told: tuple[ReportedPrice, ...] = ()
+    reported: tuple[ReportedPrice, ...] = ()
     gone: Mapping[Kind, int] = field(default_factory=dict)
     risks: tuple[Signal, ...] = ()
 
@@ -32,16 +32,16 @@ class Collected:
 NOTHING = Collected()
 
 
-def collected(world: World) -> Collected:
+def collected(installation: Installation) -> Collected:
     """What the store knows now of clouds that are not enabled; flagged rows are left out."""
     from orchestrator.prices.sink import provider_of
     from orchestrator.prices.sources import SOURCES
     from orchestrator.store.market.polls import ALL_REGIONS
     from providers.collect.sources import fresh_s, history_of
 
-    now = world.outside_clock.now_ms()
-    with world.store.read() as tx:
-        offers = {offer.id: offer for offer in tx.offers() if offer.provider not in world.providers}
+    now = installation.outside_clock.now_ms()
+    with installation.store.read() as tx:
+        offers = {offer.id: offer for offer in tx.offers() if offer.provider not in installation.providers}
         points = [point for point in tx.eligible_as_of(now) if point.offer_id in offers]
         heard = {(each.source, each.region): each.good_started_ms or 0 for each in tx.poll_states()}
         gone: dict[Kind, int] = {}
@@ -52,12 +52,12 @@ def collected(world: World) -> Collected:
                 gone[Kind(each.provider, each.region, each.instance_type, capacity)] = each.at_ms
         sources = tx.sources()
         risks = tuple(tx.risks_as_of(now))
-    told = []
+    reported = []
     for point in points:
         offer, source = offers[point.offer_id], sources.get(point.offer_id, "")
         until_ms = max(heard.get((source, region), 0) for region in (offer.region, *ALL_REGIONS))
-        told.append(ReportedPrice(offer, point, max(until_ms, point.observed_at_ms), point.source, fresh_s(source)))
-    return Collected(tuple(told), gone, risks)
+        reported.append(ReportedPrice(offer, point, max(until_ms, point.observed_at_ms), point.source, fresh_s(source)))
+    return Collected(tuple(reported), gone, risks)
 
 
 def elsewhere(heard: Collected, without: Collection[str]) -> tuple[ReportedPrice, ...]:
@@ -69,7 +69,7 @@ def elsewhere(heard: Collected, without: Collection[str]) -> tuple[ReportedPrice
         for offer, price in zip(catalog.offers(), catalog.prices(), strict=True)
         if offer.provider not in without
     ]
-    return merged(heard.told, listed, heard.gone)
+    return merged(heard.reported, listed, heard.gone)
 
 
 def may_have_collected(config: Config) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from orchestrator.prices.columns import PriceRow
 from orchestrator.prices.sink import stored
-from orchestrator.store import Flagged
+from orchestrator.store import NewFlag
 from providers.collect import facts
 from providers.collect.facts import Flag
 from providers.collect.judge import Judge
@@ -26,7 +26,7 @@ class Held:
     """A flag with the instants from which and to which it holds."""
 
     row: PriceRow
-    flagged: Flagged
+    flagged: NewFlag
     opened_ms: int
     cleared_ms: int
 
@@ -49,8 +49,8 @@ def judged(rows: Iterable[PriceRow]) -> dict[str, Past]:
         if row.offered is not None:
             offered[kind] = row.offered or offered.get(kind, False)
     found: dict[str, Past] = {}
-    for kind, told in of_kind.items():
-        found.update(_of_kind(told, offered.get(kind)))
+    for kind, reported in of_kind.items():
+        found.update(_of_kind(reported, offered.get(kind)))
     return found
 
 
@@ -62,27 +62,29 @@ def _of_kind(rows: Sequence[PriceRow], offered: bool | None) -> dict[str, Past]:
             series[row.point.offer_id].append(row)
     phantoms = {
         id(row.point): phantom
-        for told in series.values()
-        for row in told
+        for reported in series.values()
+        for row in reported
         if (phantom := _phantom(row, offered)) is not None
     }
-    real = [row for told in series.values() for row in told if id(row.point) not in phantoms]
+    real = [row for reported in series.values() for row in reported if id(row.point) not in phantoms]
     verdict = Judge().replay([row.offer for row in real], [row.point for row in real])
     payable = {id(point) for point in verdict.payable}
     reasons = phantoms | {id(each.point): each for each in verdict.flagged}
-    return {name: _past(told, payable, reasons) for name, told in series.items()}
+    return {name: _past(reported, payable, reasons) for name, reported in series.items()}
 
 
-def _past(told: Sequence[PriceRow], payable: set[int], reasons: dict[int, facts.Flagged]) -> Past:
+def _past(reported: Sequence[PriceRow], payable: set[int], reasons: dict[int, facts.FlaggedFinding]) -> Past:
     held = []
-    for place, row in enumerate(told):
+    for place, row in enumerate(reported):
         if (reason := reasons.get(id(row.point))) is not None:
-            following = told[min(place + 1, len(told) - 1)]  # the last one ends at once: no import flags the present
+            following = reported[
+                min(place + 1, len(reported) - 1)
+            ]  # the last one ends at once: no import flags the present
             held.append(Held(row, stored(reason), row.point.observed_at_ms, following.point.observed_at_ms))
-    return Past(tuple(row for row in told if id(row.point) in payable), tuple(held))
+    return Past(tuple(row for row in reported if id(row.point) in payable), tuple(held))
 
 
-def _phantom(row: PriceRow, of_kind: bool | None) -> facts.Flagged | None:
+def _phantom(row: PriceRow, of_kind: bool | None) -> facts.FlaggedFinding | None:
     offered = of_kind if row.offered is None else row.offered
     where = f"{row.offer.instance_type} in {row.offer.region}"
     if offered is False:
@@ -91,7 +93,7 @@ def _phantom(row: PriceRow, of_kind: bool | None) -> facts.Flagged | None:
         detail = f"{where} is listed, but not known to be offered there"
     else:
         return None
-    return facts.Flagged(Flag.NO_HARDWARE, row.offer.id, detail, row.offer, row.point)
+    return facts.FlaggedFinding(Flag.NO_HARDWARE, row.offer.id, detail, row.offer, row.point)
 
 
 def _kind(row: PriceRow) -> Kind:

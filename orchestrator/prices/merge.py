@@ -67,9 +67,9 @@ def merged(
     return tuple(kept)
 
 
-def _newest(told: Iterable[ReportedPrice]) -> dict[Kind, int]:
+def _newest(reported: Iterable[ReportedPrice]) -> dict[Kind, int]:
     newest: dict[Kind, int] = {}
-    for each in told:
+    for each in reported:
         kind = Kind.of(each.offer)
         newest[kind] = max(each.known_ms, newest.get(kind, -1))
     return newest

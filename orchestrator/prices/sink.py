@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from orchestrator.prices.suspect import suspicion
-from orchestrator.store import Flagged, Leadership, Store
+from orchestrator.store import Leadership, NewFlag, Store
 from orchestrator.store.market.polls import ALL_REGIONS
 from providers.collect import facts
-from providers.collect.runner import Poll
+from providers.collect.runner import PollOutcome
 from providers.collect.sources import fresh_s, history_of, usual_interval_s
 from providers.offer import Offer
 from providers.price import PricePoint
@@ -26,7 +26,7 @@ AT_ONCE = 4000
 class _Found:
     offers: dict[str, Offer] = field(default_factory=dict)
     points: list[PricePoint] = field(default_factory=list)
-    flagged: list[facts.Flagged] = field(default_factory=list)
+    flagged: list[facts.FlaggedFinding] = field(default_factory=list)
     signals: list[facts.Signal] = field(default_factory=list)
 
 
@@ -42,14 +42,14 @@ class StoreSink:
     def __init__(
         self,
         store: Store,
-        told: Callable[[Poll], None] = lambda _: None,
+        reported: Callable[[PollOutcome], None] = lambda _: None,
         leadership: Leadership | None = None,
         reserved: Collection[str] = (),
     ) -> None:
         self._reserved = frozenset(reserved)
         self._store = store
         self._leadership = leadership
-        self._told = told
+        self._told = reported
         self._found: dict[tuple[str, str], _Found] = {}
 
     def offers(self, source: str, region: str, offers: Sequence[Offer]) -> None:
@@ -58,13 +58,13 @@ class StoreSink:
     def prices(self, source: str, region: str, points: Sequence[PricePoint]) -> None:
         self._of(source, region).points.extend(points)
 
-    def flagged(self, source: str, region: str, flagged: Sequence[facts.Flagged]) -> None:
+    def flagged(self, source: str, region: str, flagged: Sequence[facts.FlaggedFinding]) -> None:
         self._of(source, region).flagged.extend(flagged)
 
     def signals(self, source: str, region: str, signals: Sequence[facts.Signal]) -> None:
         self._of(source, region).signals.extend(signals)
 
-    def ended(self, poll: Poll) -> None:
+    def ended(self, poll: PollOutcome) -> None:
         found = self._found.pop((poll.source, poll.region), _Found())
         provider = provider_of(poll.source)
         whole, past_only = poll.error is None, history_of(poll.source) == "only"
@@ -133,41 +133,45 @@ class StoreSink:
             )
         self._told(replace(poll, suspect=suspect))
 
-    def _told_by_others(self, poll: Poll, found: _Found, past_only: bool) -> dict[str, str]:
+    def _told_by_others(self, poll: PollOutcome, found: _Found, past_only: bool) -> dict[str, str]:
         """The offers of which another source tells now, and why that one counts."""
         ids = {*found.offers, *(each.offer.id for each in found.flagged if each.offer is not None)}
         own = provider_of(poll.source)
-        told = {
+        reported = {
             each: f"only {place}'s own sources tell prices of it, because it is enabled"
             for each in ids
             if (place := each.partition("/")[0]) in self._reserved and place != own
         }
         if past_only:
-            return told
+            return reported
         with self._store.read() as tx:
-            for each in tx.told_by_others(poll.source, ids - told.keys()):
+            for each in tx.told_by_others(poll.source, ids - reported.keys()):
                 cloud = each.offer_id.partition("/")[0]
                 silent_s = (poll.ended_at_ms - each.heard_ms) / 1000
                 if abs(silent_s) <= fresh_s(each.source) and (own != cloud or provider_of(each.source) == cloud):
-                    told[each.offer_id] = f"{each.source} tells its price, and counts as long as it is heard"
-        return told
+                    reported[each.offer_id] = f"{each.source} tells its price, and counts as long as it is heard"
+        return reported
 
     def _of(self, source: str, region: str) -> _Found:
         return self._found.setdefault((source, region), _Found())
 
 
-def _without(found: _Found, told: Mapping[str, str]) -> _Found:
+def _without(found: _Found, reported: Mapping[str, str]) -> _Found:
     """What was found but for the offers of which others tell: of each that is priced otherwise here a flag that touches
     none, with what was said."""
-    if not told:
+    if not reported:
         return found
     said = {each.offer_id: each for each in found.points}
     said = {each.offer.id: each.point for each in found.flagged if each.offer is not None and each.point} | said
-    kept = [each for each in found.flagged if each.offer is None or each.offer.id not in told]
-    kept += [facts.Flagged(facts.Flag.NOT_ITS_OWN, name, told[name], None, said[name]) for name in told if name in said]
+    kept = [each for each in found.flagged if each.offer is None or each.offer.id not in reported]
+    kept += [
+        facts.FlaggedFinding(facts.Flag.NOT_ITS_OWN, name, reported[name], None, said[name])
+        for name in reported
+        if name in said
+    ]
     return _Found(
-        {name: offer for name, offer in found.offers.items() if name not in told},
-        [each for each in found.points if each.offer_id not in told],
+        {name: offer for name, offer in found.offers.items() if name not in reported},
+        [each for each in found.points if each.offer_id not in reported],
         kept,
         found.signals,
     )
@@ -187,24 +191,24 @@ def _parted(points: Sequence[PricePoint]) -> tuple[list[list[PricePoint]], list[
     return batches[:-1], batches[-1]
 
 
-def _split(found: _Found, past_only: bool) -> tuple[list[Flagged], list[Flagged]]:
-    """Flagged rows of the past, which leave no offer out: a later price, sound or flagged, has overtaken them, or their
+def _split(found: _Found, past_only: bool) -> tuple[list[NewFlag], list[NewFlag]]:
+    """NewFlag rows of the past, which leave no offer out: a later price, sound or flagged, has overtaken them, or their
     source tells nothing else; and those of the present."""
     newest: dict[str, int] = {}
     for point in [*found.points, *(each.point for each in found.flagged if each.point is not None)]:
         newest[point.offer_id] = max(point.effective_at_ms, newest.get(point.offer_id, 0))
-    past: list[Flagged] = []
-    present: list[Flagged] = []
+    past: list[NewFlag] = []
+    present: list[NewFlag] = []
     for each in found.flagged:
         overtaken = each.point is not None and newest.get(each.point.offer_id, -1) > each.point.effective_at_ms
         (past if overtaken or (past_only and each.offer is not None) else present).append(stored(each))
     return past, present
 
 
-def stored(each: facts.Flagged) -> Flagged:
+def stored(each: facts.FlaggedFinding) -> NewFlag:
     """A flag as the store has it. An ambiguous price has a sound twin: its row leaves no offer out."""
     offer = None if each.flag is facts.Flag.AMBIGUOUS else each.offer
-    return Flagged(
+    return NewFlag(
         each.flag.value,
         each.subject,
         each.detail,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from orchestrator.store import FlagRow
+from orchestrator.store import StoredFlag
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class PriceStatus:
 
     at_ms: int
     regions: tuple[PricedRegion, ...]
-    newest_flags: tuple[FlagRow, ...]
+    newest_flags: tuple[StoredFlag, ...]
     prices_kept_from_ms: int  # what is older has left into the archive; 0: nothing has
     simulated: bool
 
@@ -55,7 +55,7 @@ class PriceSeries:
     listed: bool
     known_to_ms: int | None  # all changes up to here are in it
     points: tuple[tuple[int, int, int], ...]
-    flags: tuple[FlagRow, ...]
+    flags: tuple[StoredFlag, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from orchestrator.engine.billing.comparisons import comparisons
 from orchestrator.engine.inputs import snapshot
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.ledger import BASELINES, Comparison, TimeBreakdown, time_breakdown, total_nano_usd
 from orchestrator.model import Entry, Job, Migration, Run
 from orchestrator.reports import savings
@@ -25,10 +25,10 @@ from orchestrator.store import Tx
 EVENTS = 200
 
 
-def report(world: World, ref: str | None = None) -> ReportView:
+def report(installation: Installation, ref: str | None = None) -> ReportView:
     """The report of one job (None: of all). Raises NotFoundError."""
-    now = world.clock.now_ms()
-    with world.store.read() as tx:
+    now = installation.clock.now_ms()
+    with installation.store.read() as tx:
         chosen = tx.outlines() if ref is None else [tx.find_job(ref)]
         entries = tx.entries() if ref is None else tx.entries(job_id=chosen[0].id)
         job_id = None if ref is None else chosen[0].id
@@ -40,14 +40,14 @@ def report(world: World, ref: str | None = None) -> ReportView:
         kept: dict[str, list[Comparison]] = defaultdict(list)
         for each in tx.comparisons(job_id, unreadable=snapshot.left_out):
             kept[each.job_id].append(each)
-        said = forecasts(world, tx, chosen)
+        said = forecasts(installation, tx, chosen)
         rows = tuple(
-            _row(world, tx, job, kept[job.id], booked[job.id], migrations, now, said[job.id]) for job in chosen
+            _row(installation, tx, job, kept[job.id], booked[job.id], migrations, now, said[job.id]) for job in chosen
         )
     return ReportView(
         at_ms=now,
         simulated=any(row.job.simulated for row in rows),
-        clock_factor=world.clock.factor,
+        clock_factor=installation.clock.factor,
         jobs=rows,
         paid_nano_usd=total_nano_usd(entries),
         totals=savings.totals(rows),
@@ -58,7 +58,7 @@ def report(world: World, ref: str | None = None) -> ReportView:
 
 
 def _row(
-    world: World,
+    installation: Installation,
     tx: Tx,
     job: Job,
     kept: Sequence[Comparison],
@@ -67,28 +67,30 @@ def _row(
     now_ms: int,
     said: JobForecast | str,
 ) -> JobReport:
-    view = job_view(world, tx, job, said)
+    view = job_view(installation, tx, job, said)
     runs = tx.runs(job_id=job.id, unreadable=snapshot.left_out)
     end_ms = view.finished_at_ms if view.finished_at_ms is not None else now_ms
     duration_s = (end_ms - job.submitted_at_ms) / 1000
     reasons = {migration.target_run_id: migration.reason for migration in migrations}
     provisional = tx.job_facts(job.id).compared_at_ms is None or len(kept) < len(BASELINES)
-    found = comparisons(world, tx, job, before=kept, lenient=True) if provisional else kept
+    found = comparisons(installation, tx, job, before=kept, lenient=True) if provisional else kept
     return JobReport(
         job=view,
         runs=tuple(
             _run_cost(tx, run, number, reasons.get(run.id, ""), entries, now_ms) for number, run in enumerate(runs, 1)
         ),
         duration_s=duration_s,
-        duration_wall_s=duration_s / world.clock.factor,
+        duration_wall_s=duration_s / installation.clock.factor,
         paid_nano_usd=total_nano_usd(entries),
         provisional=provisional,
         version=None if provisional else found[0].version,
         compared_at_ms=found[0].at_ms,
         corrected=found[0].reason,
         compared=tuple(savings.compared(each, runs) for each in found),
-        time_breakdown=sum((time_breakdown(run, now_ms, factor=world.clock.factor) for run in runs), TimeBreakdown()),
-        losses=losses([world.run_dir(run.id) for run in trained(runs)]),
+        time_breakdown=sum(
+            (time_breakdown(run, now_ms, factor=installation.clock.factor) for run in runs), TimeBreakdown()
+        ),
+        losses=losses([installation.run_dir(run.id) for run in trained(runs)]),
     )
 
 

@@ -86,7 +86,7 @@ class JobView:
     simulated: bool
     note: str  # the newest thing that was decided or that happened, in words; after its marks
     quarantine: str | None = None  # what broke the control plane's work on it; it is kept still until `resume`
-    marks: tuple[str, ...] = ()  # what is wrong with its present run, such as "stands still at step 12"
+    warnings: tuple[str, ...] = ()  # what is wrong with its present run, such as "stands still at step 12"
     trial: Trial | None = None  # of a job that was just submitted, if its program was tried before
     forecast: JobForecast | None = None
     no_forecast: str = "told by queue, status and report"
@@ -156,7 +156,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Spare:
+class Standby:
     """The node that `standby: warm` keeps beside the job's own, and what it adds to the cost until the job is done."""
 
     offer_id: str
@@ -190,7 +190,7 @@ class Decision:
     would_move_below_nano_usd_per_hour: int | None
     choices: tuple[Choice, ...]
     count: int
-    spare: Spare | None = None
+    standby: Standby | None = None
     parts: CostParts | None = None
     expected_losses: float | None = None
     hazard_source: str = ""

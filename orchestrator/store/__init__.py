@@ -7,8 +7,8 @@ store, SQLAlchemy's ORM never.
 from orchestrator.store.codec import Codec, CodecError, decode, encode
 from orchestrator.store.leadership.leader import TAKEOVER_S, LeaderInfo, Leadership
 from orchestrator.store.market.availability import AvailabilityPoint
-from orchestrator.store.market.flags import Flagged, FlagRow
-from orchestrator.store.market.polls import Poll, Polled, PollState
+from orchestrator.store.market.flags import NewFlag, StoredFlag
+from orchestrator.store.market.polls import Polled, PollRecord, PollState
 from orchestrator.store.market.price_days import PriceDay
 from orchestrator.store.market.prices import Interval
 from orchestrator.store.queries.claims import Claim
@@ -27,22 +27,22 @@ __all__ = [
     "Codec",
     "CodecError",
     "Command",
-    "FlagRow",
-    "Flagged",
     "Interval",
     "JobFactFields",
     "JobFacts",
     "LeaderInfo",
     "Leadership",
     "MigrationFields",
+    "NewFlag",
     "PerfPoint",
-    "Poll",
+    "PollRecord",
     "PollState",
     "Polled",
     "PriceDay",
     "Quarantined",
     "RunFields",
     "Store",
+    "StoredFlag",
     "Tx",
     "decode",
     "encode",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from alembic.script import Script
 
 VERSION_TABLE = "schema_revision"
-HEAD = "20261122_1345_b6d20f"
+HEAD = "20261122_1600_4d7e21"
 
 
 class ForeignDatabaseError(StoreError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from providers.aws.on_demand import API_REGION
+from providers.aws.prices.on_demand import API_REGION
 from providers.aws.session import Connections, in_our_words
 from providers.collect.permissions import Access, examine
 

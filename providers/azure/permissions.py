@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 
-from providers.azure.prices import PRICES, VERSION
+from providers.azure.prices.retail import PRICES, VERSION
 from providers.azure.session import SUBSCRIPTION, Connections, in_our_words
 from providers.collect.http import Http, Patience
 from providers.collect.permissions import Access, examine

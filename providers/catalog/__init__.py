@@ -7,7 +7,7 @@ Facts only, one latest price per offer, no time series. Must not know: jobs, sto
 """
 
 from providers.catalog.accelerators import AcceleratorPrice
-from providers.catalog.catalog import Catalog, Flagged, age_days, damage, instance_types, load, read
+from providers.catalog.catalog import Catalog, FlaggedPrice, age_days, damage, instance_types, load, read
 from providers.catalog.check import Verdict, verify, verify_own
 from providers.catalog.files import CatalogError, Finding
 from providers.catalog.flags import Flag
@@ -20,7 +20,7 @@ __all__ = [
     "CatalogError",
     "Finding",
     "Flag",
-    "Flagged",
+    "FlaggedPrice",
     "InstanceType",
     "Interruption",
     "PriceRow",

@@ -40,7 +40,7 @@ DAY_MS = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
-class Flagged:
+class FlaggedPrice:
     """A price that is kept but not offered, and why not."""
 
     row: PriceRow
@@ -101,17 +101,17 @@ class Catalog:
         """The price of each of `offers()`, in the same order; effective and observed on the day of the fact."""
         return self._prices
 
-    def flagged(self) -> tuple[Flagged, ...]:
+    def flagged(self) -> tuple[FlaggedPrice, ...]:
         """Prices that public lists name and that are no offers, and why. Raises CatalogError."""
         return self._flagged
 
     @cached_property
-    def _flagged(self) -> tuple[Flagged, ...]:
+    def _flagged(self) -> tuple[FlaggedPrice, ...]:
         findings: list[Finding] = []
         path = self.folder / "flagged.csv"
         rows = read_prices(path, self.types, self._sources, findings.append, flagged=True)
         _refuse(findings)
-        return tuple(Flagged(row, Flag(row.flag)) for row in rows)
+        return tuple(FlaggedPrice(row, Flag(row.flag)) for row in rows)
 
     def accelerators(self) -> tuple[AcceleratorPrice, ...]:
         """Prices of what no trainer of ours can use yet. Raises CatalogError."""

@@ -25,7 +25,8 @@ from providers.errors import ProviderError
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Poll these regions of a source; all that it has when `regions` is None. `since_ms` by region: what is known."""
+    """PollOutcome these regions of a source; all that it has when `regions` is None. `since_ms` by region: what is
+    known."""
 
     source: str
     options: Mapping[str, Any]
@@ -39,7 +40,7 @@ def request(tasks: Iterable[Task], workers: int) -> str:
 
 
 def run(tasks: Sequence[Task], workers: int, out: TextIO, clock: Clock) -> None:
-    """Poll everything that the tasks name. One region's failure is in its own ending and nowhere else.
+    """PollOutcome everything that the tasks name. One region's failure is in its own ending and nowhere else.
 
     A task's regions are started together and tasks in their order, so that on-demand prices come before spot.
     """

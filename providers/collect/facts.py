@@ -57,7 +57,7 @@ class Passed(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Flagged:
+class FlaggedFinding:
     """A row that is kept with its reason. `offer` and `point` are there as far as the row could be read.
 
     `subject` is the offer's id, or else what the row is about; `detail` one sentence for people.
@@ -102,7 +102,7 @@ class PollResult:
     region: str
     offers: tuple[Offer, ...] = ()
     points: tuple[PricePoint, ...] = ()
-    flagged: tuple[Flagged, ...] = ()
+    flagged: tuple[FlaggedFinding, ...] = ()
     signals: tuple[Signal, ...] = ()
     error: ProviderError | None = None
     pages: int = 0
@@ -143,7 +143,7 @@ class Finding:
         self.rows = 0
         self._offers: dict[str, Offer] = {}
         self._points: dict[tuple[str, int], PricePoint] = {}
-        self._flagged: list[Flagged] = []
+        self._flagged: list[FlaggedFinding] = []
         self._signals: list[Signal] = []
         self._passed: Counter[str] = Counter()
 
@@ -174,7 +174,7 @@ class Finding:
         offer: Offer | None = None,
         point: PricePoint | None = None,
     ) -> None:
-        self._flagged.append(Flagged(flag, subject, detail, offer, point))
+        self._flagged.append(FlaggedFinding(flag, subject, detail, offer, point))
 
     def pass_over(self, why: Passed, rows: int = 1) -> None:
         """So many rows are none of ours."""

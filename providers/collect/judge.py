@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from providers.collect.anchors import Anchors
-from providers.collect.facts import Flag, Flagged
+from providers.collect.facts import Flag, FlaggedFinding
 from providers.money import format_usd
 from providers.offer import Offer
 from providers.price import PricePoint
@@ -44,7 +44,7 @@ class Judged:
     that are not even payable (Flag.OUTLIER)."""
 
     payable: list[PricePoint]
-    flagged: list[Flagged]
+    flagged: list[FlaggedFinding]
 
 
 class Judge:
@@ -108,11 +108,11 @@ class Judge:
         series: dict[str, list[PricePoint]] = defaultdict(list)
         for point in sorted(points, key=lambda point: (point.effective_at_ms, not of_offer[point.offer_id].spot)):
             series[point.offer_id].append(point)
-        places = {id(point): (told, place) for told in series.values() for place, point in enumerate(told)}
+        places = {id(point): (reported, place) for reported in series.values() for place, point in enumerate(reported)}
         judged = Judged([], [])
         for point in sorted(points, key=lambda point: (point.effective_at_ms, of_offer[point.offer_id].spot)):
-            offer, (told, place) = of_offer[point.offer_id], places[id(point)]
-            wrong = _slip(offer, told, place) if place + 1 < len(told) else self._leap(offer, point)
+            offer, (reported, place) = of_offer[point.offer_id], places[id(point)]
+            wrong = _slip(offer, reported, place) if place + 1 < len(reported) else self._leap(offer, point)
             if wrong is None:
                 self._pay(judged, offer, point, "")
             else:
@@ -136,14 +136,14 @@ class Judge:
         elif believed:
             self._on_demand[_kind(offer)] = point.nano_usd_per_hour
 
-    def _leap(self, offer: Offer, point: PricePoint) -> Flagged | None:
+    def _leap(self, offer: Offer, point: PricePoint) -> FlaggedFinding | None:
         price, before = point.nano_usd_per_hour, self._paid.get(offer.id)
         if before is None or offer.id in self._questioned or _near(price, before):
             return None  # from what is not believed itself nothing leaps
         text = f"{format_usd(price)}/h after {format_usd(before)}/h: left out until reported again"
-        return Flagged(Flag.OUTLIER, offer.id, text, offer, point)
+        return FlaggedFinding(Flag.OUTLIER, offer.id, text, offer, point)
 
-    def _implausible(self, offer: Offer, point: PricePoint, source: str) -> Flagged | None:
+    def _implausible(self, offer: Offer, point: PricePoint, source: str) -> FlaggedFinding | None:
         """Held against what is known elsewhere. What that contradicts is believed all the same if it is about what it
         was, for the same hardware, and that was contradicted, too: somebody has vouched for it. So no price walks out
         of what is plausible in small steps."""
@@ -155,7 +155,7 @@ class Judge:
             why = self._contradiction(offer, price)
             if why and not (alike and self._contradiction(offer, before[2])):
                 self._questioned[offer.id] = {**said, source: price}
-                return Flagged(Flag.IMPLAUSIBLE, offer.id, f"{why}: tradewind prices accept", offer, point)
+                return FlaggedFinding(Flag.IMPLAUSIBLE, offer.id, f"{why}: tradewind prices accept", offer, point)
         self._questioned.pop(offer.id, None)
         self._plausible[offer.id] = (offer.gpu, offer.gpu_count, price)
         return None
@@ -168,14 +168,14 @@ class Judge:
             why = f"spot {format_usd(price)}/h is {price / on_demand:.1%} of on-demand {format_usd(on_demand)}/h"
         return why
 
-    def _against_on_demand(self, offer: Offer, point: PricePoint) -> Flagged | None:
+    def _against_on_demand(self, offer: Offer, point: PricePoint) -> FlaggedFinding | None:
         price, on_demand = point.nano_usd_per_hour, self._on_demand.get(_kind(offer))
         if not offer.spot or on_demand is None or price < SPOT_SHARE * on_demand:
             return None
         text = f"spot {format_usd(price)}/h is {price / on_demand:.1%} of on-demand {format_usd(on_demand)}/h"
-        return Flagged(Flag.SPOT_NOT_BELOW_ON_DEMAND, offer.id, text, offer, point)
+        return FlaggedFinding(Flag.SPOT_NOT_BELOW_ON_DEMAND, offer.id, text, offer, point)
 
-    def _spot_prices_now_wrong(self, on_demand: Offer, reported_anew: Set[str]) -> list[Flagged]:
+    def _spot_prices_now_wrong(self, on_demand: Offer, reported_anew: Set[str]) -> list[FlaggedFinding]:
         """Of those that were sound before; what is reported anew is judged on its own."""
         spot = self._spot[_kind(on_demand)]
         flagged = []
@@ -196,17 +196,17 @@ def _near(price: int, other: int, factor: float = JUMP) -> bool:
     return other <= price * factor and price <= other * factor
 
 
-def _slip(offer: Offer, told: Sequence[PricePoint], place: int) -> Flagged | None:
+def _slip(offer: Offer, reported: Sequence[PricePoint], place: int) -> FlaggedFinding | None:
     """Whether a price that others precede and follow is a slip."""
     if place == 0:
         return None
-    point, after = told[place], told[place + 1]
-    price, before, then = point.nano_usd_per_hour, told[place - 1].nano_usd_per_hour, after.nano_usd_per_hour
+    point, after = reported[place], reported[place + 1]
+    price, before, then = point.nano_usd_per_hour, reported[place - 1].nano_usd_per_hour, after.nano_usd_per_hour
     lasted_ms = after.effective_at_ms - point.effective_at_ms
     if _near(price, before, SLIP) or _near(price, then, SLIP) or not _near(before, then, 1.5) or lasted_ms > SLIP_MS:
         return None
     text = f"{format_usd(price)}/h after {format_usd(before)}/h and before {format_usd(then)}/h"
-    return Flagged(Flag.OUTLIER, offer.id, text, offer, point)
+    return FlaggedFinding(Flag.OUTLIER, offer.id, text, offer, point)
 
 
 class Changes:

@@ -22,7 +22,7 @@ from typing import IO, Any, Protocol, TypeAlias
 from providers.clock import Clock
 from providers.collect.anchors import Anchors
 from providers.collect.child import Task, request
-from providers.collect.facts import UNLISTED, Flagged, Signal
+from providers.collect.facts import UNLISTED, FlaggedFinding, Signal
 from providers.collect.judge import Changes, Judge
 from providers.collect.schedule import Schedule
 from providers.collect.sources import history_of, source_kind
@@ -49,7 +49,7 @@ class SourceSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Poll:
+class PollOutcome:
     """What came of one poll. It happened, whether or not anything changed; `error` says why it may be incomplete.
 
     `offers` were seen, `changed` prices were news, `flagged` rows left out; `passed` counts those that are none of
@@ -85,14 +85,14 @@ class Sink(Protocol):
         """Only changes, and only what is payable; which of them are not to be chosen comes as flags."""
         ...
 
-    def flagged(self, source: str, region: str, flagged: Sequence[Flagged]) -> None:
+    def flagged(self, source: str, region: str, flagged: Sequence[FlaggedFinding]) -> None:
         """Rows to keep with their reason. A row comes again with every poll that sees it; a price that was sound before
         may come, too: it is not to be chosen from now on."""
         ...
 
     def signals(self, source: str, region: str, signals: Sequence[Signal]) -> None: ...
 
-    def ended(self, poll: Poll) -> None:
+    def ended(self, poll: PollOutcome) -> None:
         """The region's poll is over; everything of it has been handed in."""
         ...
 
@@ -161,13 +161,13 @@ class Collector:
         """End a `collect` that another thread is in, and every later one, at once: what has not ended is due again."""
         self._stopped.set()
 
-    def collect(self) -> list[Poll]:
-        """Poll everything that is due and hand it to the sink. Returns when all children have ended. Never raises for
-        what a provider does."""
+    def collect(self) -> list[PollOutcome]:
+        """PollOutcome everything that is due and hand it to the sink. Returns when all children have ended. Never
+        raises for what a provider does."""
         self._remember()
         inbox: Inbox = queue.Queue(64)
         rounds: dict[_Child, _Round] = {}
-        polls: list[Poll] = []
+        polls: list[PollOutcome] = []
         try:
             self._start_due(rounds, inbox)
             first = set(rounds)
@@ -226,7 +226,7 @@ class Collector:
         if now_s - child.heard_s > silence_s or now_s - child.started_s > self._limits.total_s:
             child.kill(f"said nothing for {self._limits.silence_s:g} s, or took more than {self._limits.total_s:g} s")
 
-    def _take(self, round_: _Round, message: Message) -> list[Poll]:
+    def _take(self, round_: _Round, message: Message) -> list[PollOutcome]:
         now_ms = self._clock.now_ms()
         match message:
             case Regions(source, names, error):
@@ -276,15 +276,15 @@ class Collector:
         if batch.signals:
             self._sink.signals(source, region, batch.signals)
 
-    def _unfinished(self, round_: _Round, last_words: str) -> list[Poll]:
+    def _unfinished(self, round_: _Round, last_words: str) -> list[PollOutcome]:
         """A child has ended: regions that it did not finish keep what they had, and are marked."""
         return [self._end(progress, _dead(last_words)) for progress in round_.open(self._clock.now_ms())]
 
-    def _end(self, progress: _Progress, error: ProviderError | None, ended_at_ms: int | None = None) -> Poll:
+    def _end(self, progress: _Progress, error: ProviderError | None, ended_at_ms: int | None = None) -> PollOutcome:
         now_ms = self._clock.now_ms()
         source, region = progress.source, progress.region
         newest_ms = progress.newest_ms if error is None else None
-        poll = Poll(
+        poll = PollOutcome(
             source,
             region,
             progress.started_at_ms,

@@ -30,15 +30,15 @@ class SourceKind:
 
 
 KINDS = {
-    "aws-on-demand": SourceKind("providers.aws.on_demand:OnDemandPrices", 6 * 3600, "aws"),
-    "aws-spot": SourceKind("providers.aws.spot:SpotPrices", 720, "aws", "too"),
-    "aws-risk": SourceKind("providers.aws.risk:Interruptions", 6 * 3600, "aws"),
-    "gcp-prices": SourceKind("providers.gcp.prices:ListPrices", 3600, "gcp"),
-    "gcp-list-history": SourceKind("providers.gcp.list_history:ListHistory", 24 * 3600, "gcp", "only"),
-    "gcp-history": SourceKind("providers.gcp.history:CapacityHistory", 6 * 3600, "gcp", "only"),
-    "azure-prices": SourceKind("providers.azure.prices:RetailPrices", 3600, "azure"),
-    "azure-history": SourceKind("providers.azure.history:SpotHistory", 24 * 3600, "azure", "only"),
-    "azure-risk": SourceKind("providers.azure.risk:Evictions", 6 * 3600, "azure"),
+    "aws-on-demand": SourceKind("providers.aws.prices.on_demand:OnDemandPrices", 6 * 3600, "aws"),
+    "aws-spot": SourceKind("providers.aws.prices.spot:SpotPrices", 720, "aws", "too"),
+    "aws-risk": SourceKind("providers.aws.prices.risk:Interruptions", 6 * 3600, "aws"),
+    "gcp-prices": SourceKind("providers.gcp.prices.list_prices:ListPrices", 3600, "gcp"),
+    "gcp-list-history": SourceKind("providers.gcp.prices.list_history:ListHistory", 24 * 3600, "gcp", "only"),
+    "gcp-history": SourceKind("providers.gcp.prices.history:CapacityHistory", 6 * 3600, "gcp", "only"),
+    "azure-prices": SourceKind("providers.azure.prices.retail:RetailPrices", 3600, "azure"),
+    "azure-history": SourceKind("providers.azure.prices.history:SpotHistory", 24 * 3600, "azure", "only"),
+    "azure-risk": SourceKind("providers.azure.prices.risk:Evictions", 6 * 3600, "azure"),
     "feed": SourceKind("providers.feed.source:Feed", 300),
 }
 

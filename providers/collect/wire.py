@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from providers import errors
-from providers.collect.facts import Flag, Flagged, PollResult, Signal
+from providers.collect.facts import Flag, FlaggedFinding, PollResult, Signal
 from providers.errors import FormatError, PermissionDeniedError, ProviderError
 from providers.offer import CapacityType, Offer
 from providers.price import PricePoint
@@ -43,7 +43,7 @@ class Batch:
     region: str
     offers: tuple[Offer, ...] = ()
     points: tuple[PricePoint, ...] = ()
-    flagged: tuple[Flagged, ...] = ()
+    flagged: tuple[FlaggedFinding, ...] = ()
     signals: tuple[Signal, ...] = ()
 
 
@@ -136,15 +136,15 @@ def _offer_in(row: Sequence[Any]) -> Offer:
     return Offer(*values)
 
 
-def _flagged_out(flagged: Flagged) -> list[Any]:
+def _flagged_out(flagged: FlaggedFinding) -> list[Any]:
     offer = None if flagged.offer is None else _offer_out(flagged.offer)
     point = None if flagged.point is None else _point_out(flagged.point)
     return [flagged.flag, flagged.subject, flagged.detail, offer, point]
 
 
-def _flagged_in(row: Sequence[Any]) -> Flagged:
+def _flagged_in(row: Sequence[Any]) -> FlaggedFinding:
     flag, subject, detail, offer, point = row
-    return Flagged(
+    return FlaggedFinding(
         Flag(flag), subject, detail, offer and _offer_in(offer), None if point is None else PricePoint(*point)
     )
 

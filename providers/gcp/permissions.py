@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from providers.collect.http import Http, Patience
 from providers.collect.permissions import Access, examine
-from providers.gcp.billing import API_KEY, BILLING, BillingCatalog
+from providers.gcp.prices.billing import API_KEY, BILLING, BillingCatalog
 from providers.gcp.session import Connections, in_our_words
 
 PERMISSIONS = (

@@ -48,8 +48,8 @@ def read_notice(path: Path) -> Notice | None:
 
 def write_notice(path: Path, notice: Notice | None) -> None:
     """Replace the file atomically, unless it says just this already."""
-    told = None if notice is None else {"kind": notice.kind, "deadline_monotonic_s": notice.deadline_monotonic_s}
-    text = json.dumps({"notice": told})
+    reported = None if notice is None else {"kind": notice.kind, "deadline_monotonic_s": notice.deadline_monotonic_s}
+    text = json.dumps({"notice": reported})
     try:
         if path.read_bytes() == text.encode():
             return

@@ -49,11 +49,11 @@ exec {python} -P -m providers.local.switch
 def arm(folder: Path, expires_ms: int, left_s: float) -> None:
     """Let the instance end by itself in `left_s` wall seconds. `expires_ms` names that end: the same one again changes
     nothing. Before the instance starts, or there will be no switch. Raises OSError."""
-    told = folder / _DEADLINE
-    if told.exists() and told.read_text().split()[:1] == [str(expires_ms)]:
+    reported = folder / _DEADLINE
+    if reported.exists() and reported.read_text().split()[:1] == [str(expires_ms)]:
         return
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    replace_file(told, f"{expires_ms} {max(0, int(left_s)) + 1}\n")
+    replace_file(reported, f"{expires_ms} {max(0, int(left_s)) + 1}\n")
     if not (folder / process.SWITCH).exists():
         python = shlex.quote(sys.executable)
         script = _LOOP.format(claim=_CLAIM, deadline=_DEADLINE, pace_s=_PACE_S, python=python)

@@ -12,7 +12,7 @@ ENGINE = Path(__file__).parents[2] / "orchestrator" / "engine"
 MANY = ("ctx.work.", "providers.values()", "in live", "in in_need", "_regions(ctx")
 SHUT_OFF = ("contained(", "contained_writes(")
 OF_ONE_JOB = {  # called for one job, inside its compartment
-    "guard._end_now",
+    "stopping._end_now",
     "quarantine._void",
 }
 TELLS_ONLY = {

@@ -30,5 +30,5 @@ def test_nothing_rents_but_provision_after_it_asked_the_limits() -> None:
     assert where == "engine/migration/bring_up.py"
     tree = ast.parse((ENGINE / where).read_text())
     (provision,) = (each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == "provision")
-    (asked,) = calls_of("check_rails", provision)
+    (asked,) = calls_of("check_limits", provision)
     assert provision.lineno < asked.lineno < launched_at <= (provision.end_lineno or 0)

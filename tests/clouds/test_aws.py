@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from providers.aws.on_demand import OnDemandPrices
 from providers.aws.permissions import POLICY, access
-from providers.aws.risk import Interruptions
+from providers.aws.prices.on_demand import OnDemandPrices
+from providers.aws.prices.risk import Interruptions
+from providers.aws.prices.spot import DAY_MS, SpotPrices
 from providers.aws.session import Connections
-from providers.aws.spot import DAY_MS, SpotPrices
 from providers.collect.facts import PollResult
 from providers.errors import (
     AuthError,

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from providers.azure.history import SpotHistory
 from providers.azure.permissions import access
-from providers.azure.prices import RetailPrices
-from providers.azure.risk import Evictions
+from providers.azure.prices.history import SpotHistory
+from providers.azure.prices.retail import RetailPrices
+from providers.azure.prices.risk import Evictions
 from providers.azure.session import Connections
 from providers.collect.facts import Flag, PollResult
 from providers.collect.http import RefusedError
@@ -110,20 +110,20 @@ def test_rows_that_are_passed_over_are_counted_by_reason_and_those_not_understoo
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "reported"),
     [
         ({"unitOfMeasure": "1/Month"}, "1.0 per '1/Month', not per hour"),
         ({"unitOfMeasure": None}, "1.0 per 'None', not per hour"),
         ({"retailPrice": None}, "'None' is not a price"),
     ],
 )
-def test_a_price_that_is_none_by_the_hour_is_counted_with_its_reason(server, changed, told):
+def test_a_price_that_is_none_by_the_hour_is_counted_with_its_reason(server, changed, reported):
     cloud(server, row("eastus", H100, 98.32), {**row("eastus", H100, 1.0, spot=True), **changed})
     result = poll(server)
     assert prices(result) == {f"{H100}/on_demand": 98.32}
     (flagged,) = result.flagged
     assert flagged.flag is Flag.MALFORMED
-    assert told in flagged.detail
+    assert reported in flagged.detail
 
 
 def test_next_page_links_are_followed_to_the_end(server):

@@ -24,7 +24,7 @@ from providers.clock import Clock, SystemClock, VirtualClock
 from providers.collect.child import Task, request, run
 from providers.collect.facts import UNLISTED
 from providers.collect.permissions import cloud_access
-from providers.collect.runner import Collector, Limits, Poll, SourceSpec
+from providers.collect.runner import Collector, Limits, PollOutcome, SourceSpec
 from providers.collect.sources import KINDS, SourceKind, make_source
 from providers.collect.wire import Ended, decode
 from providers.errors import NotFoundError, ProviderError, SetupError, TimedOutError, UnavailableError
@@ -48,7 +48,7 @@ class Kept:
     offers_seen: set[str] = field(default_factory=set)
     prices_of: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     flags: list[tuple[str, str]] = field(default_factory=list)
-    polls: list[Poll] = field(default_factory=list)
+    polls: list[PollOutcome] = field(default_factory=list)
 
     def offers(self, source: str, region: str, offers: Any) -> None:
         self.offers_seen |= {offer.id for offer in offers}
@@ -64,7 +64,7 @@ class Kept:
     def signals(self, source: str, region: str, signals: Any) -> None:
         return
 
-    def ended(self, poll: Poll) -> None:
+    def ended(self, poll: PollOutcome) -> None:
         self.polls.append(poll)
 
 
@@ -82,7 +82,7 @@ def azure(server: LoopbackServer, *regions: str, **options: Any) -> SourceSpec:
     return SourceSpec("azure-prices", body)
 
 
-def errors(polls: list[Poll]) -> dict[str, type | None]:
+def errors(polls: list[PollOutcome]) -> dict[str, type | None]:
     return {poll.region: None if poll.error is None else type(poll.error) for poll in polls}
 
 
@@ -138,15 +138,15 @@ def test_no_change_and_no_data_are_different_facts(server):
 def test_a_spot_price_that_on_demand_undercuts_for_a_while_is_flagged_and_stays_payable(server):
     clock, sink = VirtualClock(), Kept()
     collecting = collector(sink, azure(server, "eastus"), clock=clock)
-    told = []
+    reported = []
     for on_demand in (98.0, 40.0, 98.0):
-        at = f"2025-0{len(told) + 1}-01T00:00:00Z"
+        at = f"2025-0{len(reported) + 1}-01T00:00:00Z"
         server.serve(AzureCloud([row("eastus", H100, on_demand, effective=at), row("eastus", H100, 50.0, spot=True)]))
         sink.prices_of.clear()
         collecting.collect()
-        told.append(sink.prices_of.get(f"azure/eastus//{H100}/spot"))
+        reported.append(sink.prices_of.get(f"azure/eastus//{H100}/spot"))
         clock.advance(2 * HOUR_S)
-    assert told == [[50.0], None, None], "what it costs has not changed"
+    assert reported == [[50.0], None, None], "what it costs has not changed"
     assert sink.flags == [("spot_not_below_on_demand", f"azure/eastus//{H100}/spot")]
 
 
@@ -155,7 +155,7 @@ class FullDisk(Kept):
 
     full = True
 
-    def ended(self, poll: Poll) -> None:
+    def ended(self, poll: PollOutcome) -> None:
         if self.full:
             raise OSError(28, "No space left on device")
         super().ended(poll)
@@ -253,8 +253,8 @@ def test_aws_goes_on_from_the_last_change_only_after_a_whole_poll(server, monkey
     assert third[:10] > second[:10]
     assert (whole.error, whole.newest_ms, quiet.changed) == (None, changes[-1].at_ms // 1000 * 1000, 0)
     assert half.changed == 3
-    told = sink.prices_of["aws/us-east-1/use1-az1/p4d.24xlarge/spot"]
-    assert set(told) == {5, 6, 7, 8, 9}, "what half a history left out is older than what was known by then"
+    reported = sink.prices_of["aws/us-east-1/use1-az1/p4d.24xlarge/spot"]
+    assert set(reported) == {5, 6, 7, 8, 9}, "what half a history left out is older than what was known by then"
 
 
 def test_history_that_is_told_after_the_present_is_kept_and_touches_nothing_of_it(server, tmp_path):
@@ -280,8 +280,10 @@ def test_history_that_is_told_after_the_present_is_kept_and_touches_nothing_of_i
     offer, rest = "gcp/us-central1/us-central1-a/a2-highgpu-1g/on_demand", 0.7
     with store.read() as tx:
         assert sorted(point.offer_id.split("/")[4] for point in tx.eligible_as_of(later)) == ["on_demand", "spot"]
-        told = tx.price_points(offer, 0, later)
-        assert [point.nano_usd_per_hour / 1e9 for point in told] == pytest.approx([rest + 0.05, rest + 2.9, rest + 2.9])
+        reported = tx.price_points(offer, 0, later)
+        assert [point.nano_usd_per_hour / 1e9 for point in reported] == pytest.approx(
+            [rest + 0.05, rest + 2.9, rest + 2.9]
+        )
         assert tx.flags() == []
     store.close()
 
@@ -361,8 +363,8 @@ def test_a_half_poll_after_a_whole_one_loses_nothing(server, stored, monkeypatch
         clock.advance(HOUR_S)
         collecting_into(stored, clock, [source], random.Random(3)).collect()
     with stored.read() as tx:
-        told = tx.price_points("aws/us-east-1/use1-az1/p4d.24xlarge/spot", 0, now_ms)
-    assert [point.nano_usd_per_hour / 1e9 for point in told] == [20, 9, 8, 7, 6, 5]
+        reported = tx.price_points("aws/us-east-1/use1-az1/p4d.24xlarge/spot", 0, now_ms)
+    assert [point.nano_usd_per_hour / 1e9 for point in reported] == [20, 9, 8, 7, 6, 5]
 
 
 class Broken:

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from providers.aws.on_demand import OnDemandPrices, _add, _by_family, _products
-from providers.azure.prices import RetailPrices
+from providers.aws.prices.on_demand import OnDemandPrices, _add, _by_family, _products
+from providers.azure.prices.retail import RetailPrices
 from providers.collect.facts import Finding, Flag
 from providers.collect.http import Http, Patience, retry_after_s
 from providers.collect.schedule import Schedule
@@ -29,9 +29,9 @@ from providers.errors import (
     UnavailableError,
 )
 from providers.feed.source import Feed
-from providers.gcp.prices import ListPrices
+from providers.gcp.prices.list_prices import ListPrices
+from providers.gcp.prices.skus import parts_of, price_list
 from providers.gcp.session import Connections
-from providers.gcp.skus import parts_of, price_list
 from tests.clouds.aws import price_file
 from tests.clouds.azure import loopback_tls, row
 from tests.clouds.gcp import GcpCloud, GcpZone, a2_skus

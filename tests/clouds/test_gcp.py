@@ -24,10 +24,10 @@ from providers.errors import (
     TimedOutError,
     UnavailableError,
 )
-from providers.gcp.history import CapacityHistory
-from providers.gcp.list_history import ListHistory, months
 from providers.gcp.permissions import access
-from providers.gcp.prices import ListPrices
+from providers.gcp.prices.history import CapacityHistory
+from providers.gcp.prices.list_history import ListHistory, months
+from providers.gcp.prices.list_prices import ListPrices
 from providers.gcp.session import Connections
 from tests.clouds.conftest import flags
 from tests.clouds.gcp import GOOGLES, THROTTLED, GcpCloud, GcpMachine, GcpZone, a2_skus, error, sku
@@ -279,8 +279,8 @@ def test_a_version_that_is_dated_ahead_is_not_the_price_yet(server, poll, list_h
     changes = [("2026-09-01T00:00:00Z", 2.9), ("2026-10-01T00:00:00Z", 9.9)]
     server.serve(cloud(A2, skus=repriced(*changes)))
     assert prices(poll())["a2-highgpu-1g/on_demand"] == pytest.approx(A2_PRICES["on_demand"])
-    told = {point.effective_at_ms for point in list_history("2026-09-21T00:00:00Z").points}
-    assert max(told) == millis("2026-09-01T00:00:00Z")
+    reported = {point.effective_at_ms for point in list_history("2026-09-21T00:00:00Z").points}
+    assert max(reported) == millis("2026-09-01T00:00:00Z")
 
 
 def test_pages_that_lead_in_a_circle_are_an_error_and_not_a_loop(server, connections, poll):
@@ -460,12 +460,12 @@ def test_a_key_that_is_refused_gives_way_to_the_credentials_once_and_for_all(ser
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GOOGLE_API_KEY", "AIza-old\n")
         result = ListPrices(billing=server.url, attempts=1, connections=mine).poll(HERE, NOW, None)
-        told = access(mine, server.url)[-1]
+        reported = access(mine, server.url)[-1]
     assert (result.error, len(result.points)) == (None, 2)
     keys = [request.headers.get("X-Goog-Api-Key") for request in server.asked("skus")]
     assert keys[0] == "AIza-old"
     assert keys.count("AIza-old") == 2, "once by the source, once by the question what may be read"
-    assert (told.works, told.detail) == (
+    assert (reported.works, reported.detail) == (
         True,
         "cloudbilling.skus.list, with the credentials: GOOGLE_API_KEY is refused",
     )
@@ -600,8 +600,8 @@ def test_earlier_list_prices_are_asked_for_month_by_month_of_googles_time_zone(s
         ("2026-11-01T07:00:00Z", "2026-11-19T12:00:00Z"),  # now, less the 12 hours by which the catalog may be late
     ]
     rest = A2_PRICES["on_demand"] - 2.9
-    told = {(point.effective_at_ms, round(point.nano_usd_per_hour / 1e9, 6)) for point in result.points}
-    assert told == {(millis(at), round(rest + usd, 6)) for at, usd in changes} | {
+    reported = {(point.effective_at_ms, round(point.nano_usd_per_hour / 1e9, 6)) for point in result.points}
+    assert reported == {(millis(at), round(rest + usd, 6)) for at, usd in changes} | {
         (millis("2026-01-01T00:00:00Z"), A2_PRICES["spot"])
     }
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from providers.collect.anchors import Anchors
-from providers.collect.facts import Flag, Flagged, PollResult, Signal
+from providers.collect.facts import Flag, FlaggedFinding, PollResult, Signal
 from providers.collect.judge import JUMP, Changes, Judge
 from providers.collect.wire import BATCH, Batch, Ended, Regions, decode, encode, of_result
 from providers.errors import FormatError, PermissionDeniedError, ThrottledError
@@ -152,8 +152,8 @@ def test_what_is_older_than_the_newest_known_is_no_news():
 
 def test_what_is_missing_in_a_history_is_news_whenever_it_is_told():
     changes = Changes([(SPOT, at(SPOT, 2.0, 100))])
-    told = [at(SPOT, 1.0, 50), at(SPOT, 1.0, 60), at(SPOT, 3.0, 70), at(SPOT, 2.0, 100), at(SPOT, 2.0, 110)]
-    missing = changes.missing(told)
+    reported = [at(SPOT, 1.0, 50), at(SPOT, 1.0, 60), at(SPOT, 3.0, 70), at(SPOT, 2.0, 100), at(SPOT, 2.0, 110)]
+    missing = changes.missing(reported)
     assert [point.effective_at_ms for point in missing] == [50, 70]
     changes.keep(missing)
     assert changes.news([at(SPOT, 2.0, 120)]) == [], "the newest known is still the newest"
@@ -175,9 +175,9 @@ points = st.lists(st.tuples(st.sampled_from(OFFERS), st.integers(1, 50), st.inte
 
 @given(points)
 def test_law_news_are_ascending_changes_and_telling_them_again_is_none(rows):
-    told = [at(offer, dollars, ms, seen_ms=60) for offer, ms, dollars in {row[:2]: row for row in rows}.values()]
+    reported = [at(offer, dollars, ms, seen_ms=60) for offer, ms, dollars in {row[:2]: row for row in rows}.values()]
     changes = Changes()
-    news = changes.news(told)
+    news = changes.news(reported)
     for offer in OFFERS:
         series = [point for point in news if point.offer_id == offer.id]
         assert all(a.effective_at_ms < b.effective_at_ms for a, b in pairwise(series))
@@ -189,8 +189,8 @@ def test_law_news_are_ascending_changes_and_telling_them_again_is_none(rows):
 @given(points, st.booleans())
 def test_law_facts_survive_the_wire(rows, failed):
     prices = tuple(at(offer, dollars, ms) for offer, ms, dollars in rows)
-    flagged = tuple(Flagged(Flag.OUTLIER, "s", "d \u00e9\n", offer, None) for offer, _, _ in rows)
-    flagged += tuple(Flagged(Flag.MALFORMED, "s", "d", None, point) for point in prices)
+    flagged = tuple(FlaggedFinding(Flag.OUTLIER, "s", "d \u00e9\n", offer, None) for offer, _, _ in rows)
+    flagged += tuple(FlaggedFinding(Flag.MALFORMED, "s", "d", None, point) for point in prices)
     signals = (Signal("k", "p", "r", "", "t", 0.5, 1.0, 1, 2, "s"),)
     error = ThrottledError("slow", hint="wait", retry_after_s=2.5) if failed else None
     result = PollResult("r", tuple(OFFERS), prices, flagged, signals, error, 3, 4)

@@ -11,9 +11,9 @@ import pytest
 
 from orchestrator.model import STEP_ORDER, Step
 from providers.fake import Behaviour
-from tests.sim.harness import DEAR, RESERVE, FaultInjector, Installation, check_truth
+from tests.sim.harness import DEAR, RESERVE, FaultInjector, SimulatedInstallation, check_truth
 
-Install = Callable[..., Installation]
+Install = Callable[..., SimulatedInstallation]
 QUICK = Behaviour(boot_s=1.0, listing_lag_s=3.0, stop_s=1.0)
 STEPS = 14
 WORTH_A_MOVE = 240  # so many that moving them saves more than it costs
@@ -21,7 +21,7 @@ EDGES = 180  # of a short history
 GATE_EVERY = 13
 
 
-def planned_move(home: Installation) -> None:
+def planned_move(home: SimulatedInstallation) -> None:
     """A job that is moved once, killed or not."""
     job = home.submit(steps=STEPS)
     home.until_step(job, 4)
@@ -29,7 +29,7 @@ def planned_move(home: Installation) -> None:
     home.settle()
 
 
-def loss(home: Installation) -> None:
+def loss(home: SimulatedInstallation) -> None:
     """A job that loses its first machine without a word."""
     job = home.submit(steps=STEPS)
     run = home.until_step(job, 7)
@@ -37,7 +37,7 @@ def loss(home: Installation) -> None:
     home.settle()
 
 
-def change_of_mind(home: Installation) -> None:
+def change_of_mind(home: SimulatedInstallation) -> None:
     """A job that is on its way to a cheaper offer when that becomes dear."""
     job = home.submit(steps=WORTH_A_MOVE)
     home.until_step(job, 12)
@@ -50,7 +50,7 @@ def change_of_mind(home: Installation) -> None:
 HISTORIES = {"move": planned_move, "loss": loss}
 
 
-def outcome(home: Installation) -> None:
+def outcome(home: SimulatedInstallation) -> None:
     (job,) = home.read(lambda tx: tx.jobs())
     assert job.state == "finished"
     assert max(run.last_step for run in home.runs(job)) == STEPS
@@ -103,7 +103,7 @@ def test_a_death_while_a_migration_is_given_up_is_survived(install: Install, mom
     outcome(home)
 
 
-def strike_at(home: Installation, step: Step, moment: str) -> FaultInjector:
+def strike_at(home: SimulatedInstallation, step: Step, moment: str) -> FaultInjector:
     """Strike when the second migration gets to `step`: just before that is committed, or just after."""
     position = STEP_ORDER.index(step) if step in STEP_ORDER else 0
     came = "abort" if step is Step.ABORTED else f"step {STEP_ORDER[position - 1]}>{step}" if position else "intent"

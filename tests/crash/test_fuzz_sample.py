@@ -41,7 +41,7 @@ from tests.rig.crash_points import WatchedCatalog
 from tests.rig.folder import Folder
 from tests.rig.harm import forged
 from tests.rig.trainer import Trainer
-from tests.sim.harness import BRISK, RESERVE, Installation
+from tests.sim.harness import BRISK, RESERVE, SimulatedInstallation
 from trainers.checkpoint import files, store
 from trainers.checkpoint.fences import Fence
 from trainers.checkpoint.manifest import ManifestName
@@ -87,7 +87,7 @@ def planted(monkeypatch: pytest.MonkeyPatch, where: object, name: str, bug: Call
 
 
 def test_a_launch_without_a_token_of_its_intent_is_found_out(
-    home: Installation, monkeypatch: pytest.MonkeyPatch
+    home: SimulatedInstallation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     honest = bring_up.launch_spec
 
@@ -102,7 +102,7 @@ def test_a_launch_without_a_token_of_its_intent_is_found_out(
 
 
 def test_a_lost_launch_that_nobody_asks_after_is_found_out(
-    install: Callable[..., Installation], monkeypatch: pytest.MonkeyPatch
+    install: Callable[..., SimulatedInstallation], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Told as a scene: one history in a hundred or so comes upon a machine that dies before any list mentions it."""
 
@@ -124,7 +124,7 @@ def test_a_lost_launch_that_nobody_asks_after_is_found_out(
     assert any(line.startswith("money") for line in findings(home))
 
 
-def asleep_before(home: Installation, edge: str) -> Nap[bool]:
+def asleep_before(home: SimulatedInstallation, edge: str) -> Nap[bool]:
     """The control plane that falls asleep there."""
     home.injector.sleep_when = edge.__eq__
     home.until(lambda: home.asleep is not None)
@@ -134,7 +134,7 @@ def asleep_before(home: Installation, edge: str) -> Nap[bool]:
 
 
 def test_a_control_plane_that_fences_after_it_was_deposed_is_found_out(
-    home: Installation, monkeypatch: pytest.MonkeyPatch
+    home: SimulatedInstallation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without void fences: it wakes long after its move was given up."""
     for where in (WatchedCatalog, Folder):
@@ -159,7 +159,7 @@ def test_a_control_plane_that_is_never_refused_is_found_out(
         assert found(memory, slates[0], "trespass", DEPOSED)
 
 
-def falls_asleep(home: Installation, run: Run, edge: str) -> None:
+def falls_asleep(home: SimulatedInstallation, run: Run, edge: str) -> None:
     """The trainer of a run, with its whole machine, in the middle of its next save."""
     asleep: list[Trainer] = []
     home.site.naps.when = edge.__eq__
@@ -168,7 +168,9 @@ def falls_asleep(home: Installation, run: Run, edge: str) -> None:
     assert asleep[0].run_id == run.id
 
 
-def test_a_zombie_whose_checkpoint_counts_is_found_out(home: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_zombie_whose_checkpoint_counts_is_found_out(
+    home: SimulatedInstallation, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It sleeps between its look at the fences and its commit, until another generation has the job."""
 
     def believing(root: Path, job_id: str, _generation: int) -> list[ManifestName]:
@@ -191,7 +193,7 @@ def test_a_zombie_whose_checkpoint_counts_is_found_out(home: Installation, monke
 
 
 def test_a_handover_from_a_checkpoint_that_is_no_longer_the_newest_is_found_out(
-    home: Installation, monkeypatch: pytest.MonkeyPatch
+    home: SimulatedInstallation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A trainer whose lease ran out wakes in its save, and commits between the choice of a checkpoint and the fence."""
     home.faults.inject("terminate", *[Fault.NO_ANSWER] * 1000)
@@ -207,7 +209,7 @@ def test_a_handover_from_a_checkpoint_that_is_no_longer_the_newest_is_found_out(
 
 
 def test_a_trainer_that_trips_over_another_ones_collector_is_found_out(
-    home: Installation, monkeypatch: pytest.MonkeyPatch
+    home: SimulatedInstallation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def brittle(path: Path, data: bytes) -> bool:
         if (before := files._before.get()) is not None:
@@ -223,7 +225,7 @@ def test_a_trainer_that_trips_over_another_ones_collector_is_found_out(
 
 
 def test_a_fault_that_stops_other_jobs_as_well_is_found_out(
-    home: Installation, monkeypatch: pytest.MonkeyPatch
+    home: SimulatedInstallation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Compartments that blame every job for what broke in one."""
     innocent, struck = home.submit("innocent", steps=30), home.submit("struck", steps=30)
@@ -234,13 +236,15 @@ def test_a_fault_that_stops_other_jobs_as_well_is_found_out(
         for job in (innocent, struck):
             honest(ctx, where, error, job.id, about)
 
-    home.saboteur.arm("guard", struck.id)
+    home.saboteur.arm("stopping", struck.id)
     with planted(monkeypatch, compartment, "strike", blaming):
         home.until(lambda: bool(home.events(innocent, "job.quarantined")))
     assert any(line.startswith("harmed") for line in findings(home, paused=True, culprits={struck.id}))
 
 
-def test_a_forged_last_word_that_is_believed_is_found_out(home: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forged_last_word_that_is_believed_is_found_out(
+    home: SimulatedInstallation, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job = home.submit("forger", steps=60, retries=0)
     home.site.raise_at(job.id, 20)
     home.site.misbehave(job.id, forged)
@@ -251,7 +255,7 @@ def test_a_forged_last_word_that_is_believed_is_found_out(home: Installation, mo
 
 
 def test_a_machine_that_one_answer_left_out_and_that_is_given_up_for_that_is_found_out(
-    home: Installation, monkeypatch: pytest.MonkeyPatch
+    home: SimulatedInstallation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two rules stand against it: absence is confirmed, and whatever is listed again is ended and booked."""
 
@@ -272,12 +276,12 @@ def test_a_machine_that_one_answer_left_out_and_that_is_given_up_for_that_is_fou
 
 
 def test_a_down_that_books_until_it_asked_and_not_until_the_machine_ended_is_found_out(
-    home: Installation, monkeypatch: pytest.MonkeyPatch
+    home: SimulatedInstallation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     honest = accrue.settle
 
-    def hasty(world: Any, leadership: Any, run: Run, begun_ms: int | None, _ended_ms: int | None) -> bool:
-        return honest(world, leadership, run, begun_ms, world.clock.now_ms() - 1000)
+    def hasty(installation: Any, leadership: Any, run: Run, begun_ms: int | None, _ended_ms: int | None) -> bool:
+        return honest(installation, leadership, run, begun_ms, installation.clock.now_ms() - 1000)
 
     job = home.submit(steps=40)
     home.until_step(job, 3)
@@ -291,7 +295,9 @@ def test_a_down_that_books_until_it_asked_and_not_until_the_machine_ended_is_fou
     assert any(line.startswith("money") for line in findings(home, paused=True))
 
 
-def test_an_altered_fence_that_is_believed_is_found_out(home: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_altered_fence_that_is_believed_is_found_out(
+    home: SimulatedInstallation, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It names no checkpoint any more: whoever takes over starts from scratch."""
 
     def believing(_cls: type[Fence], raw: bytes, _job: str, generation: int, _folder: Path) -> Fence:
@@ -315,7 +321,7 @@ def test_an_altered_fence_that_is_believed_is_found_out(home: Installation, monk
         assert any(line.startswith("lost work") for line in findings(home, paused=True, culprits={job.id}))
 
 
-def test_garbage_that_is_believed_is_found_out(home: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_garbage_that_is_believed_is_found_out(home: SimulatedInstallation, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every word of a node, without a look at whether it can be."""
     job = home.submit("gabbler", steps=60)
     home.until_step(job, 3)

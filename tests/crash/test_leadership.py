@@ -11,24 +11,24 @@ from orchestrator.errors import NotLeaderError
 from orchestrator.model import STEP_ORDER, Job, Step
 from providers.fake import Fault
 from tests.rig import Killed, Nap
-from tests.sim.harness import RESERVE, Installation, check_truth
+from tests.sim.harness import RESERVE, SimulatedInstallation, check_truth
 
-Install = Callable[..., Installation]
+Install = Callable[..., SimulatedInstallation]
 
 
-def everything(home: Installation) -> object:
+def everything(home: SimulatedInstallation) -> object:
     return home.read(
         lambda tx: (tx.jobs(), tx.runs(), tx.migrations(), tx.events(), tx.entries(), tx.polls(), tx.perf())
     )
 
 
-def depose(home: Installation) -> None:
+def depose(home: SimulatedInstallation) -> None:
     """Another control plane on the same store takes over from one that has fallen asleep."""
     home.deposed = home.plane  # type: ignore[attr-defined]
     home.take_over()
 
 
-def test_a_second_control_plane_stands_by_while_the_first_one_acts(home: Installation) -> None:
+def test_a_second_control_plane_stands_by_while_the_first_one_acts(home: SimulatedInstallation) -> None:
     job = home.submit(steps=20)
     standby = home.open_store()
     for _ in range(20):
@@ -37,7 +37,7 @@ def test_a_second_control_plane_stands_by_while_the_first_one_acts(home: Install
     assert home.job(job).state == "running"
 
 
-def test_a_deposed_leader_changes_nothing(home: Installation) -> None:
+def test_a_deposed_leader_changes_nothing(home: SimulatedInstallation) -> None:
     job = home.submit(steps=40)
     home.until_step(job, 5)
     depose(home)
@@ -55,7 +55,7 @@ def test_a_deposed_leader_changes_nothing(home: Installation) -> None:
 
 
 @pytest.mark.parametrize("step", [step for step in STEP_ORDER if step is not Step.DONE])
-def test_whoever_takes_over_in_the_middle_of_a_move_completes_it(home: Installation, step: Step) -> None:
+def test_whoever_takes_over_in_the_middle_of_a_move_completes_it(home: SimulatedInstallation, step: Step) -> None:
     job = home.submit(steps=40)
     home.until_step(job, 5)
     home.faults.inject("launch", Fault.NO_ANSWER)
@@ -68,7 +68,7 @@ def test_whoever_takes_over_in_the_middle_of_a_move_completes_it(home: Installat
     check_truth(home)
 
 
-def just_before_the_fence(home: Installation, what: Callable[[], None]) -> None:
+def just_before_the_fence(home: SimulatedInstallation, what: Callable[[], None]) -> None:
     """Let `what` happen while the control plane that is about to fence sleeps: it has looked at everything already."""
     home.injector.sleep_when = "before link fence".__eq__
     home.until(lambda: home.asleep is not None)
@@ -79,7 +79,7 @@ def just_before_the_fence(home: Installation, what: Callable[[], None]) -> None:
     nap.value()
 
 
-def until_cutover(home: Installation) -> Job:
+def until_cutover(home: SimulatedInstallation) -> Job:
     """A job that trains, and is about to be handed over to another machine."""
     job = home.submit(steps=260)
     home.until_step(job, 10)
@@ -88,7 +88,9 @@ def until_cutover(home: Installation) -> Job:
     return job
 
 
-def test_a_control_plane_that_was_deposed_just_before_it_fenced_cannot_when_it_wakes(home: Installation) -> None:
+def test_a_control_plane_that_was_deposed_just_before_it_fenced_cannot_when_it_wakes(
+    home: SimulatedInstallation,
+) -> None:
     job = until_cutover(home)
 
     def another_gives_it_up() -> None:
@@ -108,7 +110,9 @@ def test_a_control_plane_that_was_deposed_just_before_it_fenced_cannot_when_it_w
     check_truth(home)
 
 
-def test_a_source_that_waited_in_vain_keeps_the_job_and_whoever_wanted_to_fence_learns_it(home: Installation) -> None:
+def test_a_source_that_waited_in_vain_keeps_the_job_and_whoever_wanted_to_fence_learns_it(
+    home: SimulatedInstallation,
+) -> None:
     job = until_cutover(home)
     just_before_the_fence(home, lambda: home.clock.advance(120.0))
     home.settle()
@@ -119,7 +123,7 @@ def test_a_source_that_waited_in_vain_keeps_the_job_and_whoever_wanted_to_fence_
     check_truth(home)
 
 
-def test_a_move_that_another_control_plane_completed_meanwhile_stays_complete(home: Installation) -> None:
+def test_a_move_that_another_control_plane_completed_meanwhile_stays_complete(home: SimulatedInstallation) -> None:
     job = until_cutover(home)
 
     def another_completes_it() -> None:
@@ -134,7 +138,7 @@ def test_a_move_that_another_control_plane_completed_meanwhile_stays_complete(ho
     check_truth(home)
 
 
-def test_after_a_voided_generation_the_next_one_is_newer(home: Installation) -> None:
+def test_after_a_voided_generation_the_next_one_is_newer(home: SimulatedInstallation) -> None:
     job = until_cutover(home)
     just_before_the_fence(home, lambda: home.clock.advance(120.0))
     home.until(lambda: home.migrations(job)[1].step is Step.ABORTED)
@@ -149,7 +153,7 @@ MOMENTS = 150  # edges of a short history with one move; the gate takes a sample
 GATE_EVERY = 17
 
 
-def sleeps_at(home: Installation, edge: int) -> Nap[bool] | None:
+def sleeps_at(home: SimulatedInstallation, edge: int) -> Nap[bool] | None:
     """Play a job that is moved once, until the control plane has fallen asleep at so many edges from now, in the middle
     of a pass; None if the job is over before."""
     job = home.submit(steps=16)
@@ -164,7 +168,7 @@ def sleeps_at(home: Installation, edge: int) -> Nap[bool] | None:
 @pytest.mark.parametrize("edge", range(1, MOMENTS, GATE_EVERY))
 @pytest.mark.parametrize("acts_s", [0.0, 40.0], ids=["at once", "much later"])
 def test_whoever_is_deposed_in_the_middle_of_a_pass_finds_the_door_closed(
-    home: Installation, edge: int, acts_s: float
+    home: SimulatedInstallation, edge: int, acts_s: float
 ) -> None:
     nap = sleeps_at(home, edge)
     if nap is not None:

@@ -21,7 +21,7 @@ from orchestrator import Client
 from orchestrator.config import load_config
 from orchestrator.engine.site.environment import SiteFiles
 from orchestrator.engine.site.runtime import site_files
-from orchestrator.installation import open_world
+from orchestrator.installation import open_installation
 from orchestrator.model import Job, Migration, Run
 from providers.local import LocalProvider
 from providers.procfs import process_start
@@ -63,7 +63,7 @@ class Tradewind:
         }
         self.config = load_config(environ=self.environment, cwd=folder)
         self.client = Client(self.config)
-        self.world = open_world(self.config)
+        self.installation = open_installation(self.config)
         self._control_planes: list[subprocess.Popen[bytes]] = []
 
     # Commands and processes
@@ -121,7 +121,7 @@ class Tradewind:
 
     @property
     def cloud(self) -> LocalProvider:
-        provider = self.world.providers["local"]
+        provider = self.installation.providers["local"]
         assert isinstance(provider, LocalProvider)
         return provider
 
@@ -156,27 +156,27 @@ class Tradewind:
         return self.job(job_id)
 
     def job(self, job_id: str) -> Job:
-        with self.world.store.read() as tx:
+        with self.installation.store.read() as tx:
             return tx.job(job_id)
 
     def error(self, job_id: str) -> str:
-        with self.world.store.read() as tx:
+        with self.installation.store.read() as tx:
             return tx.job_facts(job_id).error or ""
 
     def weights_hash(self, job_id: str) -> str | None:
-        with self.world.store.read() as tx:
+        with self.installation.store.read() as tx:
             return tx.job_facts(job_id).weights_hash
 
     def runs(self, job_id: str) -> list[Run]:
-        with self.world.store.read() as tx:
+        with self.installation.store.read() as tx:
             return sorted(tx.runs(job_id=job_id), key=lambda run: run.generation)
 
     def unsettled(self, job_id: str) -> list[Run]:
-        with self.world.store.read() as tx:
+        with self.installation.store.read() as tx:
             return [run for run in tx.unsettled_runs() if run.job_id == job_id]
 
     def migrations(self, job_id: str) -> list[Migration]:
-        with self.world.store.read() as tx:
+        with self.installation.store.read() as tx:
             return tx.migrations(job_id=job_id)
 
     def training(self, job_id: str, *, after: Run | None = None, steps: int = 5) -> Run:
@@ -197,18 +197,18 @@ class Tradewind:
         return found
 
     def events(self, job_id: str, kind: str) -> list[str]:
-        with self.world.store.read() as tx:
+        with self.installation.store.read() as tx:
             return [event.message for event in tx.events(job_id=job_id, kinds=(kind,))]
 
     def story(self, job_id: str) -> str:
         """Its audit trail, for the message of a test that failed."""
-        with self.world.store.read() as tx:
+        with self.installation.store.read() as tx:
             return "\n".join(f"{event.kind}: {event.message}" for event in tx.events(job_id=job_id))
 
     # What runs say of themselves
 
     def progress(self, run: Run) -> Progress | None:
-        return ControlDirectory(self.world.run_dir(run.id) / "control").progress()
+        return ControlDirectory(self.installation.run_dir(run.id) / "control").progress()
 
     def step(self, run: Run) -> int:
         told = self.progress(run)
@@ -218,7 +218,7 @@ class Tradewind:
         """Step -> loss as hexadecimal; a step that was repeated must have had the same loss each time."""
         found: dict[int, str] = {}
         for run in self.runs(job_id):
-            for step, loss in losses(self.world.run_dir(run.id)):
+            for step, loss in losses(self.installation.run_dir(run.id)):
                 assert found.setdefault(step, loss) == loss, f"step {step} was repeated with another loss"
         return found
 
@@ -251,11 +251,11 @@ class Tradewind:
 
     def left_behind(self) -> list[str]:
         """Processes that were started by this installation and still live."""
-        marks = (f"TRADEWIND_STATE_DIR={self.state}".encode(), str(self.config.site.temp_dir).encode())
+        warnings = (f"TRADEWIND_STATE_DIR={self.state}".encode(), str(self.config.site.temp_dir).encode())
         found = [
             f"{pid} {command}"
             for pid, command in _living()
-            if pid != os.getpid() and any(mark in _read(pid, "environ") + _read(pid, "cmdline") for mark in marks)
+            if pid != os.getpid() and any(mark in _read(pid, "environ") + _read(pid, "cmdline") for mark in warnings)
         ]
         return found + [f"{pid} of an instance" for pid in self.cloud.processes_left()]
 
@@ -267,7 +267,7 @@ class Tradewind:
                 process.kill()
                 process.wait()
             self.client.close()
-            self.world.close()
+            self.installation.close()
 
 
 def losses(run_dir: Path) -> Iterator[tuple[int, str]]:

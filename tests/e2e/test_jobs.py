@@ -116,7 +116,7 @@ def test_a_script_that_attaches_is_trained_for_the_steps_of_the_job_file(
 
 def test_a_secret_reaches_the_trainer_and_no_file(tradewind: Tradewind, submitted: Callable[[str], str]) -> None:
     job = tradewind.ended(submitted("plain"), "finished")
-    digest = tradewind.world.output_dir(job.id) / "digest"
+    digest = tradewind.installation.output_dir(job.id) / "digest"
     assert digest.read_text() == hashlib.sha256(SECRET.encode()).hexdigest()
     log = tradewind.command("logs", job.id).stdout
     assert "in the log: [secret E2E_SECRET] " in log
@@ -137,7 +137,7 @@ def test_a_secret_comes_from_the_submitter_and_not_from_whoever_started_the_cont
     tradewind: Tradewind, submitted: Callable[[str], str]
 ) -> None:
     job = tradewind.ended(submitted("unset"), "finished")
-    digest = tradewind.world.output_dir(job.id) / "digest"
+    digest = tradewind.installation.output_dir(job.id) / "digest"
     assert digest.read_text() == hashlib.sha256(b"known to whoever submits, and to no control plane").hexdigest()
 
 

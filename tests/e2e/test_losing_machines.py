@@ -31,20 +31,20 @@ class Struck:
 
 @pytest.fixture(scope="module")
 def struck(tradewind: Tradewind) -> dict[str, Struck]:
-    """Five jobs, and an incident each, all at once: they recover side by side. One of them has a spare."""
+    """Five jobs, and an incident each, all at once: they recover side by side. One of them has a standby."""
     hurry = str(tradewind.hurry_file("killed"))
     parents = {"entry": "tiny:main", "steps": STEPS, "args": {"hurry": hurry, "children": True}}
     jobs = {
         "killed": tradewind.submit("killed", train=parents, standby="warm"),
         **{name: tradewind.submit(name) for name in ("noticed", "no-raylet", "no-agent", "no-trainer")},
     }
-    until("a spare waits", lambda: _spare(tradewind, jobs["killed"]))
+    until("a standby waits", lambda: _standby(tradewind, jobs["killed"]))
     runs = {name: tradewind.training(job, steps=15) for name, job in jobs.items()}
     victims = {name: Struck(jobs[name], run, tradewind.processes(run)) for name, run in runs.items()}
     os.kill(tradewind.agent(runs["no-agent"]), signal.SIGSTOP)
     tradewind.cloud.preempt(runs["noticed"].instance_id or "", NOTICE_MARKET_S)
     os.kill(named(victims["no-raylet"].processes, "raylet/raylet"), signal.SIGKILL)
-    os.kill(named(victims["no-trainer"].processes, "trainers.waiting"), signal.SIGKILL)
+    os.kill(named(victims["no-trainer"].processes, "trainers.process.prewarm"), signal.SIGKILL)
     tradewind.cloud.crash(runs["killed"].instance_id or "")
     return victims
 
@@ -63,8 +63,8 @@ def test_a_killed_machine_is_followed_by_the_spare_and_costs_no_checkpoint_that_
 ) -> None:
     victim = struck["killed"]
     successor = tradewind.training(victim.job, after=victim.run)
-    spare = next(move for move in tradewind.migrations(victim.job) if move.reason == "standby")
-    assert successor.id == spare.target_run_id, "another machine was started"
+    standby = next(move for move in tradewind.migrations(victim.job) if move.reason == "standby")
+    assert successor.id == standby.target_run_id, "another machine was started"
     assert successor.offer_id.split("/")[:3] != victim.run.offer_id.split("/")[:3]
     last_words = tradewind.progress(victim.run)
     assert last_words is not None
@@ -75,16 +75,16 @@ def test_a_killed_machine_is_followed_by_the_spare_and_costs_no_checkpoint_that_
     assert tradewind.losses(victim.job) == reference.losses()
     assert tradewind.weights_hash(victim.job) == reference.weights_hash()
     runs = tradewind.runs(victim.job)
-    until("its spares are gone", lambda: not any(tradewind.processes(run) for run in runs))
+    until("its standbys are gone", lambda: not any(tradewind.processes(run) for run in runs))
     billed = sum(tradewind.cloud.bill_nano_usd(run.instance_id) for run in runs if run.instance_id is not None)
-    with tradewind.world.store.read() as tx:
+    with tradewind.installation.store.read() as tx:
         assert tx.total_nano_usd(job_id=victim.job) == billed
 
 
-def _spare(tradewind: Tradewind, job: str) -> Migration | None:
-    """The job's spare, once its trainer waits with its libraries loaded."""
-    spares = [move for move in tradewind.migrations(job) if move.reason == "standby"]
-    return spares[-1] if spares and spares[-1].step is Step.CHECKPOINT else None
+def _standby(tradewind: Tradewind, job: str) -> Migration | None:
+    """The job's standby, once its trainer waits with its libraries loaded."""
+    standbys = [move for move in tradewind.migrations(job) if move.reason == "standby"]
+    return standbys[-1] if standbys and standbys[-1].step is Step.CHECKPOINT else None
 
 
 def test_a_preemption_with_notice_repeats_at_most_one_step(
@@ -92,7 +92,7 @@ def test_a_preemption_with_notice_repeats_at_most_one_step(
 ) -> None:
     victim = struck["noticed"]
     successor = tradewind.training(victim.job, after=victim.run)
-    assert (tradewind.world.run_dir(victim.run.id) / "control" / "notice.json").exists()
+    assert (tradewind.installation.run_dir(victim.run.id) / "control" / "notice.json").exists()
     assert successor.start_step >= tradewind.step(victim.run) - 1
     job = tradewind.finish(victim.job)
     assert sum(run.repeated_steps for run in tradewind.runs(job.id)) <= 1

@@ -110,7 +110,7 @@ def test_after_all_that_every_loss_is_that_of_an_uninterrupted_run_and_every_mac
     instances = [run.instance_id for run in tradewind.runs(job) if run.instance_id is not None]
     assert len(set(instances)) == len(instances)
     assert tradewind.rented(job) == set(instances), "a machine was doubled or leaked"
-    with tradewind.world.store.read() as tx:
+    with tradewind.installation.store.read() as tx:
         total = tx.total_nano_usd(job_id=job)
         assert sum(entry.amount_nano_usd for entry in tx.entries(job_id=job)) == total
     assert total == sum(tradewind.cloud.bill_nano_usd(instance_id) for instance_id in instances)

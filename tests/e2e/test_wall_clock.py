@@ -50,7 +50,7 @@ def test_a_lease_runs_out_by_the_monotonic_clock_alone(tmp_path: Path) -> None:
     _jumping(
         """
 from trainers.control import ControlDirectory
-from trainers.run_context import Timers
+from trainers.process.run_context import Timers
 
 control, timers = ControlDirectory(sys.argv[1]), Timers()
 control.put_lease(timers.monotonic() + 30.0)

@@ -45,7 +45,7 @@ def let_one_rise(home: Tradewind, job: str, after: Run | None) -> Zombie:
     control plane see what there is."""
     run = home.training(job, after=after, steps=STEPS_BEFORE)
     root = home.state / "checkpoints"
-    control = ControlDirectory(home.world.run_dir(run.id) / "control")
+    control = ControlDirectory(home.installation.run_dir(run.id) / "control")
     with _stopped(home.leader_pid), _stopped(home.agent(run)):
         control.put_lease(time.monotonic() + FAR_S)  # or it would stop by itself
         raylet = named(home.processes(run), "raylet/raylet")

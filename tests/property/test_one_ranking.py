@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from orchestrator.config import load_config
 from orchestrator.engine.machines.collect import collect
 from orchestrator.errors import InfeasibleError, UsageError
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.model import CHEAPEST, FASTEST, Expected, GpuRequest, JobSpec, Objective, Resources
 from orchestrator.perf import Row, Work, program_of
 from orchestrator.services.jobs import plan
@@ -47,11 +47,11 @@ def known_by(evidence: str) -> JobSpec:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     folder, clock = tmp_path_factory.mktemp("ranking"), VirtualClock(T0)
     config = load_config({"state_dir": str(folder), "providers.enabled": "fake"}, environ={}, cwd=folder)
     store = Store.open(config.store_url, clock)
-    opened = World(config, clock, store, {"fake": FakeProvider(clock, cloud=FakeCloud(clock, seed=1))})
+    opened = Installation(config, clock, store, {"fake": FakeProvider(clock, cloud=FakeCloud(clock, seed=1))})
     collect(opened)
     view = plan.preview(opened, [known_by("run")])
     with store.write() as tx:
@@ -87,7 +87,7 @@ FILTERS = st.fixed_dictionaries(
 @settings(max_examples=12)
 @given(WANTED, FILTERS)
 def test_every_surface_tells_the_same_of_an_offer_and_opens_with_the_same_one(
-    world: World, wanted: JobSpec, filters: dict[str, object]
+    world: Installation, wanted: JobSpec, filters: dict[str, object]
 ) -> None:
     try:
         shown = listed(world, wanted, OfferQuery.of(**filters))  # type: ignore[arg-type]
@@ -108,13 +108,13 @@ def test_every_surface_tells_the_same_of_an_offer_and_opens_with_the_same_one(
             assert chosen not in {row.id for row in passing[1:]}
 
 
-def test_a_filter_forgets_nothing_that_is_known_of_a_job(world: World) -> None:
+def test_a_filter_forgets_nothing_that_is_known_of_a_job(world: Installation) -> None:
     """0.122 steps/s became 20.74, and $2.00 became $0.05, as soon as a filter left out the enabled provider."""
     (row, *_) = listed(world, known_by("run"), OfferQuery.of(gpu="V100:1", cloud=["aws"]))
     assert row.steps_per_s == pytest.approx(0.122)
 
 
-def listed(world: World, wanted: JobSpec, query: OfferQuery) -> tuple[OfferRow, ...]:
+def listed(world: Installation, wanted: JobSpec, query: OfferQuery) -> tuple[OfferRow, ...]:
     return listing.offers(world.config, lambda: world, query, now_ms=NOW, spec=wanted).offers
 
 

@@ -204,4 +204,4 @@ def test_a_large_market_is_told_by_its_best_its_nearest_misses_and_counts(scene)
     assert misses
     assert all("excluded by where.regions" in each.reason or "lost there" in each.reason for each in misses)
     sites = {each.offer_id.split("/")[2] for each in placement.alternatives if each.feasible}
-    assert len(sites) > 1  # a spare would stand elsewhere
+    assert len(sites) > 1  # a standby would stand elsewhere

@@ -9,7 +9,7 @@ from tests.rig.database import PostgresScratchDatabase, ScratchDatabase, SqliteS
 from tests.rig.folder import Folder
 from tests.rig.harm import HARMS
 from tests.rig.history import History, play
-from tests.rig.installation import Installation
+from tests.rig.installation import SimulatedInstallation
 from tests.rig.nap import Nap
 from tests.rig.outcome import Outcome
 from tests.rig.sabotage import Sabotage, Saboteur
@@ -26,7 +26,6 @@ __all__ = [
     "FaultInjector",
     "Folder",
     "History",
-    "Installation",
     "Killed",
     "Nap",
     "Outcome",
@@ -35,6 +34,7 @@ __all__ = [
     "Saboteur",
     "ScratchDatabase",
     "SimSite",
+    "SimulatedInstallation",
     "SqliteScratchDatabase",
     "Timings",
     "TrainingState",

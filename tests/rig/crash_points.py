@@ -35,7 +35,7 @@ WRITES = (  # what a transaction is called: the first of these that it does
     *STEPS, "abort", "attempt", "command", "intent", "settle", "adopt", "resolve", "end of run", "accrue", "collect",
     "compare", "duty", "progress", "submit", "ask", "job", "sign", "event",
 )  # fmt: skip
-CALLS = ("launch", "terminate", "meter", "prepare", "start", "hold", "unhold", "stop", "kill", "fence", "void")
+CALLS = ("launch", "terminate", "meter", "prepare", "start", "quiesce", "resume", "stop", "kill", "fence", "void")
 FILES = (  # what a fence, and the look for the checkpoint to start from, do to files
     "list fence", "read fence", "list manifest", "read manifest", "status chunk", "write manifest", "tidy manifest",
     "write fence", "link fence", "tidy fence", "sync fence",

@@ -19,7 +19,7 @@ from orchestrator.engine.runtime import RunReport
 from orchestrator.model import Job
 from providers.fake import Fault
 from providers.fake.faults import LISTINGS
-from tests.rig.installation import Installation
+from tests.rig.installation import SimulatedInstallation
 
 WORDS: tuple[dict[str, object], ...] = (
     {"step": 10**30},
@@ -79,7 +79,7 @@ class Harm:
     """Done to `home`, at instants that `at` keeps. `counted`: how often, by kind."""
 
     def __init__(
-        self, home: Installation, rng: random.Random, at: Callable[[float, Callable[[], object]], None]
+        self, home: SimulatedInstallation, rng: random.Random, at: Callable[[float, Callable[[], object]], None]
     ) -> None:
         self._home = home
         self._random = rng

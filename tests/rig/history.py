@@ -27,11 +27,11 @@ from providers.money import usd
 from tests.rig.crash_points import EDGES, FILES, PAUSE_EDGES, STEPS, WRITES, Killed
 from tests.rig.database import ScratchDatabase
 from tests.rig.harm import Harm
-from tests.rig.installation import Installation
+from tests.rig.installation import SimulatedInstallation
 from tests.rig.nap import Nap
 from tests.rig.outcome import Outcome
 from tests.rig.sabotage import Sabotage
-from tests.rig.trainer import HOLD_S, OF_A_VOID, SAVE_EDGES, Timings, Trainer
+from tests.rig.trainer import OF_A_VOID, QUIESCE_S, SAVE_EDGES, Timings, Trainer
 from tests.rig.truth import findings
 from tests.rig.wanted import wanted_of
 from tests.rig.weather import CATALOG, behaviour_of, faults_of
@@ -44,8 +44,8 @@ DEATHS, PAUSES, NAPS = 30, 30, 20  # at most: of the control plane's deaths and 
 BUSY, MOST_JOBS = 4, 16  # a seed that leans to what only machines come to keeps so many, for so many jobs in all
 STALLS = {"stalls.after_s": 15.0, "stalls.fail_after_s": 60.0}
 NAP_S = (0.5, 3.0, 10.0, 40.0)
-BREAKS = {"void": (Step.CUTOVER,), "unhold": STEP_ORDER[2:-3]}  # the steps at which a lost target leads there
-HOLDS = "after hold"  # whoever sleeps here leaves a trainer that holds to itself
+BREAKS = {"void": (Step.CUTOVER,), "resume": STEP_ORDER[2:-3]}  # the steps at which a lost target leads there
+HOLDS = "after quiesce"  # whoever sleeps here leaves a trainer that holds to itself
 CALLS = ("launch", "terminate", "describe", "list_owned", "offers", "price_history")
 
 
@@ -88,7 +88,7 @@ class History:
         self._random = rng = random.Random(f"history {seed}")
         self._leaning = Leaning.of(seed)
         frequency = faults_of(rng)
-        self.home = Installation(
+        self.home = SimulatedInstallation(
             folder,
             database,
             catalog=CATALOG,
@@ -224,7 +224,7 @@ class History:
             self._at(rng.choice((0.0, 1.0, 5.0, 20.0, 60.0)), lambda: self._wake(nap))
             return
         for _ in range(rng.randint(1, 3)):
-            home.clock.advance(HOLD_S + 1 if keeps else rng.choice(NAP_S))
+            home.clock.advance(QUIESCE_S + 1 if keeps else rng.choice(NAP_S))
             self._something()
         self._go_on(nap)
 
@@ -271,7 +271,7 @@ class History:
             "event": self._mute,
             "sign": self._break_a_target,
             "abort": self._break_a_target,
-            **dict.fromkeys((*STEPS, "prepare", "start", "hold", "unhold", "void", "fence", *FILES), self._migrate),
+            **dict.fromkeys((*STEPS, "prepare", "start", "quiesce", "resume", "void", "fence", *FILES), self._migrate),
         }.get(self._leads_to())  # what leads to the edge that this seed leans to
         if wanted is not None and rng.random() < 0.8:
             self._keep_busy()
@@ -466,7 +466,7 @@ class History:
         with home.store.read() as tx:
             migrations, jobs = tx.migrations(), tx.jobs()
             events = tx.events()
-            told = [f"{each.at_ms} {each.id} {each.kind} {each.job_id}: {each.message}" for each in events]
+            reported = [f"{each.at_ms} {each.id} {each.kind} {each.job_id}: {each.message}" for each in events]
             booked = [f"{each.id} {each.amount_nano_usd}" for each in tx.entries()]
         start_ms = home.clock.start_ms
         return Outcome(
@@ -482,7 +482,7 @@ class History:
             len(home.cloud.bills()),
             len(events),
             self._now_s,
-            hashlib.blake2b("\n".join([*told, *booked]).encode(), digest_size=8).hexdigest(),
+            hashlib.blake2b("\n".join([*reported, *booked]).encode(), digest_size=8).hexdigest(),
             tuple(f"{(each.at_ms - start_ms) / 1000:8.3f} {each.kind}: {each.message}" for each in events)
             if story
             else (),

@@ -1,4 +1,5 @@
-"""Installation: a whole Tradewind in virtual time. Real store, real engine, the fake cloud and a simulated site.
+"""SimulatedInstallation: a whole Tradewind in virtual time. Real store, real engine, the fake cloud and a simulated
+site.
 
 Cloud, site and checkpoints outlive control planes; any of these can be killed at any edge (tests.rig.crash_points)
 and is followed by another one with empty memory. Must not know: what happens to it.
@@ -22,7 +23,7 @@ from orchestrator.engine.control import ControlPlane
 from orchestrator.engine.jobs.checkpoints import FileCatalog
 from orchestrator.engine.machines.shut_down import shut_down
 from orchestrator.engine.secret_values import SecretValues
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.model import TERMINAL, Event, Job, JobSpec, Migration, Run, new_id
 from orchestrator.store import Leadership, Store, Tx, schema
 from orchestrator.store.leadership.leader import TAKEOVER_S
@@ -42,7 +43,7 @@ _T = TypeVar("_T")
 HOLDER = "simulated"
 
 
-class Installation:
+class SimulatedInstallation:
     """`plane` is the present control plane. Wall and market seconds are the same. Deterministic in its arguments and
     in what is called."""
 
@@ -98,9 +99,9 @@ class Installation:
         provider = MortalProvider(self.clock, cloud=self.cloud, faults=self.faults)
         provider.injector = self.injector
         self.secrets = SecretValues()
-        self.world = World(self.config, self.clock, store, {provider.name: provider})
+        self.installation = Installation(self.config, self.clock, store, {provider.name: provider})
         ctx = Context(
-            self.world,
+            self.installation,
             mortal_runtime(self.site, self.injector),
             WatchedCatalog(self.checkpoints, self.site, self.injector),
             self.random,
@@ -150,7 +151,7 @@ class Installation:
         with suppress(Killed):
             leadership = self._campaign()
             assert leadership is not None
-            shut_down(self.world, leadership, lambda _: None)
+            shut_down(self.installation, leadership, lambda _: None)
 
     # -- sleep --------------------------------------------------------------------------------------------------------
     def doze(self, call: Callable[[], bool]) -> bool:
@@ -258,7 +259,7 @@ class Installation:
 
     def current(self, job: Job) -> Run | None:
         """The run that trains for this job, as far as the store knows."""
-        living = [run for run in self.runs(job) if run.end is None and run.state in ("training", "holding")]
+        living = [run for run in self.runs(job) if run.end is None and run.state in ("training", "quiesced")]
         return living[-1] if living else None
 
     def migrations(self, job: Job) -> list[Migration]:

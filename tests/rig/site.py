@@ -170,14 +170,14 @@ class SimSite:
         machines = {instance.token: instance for instance in self._cloud.instances()}
         return {run_id: self._said(run_id, self._report(run_id, machines)) for run_id in run_ids}
 
-    def hold(self, run_id: str, successor: int) -> None:
+    def quiesce(self, run_id: str, successor: int) -> None:
         if (trainer := self._listens(run_id)) is not None:
-            trainer.hold(successor)
+            trainer.quiesce(successor)
 
-    def unhold(self, run_id: str) -> None:
+    def resume(self, run_id: str) -> None:
         self.look()
         if run_id in self._trainers:
-            self._trainers[run_id].hold_until_s = None
+            self._trainers[run_id].quiesced_until_s = None
 
     def stop(self, run_id: str) -> None:
         if (trainer := self._listens(run_id)) is not None:
@@ -241,7 +241,9 @@ class SimSite:
     def _busy(self, token: str) -> bool:
         """Whether another run's trainer has not ended on this machine: it has room for one."""
         there = (trainer for trainer in self.look() if trainer.token == token)
-        return any(trainer.state not in ("failed", "finished", "yielded", "fenced") for trainer in there)
+        return any(
+            trainer.state not in ("failed", "finished", "checkpointed_and_stopped", "fenced") for trainer in there
+        )
 
     def _machine(self, trainer: Trainer) -> Instance | None:
         return next((each for each in self._cloud.instances() if each.token == trainer.token), None)

@@ -26,7 +26,7 @@ from trainers.errors import CheckpointError, DamagedCheckpoint, FencedError
 
 T = TypeVar("T")
 BUG = "ValueError: a bug at step"
-HOLD_S = 30.0
+QUIESCE_S = 30.0
 YIELD_MARGIN_S = 2.0  # before the deadline of a notice
 SAVE_OPERATIONS = (
     "read chunk", "write chunk", "link chunk", "tidy chunk", "sync chunk", "list fence", "read fence", "write manifest",
@@ -116,7 +116,7 @@ class Trainer:
     saved_step: int = 0
     saved_s: float = 0.0
     manifest: str | None = None
-    hold_until_s: float | None = None
+    quiesced_until_s: float | None = None
     stop: bool = False
     mute_since_s: float | None = None
     asleep_since_s: float | None = None
@@ -151,17 +151,17 @@ class Trainer:
         self.state = "starting"
         self.ready_s = self.around.clock.monotonic_s() + restore_s
 
-    def hold(self, successor: int) -> None:
+    def quiesce(self, successor: int) -> None:
         """Write a checkpoint and wait for a generation; one that sleeps finds the order when it wakes."""
         now = self.around.clock.monotonic_s()
-        if self.spec is None or self.state not in ("training", "holding"):
+        if self.spec is None or self.state not in ("training", "quiesced"):
             return
-        self.hold_until_s, self._successor = now + HOLD_S, successor
+        self.quiesced_until_s, self._successor = now + QUIESCE_S, successor
         if self.asleep:
             return
         self._successors.add(successor)
         if self.state == "training":
-            self._begin_save(int(self.step), now, "holding")
+            self._begin_save(int(self.step), now, "quiesced")
 
     def sleep(self, *, with_host: bool) -> None:
         """Until `wake`; called by whoever decides how deeply (Naps.asleep)."""
@@ -179,10 +179,10 @@ class Trainer:
         self._lease_over = self.with_host and not renewed and now - since_s >= self.around.lease_s
         self.asleep_since_s, self.at_s, self.with_host = None, now, False
         self._go_on()
-        if self.state == "training" and not self.asleep and now < (self.hold_until_s or 0.0):
+        if self.state == "training" and not self.asleep and now < (self.quiesced_until_s or 0.0):
             self._successors.add(self._successor)
-            self._begin_save(int(self.step), now, "holding")
-        if self._lease_over and self.state in ("training", "holding"):
+            self._begin_save(int(self.step), now, "quiesced")
+        if self._lease_over and self.state in ("training", "quiesced"):
             self.state = "fenced"
 
     def abandon(self) -> None:
@@ -215,14 +215,14 @@ class Trainer:
         now = min([now, *ends])
         if self.state == "restored" and begun_s is not None:
             self._take_over(spec, begun_s)
-        if self.state == "holding":
+        if self.state == "quiesced":
             if self.stop or machine.notice_deadline_ms is not None:
-                self.state = "yielded"
-            elif self.hold_until_s is None or now >= self.hold_until_s:
-                self._keep_the_job(spec, self.hold_until_s or now)
+                self.state = "checkpointed_and_stopped"
+            elif self.quiesced_until_s is None or now >= self.quiesced_until_s:
+                self._keep_the_job(spec, self.quiesced_until_s or now)
         if self.state == "training" and now > self.at_s:
             self._train(spec, machine, now)
-        if ends and not self.asleep and self.state in ("restored", "training", "holding"):
+        if ends and not self.asleep and self.state in ("restored", "training", "quiesced"):
             self.state = "fenced"
 
     def _restore(self, spec: RunSpec, start: str | None) -> None:
@@ -262,7 +262,7 @@ class Trainer:
             self.state, self.error = "failed", repr(error)
             return
         if kept:
-            self.state, self.at_s, self.hold_until_s = "training", max(at_s, self.at_s), None
+            self.state, self.at_s, self.quiesced_until_s = "training", max(at_s, self.at_s), None
             self._successors.clear()
         else:
             self.state = "fenced"
@@ -297,7 +297,7 @@ class Trainer:
             bugs.pop(0)
             self.state, self.error = "failed", f"Traceback ...\n{BUG} {int(self.step)}"
         elif self.stop or until == leave_s:
-            self._begin_save(int(self.step), until, "yielded")
+            self._begin_save(int(self.step), until, "checkpointed_and_stopped")
 
     # -- what it may fall asleep in -----------------------------------------------------------------------------------
     def _do(self, what: Callable[[Look | None], T], then: Callable[[Callable[[], T]], None], of: str = "") -> None:

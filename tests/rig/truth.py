@@ -16,14 +16,16 @@ from providers.charges import egress_nano_usd, egress_rate, rate_card, requests_
 from providers.fake import Bill
 from providers.offer import location_of
 from tests.rig.crash_points import BYTE_STANDS_FOR
-from tests.rig.installation import Installation
+from tests.rig.installation import SimulatedInstallation
 from tests.rig.site import TrainingState
 from tests.rig.trainer import BUG
 
-MOST_BILLED = 2  # machines of one job at the same time: the two of a move; and its spare, if it wants one
+MOST_BILLED = 2  # machines of one job at the same time: the two of a move; and its standby, if it wants one
 
 
-def findings(home: Installation, *, paused: bool = False, culprits: Collection[str] | None = None) -> list[str]:
+def findings(
+    home: SimulatedInstallation, *, paused: bool = False, culprits: Collection[str] | None = None
+) -> list[str]:
     """Everything that is not as it must be, in a sentence each. `paused` jobs may be left at the end.
 
     `culprits` are the jobs that may fail or be quarantined; None: nothing is known of that.
@@ -57,12 +59,12 @@ def findings(home: Installation, *, paused: bool = False, culprits: Collection[s
     ]
 
 
-def lost_at_most(home: Installation) -> int:
+def lost_at_most(home: SimulatedInstallation) -> int:
     """Steps between two checkpoints, and the one that was under way."""
     return int(home.timings.checkpoint_every_s / home.timings.step_s) + 1
 
 
-def _leaked(home: Installation) -> Iterator[str]:
+def _leaked(home: SimulatedInstallation) -> Iterator[str]:
     for instance in home.cloud.instances():
         if instance.alive:
             yield f"leaked: {instance.id} of {instance.offer_id} is {instance.state}"
@@ -107,7 +109,7 @@ def _money(bills: tuple[Bill, ...], runs: list[Run], booked: Counter[str]) -> It
 
 
 def _checkpoints(
-    home: Installation, bills: tuple[Bill, ...], job: Job, runs: list[Run], moves: list[Migration]
+    home: SimulatedInstallation, bills: tuple[Bill, ...], job: Job, runs: list[Run], moves: list[Migration]
 ) -> Iterator[str]:
     """The machine that took a job over is billed for the way of its checkpoint and for the room that it took there."""
     billed = {bill.instance_id: bill for bill in bills}
@@ -156,14 +158,14 @@ def _state(job: Job, book: list[TrainingState], paused: bool) -> Iterator[str]:
         yield f"lost: {job.id} is finished, but no run of it made all its steps"
 
 
-def _blamed(home: Installation, culprits: Collection[str]) -> Iterator[str]:
+def _blamed(home: SimulatedInstallation, culprits: Collection[str]) -> Iterator[str]:
     """No trainer fails but for its own code."""
     for job_id, run_id, error in home.site.failures():
         if BUG not in error and job_id not in culprits:
             yield f"blamed: {run_id} failed for no fault of its job: {error}"
 
 
-def _harmed(home: Installation, jobs: list[Job], culprits: Collection[str]) -> Iterator[str]:
+def _harmed(home: SimulatedInstallation, jobs: list[Job], culprits: Collection[str]) -> Iterator[str]:
     """What is done to one job is felt by no other."""
     quarantined = {event.job_id for event in home.read(lambda tx: tx.events(kinds=("job.quarantined",)))}
     for job in jobs:
@@ -175,8 +177,8 @@ def _harmed(home: Installation, jobs: list[Job], culprits: Collection[str]) -> I
             yield f"harmed: {job.id} failed for no fault of its own"
 
 
-def _generations(home: Installation, job: Job, runs: list[Run]) -> Iterator[str]:
-    """Each run's is newer than those before it; a spare's, which is given when it takes over, than those that trained
+def _generations(home: SimulatedInstallation, job: Job, runs: list[Run]) -> Iterator[str]:
+    """Each run's is newer than those before it; a standby's, which is given when it takes over, than those that trained
     before it."""
     if job.spec.standby == "warm":
         trained = [run for run in runs if run.training_from_ms is not None]
@@ -199,7 +201,7 @@ def _generations(home: Installation, job: Job, runs: list[Run]) -> Iterator[str]
 
 
 def _lost_work(
-    home: Installation, runs: list[Run], book: list[TrainingState], culprits: Collection[str]
+    home: SimulatedInstallation, runs: list[Run], book: list[TrainingState], culprits: Collection[str]
 ) -> Iterator[str]:
     lost_touch = {run.id for run in runs if run.end == "lost"}
     for before, after in pairwise(book):

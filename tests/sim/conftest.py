@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.rig import memory_folder
-from tests.sim.harness import Installation, ScratchDatabase, SqliteScratchDatabase
+from tests.sim.harness import ScratchDatabase, SimulatedInstallation, SqliteScratchDatabase
 
 
 @pytest.fixture(scope="session")
@@ -30,16 +30,16 @@ def memory() -> Iterator[Path]:
 
 
 @pytest.fixture
-def install(memory: Path, slates: list[ScratchDatabase]) -> Callable[..., Installation]:
+def install(memory: Path, slates: list[ScratchDatabase]) -> Callable[..., SimulatedInstallation]:
     free = iter(enumerate(slates))
 
-    def make(**fields: Any) -> Installation:
+    def make(**fields: Any) -> SimulatedInstallation:
         number, database = next(free)
-        return Installation(memory / str(number), database, **fields)
+        return SimulatedInstallation(memory / str(number), database, **fields)
 
     return make
 
 
 @pytest.fixture
-def home(install: Callable[..., Installation]) -> Installation:
+def home(install: Callable[..., SimulatedInstallation]) -> SimulatedInstallation:
     return install()

@@ -34,7 +34,7 @@ def train_spec(steps: int = 20) -> TrainSpec:
     return rig.train_spec(steps)
 
 
-class Installation(rig.Installation):
+class SimulatedInstallation(rig.SimulatedInstallation):
     def __init__(
         self,
         folder: Path,
@@ -91,7 +91,7 @@ class Installation(rig.Installation):
         self.until(lambda: self.settled, limit_s, stride_s)
 
 
-def check_truth(home: rig.Installation) -> None:
+def check_truth(home: rig.SimulatedInstallation) -> None:
     """What must hold after every history, seen from outside; and what the store tells of repeated steps."""
     assert not (found := findings(home)), "\n".join(found)
     for run in home.read(lambda tx: tx.runs()):

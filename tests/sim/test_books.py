@@ -21,12 +21,12 @@ from providers.charges import CHARGE_KINDS, egress_nano_usd, egress_rate, reques
 from providers.fake import Fault
 from providers.money import usd
 from providers.offer import Offer
-from tests.sim.harness import BRISK, CHEAP, DEAR, RESERVE, Installation, check_truth
+from tests.sim.harness import BRISK, CHEAP, DEAR, RESERVE, SimulatedInstallation, check_truth
 
-Install = Callable[..., Installation]
+Install = Callable[..., SimulatedInstallation]
 
 
-def test_nothing_is_booked_past_the_prices_that_are_known_and_all_of_it_later(home: Installation) -> None:
+def test_nothing_is_booked_past_the_prices_that_are_known_and_all_of_it_later(home: SimulatedInstallation) -> None:
     job = home.submit(steps=250)
     home.until_step(job, 10)
     polled_ms = home.read(lambda tx: tx.last_good_poll_ms("fake"))
@@ -45,7 +45,9 @@ def test_nothing_is_booked_past_the_prices_that_are_known_and_all_of_it_later(ho
     check_truth(home)
 
 
-def test_an_imported_table_changes_no_price_at_which_a_machine_is_billed(home: Installation, tmp_path: Path) -> None:
+def test_an_imported_table_changes_no_price_at_which_a_machine_is_billed(
+    home: SimulatedInstallation, tmp_path: Path
+) -> None:
     job = home.submit(steps=60)
     home.until_step(job, 20)
     began_ms, now_ms = 1_699_999_000_000, home.clock.now_ms()
@@ -57,7 +59,7 @@ def test_an_imported_table_changes_no_price_at_which_a_machine_is_billed(home: I
     table = tmp_path / "table.csv"
     head = "provider,region,zone,instance_type,gpu,gpu_count,capacity_type,price_per_hour,effective_at"
     table.write_text("\n".join([head, dated(began_ms, 8), dated(now_ms - 5000, 9), dated(now_ms + 5000, 7)]) + "\n")
-    found = import_prices(home.store, [table], reserved=home.world.providers)
+    found = import_prices(home.store, [table], reserved=home.installation.providers)
     assert (found.new_prices, found.files[0].flagged) == (1, {"not_its_own": 2})
     home.settle()
     check_truth(home)
@@ -65,7 +67,7 @@ def test_an_imported_table_changes_no_price_at_which_a_machine_is_billed(home: I
         assert tx.price_changes(CHEAP.id, 0, 2**50)[0] == (began_ms, usd("8")), "what was before is history"
 
 
-def test_a_month_of_polls_that_failed_leaves_no_gap_in_the_prices(home: Installation) -> None:
+def test_a_month_of_polls_that_failed_leaves_no_gap_in_the_prices(home: SimulatedInstallation) -> None:
     home.submit(steps=60)
     home.run_for(20)
     with home.store.write() as tx:
@@ -78,7 +80,7 @@ def test_a_month_of_polls_that_failed_leaves_no_gap_in_the_prices(home: Installa
     check_truth(home)
 
 
-def test_each_charge_of_the_bill_is_in_the_ledger_under_its_kind(home: Installation) -> None:
+def test_each_charge_of_the_bill_is_in_the_ledger_under_its_kind(home: SimulatedInstallation) -> None:
     moved, short, never = home.submit("moved", steps=120), home.submit("short", steps=2), home.submit("never")
     home.until(lambda: bool(home.cloud.instances()))
     home.ask("cancel", never)
@@ -99,7 +101,7 @@ def test_each_charge_of_the_bill_is_in_the_ledger_under_its_kind(home: Installat
     assert home.runs(short)[-1].end == "finished"
 
 
-def test_what_a_plan_counts_for_a_move_is_what_the_ledger_books_when_it_is_made(home: Installation) -> None:
+def test_what_a_plan_counts_for_a_move_is_what_the_ledger_books_when_it_is_made(home: SimulatedInstallation) -> None:
     job = home.submit(steps=120)
     home.until_step(job, 20)
     expected = expected_there(home, job, RESERVE)
@@ -119,7 +121,9 @@ def test_what_a_plan_counts_for_a_move_is_what_the_ledger_books_when_it_is_made(
     check_truth(home)
 
 
-def test_what_is_known_of_checkpoints_is_told_again_until_their_provider_has_heard_it(home: Installation) -> None:
+def test_what_is_known_of_checkpoints_is_told_again_until_their_provider_has_heard_it(
+    home: SimulatedInstallation,
+) -> None:
     job = home.submit(steps=60)
     home.until_step(job, 20)
     home.ask("migrate", job, offer_id=RESERVE.id)
@@ -130,7 +134,7 @@ def test_what_is_known_of_checkpoints_is_told_again_until_their_provider_has_hea
     check_truth(home)
 
 
-def test_a_budget_counts_a_checkpoint_before_its_machine_has_ended(home: Installation) -> None:
+def test_a_budget_counts_a_checkpoint_before_its_machine_has_ended(home: SimulatedInstallation) -> None:
     job = home.submit(steps=120, checkpoint=CheckpointSpec(keep=50))
     home.until_step(job, 20)
     home.ask("migrate", job, offer_id=RESERVE.id)
@@ -151,7 +155,7 @@ class Expected(NamedTuple):
     storage_per_s: float
 
 
-def expected_there(home: Installation, job: Job, offer: Offer) -> Expected:
+def expected_there(home: SimulatedInstallation, job: Job, offer: Offer) -> Expected:
     """What a plan made now counts for the job's checkpoints, were it to move to this offer."""
     with home.store.read() as tx:
         inputs = snapshot.inputs(tx, home.clock.now_ms(), home.config, only=[job.id])
@@ -163,7 +167,7 @@ def expected_there(home: Installation, job: Job, offer: Offer) -> Expected:
     return Expected(int(counted.egress[site]), float(counted.storage_s[site]))
 
 
-def history(home: Installation) -> list[str]:
+def history(home: SimulatedInstallation) -> list[str]:
     """A job that is moved and one that loses its machine, on a cloud with drifting prices and faults."""
     moved, lost = home.submit("moved", steps=40), home.submit("lost", steps=30)
     home.faults.inject("launch", Fault.LOST_REPLY, None, Fault.CAPACITY)
@@ -183,7 +187,7 @@ def test_one_seed_is_one_history(install: Install) -> None:
     assert one != other
 
 
-def test_the_duty_of_accrual_writes_few_rows(home: Installation) -> None:
+def test_the_duty_of_accrual_writes_few_rows(home: SimulatedInstallation) -> None:
     job = home.submit(steps=900)
     home.settle(limit_s=1200.0, stride_s=6.0)
     entries = home.read(lambda tx: tx.entries(job_id=job.id))

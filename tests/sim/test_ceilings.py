@@ -14,13 +14,13 @@ from orchestrator.services.jobs.submit import submitted_before
 from providers.fake import Fault
 from providers.money import usd
 from providers.offer import CapacityType
-from tests.sim.harness import BRISK, CHEAP, RESERVE, Installation, check_truth, train_spec
+from tests.sim.harness import BRISK, CHEAP, RESERVE, SimulatedInstallation, check_truth, train_spec
 
-Install = Callable[..., Installation]
+Install = Callable[..., SimulatedInstallation]
 BUDGET = usd("0.12")  # 432 s of the cheapest machine
 
 
-def paid(home: Installation) -> int:
+def paid(home: SimulatedInstallation) -> int:
     """Once everything is settled."""
     home.settle(limit_s=2000.0)
     ledger, billed = home.books()
@@ -28,28 +28,28 @@ def paid(home: Installation) -> int:
     return ledger
 
 
-def test_a_budget_pauses_the_job_with_a_checkpoint_before_it_is_passed(home: Installation) -> None:
+def test_a_budget_pauses_the_job_with_a_checkpoint_before_it_is_passed(home: SimulatedInstallation) -> None:
     job = home.submit(steps=600, budget_nano_usd=BUDGET)
     home.until(lambda: home.job(job).state == "paused", stride_s=3.0)
     assert 0.8 * BUDGET < paid(home) <= BUDGET
     assert home.job(job).state == "paused"
-    (asked,), (told,) = home.events(job, "job.pausing"), home.events(job, "job.paused")
+    (asked,), (reported,) = home.events(job, "job.pausing"), home.events(job, "job.paused")
     assert "of its budget of $0.12 are spent" in asked.message
-    assert "with a checkpoint: $0." in told.message
+    assert "with a checkpoint: $0." in reported.message
     assert home.runs(job)[-1].end == "paused"
 
 
 def test_a_pause_for_the_budget_says_what_is_kept_and_what_going_on_takes_and_a_larger_one_does(
-    home: Installation,
+    home: SimulatedInstallation,
 ) -> None:
     job = home.submit(steps=600, budget_nano_usd=BUDGET)
     home.until(lambda: home.job(job).state == "paused", stride_s=3.0)
-    told = home.events(job, "job.paused")[0].message
-    kept, needed = re.search(r"; \$(\S+) are kept .* takes about \$(\S+) more: tradewind budget set", told).groups()  # type: ignore[union-attr]
+    reported = home.events(job, "job.paused")[0].message
+    kept, needed = re.search(r"; \$(\S+) are kept .* takes about \$(\S+) more: tradewind budget set", reported).groups()  # type: ignore[union-attr]
     assert 0 < float(kept) < 0.2 * BUDGET / 1e9
     left = 600 - home.runs(job)[-1].last_step
     assert float(needed) == pytest.approx(left / 3600, rel=0.1)  # at a dollar per hour and a step per second
-    (enough,) = re.search(r"budget set job (\d+\.\d\d), then tradewind resume job", told).groups()  # type: ignore[union-attr]
+    (enough,) = re.search(r"budget set job (\d+\.\d\d), then tradewind resume job", reported).groups()  # type: ignore[union-attr]
     asked = home.ask("budget", job, nano_usd=usd(enough))
     home.ask("resume", job)
     home.settle(stride_s=3.0)
@@ -60,7 +60,7 @@ def test_a_pause_for_the_budget_says_what_is_kept_and_what_going_on_takes_and_a_
 
 
 @pytest.mark.parametrize("wanted", [0, -1, True, 1.5, "2", None, 10**19])
-def test_a_budget_that_is_none_is_refused(home: Installation, wanted: object) -> None:
+def test_a_budget_that_is_none_is_refused(home: SimulatedInstallation, wanted: object) -> None:
     job = home.submit(steps=60, budget_nano_usd=BUDGET)
     asked = home.ask("budget", job, nano_usd=wanted)  # type: ignore[arg-type]
     home.tick()
@@ -68,7 +68,7 @@ def test_a_budget_that_is_none_is_refused(home: Installation, wanted: object) ->
     assert home.job(job).spec.budget_nano_usd == BUDGET
 
 
-def test_a_budget_below_what_is_spent_is_refused(home: Installation) -> None:
+def test_a_budget_below_what_is_spent_is_refused(home: SimulatedInstallation) -> None:
     job = home.submit(steps=600)
     home.until_step(job, 100)
     asked = home.ask("budget", job, nano_usd=usd("0.01"))
@@ -77,7 +77,7 @@ def test_a_budget_below_what_is_spent_is_refused(home: Installation) -> None:
     assert home.job(job).spec.budget_nano_usd is None
 
 
-def test_a_submission_made_again_is_the_same_job_although_its_budget_was_set_since(home: Installation) -> None:
+def test_a_submission_made_again_is_the_same_job_although_its_budget_was_set_since(home: SimulatedInstallation) -> None:
     job = home.new_job(JobSpec("job", train_spec(600), budget_nano_usd=BUDGET))
     with home.store.write() as tx:
         tx.add_job(job, "once")
@@ -85,11 +85,11 @@ def test_a_submission_made_again_is_the_same_job_although_its_budget_was_set_sin
         home.ask("budget", job, nano_usd=usd(dollars))
         home.tick()
     assert home.job(job).spec.budget_nano_usd == usd("3.50")
-    found = submitted_before(home.world, job.spec, "once")
+    found = submitted_before(home.installation, job.spec, "once")
     assert found is not None
     assert (found.id, found.budget_nano_usd) == (job.id, usd("3.50"))
     with pytest.raises(TokenConflictError):
-        submitted_before(home.world, home.job(job).spec, "once")
+        submitted_before(home.installation, home.job(job).spec, "once")
 
 
 @pytest.mark.parametrize(("budget", "stride_s"), [(BUDGET, 2.0), (BUDGET, 7.0), (usd("0.15"), 5.0)])
@@ -106,7 +106,7 @@ def test_a_trainer_that_never_answers_is_ended_before_the_budget_is_passed(
     assert "no time to wait" in home.events(job, "job.paused")[0].message
 
 
-def test_the_budget_holds_while_a_pause_that_a_user_asked_for_is_not_answered(home: Installation) -> None:
+def test_the_budget_holds_while_a_pause_that_a_user_asked_for_is_not_answered(home: SimulatedInstallation) -> None:
     job = home.submit(steps=600, budget_nano_usd=BUDGET)
     home.until(lambda: home.books()[1] > 0.7 * BUDGET, stride_s=3.0)
     home.site.ignore_control(job.id)
@@ -117,7 +117,7 @@ def test_the_budget_holds_while_a_pause_that_a_user_asked_for_is_not_answered(ho
 
 
 @pytest.mark.parametrize("step", [Step.READY, Step.CHECKPOINT, Step.RESTORE, Step.CUTOVER])
-def test_the_budget_holds_in_the_middle_of_a_move(home: Installation, step: Step) -> None:
+def test_the_budget_holds_in_the_middle_of_a_move(home: SimulatedInstallation, step: Step) -> None:
     budget = usd("0.20")  # the second machine is billed for a minute at least
     job = home.submit(steps=600, budget_nano_usd=budget)
     home.until(lambda: home.books()[1] > 0.3 * budget, stride_s=3.0)
@@ -129,7 +129,7 @@ def test_the_budget_holds_in_the_middle_of_a_move(home: Installation, step: Step
     assert home.job(job).state == "paused"
 
 
-def test_a_job_is_not_moved_where_its_budget_does_not_last_for_two_machines(home: Installation) -> None:
+def test_a_job_is_not_moved_where_its_budget_does_not_last_for_two_machines(home: SimulatedInstallation) -> None:
     job = home.submit(steps=600, budget_nano_usd=BUDGET)
     home.until(lambda: home.books()[1] > 0.5 * BUDGET, stride_s=1.0)
     asked = home.ask("migrate", job, offer_id=RESERVE.id)
@@ -140,7 +140,7 @@ def test_a_job_is_not_moved_where_its_budget_does_not_last_for_two_machines(home
     assert "with a checkpoint: $0." in home.events(job, "job.paused")[0].message
 
 
-def test_a_price_that_doubles_unheard_of_does_not_break_the_budget(home: Installation) -> None:
+def test_a_price_that_doubles_unheard_of_does_not_break_the_budget(home: SimulatedInstallation) -> None:
     job = home.submit(steps=600, budget_nano_usd=BUDGET)
     home.until_step(job, 5)
     home.site.ignore_control(job.id)
@@ -151,7 +151,7 @@ def test_a_price_that_doubles_unheard_of_does_not_break_the_budget(home: Install
     assert paid(home) <= BUDGET
 
 
-def test_a_job_that_is_resumed_at_the_end_of_its_budget_rents_nothing_more(home: Installation) -> None:
+def test_a_job_that_is_resumed_at_the_end_of_its_budget_rents_nothing_more(home: SimulatedInstallation) -> None:
     job = home.submit(steps=600, budget_nano_usd=BUDGET)
     home.settle(stride_s=3.0)
     spent, machines = paid(home), len(home.cloud.instances())
@@ -162,7 +162,9 @@ def test_a_job_that_is_resumed_at_the_end_of_its_budget_rents_nothing_more(home:
     assert len(home.cloud.instances()) == machines
 
 
-def test_max_duration_fails_the_job_once_it_has_trained_so_long_and_waiting_does_not_count(home: Installation) -> None:
+def test_max_duration_fails_the_job_once_it_has_trained_so_long_and_waiting_does_not_count(
+    home: SimulatedInstallation,
+) -> None:
     home.cloud.withdraw(RESERVE.id)
     job = home.submit(steps=5000, max_duration_s=60.0, capacity=(CapacityType.ON_DEMAND,))
     home.run_for(100)
@@ -184,7 +186,7 @@ def test_max_duration_fails_the_job_once_it_has_trained_so_long_and_waiting_does
     check_truth(home)
 
 
-def test_a_job_past_its_max_duration_in_the_middle_of_a_move_keeps_no_machine(home: Installation) -> None:
+def test_a_job_past_its_max_duration_in_the_middle_of_a_move_keeps_no_machine(home: SimulatedInstallation) -> None:
     job = home.submit(steps=5000, max_duration_s=20.0)
     home.until_step(job, 18)
     home.ask("migrate", job, offer_id=RESERVE.id)

@@ -21,15 +21,15 @@ from orchestrator.model import Job, Step
 from orchestrator.services.doctor import state as doctor
 from orchestrator.services.jobs import current as job_views
 from orchestrator.store import Store
-from tests.sim.harness import Installation, check_truth
+from tests.sim.harness import SimulatedInstallation, check_truth
 
 OF_A_JOB = [
     Compartment.JUDGE,
     Compartment.RECORD,
     Compartment.OBSERVE,
-    Compartment.GUARD,
-    Compartment.TAKE_SPARE,
-    Compartment.KEEP_SPARE,
+    Compartment.STOPPING,
+    Compartment.PROMOTE_STANDBY,
+    Compartment.ENSURE_STANDBY,
     Compartment.DECIDE,
     Compartment.PLACE,
     Compartment.ADVANCE,
@@ -39,7 +39,7 @@ OF_A_JOB = [
     Compartment.COMMAND,
 ]
 WITH_AN_EFFECT = [  # whose step may be done when it breaks
-    Compartment.TAKE_SPARE,
+    Compartment.PROMOTE_STANDBY,
     Compartment.PLACE,
     Compartment.ADVANCE,
     Compartment.TERMINATE,
@@ -66,8 +66,8 @@ def test_every_compartment_is_thrown_into_here() -> None:
     ) == sorted(Compartment)
 
 
-def _until_struck(home: Installation, where: Compartment, job: Job) -> None:
-    """The job trains with a spare, loses its machine, is asked to pause: that leads it through every compartment."""
+def _until_struck(home: SimulatedInstallation, where: Compartment, job: Job) -> None:
+    """The job trains with a standby, loses its machine, is asked to pause: that leads it through every compartment."""
 
     def struck_or(then: Callable[[], bool]) -> None:
         home.until(lambda: home.saboteur.struck[where.value] > 0 or then())
@@ -86,7 +86,9 @@ def _until_struck(home: Installation, where: Compartment, job: Job) -> None:
 @pytest.mark.parametrize(
     ("where", "late"), [*((where, False) for where in OF_A_JOB), *((where, True) for where in WITH_AN_EFFECT)]
 )
-def test_a_fault_in_one_jobs_step_harms_no_other_job(home: Installation, where: Compartment, late: bool) -> None:
+def test_a_fault_in_one_jobs_step_harms_no_other_job(
+    home: SimulatedInstallation, where: Compartment, late: bool
+) -> None:
     first, struck, last = (home.submit(name, steps=16, standby="warm") for name in ("first", "struck", "last"))
     home.saboteur.arm(where.value, struck.id, late=late, times=2)  # a batch breaks, and then the job alone
     _until_struck(home, where, struck)
@@ -95,9 +97,9 @@ def test_a_fault_in_one_jobs_step_harms_no_other_job(home: Installation, where: 
     for innocent in (first, last):
         assert not home.events(innocent, "job.quarantined")
         assert [run.last_step for run in home.runs(innocent) if run.end == "finished"] == [16]
-    told = home.events(struck, "job.quarantined")[0].data
-    assert told["compartment"] == where.value
-    assert f"Sabotage: thrown into {where.value}" in str(told["traceback"])
+    reported = home.events(struck, "job.quarantined")[0].data
+    assert reported["compartment"] == where.value
+    assert f"Sabotage: thrown into {where.value}" in str(reported["traceback"])
     assert where.value in str(home.read(lambda tx: tx.job_facts(struck.id)).quarantine)
     home.saboteur.times = 0
     home.settle()
@@ -108,7 +110,7 @@ def test_a_fault_in_one_jobs_step_harms_no_other_job(home: Installation, where: 
     check_truth(home)
 
 
-def test_a_job_whose_cost_cannot_be_booked_is_stopped_and_the_others_are_booked(home: Installation) -> None:
+def test_a_job_whose_cost_cannot_be_booked_is_stopped_and_the_others_are_booked(home: SimulatedInstallation) -> None:
     innocent, struck = home.submit("innocent", steps=450), home.submit("struck", steps=450)
     home.saboteur.arm("accrue", struck.id, times=1000)
     home.until(lambda: home.job(struck).state == "paused", stride_s=5.0)
@@ -123,7 +125,7 @@ def test_a_job_whose_cost_cannot_be_booked_is_stopped_and_the_others_are_booked(
 
 
 @pytest.mark.parametrize("where", OF_A_PROVIDER, ids=lambda where: where.value)
-def test_a_fault_in_a_providers_step_is_nobodys_and_is_told_of(home: Installation, where: Compartment) -> None:
+def test_a_fault_in_a_providers_step_is_nobodys_and_is_told_of(home: SimulatedInstallation, where: Compartment) -> None:
     jobs = [home.submit("one", steps=16), home.submit("two", steps=16)]
     home.saboteur.arm(where.value, times=2)
     for job in jobs:
@@ -133,21 +135,21 @@ def test_a_fault_in_a_providers_step_is_nobodys_and_is_told_of(home: Installatio
     (fault,) = home.read(lambda tx: tx.events(kinds=("engine.fault",)))  # once, not at every tick
     assert fault.data["compartment"] == where.value
     assert "Sabotage" in str(fault.data["traceback"])
-    assert doctor.engine(home.world).state == "warn"
-    assert doctor.quarantine(home.world).state == "ok"
+    assert doctor.engine(home.installation).state == "warn"
+    assert doctor.quarantine(home.installation).state == "ok"
     check_truth(home)
 
 
-def _quarantined(home: Installation, **fields: Any) -> Job:
+def _quarantined(home: SimulatedInstallation, **fields: Any) -> Job:
     """A job that trained and whose next step broke."""
     job = home.submit("struck", **{"steps": 200, **fields})
     home.until_step(job, 7)
-    home.saboteur.arm("guard", job.id)
+    home.saboteur.arm("stopping", job.id)
     home.until(lambda: bool(home.events(job, "job.quarantined")))
     return job
 
 
-def test_a_quarantined_job_is_asked_for_a_checkpoint_and_loses_nothing(home: Installation) -> None:
+def test_a_quarantined_job_is_asked_for_a_checkpoint_and_loses_nothing(home: SimulatedInstallation) -> None:
     job = _quarantined(home)
     home.until_state(job, "paused")
     home.settle()
@@ -156,14 +158,14 @@ def test_a_quarantined_job_is_asked_for_a_checkpoint_and_loses_nothing(home: Ins
     home.until_step(job, at_step + 1)
     assert ended == "paused"
     assert home.site.book()[1].start_step == at_step
-    assert "it was quarantined: guard" in home.events(job, "job.resumed")[0].message
+    assert "it was quarantined: stopping" in home.events(job, "job.resumed")[0].message
 
 
-def test_a_quarantined_job_that_does_not_stop_ends_after_the_stated_time(home: Installation) -> None:
+def test_a_quarantined_job_that_does_not_stop_ends_after_the_stated_time(home: SimulatedInstallation) -> None:
     job = home.submit("struck", steps=2000)
     home.until_step(job, 7)
     home.site.ignore_control(job.id)
-    home.saboteur.arm("guard", job.id)
+    home.saboteur.arm("stopping", job.id)
     home.until(lambda: bool(home.events(job, "job.quarantined")))
     home.run_for(STOP_WITHIN_S - 2)
     assert home.job(job).state == "pausing"
@@ -175,7 +177,7 @@ def test_a_quarantined_job_that_does_not_stop_ends_after_the_stated_time(home: I
 
 
 @pytest.mark.parametrize("where", AFTER_A_FAULT, ids=lambda where: where.value)
-def test_even_where_its_confinement_breaks_a_job_comes_to_rest(home: Installation, where: Compartment) -> None:
+def test_even_where_its_confinement_breaks_a_job_comes_to_rest(home: SimulatedInstallation, where: Compartment) -> None:
     job = _quarantined(home)
     home.saboteur.arm(where.value, job.id, times=3)
     home.until_state(job, "paused")
@@ -186,29 +188,29 @@ def test_even_where_its_confinement_breaks_a_job_comes_to_rest(home: Installatio
     assert booked == billed
 
 
-def test_a_quarantine_outlives_the_control_plane_and_is_lifted_only_by_resume(home: Installation) -> None:
+def test_a_quarantine_outlives_the_control_plane_and_is_lifted_only_by_resume(home: SimulatedInstallation) -> None:
     job = _quarantined(home)
     home.start()
     home.until_state(job, "paused")
     home.start()
     home.run_for(30)
     assert home.job(job).state == "paused"
-    listed = {view.name: view for view in job_views.jobs(home.world).jobs}["struck"]
-    assert "guard" in str(listed.quarantine)
-    assert listed.note.startswith("quarantined: guard")
-    assert "quarantined" in render.queue(job_views.jobs(home.world), Paint(False))
-    assert "in quarantine" in render.status(job_views.status(home.world, "struck"), Paint(False))
-    (check,) = [check for check in [doctor.quarantine(home.world)] if check.state == "fail"]
+    listed = {view.name: view for view in job_views.jobs(home.installation).jobs}["struck"]
+    assert "stopping" in str(listed.quarantine)
+    assert listed.note.startswith("quarantined: stopping")
+    assert "quarantined" in render.queue(job_views.jobs(home.installation), Paint(False))
+    assert "in quarantine" in render.status(job_views.status(home.installation, "struck"), Paint(False))
+    (check,) = [check for check in [doctor.quarantine(home.installation)] if check.state == "fail"]
     assert "struck" in check.found
     assert "tradewind resume struck" in check.fix
-    home.saboteur.arm("guard", job.id)
+    home.saboteur.arm("stopping", job.id)
     home.ask("resume", job)
     home.until(lambda: len(home.events(job, "job.quarantined")) == 2)  # it breaks again
     home.until_state(job, "paused")
-    assert doctor.quarantine(home.world).state == "fail"
+    assert doctor.quarantine(home.installation).state == "fail"
 
 
-def test_a_job_that_had_finished_when_its_step_broke_keeps_no_open_move(home: Installation) -> None:
+def test_a_job_that_had_finished_when_its_step_broke_keeps_no_open_move(home: SimulatedInstallation) -> None:
     job = home.submit("struck", steps=40)
     home.until(lambda: any(move.step is Step.RELEASE for move in home.migrations(job)))
     home.clock.advance(60)  # no control plane is up while the job finishes
@@ -221,7 +223,7 @@ def test_a_job_that_had_finished_when_its_step_broke_keeps_no_open_move(home: In
     check_truth(home)
 
 
-def test_a_quarantined_job_can_be_cancelled(home: Installation) -> None:
+def test_a_quarantined_job_can_be_cancelled(home: SimulatedInstallation) -> None:
     job = _quarantined(home)
     order = home.ask("cancel", job)
     home.until_state(job, "cancelled")
@@ -232,7 +234,9 @@ def test_a_quarantined_job_can_be_cancelled(home: Installation) -> None:
     assert booked == billed
 
 
-def test_an_order_that_breaks_is_answered_and_a_cancellation_is_carried_out_all_the_same(home: Installation) -> None:
+def test_an_order_that_breaks_is_answered_and_a_cancellation_is_carried_out_all_the_same(
+    home: SimulatedInstallation,
+) -> None:
     job = home.submit("struck", steps=200)
     home.until_step(job, 3)
     order = home.ask("cancel", job)
@@ -248,7 +252,7 @@ def test_an_order_that_breaks_is_answered_and_a_cancellation_is_carried_out_all_
 
 
 @pytest.mark.parametrize("column", ["spec", "step", "last_step"])
-def test_a_row_that_cannot_be_read_harms_its_own_job_alone(home: Installation, column: str) -> None:
+def test_a_row_that_cannot_be_read_harms_its_own_job_alone(home: SimulatedInstallation, column: str) -> None:
     innocent, struck = home.submit("innocent", steps=30), home.submit("struck", steps=300)
     if column == "spec":
         home.until_step(struck, 3)
@@ -260,10 +264,10 @@ def test_a_row_that_cannot_be_read_harms_its_own_job_alone(home: Installation, c
         home.until(lambda: bool(home.migrations(struck)))
         _write(home, f"UPDATE migration SET step = 'sideways' WHERE job_id = '{struck.id}'")
     home.until_state(innocent, "finished")
-    (told,) = home.events(struck, "job.quarantined")
-    assert told.data["compartment"] == "look"
-    assert {view.name for view in job_views.jobs(home.world).jobs} == {"struck"}
-    assert "cannot be read" in str(job_views.status(home.world, "struck").job.quarantine)
+    (reported,) = home.events(struck, "job.quarantined")
+    assert reported.data["compartment"] == "look"
+    assert {view.name for view in job_views.jobs(home.installation).jobs} == {"struck"}
+    assert "cannot be read" in str(job_views.status(home.installation, "struck").job.quarantine)
     home.ask("cancel", struck)
     home.until(lambda: home.read(lambda tx: tx.outline(struck.id)).state == "cancelled")
     home.until(lambda: not any(machine.alive for machine in home.cloud.instances()))
@@ -282,7 +286,7 @@ _DAMAGE = [
 
 @pytest.mark.parametrize(("table", "column", "value"), _DAMAGE)
 def test_whatever_one_jobs_row_holds_the_others_finish_and_its_machines_end(
-    home: Installation, table: str, column: str, value: object
+    home: SimulatedInstallation, table: str, column: str, value: object
 ) -> None:
     innocent, struck = home.submit("innocent", steps=30), home.submit("struck", steps=300)
     run = home.until_step(struck, 3)
@@ -296,7 +300,7 @@ def test_whatever_one_jobs_row_holds_the_others_finish_and_its_machines_end(
         tx._connection.exec_driver_sql(statement, (value, struck.id))
     home.until_state(innocent, "finished")
     assert home.events(struck, "job.quarantined")
-    assert {view.id for view in job_views.jobs(home.world).jobs} == {struck.id}
+    assert {view.id for view in job_views.jobs(home.installation).jobs} == {struck.id}
     home.ask("cancel", struck)
     home.until(lambda: home.read(lambda tx: tx.outline(struck.id)).state == "cancelled")
     home.until(lambda: not any(machine.alive for machine in home.cloud.instances()))
@@ -305,12 +309,12 @@ def test_whatever_one_jobs_row_holds_the_others_finish_and_its_machines_end(
     assert [sum(entry.amount_nano_usd for entry in home.read(lambda tx: tx.entries(run_id=trained.id)))] == billed
 
 
-def _write(home: Installation, statement: str) -> None:
+def _write(home: SimulatedInstallation, statement: str) -> None:
     with Store.write(home.store) as tx:
         tx._connection.exec_driver_sql(statement)
 
 
-def test_a_damaged_fence_stops_its_own_job_with_the_remedy_and_rents_nothing(home: Installation) -> None:
+def test_a_damaged_fence_stops_its_own_job_with_the_remedy_and_rents_nothing(home: SimulatedInstallation) -> None:
     innocent, struck = home.submit("innocent", steps=40), home.submit("struck", steps=60)
     run = home.until_step(struck, 7)
     mend = home.checkpoints.spoil_fence(struck.id)
@@ -343,7 +347,7 @@ class BrokenSite:
         raise ZeroDivisionError(f"{len(run_ids)} runs")
 
 
-def test_a_part_of_the_tick_that_breaks_as_a_whole_stops_no_other_part(home: Installation) -> None:
+def test_a_part_of_the_tick_that_breaks_as_a_whole_stops_no_other_part(home: SimulatedInstallation) -> None:
     job = home.submit("job", steps=12)
     home.until_step(job, 2)
     home.plane._ctx.runtime = cast("Runtime", BrokenSite(home.plane._ctx.runtime))
@@ -359,7 +363,7 @@ def test_a_part_of_the_tick_that_breaks_as_a_whole_stops_no_other_part(home: Ins
     )
 
 
-def test_a_quarantined_jobs_traceback_names_no_secret(home: Installation) -> None:
+def test_a_quarantined_jobs_traceback_names_no_secret(home: SimulatedInstallation) -> None:
     job = home.submit("struck", steps=200)
     home.secrets.give({job.id: {"TOKEN": "hunter2-hunter2"}})
     home.until_step(job, 3)
@@ -369,11 +373,11 @@ def test_a_quarantined_jobs_traceback_names_no_secret(home: Installation) -> Non
 
 
 def _spill(where: str) -> None:
-    if where == "guard":
+    if where == "stopping":
         raise ValueError(f"{'x' * 470}the token is hunter2-hunter2")  # where what is shown was cut before it was masked
 
 
-def test_a_damaged_row_that_is_everybodys_is_no_jobs_fault(home: Installation) -> None:
+def test_a_damaged_row_that_is_everybodys_is_no_jobs_fault(home: SimulatedInstallation) -> None:
     job = home.submit("job", steps=200)
     home.until_step(job, 12)
     _write(home, "UPDATE offer SET capacity_type = 'free'")

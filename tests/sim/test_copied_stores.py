@@ -15,35 +15,35 @@ from orchestrator.engine.machines import claims
 from orchestrator.engine.machines.shut_down import shut_down
 from orchestrator.engine.machines.sweep import UNKNOWN
 from orchestrator.errors import SupersededError
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.store import Store
 from orchestrator.store.recovery.backups import back_up, restore
 from providers.base import LaunchSpec
 from providers.fake import FakeProvider, Fault
 from tests.rig.installation import HOLDER
-from tests.sim.harness import CHEAP, Installation, check_truth
+from tests.sim.harness import CHEAP, SimulatedInstallation, check_truth
 
-Install = Callable[..., Installation]
+Install = Callable[..., SimulatedInstallation]
 
 
 class Copy:
     """A copy of an installation's store, and a control plane of its own on it."""
 
-    def __init__(self, home: Installation, path: Path) -> None:
+    def __init__(self, home: SimulatedInstallation, path: Path) -> None:
         back_up(home.database.url, path)
         self.store = Store.open(f"sqlite:///{path}", home.clock, random=home.random)
         self.provider = FakeProvider(home.clock, cloud=home.cloud)
-        self.world = World(home.config, home.clock, self.store, {self.provider.name: self.provider})
+        self.installation = Installation(home.config, home.clock, self.store, {self.provider.name: self.provider})
         leadership = None
         while leadership is None:  # the leader that it was copied with shows no life
             leadership = self.store.campaign("copy")
             home.clock.advance(1)
         self.leadership = leadership
-        self.ctx = Context(self.world, home.site, FileCatalog(), home.random, leadership=leadership)
+        self.ctx = Context(self.installation, home.site, FileCatalog(), home.random, leadership=leadership)
         self.plane = ControlPlane(self.ctx)
 
 
-def adopted_copy(home: Installation, path: Path) -> Copy:
+def adopted_copy(home: SimulatedInstallation, path: Path) -> Copy:
     """A copy of the store of a living installation that was allowed to take over, and has."""
     home.until_step(home.submit(steps=400), 3)
     copy = Copy(home, path)
@@ -59,11 +59,13 @@ def elsewhere(tmp_path: Path) -> Path:
     return tmp_path / "copy.db"
 
 
-def living(home: Installation) -> int:
+def living(home: SimulatedInstallation) -> int:
     return sum(instance.alive for instance in home.cloud.instances())
 
 
-def test_the_control_plane_of_an_older_copy_ends_nothing_and_says_why(home: Installation, elsewhere: Path) -> None:
+def test_the_control_plane_of_an_older_copy_ends_nothing_and_says_why(
+    home: SimulatedInstallation, elsewhere: Path
+) -> None:
     first = home.submit(steps=200)
     home.until_step(first, 3)
     copy = Copy(home, elsewhere)
@@ -73,7 +75,7 @@ def test_the_control_plane_of_an_older_copy_ends_nothing_and_says_why(home: Inst
         copy.plane.tick()
     assert "tradewind store adopt" in caught.value.hint
     with pytest.raises(SupersededError):
-        shut_down(copy.world, copy.leadership, lambda _: None)
+        shut_down(copy.installation, copy.leadership, lambda _: None)
     assert living(home) == 2
     home.settle()
     assert [home.job(job).state for job in (first, second)] == ["finished", "finished"]
@@ -81,7 +83,7 @@ def test_the_control_plane_of_an_older_copy_ends_nothing_and_says_why(home: Inst
     copy.store.close()
 
 
-def test_of_a_store_and_its_fresh_copy_only_one_goes_on(home: Installation, elsewhere: Path) -> None:
+def test_of_a_store_and_its_fresh_copy_only_one_goes_on(home: SimulatedInstallation, elsewhere: Path) -> None:
     home.until_step(home.submit(steps=200), 3)
     copy = Copy(home, elsewhere)
     copy.plane.tick()  # nobody has acted since it was made: it is the same store, further on
@@ -92,7 +94,9 @@ def test_of_a_store_and_its_fresh_copy_only_one_goes_on(home: Installation, else
     copy.store.close()
 
 
-def test_a_copy_that_is_told_to_take_over_does_and_the_other_stops(home: Installation, elsewhere: Path) -> None:
+def test_a_copy_that_is_told_to_take_over_does_and_the_other_stops(
+    home: SimulatedInstallation, elsewhere: Path
+) -> None:
     copy = adopted_copy(home, elsewhere)
     with pytest.raises(SupersededError):
         home.run_for(claims.CLAIM_EVERY_S + 5)
@@ -104,7 +108,7 @@ def test_a_copy_that_is_told_to_take_over_does_and_the_other_stops(home: Install
     copy.store.close()
 
 
-def test_a_permission_to_take_over_is_used_once(home: Installation, elsewhere: Path) -> None:
+def test_a_permission_to_take_over_is_used_once(home: SimulatedInstallation, elsewhere: Path) -> None:
     copy = adopted_copy(home, elsewhere)
     with home.store.write() as tx:
         tx.allow_adoption()
@@ -114,7 +118,9 @@ def test_a_permission_to_take_over_is_used_once(home: Installation, elsewhere: P
     copy.store.close()
 
 
-def test_a_control_plane_that_dies_at_any_moment_of_its_claim_knows_its_store_again(home: Installation) -> None:
+def test_a_control_plane_that_dies_at_any_moment_of_its_claim_knows_its_store_again(
+    home: SimulatedInstallation,
+) -> None:
     job = home.submit(steps=100)
     home.until_step(job, 3)
     for fault in (Fault.LOST_REPLY, Fault.NO_ANSWER, Fault.LOST_REPLY):
@@ -128,7 +134,9 @@ def test_a_control_plane_that_dies_at_any_moment_of_its_claim_knows_its_store_ag
     check_truth(home)
 
 
-def test_a_provider_that_does_not_answer_holds_a_new_control_plane_up_for_a_minute_at_most(home: Installation) -> None:
+def test_a_provider_that_does_not_answer_holds_a_new_control_plane_up_for_a_minute_at_most(
+    home: SimulatedInstallation,
+) -> None:
     job = home.submit(steps=300)
     home.until_step(job, 3)
     home.faults.inject("claim", *[Fault.NO_ANSWER] * 500)
@@ -141,7 +149,7 @@ def test_a_provider_that_does_not_answer_holds_a_new_control_plane_up_for_a_minu
     check_truth(home)
 
 
-def test_a_machine_that_this_store_did_not_rent_is_told_of_once_and_left_alone(home: Installation) -> None:
+def test_a_machine_that_this_store_did_not_rent_is_told_of_once_and_left_alone(home: SimulatedInstallation) -> None:
     stray = LaunchSpec("stray", CHEAP.id, "", {"tradewind-install": home.store.install_id, "tradewind-run": "run_x"})
     (stray_id,) = home.cloud.launch(stray, home.clock.now_ms())
     foreign = LaunchSpec("foreign", CHEAP.id, "", {"tradewind-install": "somebody else's"})
@@ -150,9 +158,9 @@ def test_a_machine_that_this_store_did_not_rent_is_told_of_once_and_left_alone(h
     home.start()
     home.run_for(20)
     assert living(home) == 2
-    (told,) = home.read(lambda tx: tx.events(kinds=(UNKNOWN,)))
-    assert told.data["instance_id"] == stray_id
-    assert f"tradewind reap {stray_id}" in told.message
+    (reported,) = home.read(lambda tx: tx.events(kinds=(UNKNOWN,)))
+    assert reported.data["instance_id"] == stray_id
+    assert f"tradewind reap {stray_id}" in reported.message
 
 
 def test_a_store_that_is_restored_in_place_goes_on_with_its_machines(
@@ -175,15 +183,15 @@ def test_a_store_that_is_restored_in_place_goes_on_with_its_machines(
     with closing(Store.open(url, home.clock, random=home.random)) as store:
         leadership = store.campaign("restored")
         provider = FakeProvider(home.clock, cloud=home.cloud)
-        world = World(home.config, home.clock, store, {provider.name: provider})
-        plane = ControlPlane(Context(world, home.site, FileCatalog(), home.random, leadership=leadership))
+        installation = Installation(home.config, home.clock, store, {provider.name: provider})
+        plane = ControlPlane(Context(installation, home.site, FileCatalog(), home.random, leadership=leadership))
         for _ in range(20):
             plane.tick()
             home.clock.advance(1)
         with store.read() as tx:
             (run,) = tx.runs()
-            (told,) = tx.events(kinds=(UNKNOWN,))  # what was rented since the backup
+            (reported,) = tx.events(kinds=(UNKNOWN,))  # what was rented since the backup
         assert run.end is None
         assert home.machine(run).alive
         assert living(home) == 2
-        assert told.data["instance_id"] != run.instance_id
+        assert reported.data["instance_id"] != run.instance_id

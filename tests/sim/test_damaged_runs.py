@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.services.doctor import state as doctor
 from orchestrator.services.jobs import current as job_views
-from tests.sim.harness import Installation, check_truth
+from tests.sim.harness import SimulatedInstallation, check_truth
 
 DAMAGE: list[tuple[str, object]] = [
     ("billed_to_ms", 0),
@@ -27,7 +27,7 @@ DAMAGE: list[tuple[str, object]] = [
 ]
 
 
-def damage(home: Installation, run_id: str, column: str, value: object) -> None:
+def damage(home: SimulatedInstallation, run_id: str, column: str, value: object) -> None:
     """Past the store, which would refuse some of it."""
     with closing(sqlite3.connect(home.database.url.removeprefix("sqlite:///"))) as connection, connection:
         connection.execute(f'UPDATE run SET "{column}" = ? WHERE id = ?', (value, run_id))
@@ -35,16 +35,16 @@ def damage(home: Installation, run_id: str, column: str, value: object) -> None:
 
 @pytest.mark.parametrize(("column", "value"), DAMAGE)
 def test_a_living_run_whose_row_cannot_be_is_paused_at_a_checkpoint_and_booked(
-    home: Installation, column: str, value: object
+    home: SimulatedInstallation, column: str, value: object
 ) -> None:
     innocent, struck = home.submit("innocent", steps=30), home.submit("struck", steps=60)
     run = home.until_step(struck, 7)
     damage(home, run.id, column, value)
     home.until(lambda: home.read(lambda tx: tx.outline(struck.id)).state == "paused", limit_s=60.0)
     step = home.site.book()[1].step
-    (told,) = home.events(struck, "run.mended")
-    assert f"{column}: " in told.message
-    assert doctor.quarantine(home.world).state == "fail"
+    (reported,) = home.events(struck, "run.mended")
+    assert f"{column}: " in reported.message
+    assert doctor.quarantine(home.installation).state == "fail"
     home.settle()
     home.ask("resume", struck)
     home.until_state(struck, "finished")
@@ -56,7 +56,7 @@ def test_a_living_run_whose_row_cannot_be_is_paused_at_a_checkpoint_and_booked(
 
 
 def test_a_damaged_row_whose_mending_breaks_ends_its_machine_and_is_booked_once_it_is_mended(
-    home: Installation,
+    home: SimulatedInstallation,
 ) -> None:
     struck = home.submit("struck", steps=200)
     run = home.until_step(struck, 7)
@@ -72,7 +72,7 @@ def test_a_damaged_row_whose_mending_breaks_ends_its_machine_and_is_booked_once_
 
 
 def test_down_ends_what_it_can_beside_a_row_that_cannot_be_read_and_the_next_control_plane_books_it(
-    home: Installation,
+    home: SimulatedInstallation,
 ) -> None:
     jobs = [home.submit(name, steps=200) for name in ("one", "two")]
     runs = [home.until_step(job, 7) for job in jobs]
@@ -88,7 +88,9 @@ def test_down_ends_what_it_can_beside_a_row_that_cannot_be_read_and_the_next_con
     assert booked == billed
 
 
-def test_a_machine_at_a_provider_that_is_not_enabled_is_said_of_its_job_and_harms_no_other(home: Installation) -> None:
+def test_a_machine_at_a_provider_that_is_not_enabled_is_said_of_its_job_and_harms_no_other(
+    home: SimulatedInstallation,
+) -> None:
     innocent, struck = home.submit("innocent", steps=30), home.submit("struck", steps=200)
     run = home.until_step(struck, 7)
     damage(home, run.id, "offer_id", where := "elsewhere/alpha/alpha-1/v100.1/spot")
@@ -98,7 +100,7 @@ def test_a_machine_at_a_provider_that_is_not_enabled_is_said_of_its_job_and_harm
     assert home.runs(struck)[0].end == "paused"
     home.until_state(innocent, "finished")
     home.until(lambda: not any(machine.alive for machine in home.cloud.instances()))  # found by its token
-    check = doctor.quarantine(home.world)
+    check = doctor.quarantine(home.installation)
     assert check.state == "fail"
     assert f"is at {where}, and no such provider is enabled" in check.found
-    assert "providers.enabled" in job_views.status(home.world, "struck").job.note
+    assert "providers.enabled" in job_views.status(home.installation, "struck").job.note

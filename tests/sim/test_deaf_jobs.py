@@ -7,14 +7,14 @@ from collections.abc import Callable
 import pytest
 
 from orchestrator.engine.billing.spending_limits import STOP_TIMEOUT_WALL_S
-from orchestrator.engine.migration.timeouts import HOLD_S
+from orchestrator.engine.migration.timeouts import QUIESCE_S
 from orchestrator.model import Job, Step
 from providers.fake import Fault
-from tests.sim.harness import RESERVE, Installation, check_truth
+from tests.sim.harness import RESERVE, SimulatedInstallation, check_truth
 
 
 @pytest.fixture
-def deaf(home: Installation) -> Job:
+def deaf(home: SimulatedInstallation) -> Job:
     """A job that trains and has a checkpoint, and hears nothing from now on."""
     job = home.submit(steps=600)
     home.until_step(job, 12)
@@ -22,14 +22,14 @@ def deaf(home: Installation) -> Job:
     return job
 
 
-def took_s(home: Installation, over: Callable[[], bool]) -> float:
+def took_s(home: SimulatedInstallation, over: Callable[[], bool]) -> float:
     began_s = home.clock.monotonic_s()
     home.until(over)
     return home.clock.monotonic_s() - began_s
 
 
 def test_a_pause_that_its_trainer_ignores_ends_at_the_last_checkpoint_after_the_stated_time(
-    home: Installation, deaf: Job
+    home: SimulatedInstallation, deaf: Job
 ) -> None:
     home.ask("pause", deaf)
     waited_s = took_s(home, lambda: home.job(deaf).state == "paused")
@@ -46,7 +46,7 @@ def test_a_pause_that_its_trainer_ignores_ends_at_the_last_checkpoint_after_the_
     check_truth(home)
 
 
-def test_a_cancel_waits_for_no_trainer(home: Installation, deaf: Job) -> None:
+def test_a_cancel_waits_for_no_trainer(home: SimulatedInstallation, deaf: Job) -> None:
     home.ask("cancel", deaf)
     assert took_s(home, lambda: home.job(deaf).state == "cancelled") < 5
     assert took_s(home, lambda: not home.site.training()) < 5
@@ -55,14 +55,14 @@ def test_a_cancel_waits_for_no_trainer(home: Installation, deaf: Job) -> None:
 
 
 def test_a_move_that_its_trainer_ignores_is_given_up_after_the_stated_time_and_the_job_trains_on(
-    home: Installation, deaf: Job
+    home: SimulatedInstallation, deaf: Job
 ) -> None:
     source = home.current(deaf)
     assert source is not None
     home.ask("migrate", deaf, offer_id=RESERVE.id)
     home.until_second_move(deaf, Step.CHECKPOINT)
     waited_s = took_s(home, lambda: home.migrations(deaf)[-1].step is Step.ABORTED)
-    assert HOLD_S <= waited_s < HOLD_S + 5
+    assert QUIESCE_S <= waited_s < QUIESCE_S + 5
     assert "reached no step within 60 s" in home.events(deaf, "migration.aborted")[0].message
     now = home.current(deaf)
     assert now is not None
@@ -73,7 +73,7 @@ def test_a_move_that_its_trainer_ignores_is_given_up_after_the_stated_time_and_t
     check_truth(home)
 
 
-def test_its_trainer_is_ended_also_where_its_machine_cannot_be(home: Installation, deaf: Job) -> None:
+def test_its_trainer_is_ended_also_where_its_machine_cannot_be(home: SimulatedInstallation, deaf: Job) -> None:
     home.faults.inject("terminate", *[Fault.NO_ANSWER] * 40)
     home.ask("cancel", deaf)
     assert took_s(home, lambda: not home.site.training()) < 10

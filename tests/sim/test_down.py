@@ -16,13 +16,13 @@ from orchestrator.store.leadership.leader import TAKEOVER_S
 from providers.fake import Fault
 from tests.rig import Killed, findings
 from tests.rig.installation import HOLDER
-from tests.sim.harness import RESERVE, Installation, check_truth
+from tests.sim.harness import RESERVE, SimulatedInstallation, check_truth
 
-Install = Callable[..., Installation]
+Install = Callable[..., SimulatedInstallation]
 SILENT = [Fault.NO_ANSWER] * 500
 
 
-def lead(home: Installation, holder: str = "down:here") -> Leadership:
+def lead(home: SimulatedInstallation, holder: str = "down:here") -> Leadership:
     """As the leader before it has ended."""
     home.store.resign(Leadership(HOLDER, epoch_of(home)))
     leadership = home.store.campaign(holder)
@@ -30,31 +30,31 @@ def lead(home: Installation, holder: str = "down:here") -> Leadership:
     return leadership
 
 
-def epoch_of(home: Installation) -> int:
+def epoch_of(home: SimulatedInstallation) -> int:
     leader = home.store.leader()
     assert leader is not None
     return leader.epoch
 
 
-def down(home: Installation, leadership: Leadership, told: Callable[[str], None] = lambda _: None) -> int:
+def down(home: SimulatedInstallation, leadership: Leadership, reported: Callable[[str], None] = lambda _: None) -> int:
     """Returns how many providers were against it."""
-    return len(shut_down(home.plane._ctx.world, leadership, told))
+    return len(shut_down(home.plane._ctx.installation, leadership, reported))
 
 
-def up(home: Installation, leadership: Leadership) -> None:
+def up(home: SimulatedInstallation, leadership: Leadership) -> None:
     """The next control plane, after a `down`."""
     home.store.resign(leadership)
     home.start()
 
 
-def sound(home: Installation) -> None:
+def sound(home: SimulatedInstallation) -> None:
     ledger, billed = home.books()
     assert ledger == billed > 0
     found = findings(home, paused=True)
     assert not found, "\n".join(found)
 
 
-def test_books_that_were_closed_meanwhile_are_not_written_on(home: Installation) -> None:
+def test_books_that_were_closed_meanwhile_are_not_written_on(home: SimulatedInstallation) -> None:
     job = home.submit(steps=400)
     home.until_step(job, 30)
     stale = home.plane._ctx
@@ -65,13 +65,13 @@ def test_books_that_were_closed_meanwhile_are_not_written_on(home: Installation)
     down(home, leadership)
     stale.leadership = leadership  # as if nothing but its memory were old
     home.clock.advance(300)
-    collect(stale.world, leadership)
+    collect(stale.installation, leadership)
     accrue(stale)
     assert home.read(lambda tx: tx.job_facts(job.id)).quarantine is None  # the store had nothing to refuse
     sound(home)
 
 
-def test_a_control_plane_that_woke_after_a_down_books_and_polls_nothing(home: Installation) -> None:
+def test_a_control_plane_that_woke_after_a_down_books_and_polls_nothing(home: SimulatedInstallation) -> None:
     job = home.submit(steps=400)
     home.until_step(job, 30)
     asleep = home.plane
@@ -83,14 +83,16 @@ def test_a_control_plane_that_woke_after_a_down_books_and_polls_nothing(home: In
     with pytest.raises(NotLeaderError):
         accrue(asleep._ctx)
     with pytest.raises(NotLeaderError):
-        collect(asleep._ctx.world, asleep._ctx.leadership)
+        collect(asleep._ctx.installation, asleep._ctx.leadership)
     assert home.read(lambda tx: tx.polls("fake")) == polls
     up(home, leadership)
     home.settle()
     sound(home)
 
 
-def test_a_standby_that_takes_over_in_the_middle_deposes_a_down_which_then_ends_no_machine(home: Installation) -> None:
+def test_a_standby_that_takes_over_in_the_middle_deposes_a_down_which_then_ends_no_machine(
+    home: SimulatedInstallation,
+) -> None:
     jobs = [home.submit(name, steps=60) for name in ("one", "two")]
     for job in jobs:
         home.until_step(job, 5)
@@ -98,7 +100,7 @@ def test_a_standby_that_takes_over_in_the_middle_deposes_a_down_which_then_ends_
     asked: list[str] = []
     taken: list[Leadership] = []
 
-    def told(message: str) -> None:
+    def reported(message: str) -> None:
         asked.append(message)
         if len(asked) == 2:  # it falls asleep between two machines
             assert standby.campaign("standby") is None
@@ -108,7 +110,7 @@ def test_a_standby_that_takes_over_in_the_middle_deposes_a_down_which_then_ends_
             taken.append(won)
 
     with pytest.raises(NotLeaderError):
-        down(home, leadership, told)
+        down(home, leadership, reported)
     assert len([instance for instance in home.cloud.instances() if instance.alive]) == 1
     home.plane, home.store = home.control_plane(standby, taken[0]), standby
     home.settle()
@@ -116,7 +118,7 @@ def test_a_standby_that_takes_over_in_the_middle_deposes_a_down_which_then_ends_
     check_truth(home)
 
 
-def test_of_two_downs_at_once_one_leads_and_the_other_finds_nothing_left(home: Installation) -> None:
+def test_of_two_downs_at_once_one_leads_and_the_other_finds_nothing_left(home: SimulatedInstallation) -> None:
     job = home.submit(steps=60)
     home.until_step(job, 5)
     leadership, second = lead(home), home.open_store()
@@ -138,7 +140,9 @@ def test_of_two_downs_at_once_one_leads_and_the_other_finds_nothing_left(home: I
 
 
 @pytest.mark.parametrize("step", [step for step in STEP_ORDER if step is not Step.DONE])
-def test_a_down_in_the_middle_of_a_move_leaves_nothing_and_the_job_can_go_on(home: Installation, step: Step) -> None:
+def test_a_down_in_the_middle_of_a_move_leaves_nothing_and_the_job_can_go_on(
+    home: SimulatedInstallation, step: Step
+) -> None:
     job = home.submit(steps=40)
     home.until_step(job, 5)
     home.faults.inject("launch", Fault.LOST_REPLY)
@@ -157,7 +161,9 @@ def test_a_down_in_the_middle_of_a_move_leaves_nothing_and_the_job_can_go_on(hom
 
 
 @pytest.mark.parametrize("call", ["list_owned", "terminate", "describe", "offers"])
-def test_what_a_provider_does_not_answer_to_is_left_to_the_next_control_plane(home: Installation, call: str) -> None:
+def test_what_a_provider_does_not_answer_to_is_left_to_the_next_control_plane(
+    home: SimulatedInstallation, call: str
+) -> None:
     job = home.submit(steps=60)
     home.until_step(job, 5)
     leadership = lead(home)
@@ -172,18 +178,20 @@ def test_what_a_provider_does_not_answer_to_is_left_to_the_next_control_plane(ho
     sound(home)
 
 
-def test_a_machine_that_no_list_mentions_yet_is_ended_all_the_same(home: Installation) -> None:
+def test_a_machine_that_no_list_mentions_yet_is_ended_all_the_same(home: SimulatedInstallation) -> None:
     job = home.submit(steps=60)
     home.until(lambda: home.migrations(job)[-1].step is Step.READY if home.migrations(job) else False, stride_s=0.1)
     leadership = lead(home)
-    assert not home.plane._ctx.world.providers["fake"].list_owned(home.store.install_id)
+    assert not home.plane._ctx.installation.providers["fake"].list_owned(home.store.install_id)
     down(home, leadership)
     home.clock.advance(5)
     assert not [instance for instance in home.cloud.instances() if instance.alive]
 
 
 @pytest.mark.parametrize("edge", [*range(1, 9)])
-def test_a_down_that_dies_anywhere_is_completed_by_the_next_control_plane(home: Installation, edge: int) -> None:
+def test_a_down_that_dies_anywhere_is_completed_by_the_next_control_plane(
+    home: SimulatedInstallation, edge: int
+) -> None:
     """At each of the store's and the provider's edges in turn, with one machine."""
     job = home.submit(steps=40)
     home.until_step(job, 5)

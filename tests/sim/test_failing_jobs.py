@@ -15,9 +15,9 @@ from orchestrator.services.views import JobView
 from providers.fake import Fault
 from tests.rig import findings
 from tests.rig.site import hash_of
-from tests.sim.harness import Installation, check_truth, train_spec
+from tests.sim.harness import SimulatedInstallation, check_truth, train_spec
 
-Install = Callable[..., Installation]
+Install = Callable[..., SimulatedInstallation]
 
 STALLS = {"stalls.after_s": 60.0, "stalls.fail_after_s": 300.0}
 
@@ -34,20 +34,20 @@ def still(report: RunReport, since_s: float) -> RunReport:
     return replace(report, state="training", error=None, still_s=since_s)
 
 
-def signs(home: Installation) -> list[str]:
+def signs(home: SimulatedInstallation) -> list[str]:
     points = home.read(lambda tx: tx.availability(0, home.clock.now_ms()))
     return [point.kind for point in points if point.kind in ("lost", "notice")]
 
 
-def view(home: Installation, job: Job) -> JobView:
-    return current.job(home.plane._ctx.world, job.id)
+def view(home: SimulatedInstallation, job: Job) -> JobView:
+    return current.job(home.plane._ctx.installation, job.id)
 
 
-def failures(home: Installation, job: Job) -> int:
+def failures(home: SimulatedInstallation, job: Job) -> int:
     return home.read(lambda tx: tx.job_facts(job.id)).failures
 
 
-def test_a_trainer_that_dies_by_itself_uses_up_the_retries_and_blames_no_offer(home: Installation) -> None:
+def test_a_trainer_that_dies_by_itself_uses_up_the_retries_and_blames_no_offer(home: SimulatedInstallation) -> None:
     job = home.submit(steps=30, retries=1)
     home.site.raise_at(job.id, *[4] * 24)
     home.site.misbehave(job.id, killed)
@@ -55,9 +55,9 @@ def test_a_trainer_that_dies_by_itself_uses_up_the_retries_and_blames_no_offer(h
     assert home.job(job).state == "failed"
     assert [run.end for run in home.runs(job)] == ["failed", "failed"]
     assert signs(home) == []
-    told = home.events(job, "job.failed")[0].message
-    assert told.startswith("failed after 2 attempts; $0.0")
-    assert told.endswith(" spent: the trainer was killed by signal 9 (out of memory?)")
+    reported = home.events(job, "job.failed")[0].message
+    assert reported.startswith("failed after 2 attempts; $0.0")
+    assert reported.endswith(" spent: the trainer was killed by signal 9 (out of memory?)")
     check_truth(home)
 
 
@@ -65,23 +65,23 @@ def misfit(report: RunReport, _since_s: float) -> RunReport:
     return replace(report, error="Traceback ...\nEntryError: train.args do not fit", permanent=True)
 
 
-def test_a_failure_that_would_repeat_anywhere_is_the_last_and_what_it_cost_is_told(home: Installation) -> None:
+def test_a_failure_that_would_repeat_anywhere_is_the_last_and_what_it_cost_is_told(home: SimulatedInstallation) -> None:
     job = home.submit(steps=30)
     home.site.raise_at(job.id, 0)
     home.site.misbehave(job.id, misfit)
     home.settle()
     assert home.job(job).state == "failed"
     assert [run.end for run in home.runs(job)] == ["failed"]
-    (told,) = home.events(job, "job.failed")
-    assert told.message.startswith(
+    (reported,) = home.events(job, "job.failed")
+    assert reported.message.startswith(
         "failed after 1 attempt, for another would fail alike; $0.0167 spent"
     )  # a minute is the least
-    assert told.message.endswith(" spent: EntryError: train.args do not fit")
-    assert str(told.data["traceback"]).startswith("Traceback ...")
+    assert reported.message.endswith(" spent: EntryError: train.args do not fit")
+    assert str(reported.data["traceback"]).startswith("Traceback ...")
     check_truth(home)
 
 
-def test_a_job_that_has_trained_is_tried_elsewhere_whatever_its_program_says(home: Installation) -> None:
+def test_a_job_that_has_trained_is_tried_elsewhere_whatever_its_program_says(home: SimulatedInstallation) -> None:
     job = home.submit(steps=30)
     home.site.raise_at(job.id, 12)
     home.site.misbehave(job.id, misfit)
@@ -90,26 +90,26 @@ def test_a_job_that_has_trained_is_tried_elsewhere_whatever_its_program_says(hom
     check_truth(home)
 
 
-def test_a_job_between_two_tries_says_how_often_it_failed_and_why(home: Installation) -> None:
+def test_a_job_between_two_tries_says_how_often_it_failed_and_why(home: SimulatedInstallation) -> None:
     job = home.submit(steps=30, retries=4)
     home.site.raise_at(job.id, *[4] * 24)
     home.site.misbehave(job.id, killed)
     home.until(lambda: failures(home, job) == 2 and home.job(job).state == "starting")
     mark = "attempt 2 of 5 failed: the trainer was killed by signal 9 (out of memory?)"
-    assert view(home, job).marks == (mark,)
+    assert view(home, job).warnings == (mark,)
     assert view(home, job).note.startswith(mark)
     home.settle()
-    assert view(home, job).marks == ()
+    assert view(home, job).warnings == ()
 
 
-def test_a_failure_that_is_the_newest_thing_that_happened_is_said_once(home: Installation) -> None:
+def test_a_failure_that_is_the_newest_thing_that_happened_is_said_once(home: SimulatedInstallation) -> None:
     job = home.submit(steps=30, retries=4)
     home.site.raise_at(job.id, *[4] * 24)
     home.until(lambda: failures(home, job) == 2 and home.job(job).state == "queued")
     assert view(home, job).note == "attempt 2 of 5 failed: ValueError: a bug at step 4"
 
 
-def test_a_trainer_that_dies_before_its_job_is_handed_over_counts_as_well(home: Installation) -> None:
+def test_a_trainer_that_dies_before_its_job_is_handed_over_counts_as_well(home: SimulatedInstallation) -> None:
     job = home.submit(steps=30, retries=1)
     home.site.misbehave(job.id, killed)
     home.until(lambda: bool(home.migrations(job)) and home.migrations(job)[-1].step is Step.VERIFY)
@@ -121,7 +121,7 @@ def test_a_trainer_that_dies_before_its_job_is_handed_over_counts_as_well(home: 
     assert signs(home) == []
 
 
-def test_a_trainer_that_dies_with_its_machine_is_lost(home: Installation) -> None:
+def test_a_trainer_that_dies_with_its_machine_is_lost(home: SimulatedInstallation) -> None:
     job = home.submit(steps=30, retries=0)
     home.site.raise_at(job.id, 12)
 
@@ -151,7 +151,9 @@ def test_without_its_providers_word_within_a_lease_a_trainer_that_died_is_lost(i
     check_truth(home)
 
 
-def test_losses_in_a_row_at_the_same_step_use_up_the_retries_and_then_pause_the_job(home: Installation) -> None:
+def test_losses_in_a_row_at_the_same_step_use_up_the_retries_and_then_pause_the_job(
+    home: SimulatedInstallation,
+) -> None:
     job = home.submit(steps=30, retries=1)
     home.site.raise_at(job.id, *[4] * 24)
     home.site.misbehave(job.id, vanished)
@@ -168,7 +170,7 @@ def test_losses_in_a_row_at_the_same_step_use_up_the_retries_and_then_pause_the_
 
 
 def test_a_job_whose_machine_broke_at_its_first_save_each_time_is_paused_and_finishes_once_it_is_resumed(
-    home: Installation,
+    home: SimulatedInstallation,
 ) -> None:
     job = home.submit(steps=30, retries=0)
     for number in range(1, LOSSES_IN_VAIN + 1):
@@ -183,7 +185,7 @@ def test_a_job_whose_machine_broke_at_its_first_save_each_time_is_paused_and_fin
     check_truth(home)
 
 
-def test_losses_between_which_the_job_gets_on_are_no_failures(home: Installation) -> None:
+def test_losses_between_which_the_job_gets_on_are_no_failures(home: SimulatedInstallation) -> None:
     job = home.submit(steps=60, retries=0)
     home.site.raise_at(job.id, 7, 17, 27, 37, 47)
     home.site.misbehave(job.id, vanished)
@@ -193,7 +195,7 @@ def test_losses_between_which_the_job_gets_on_are_no_failures(home: Installation
     check_truth(home)
 
 
-def test_preemptions_in_a_row_at_the_same_step_are_nobodys_failure(home: Installation) -> None:
+def test_preemptions_in_a_row_at_the_same_step_are_nobodys_failure(home: SimulatedInstallation) -> None:
     job = home.submit(steps=30, retries=0)
     for number in range(1, 6):
         home.until(lambda number=number: len(home.runs(job)) == number and home.current(job) is not None)  # type: ignore[misc]
@@ -211,7 +213,7 @@ def test_a_run_that_stands_still_is_told_of_once_with_its_stacks_and_then_failed
     home.until(lambda: bool(home.events(job, "run.stalled")))
     (run,) = home.runs(job)
     assert home.site.asked_for_stacks == [run.id]
-    assert view(home, job).marks == ("stands still at step 12",)
+    assert view(home, job).warnings == ("stands still at step 12",)
     assert view(home, job).note.startswith("stands still at step 12; no step after step 12 for 6")
     assert 60 <= float(home.events(job, "run.stalled")[0].data["still_s"] or 0) < 75
     home.start()  # a control plane with empty memory
@@ -220,14 +222,14 @@ def test_a_run_that_stands_still_is_told_of_once_with_its_stacks_and_then_failed
     assert home.current(job) is not None
     home.settle()
     assert [run.end for run in home.runs(job)] == ["failed", "finished"]
-    assert view(home, job).marks == ()
+    assert view(home, job).warnings == ()
     assert home.events(job, "run.failed")[0].message.startswith(
         "attempt 1 of 2 failed: stood still: no step after step 12 for 30"
     )
     check_truth(home)
 
 
-@pytest.mark.parametrize("state", ["holding", "restored", "starting"])
+@pytest.mark.parametrize("state", ["quiesced", "restored", "starting"])
 def test_a_run_of_which_no_step_is_due_stands_not_still(install: Install, state: str) -> None:
     home = install(overrides=STALLS)
     job = home.submit(steps=30)
@@ -276,16 +278,16 @@ def test_a_hang_before_the_first_step_in_a_save_or_after_the_last_step_is_told_o
     home.until(lambda: bool(home.events(job, "run.stalled")))
     (run,) = home.runs(job)
     assert home.site.asked_for_stacks == [run.id]
-    (told,) = home.events(job, "run.stalled")
-    assert told.message.startswith(why)
-    assert told_s <= float(told.data["still_s"] or 0) < told_s + 15
+    (reported,) = home.events(job, "run.stalled")
+    assert reported.message.startswith(why)
+    assert told_s <= float(reported.data["still_s"] or 0) < told_s + 15
     if said.get("save_wall_s") is None:
-        assert view(home, job).marks == (mark,)
+        assert view(home, job).warnings == (mark,)
     home.settle()
     assert [run.end for run in home.runs(job)] == ["failed", "finished"]
     failed = home.events(job, "run.failed")[0]
     assert f"stood still: {why}" in failed.message
-    assert fail_s <= (failed.at_ms - told.at_ms) / 1000 / home.clock.factor + told_s < fail_s + 30
+    assert fail_s <= (failed.at_ms - reported.at_ms) / 1000 / home.clock.factor + told_s < fail_s + 30
     check_truth(home)
 
 
@@ -305,7 +307,7 @@ def test_a_job_file_may_give_its_runs_less_or_more_time_than_others(install: Ins
     home.until(lambda: bool(home.events(patient, "run.failed")))
 
 
-def test_a_loss_that_is_no_number_is_told_once_and_the_job_goes_on(home: Installation) -> None:
+def test_a_loss_that_is_no_number_is_told_once_and_the_job_goes_on(home: SimulatedInstallation) -> None:
     job = home.submit(steps=30)
     home.site.raise_at(job.id, 12)
 
@@ -316,9 +318,9 @@ def test_a_loss_that_is_no_number_is_told_once_and_the_job_goes_on(home: Install
     home.until(lambda: bool(home.events(job, "run.loss_not_finite")))
     home.start()
     home.run_for(60)
-    (told,) = home.events(job, "run.loss_not_finite")
-    assert "step 11" in told.message
-    assert view(home, job).marks == ("its loss is not a number",)
+    (reported,) = home.events(job, "run.loss_not_finite")
+    assert "step 11" in reported.message
+    assert view(home, job).warnings == ("its loss is not a number",)
     assert view(home, job).loss is None
     assert home.job(job).state == "running"
 
@@ -342,7 +344,7 @@ def finished(report: RunReport, **claim: object) -> RunReport:
         ({}, "is damaged or not there"),
     ],
 )
-def test_a_forged_last_word_is_a_failure(home: Installation, claim: dict[str, object], why: str) -> None:
+def test_a_forged_last_word_is_a_failure(home: SimulatedInstallation, claim: dict[str, object], why: str) -> None:
     job = home.submit(steps=40, retries=0)
     home.site.raise_at(job.id, 12)
     home.site.misbehave(job.id, lambda report, _: finished(report, **claim))
@@ -353,21 +355,21 @@ def test_a_forged_last_word_is_a_failure(home: Installation, claim: dict[str, ob
     check_truth(home)
 
 
-def test_a_program_that_stops_early_and_says_so_is_finished_and_that_is_told(home: Installation) -> None:
+def test_a_program_that_stops_early_and_says_so_is_finished_and_that_is_told(home: SimulatedInstallation) -> None:
     job = home.submit(steps=40, retries=0)
     home.site.raise_at(job.id, 10)
     home.site.misbehave(job.id, lambda report, _: finished(report, step=10, manifest_step=10, stopped_early=True))
     home.settle()
     assert home.job(job).state == "finished"
-    told = home.events(job, "job.finished")[0].message
-    assert told == "finished at step 10 of 40, early: its program called stop()"
+    reported = home.events(job, "job.finished")[0].message
+    assert reported == "finished at step 10 of 40, early: its program called stop()"
 
 
-def test_a_program_that_never_attached_is_finished_when_it_ends(home: Installation) -> None:
+def test_a_program_that_never_attached_is_finished_when_it_ends(home: SimulatedInstallation) -> None:
     job = home.submit(steps=40, retries=0)
     home.site.raise_at(job.id, 0)
     home.site.misbehave(job.id, lambda report, _: RunReport(report.run_id, "finished"))
     home.settle()
     assert home.job(job).state == "finished"
-    told = home.events(job, "job.finished")[0].message
-    assert told == "finished: its program, which never called attach(), ended by itself"
+    reported = home.events(job, "job.finished")[0].message
+    assert reported == "finished: its program, which never called attach(), ended by itself"

@@ -13,17 +13,17 @@ from orchestrator.model import Job, Step
 from orchestrator.policy import decide
 from providers.fake import Fault
 from tests.rig import findings
-from tests.sim.harness import CHEAP, DEAR, RESERVE, Installation, check_truth
+from tests.sim.harness import CHEAP, DEAR, RESERVE, SimulatedInstallation, check_truth
 
 NEVER_S = 1e9
 DAY_S = 86_400.0
 
 
-def machines(home: Installation, job: Job) -> int:
+def machines(home: SimulatedInstallation, job: Job) -> int:
     return sum(bill.tags["tradewind-job"] == job.id for bill in home.cloud.bills())
 
 
-def take_each(home: Installation, job: Job, step: Step) -> None:
+def take_each(home: SimulatedInstallation, job: Job, step: Step) -> None:
     """Take back every machine that a move of this job has brought to `step`."""
     for migration in home.migrations(job):
         if migration.step is step:
@@ -32,14 +32,16 @@ def take_each(home: Installation, job: Job, step: Step) -> None:
                 home.cloud.preempt(home.machine(run).id)
 
 
-def sound(home: Installation) -> None:
+def sound(home: SimulatedInstallation) -> None:
     found = findings(home, paused=True)
     assert not found, "\n".join(found)
     ledger, billed = home.books()
     assert ledger == billed
 
 
-def test_a_restore_that_takes_longer_than_the_limit_is_given_more_time_on_the_next_machine(home: Installation) -> None:
+def test_a_restore_that_takes_longer_than_the_limit_is_given_more_time_on_the_next_machine(
+    home: SimulatedInstallation,
+) -> None:
     job = home.submit(steps=40)
     home.site.restore_takes(job.id, 320.0)
     home.until(lambda: home.job(job).state == "finished", limit_s=3000.0, stride_s=5.0)
@@ -48,7 +50,7 @@ def test_a_restore_that_takes_longer_than_the_limit_is_given_more_time_on_the_ne
     check_truth(home)
 
 
-def test_what_was_measured_once_is_allowed_for_from_then_on(home: Installation) -> None:
+def test_what_was_measured_once_is_allowed_for_from_then_on(home: SimulatedInstallation) -> None:
     job = home.submit(steps=4000)
     home.site.restore_takes(job.id, 320.0)
     home.until(lambda: home.current(job) is not None, limit_s=3000.0, stride_s=5.0)
@@ -61,7 +63,7 @@ def test_what_was_measured_once_is_allowed_for_from_then_on(home: Installation) 
 
 
 def test_a_job_whose_every_placement_is_in_vain_pauses_and_says_what_to_change_and_what_it_cost(
-    home: Installation,
+    home: SimulatedInstallation,
 ) -> None:
     job, innocent = home.submit("slow", steps=40), home.submit("innocent", steps=900)
     home.site.restore_takes(job.id, NEVER_S)
@@ -70,20 +72,20 @@ def test_a_job_whose_every_placement_is_in_vain_pauses_and_says_what_to_change_a
     spent = sum(bill.amount_nano_usd for bill in home.cloud.bills() if bill.tags["tradewind-job"] == job.id)
     assert machines(home, job) == in_vain.MOST_IN_A_ROW
     assert machines(home, innocent) == 1
-    (told,) = home.events(job, "job.paused")
-    assert "5 machines in a row were rented for it and given up before it trained, for $" in told.message
-    assert "not restored within 1200 s" in told.message
-    assert "make the checkpoint smaller" in told.message
-    assert "tradewind resume slow" in told.message
-    said = told.data["spent_nano_usd"]
+    (reported,) = home.events(job, "job.paused")
+    assert "5 machines in a row were rented for it and given up before it trained, for $" in reported.message
+    assert "not restored within 1200 s" in reported.message
+    assert "make the checkpoint smaller" in reported.message
+    assert "tradewind resume slow" in reported.message
+    said = reported.data["spent_nano_usd"]
     assert isinstance(said, int)
     assert 0.95 * spent < said <= spent
-    home.until(lambda: home.clock.now_ms() > told.at_ms + 7_200_000, limit_s=DAY_S, stride_s=60.0)
+    home.until(lambda: home.clock.now_ms() > reported.at_ms + 7_200_000, limit_s=DAY_S, stride_s=60.0)
     assert machines(home, job) == in_vain.MOST_IN_A_ROW
     sound(home)
 
 
-def test_a_resumed_job_begins_anew_with_every_offer(home: Installation) -> None:
+def test_a_resumed_job_begins_anew_with_every_offer(home: SimulatedInstallation) -> None:
     job = home.submit(steps=40)
     home.site.restore_takes(job.id, NEVER_S)
     home.until(lambda: home.job(job).state == "paused", limit_s=4 * 3600.0, stride_s=30.0)
@@ -95,7 +97,7 @@ def test_a_resumed_job_begins_anew_with_every_offer(home: Installation) -> None:
     check_truth(home)
 
 
-def test_an_offer_that_failed_a_job_is_left_out_for_it_alone_and_the_plan_says_why(home: Installation) -> None:
+def test_an_offer_that_failed_a_job_is_left_out_for_it_alone_and_the_plan_says_why(home: SimulatedInstallation) -> None:
     job = home.submit("slow", steps=40)
     home.site.restore_takes(job.id, NEVER_S)
     home.until(lambda: bool(home.events(job, "placement.in_vain")), limit_s=1000.0, stride_s=5.0)
@@ -113,7 +115,7 @@ def test_an_offer_that_failed_a_job_is_left_out_for_it_alone_and_the_plan_says_w
 
 @pytest.mark.parametrize("step", [Step.READY, Step.RESTORE, Step.VERIFY])
 def test_machines_that_are_taken_one_after_another_are_asked_for_later_and_later_and_then_no_more(
-    home: Installation, step: Step
+    home: SimulatedInstallation, step: Step
 ) -> None:
     job = home.submit(steps=40)
 
@@ -131,7 +133,7 @@ def test_machines_that_are_taken_one_after_another_are_asked_for_later_and_later
     sound(home)
 
 
-def test_launches_that_rented_nothing_never_pause_a_job(home: Installation) -> None:
+def test_launches_that_rented_nothing_never_pause_a_job(home: SimulatedInstallation) -> None:
     home.faults.inject("launch", *[Fault.CAPACITY] * 8)
     job = home.submit(steps=20)
     home.until(lambda: home.job(job).state == "finished", limit_s=DAY_S, stride_s=30.0)
@@ -141,7 +143,7 @@ def test_launches_that_rented_nothing_never_pause_a_job(home: Installation) -> N
     check_truth(home)
 
 
-def test_what_the_user_gives_up_does_not_count(home: Installation) -> None:
+def test_what_the_user_gives_up_does_not_count(home: SimulatedInstallation) -> None:
     job = home.submit(steps=20)
     home.site.restore_takes(job.id, 200.0)
     for _ in range(in_vain.MOST_IN_A_ROW + 1):
@@ -153,7 +155,7 @@ def test_what_the_user_gives_up_does_not_count(home: Installation) -> None:
     assert not home.events(job, "placement.in_vain")
 
 
-def test_a_job_that_trains_is_not_paused_for_moves_that_are_in_vain(home: Installation) -> None:
+def test_a_job_that_trains_is_not_paused_for_moves_that_are_in_vain(home: SimulatedInstallation) -> None:
     job = home.submit(steps=3000)
     run = home.until_step(job, 5)
     home.site.restore_takes(job.id, NEVER_S)
@@ -168,13 +170,13 @@ def test_a_job_that_trains_is_not_paused_for_moves_that_are_in_vain(home: Instal
     check_truth(home)
 
 
-def test_spares_that_never_come_up_are_few_and_one_that_waited_is_replaced(home: Installation) -> None:
+def test_spares_that_never_come_up_are_few_and_one_that_waited_is_replaced(home: SimulatedInstallation) -> None:
     job = home.submit(steps=400, standby="warm")
     home.until_step(job, 5)
-    spare = [each for each in home.migrations(job) if each.reason == "standby"]
+    standby = [each for each in home.migrations(job) if each.reason == "standby"]
     home.until(lambda: [each.step for each in home.migrations(job) if each.reason == "standby"] == [Step.CHECKPOINT])
-    assert len(spare) == 1
-    (waiting,) = (run for run in home.runs(job) if run.id == spare[0].target_run_id)
+    assert len(standby) == 1
+    (waiting,) = (run for run in home.runs(job) if run.id == standby[0].target_run_id)
     home.cloud.crash(home.machine(waiting).id)
 
     def taken() -> bool:
@@ -187,7 +189,7 @@ def test_spares_that_never_come_up_are_few_and_one_that_waited_is_replaced(home:
     check_truth(home)
 
 
-def test_limits_follow_the_checkpoint_and_the_steps_and_are_bounded(home: Installation) -> None:
+def test_limits_follow_the_checkpoint_and_the_steps_and_are_bounded(home: SimulatedInstallation) -> None:
     job = home.submit(steps=4000)
     home.until_step(job, 5)
     home.ask("migrate", job)
@@ -199,15 +201,15 @@ def test_limits_follow_the_checkpoint_and_the_steps_and_are_bounded(home: Instal
             tx.set_job_facts(job.id, checkpoint_bytes=checkpoint_bytes)
             tx.update_run(home.migrations(job)[-1].source_run_id or "", step_wall_s=step_wall_s)
         move = home.read(lambda tx: load(tx, tx.migrations(job_id=job.id)[-1]))
-        return timeouts.hold_s(ctx, move), timeouts.restore_s(ctx, move)
+        return timeouts.quiesce_s(ctx, move), timeouts.restore_s(ctx, move)
 
-    assert limit(0, 0.1) == (timeouts.HOLD_S, timeouts.RESTORE_S)
+    assert limit(0, 0.1) == (timeouts.QUIESCE_S, timeouts.RESTORE_S)
     assert limit(100 * 10**9, 0.5) == (4031.5, 4150.0)
     assert limit(0, 100.0) == (330.0, timeouts.RESTORE_S)
     assert limit(10**18, 1e12) == (timeouts.LONGEST_S, timeouts.LONGEST_S)
 
 
-def test_what_one_job_takes_gives_no_other_job_more_time(home: Installation) -> None:
+def test_what_one_job_takes_gives_no_other_job_more_time(home: SimulatedInstallation) -> None:
     slow = home.submit("slow", steps=2000)
     home.site.restore_takes(slow.id, 290.0)
     home.until(lambda: home.current(slow) is not None, limit_s=2000.0, stride_s=5.0)

@@ -13,13 +13,13 @@ from orchestrator.engine.runtime import RunReport
 from orchestrator.model import Job, JobSpec, Step, Where
 from providers.base import LaunchSpec
 from providers.money import usd
-from tests.sim.harness import CHEAP, DEAR, RESERVE, Installation, check_truth, train_spec
+from tests.sim.harness import CHEAP, DEAR, RESERVE, SimulatedInstallation, check_truth, train_spec
 
-Install = Callable[..., Installation]
+Install = Callable[..., SimulatedInstallation]
 NOT_OVER = [step for step in Step if step not in (Step.DONE, Step.ABORTED)]
 
 
-def at_step(home: Installation, step: Step) -> Job:
+def at_step(home: SimulatedInstallation, step: Step) -> Job:
     """A job in the middle of a planned move."""
     job = home.submit(steps=25)
     home.until_step(job, 5)
@@ -29,7 +29,7 @@ def at_step(home: Installation, step: Step) -> Job:
 
 
 @pytest.mark.parametrize("step", NOT_OVER[1:])
-def test_a_job_can_be_paused_and_resumed_at_every_step_of_a_move(home: Installation, step: Step) -> None:
+def test_a_job_can_be_paused_and_resumed_at_every_step_of_a_move(home: SimulatedInstallation, step: Step) -> None:
     job = at_step(home, step)
     home.ask("pause", job)
     home.settle()
@@ -45,7 +45,7 @@ def test_a_job_can_be_paused_and_resumed_at_every_step_of_a_move(home: Installat
 
 
 @pytest.mark.parametrize("step", NOT_OVER[1:])
-def test_a_job_can_be_cancelled_at_every_step_of_a_move(home: Installation, step: Step) -> None:
+def test_a_job_can_be_cancelled_at_every_step_of_a_move(home: SimulatedInstallation, step: Step) -> None:
     job = at_step(home, step)
     asked = home.ask("cancel", job)
     home.ask("pause", job)  # changes nothing any more
@@ -58,7 +58,7 @@ def test_a_job_can_be_cancelled_at_every_step_of_a_move(home: Installation, step
 @pytest.mark.parametrize("step", [Step.PROVISION, Step.READY, Step.RESTORE, Step.CUTOVER])
 @pytest.mark.parametrize(("command", "state"), [("pause", "paused"), ("cancel", "cancelled")])
 def test_a_job_can_be_paused_and_cancelled_at_every_step_of_its_first_placement(
-    home: Installation, step: Step, command: str, state: str
+    home: SimulatedInstallation, step: Step, command: str, state: str
 ) -> None:
     job = home.submit(steps=10)
     if step is not Step.PROVISION:
@@ -69,7 +69,7 @@ def test_a_job_can_be_paused_and_cancelled_at_every_step_of_its_first_placement(
     assert not any(instance.alive for instance in home.cloud.instances())
 
 
-def test_a_command_on_a_job_that_has_ended_says_so(home: Installation) -> None:
+def test_a_command_on_a_job_that_has_ended_says_so(home: SimulatedInstallation) -> None:
     job = home.submit(steps=3)
     home.settle()
     for command in ("pause", "resume", "cancel", "migrate"):
@@ -82,7 +82,9 @@ def test_a_command_on_a_job_that_has_ended_says_so(home: Installation) -> None:
     assert home.answer(missing) == "not found: there is no plan plan_x"
 
 
-def test_a_resume_that_comes_while_the_job_is_pausing_is_carried_out_once_it_is_paused(home: Installation) -> None:
+def test_a_resume_that_comes_while_the_job_is_pausing_is_carried_out_once_it_is_paused(
+    home: SimulatedInstallation,
+) -> None:
     job = home.submit(steps=20)
     home.until_step(job, 5)
     home.ask("pause", job)
@@ -95,7 +97,7 @@ def test_a_resume_that_comes_while_the_job_is_pausing_is_carried_out_once_it_is_
     assert kinds == ["job.pausing", "job.paused", "job.resumed"]
 
 
-def test_the_last_of_pause_and_resume_counts_while_the_job_is_pausing(home: Installation) -> None:
+def test_the_last_of_pause_and_resume_counts_while_the_job_is_pausing(home: SimulatedInstallation) -> None:
     job = home.submit(steps=20)
     home.until_step(job, 5)
     home.ask("pause", job)
@@ -108,7 +110,7 @@ def test_the_last_of_pause_and_resume_counts_while_the_job_is_pausing(home: Inst
     assert home.answer(dropped) == "refused: job was asked to pause again"
 
 
-def test_pause_and_resume_of_the_same_instant_are_carried_out_in_their_order(home: Installation) -> None:
+def test_pause_and_resume_of_the_same_instant_are_carried_out_in_their_order(home: SimulatedInstallation) -> None:
     job = home.submit(steps=20)
     home.until_step(job, 5)
     orders = [home.ask("pause", job), home.ask("resume", job)]
@@ -118,7 +120,7 @@ def test_pause_and_resume_of_the_same_instant_are_carried_out_in_their_order(hom
 
 
 def test_code_that_raises_is_tried_again_at_once_where_it_is_then_after_growing_pauses_and_failed_with_its_traceback(
-    home: Installation,
+    home: SimulatedInstallation,
 ) -> None:
     job = home.submit(steps=30, retries=4)
     home.site.raise_at(job.id, 4, 4, 4, 4, 4)
@@ -136,7 +138,7 @@ def test_code_that_raises_is_tried_again_at_once_where_it_is_then_after_growing_
     check_truth(home)
 
 
-def test_code_that_raises_once_finishes_in_the_end(home: Installation) -> None:
+def test_code_that_raises_once_finishes_in_the_end(home: SimulatedInstallation) -> None:
     job = home.submit(steps=20)
     home.site.raise_at(job.id, 12)
     home.settle()
@@ -147,7 +149,7 @@ def test_code_that_raises_once_finishes_in_the_end(home: Installation) -> None:
 
 @pytest.mark.parametrize(("command", "state"), [("cancel", "cancelled"), ("pause", "paused")])
 def test_code_that_raises_while_its_job_is_being_ended_does_not_bring_it_back(
-    home: Installation, command: str, state: str
+    home: SimulatedInstallation, command: str, state: str
 ) -> None:
     job = home.submit(steps=20)
     home.until_step(job, 4)
@@ -158,7 +160,7 @@ def test_code_that_raises_while_its_job_is_being_ended_does_not_bring_it_back(
     assert home.job(job).state == state
 
 
-def test_the_control_plane_forgets_what_it_need_not_remember(home: Installation) -> None:
+def test_the_control_plane_forgets_what_it_need_not_remember(home: SimulatedInstallation) -> None:
     for _ in range(4):
         home.submit(steps=8)
         home.settle()
@@ -166,11 +168,13 @@ def test_the_control_plane_forgets_what_it_need_not_remember(home: Installation)
     assert [key for key in home.plane._ctx.pacing if "/" in key] == []
 
 
-def test_the_control_plane_forgets_strange_machines_that_are_gone_and_faults_that_are_old(home: Installation) -> None:
+def test_the_control_plane_forgets_strange_machines_that_are_gone_and_faults_that_are_old(
+    home: SimulatedInstallation,
+) -> None:
     def remembered(beginning: str) -> list[str]:
         return [key for key in home.plane._ctx.pacing if key.startswith(beginning)]
 
-    (provider,) = home.world.providers.values()
+    (provider,) = home.installation.providers.values()
     tags = {"tradewind-install": home.store.install_id}
     (instance_id,) = provider.launch(LaunchSpec("not of this store", CHEAP.id, "", tags))
     home.saboteur.arm("sweep", times=2)
@@ -215,7 +219,9 @@ def test_no_more_money_per_hour_than_the_rails_allow(install: Install) -> None:
     assert home.job(job).state == "finished"
 
 
-def test_a_job_that_fits_nowhere_waits_says_why_once_and_starts_when_an_offer_appears(home: Installation) -> None:
+def test_a_job_that_fits_nowhere_waits_says_why_once_and_starts_when_an_offer_appears(
+    home: SimulatedInstallation,
+) -> None:
     home.cloud.withdraw(DEAR.id)
     job = home.submit(steps=10, where=Where(regions=("beta",)), capacity=(DEAR.capacity_type,))
     home.run_for(60)
@@ -231,7 +237,7 @@ def secretive(steps: int = 20) -> JobSpec:
     return JobSpec("secretive", replace(train_spec(steps), secrets=("WANDB_API_KEY",)), retries=0)
 
 
-def test_a_value_that_a_trainer_reports_in_its_error_does_not_enter_the_store(home: Installation) -> None:
+def test_a_value_that_a_trainer_reports_in_its_error_does_not_enter_the_store(home: SimulatedInstallation) -> None:
     job = home.submit_job(secretive())
     home.secrets.give({job.id: {"WANDB_API_KEY": "a bug at step 4"}})
     home.site.raise_at(job.id, 4)
@@ -241,7 +247,7 @@ def test_a_value_that_a_trainer_reports_in_its_error_does_not_enter_the_store(ho
     assert home.events(job, "job.failed")[0].message.endswith("ValueError: [secret WANDB_API_KEY]")
 
 
-def test_no_text_that_a_trainer_says_is_taken_with_a_value_in_it(home: Installation) -> None:
+def test_no_text_that_a_trainer_says_is_taken_with_a_value_in_it(home: SimulatedInstallation) -> None:
     job = home.submit_job(secretive())
     home.secrets.give({job.id: {"WANDB_API_KEY": "0123456789abcdef" * 2}})
     said = RunReport("run_1", "finished", error="0123456789abcdef" * 2, weights_hash="0123456789abcdef" * 2)
@@ -250,14 +256,14 @@ def test_no_text_that_a_trainer_says_is_taken_with_a_value_in_it(home: Installat
     assert masked(home.plane._ctx, innocent) == innocent
 
 
-def test_a_job_whose_secret_is_missing_waits_and_says_so_until_it_is_given(home: Installation) -> None:
+def test_a_job_whose_secret_is_missing_waits_and_says_so_until_it_is_given(home: SimulatedInstallation) -> None:
     job = home.submit_job(secretive())
     innocent = home.submit("innocent")
     home.until_state(innocent, "finished")
     assert home.job(job).state == "queued"
     assert home.read(lambda tx: tx.runs(job_id=job.id)) == []
-    (told,) = home.read(lambda tx: tx.events(job_id=job.id, kinds=("job.waits",)))
-    assert "tradewind secrets give secretive" in told.message
+    (reported,) = home.read(lambda tx: tx.events(job_id=job.id, kinds=("job.waits",)))
+    assert "tradewind secrets give secretive" in reported.message
     home.secrets.give({job.id: {"WANDB_API_KEY": "hush"}})
     home.settle()
     assert home.job(job).state == "finished"
@@ -266,15 +272,15 @@ def test_a_job_whose_secret_is_missing_waits_and_says_so_until_it_is_given(home:
 
 
 def test_a_new_control_plane_without_the_secret_lets_the_job_train_on_and_recovers_it_once_it_is_given(
-    home: Installation,
+    home: SimulatedInstallation,
 ) -> None:
     job = home.submit_job(secretive(steps=60))
     home.secrets.give({job.id: {"WANDB_API_KEY": "hush"}})
     run = home.until_step(job, 5)
     home.start()
     home.until_step(job, 10)
-    (told,) = home.read(lambda tx: tx.events(job_id=job.id, kinds=("job.unsecured",)))
-    assert "trains on" in told.message
+    (reported,) = home.read(lambda tx: tx.events(job_id=job.id, kinds=("job.unsecured",)))
+    assert "trains on" in reported.message
     assert run.instance_id is not None
     home.cloud.crash(run.instance_id)
     home.until_state(job, "queued")
@@ -288,7 +294,7 @@ def test_a_new_control_plane_without_the_secret_lets_the_job_train_on_and_recove
 
 
 def test_a_control_plane_that_takes_over_in_the_middle_of_a_placement_gives_the_machine_back(
-    home: Installation,
+    home: SimulatedInstallation,
 ) -> None:
     job = home.submit_job(secretive())
     home.secrets.give({job.id: {"WANDB_API_KEY": "hush"}})

@@ -10,13 +10,13 @@ import pytest
 
 from orchestrator.model import Step
 from providers.fake import Fault
-from tests.sim.harness import BRISK, CHEAP, DEAR, RESERVE, Installation, check_truth, lost_at_most
+from tests.sim.harness import BRISK, CHEAP, DEAR, RESERVE, SimulatedInstallation, check_truth, lost_at_most
 from trainers.checkpoint.manifest import ManifestName
 
-Install = Callable[..., Installation]
+Install = Callable[..., SimulatedInstallation]
 
 
-def test_a_preemption_with_notice_repeats_at_most_one_step(home: Installation) -> None:
+def test_a_preemption_with_notice_repeats_at_most_one_step(home: SimulatedInstallation) -> None:
     job = home.submit(steps=40)
     run = home.until_step(job, 12)
     home.cloud.preempt(home.machine(run).id, notice_s=30.0)
@@ -29,7 +29,9 @@ def test_a_preemption_with_notice_repeats_at_most_one_step(home: Installation) -
 
 
 @pytest.mark.parametrize("how", ["preempt", "crash"])
-def test_a_machine_lost_without_notice_repeats_at_most_one_checkpoint_interval(home: Installation, how: str) -> None:
+def test_a_machine_lost_without_notice_repeats_at_most_one_checkpoint_interval(
+    home: SimulatedInstallation, how: str
+) -> None:
     job = home.submit(steps=40)
     run = home.until_step(job, 13)
     getattr(home.cloud, how)(home.machine(run).id)
@@ -42,7 +44,7 @@ def test_a_machine_lost_without_notice_repeats_at_most_one_checkpoint_interval(h
 
 
 def test_a_notice_without_any_other_offer_ends_in_waiting_and_the_job_goes_on_when_there_is_one(
-    home: Installation,
+    home: SimulatedInstallation,
 ) -> None:
     job = home.submit(steps=40)
     run = home.until_step(job, 12)
@@ -62,7 +64,7 @@ def test_a_notice_without_any_other_offer_ends_in_waiting_and_the_job_goes_on_wh
     check_truth(home)
 
 
-def test_a_refused_launch_goes_to_another_offer_and_is_remembered(home: Installation) -> None:
+def test_a_refused_launch_goes_to_another_offer_and_is_remembered(home: SimulatedInstallation) -> None:
     home.cloud.set_capacity(CHEAP.id, 0)
     job = home.submit()
     home.settle()
@@ -73,7 +75,9 @@ def test_a_refused_launch_goes_to_another_offer_and_is_remembered(home: Installa
 
 
 @pytest.mark.parametrize("fault", [Fault.LOST_REPLY, Fault.NO_ANSWER, Fault.LATE, Fault.THROTTLED])
-def test_a_launch_without_a_clear_answer_still_makes_exactly_one_machine(home: Installation, fault: Fault) -> None:
+def test_a_launch_without_a_clear_answer_still_makes_exactly_one_machine(
+    home: SimulatedInstallation, fault: Fault
+) -> None:
     home.faults.inject("launch", fault, fault)
     job = home.submit()
     home.settle()
@@ -82,7 +86,7 @@ def test_a_launch_without_a_clear_answer_still_makes_exactly_one_machine(home: I
     check_truth(home)
 
 
-def test_a_launch_whose_reply_is_lost_for_ever_is_found_and_ended(home: Installation) -> None:
+def test_a_launch_whose_reply_is_lost_for_ever_is_found_and_ended(home: SimulatedInstallation) -> None:
     home.faults.inject("launch", *[Fault.LOST_REPLY] * 3)
     job = home.submit()
     home.until(lambda: bool(home.cloud.bills()))
@@ -113,7 +117,7 @@ def test_a_machine_of_an_unanswered_launch_is_booked_even_if_no_list_ever_mentio
     check_truth(home)
 
 
-def test_a_launch_that_is_given_up_and_then_refused_leaves_nothing_to_find_out(home: Installation) -> None:
+def test_a_launch_that_is_given_up_and_then_refused_leaves_nothing_to_find_out(home: SimulatedInstallation) -> None:
     home.faults.inject("launch", *[Fault.NO_ANSWER] * 2)
     job = home.submit()
     home.until(lambda: bool(home.migrations(job)))
@@ -126,7 +130,7 @@ def test_a_launch_that_is_given_up_and_then_refused_leaves_nothing_to_find_out(h
     check_truth(home)
 
 
-def test_a_step_that_is_lost_twice_is_counted_twice_and_not_three_times(home: Installation) -> None:
+def test_a_step_that_is_lost_twice_is_counted_twice_and_not_three_times(home: SimulatedInstallation) -> None:
     job = home.submit(steps=60)
     run = home.until_step(job, 13)
     home.cloud.crash(home.machine(run).id)
@@ -142,7 +146,7 @@ def test_a_step_that_is_lost_twice_is_counted_twice_and_not_three_times(home: In
     check_truth(home)
 
 
-def test_a_provider_that_never_answers_a_launch_is_left_for_another_offer(home: Installation) -> None:
+def test_a_provider_that_never_answers_a_launch_is_left_for_another_offer(home: SimulatedInstallation) -> None:
     home.faults.inject("launch", *[Fault.NO_ANSWER] * 31)
     job = home.submit()
     home.settle()
@@ -150,7 +154,7 @@ def test_a_provider_that_never_answers_a_launch_is_left_for_another_offer(home: 
     check_truth(home)
 
 
-def test_a_provider_that_does_not_answer_after_a_restart_costs_no_running_job(home: Installation) -> None:
+def test_a_provider_that_does_not_answer_after_a_restart_costs_no_running_job(home: SimulatedInstallation) -> None:
     job = home.submit(steps=30)
     home.until_step(job, 5)
     home.faults.inject("describe", *[Fault.NO_ANSWER] * 10)
@@ -211,7 +215,7 @@ def test_a_control_plane_that_is_new_waits_a_lease_of_its_own_for_a_machine_that
 
 
 def test_a_run_that_was_ended_without_its_word_trains_no_more_though_its_machine_cannot_be_ended(
-    home: Installation,
+    home: SimulatedInstallation,
 ) -> None:
     """While `terminate` fails, the trainer itself is ended: it neither trains nor commits beside its successor."""
     job = home.submit(steps=400)
@@ -240,7 +244,7 @@ def test_a_forgotten_machine_is_gone(install: Install) -> None:
     assert not any(instance.alive for instance in home.cloud.instances())
 
 
-def test_a_recovery_does_not_wait_for_the_price_feed(home: Installation) -> None:
+def test_a_recovery_does_not_wait_for_the_price_feed(home: SimulatedInstallation) -> None:
     job = home.submit(steps=60)
     run = home.until_step(job, 7)
     home.faults.inject("offers", *[Fault.NO_ANSWER] * 200)
@@ -249,7 +253,7 @@ def test_a_recovery_does_not_wait_for_the_price_feed(home: Installation) -> None
     assert home.migrations(job)[-1].step in (Step.RELEASE, Step.DONE)
 
 
-def test_a_second_loss_during_a_price_outage_is_recovered_from_too(home: Installation) -> None:
+def test_a_second_loss_during_a_price_outage_is_recovered_from_too(home: SimulatedInstallation) -> None:
     job = home.submit(steps=60)
     run = home.until_step(job, 7)
     home.faults.inject("offers", *[Fault.NO_ANSWER] * 120)
@@ -265,7 +269,7 @@ def test_a_second_loss_during_a_price_outage_is_recovered_from_too(home: Install
     check_truth(home)
 
 
-def test_fences_that_are_newer_than_the_store_are_followed(home: Installation) -> None:
+def test_fences_that_are_newer_than_the_store_are_followed(home: SimulatedInstallation) -> None:
     """As after `tradewind store restore`: what was trained since counts, its generation is not used again."""
     job = home.submit(steps=40)
     run = home.until_step(job, 12)
@@ -280,7 +284,9 @@ def test_fences_that_are_newer_than_the_store_are_followed(home: Installation) -
     check_truth(home)
 
 
-def test_damage_that_only_the_target_finds_costs_steps_but_neither_the_job_nor_its_retries(home: Installation) -> None:
+def test_damage_that_only_the_target_finds_costs_steps_but_neither_the_job_nor_its_retries(
+    home: SimulatedInstallation,
+) -> None:
     job = home.submit(steps=40)
     run = home.until_step(job, 13)
     home.cloud.crash(home.machine(run).id)
@@ -295,12 +301,14 @@ def test_damage_that_only_the_target_finds_costs_steps_but_neither_the_job_nor_i
     assert moved.manifest is not None
     assert home.runs(job)[1].start_step == ManifestName.parse(moved.manifest).step < ManifestName.parse(fixed).step
     assert home.checkpoints.fences(job.id)[2] == moved.manifest
-    told = home.events(job, "migration.verify")[-1].message
-    assert f"passed over: {fixed}" in told
+    reported = home.events(job, "migration.verify")[-1].message
+    assert f"passed over: {fixed}" in reported
     assert home.read(lambda tx: tx.job_facts(job.id).failures) == 0
 
 
-def test_a_control_plane_that_dies_before_the_cutover_still_knows_what_was_passed_over(home: Installation) -> None:
+def test_a_control_plane_that_dies_before_the_cutover_still_knows_what_was_passed_over(
+    home: SimulatedInstallation,
+) -> None:
     job = home.submit(steps=40)
     run = home.until_step(job, 13)
     home.cloud.crash(home.machine(run).id)
@@ -312,7 +320,7 @@ def test_a_control_plane_that_dies_before_the_cutover_still_knows_what_was_passe
     assert (len(home.migrations(job)), home.migrations(job)[1].step) == (2, Step.DONE)
 
 
-def test_a_source_that_lives_trains_on_when_its_last_word_is_damaged(home: Installation) -> None:
+def test_a_source_that_lives_trains_on_when_its_last_word_is_damaged(home: SimulatedInstallation) -> None:
     job = home.submit(steps=60)
     home.until_step(job, 13)
     home.ask("migrate", job, offer_id=RESERVE.id)

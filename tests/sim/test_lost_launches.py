@@ -12,10 +12,10 @@ from orchestrator.model import Step
 from providers.base import LaunchSpec
 from providers.fake import FakeProvider, Fault
 from providers.instance import InstanceState
-from tests.sim.harness import BRISK, Installation, check_truth
+from tests.sim.harness import BRISK, SimulatedInstallation, check_truth
 
 
-def given_up(home: Installation, fault: Fault) -> str:
+def given_up(home: SimulatedInstallation, fault: Fault) -> str:
     """A job cancelled after its launch was called without an answer; the token of that launch."""
     home.faults.inject("launch", *[fault] * 6)
     job = home.submit()
@@ -25,14 +25,14 @@ def given_up(home: Installation, fault: Fault) -> str:
     return home.migrations(job)[-1].token
 
 
-def calls(home: Installation) -> list[str]:
+def calls(home: SimulatedInstallation) -> list[str]:
     """The edges that are passed from now on."""
     passed: list[str] = []
     home.injector.when = lambda name: passed.append(name) or False  # type: ignore[func-returns-value]
     return passed
 
 
-def test_nothing_is_rented_to_find_out_whether_something_was_rented(home: Installation) -> None:
+def test_nothing_is_rented_to_find_out_whether_something_was_rented(home: SimulatedInstallation) -> None:
     given_up(home, Fault.NO_ANSWER)
     passed = calls(home)
     home.settle()
@@ -41,7 +41,7 @@ def test_nothing_is_rented_to_find_out_whether_something_was_rented(home: Instal
     check_truth(home)
 
 
-def test_a_launch_counts_as_one_that_made_nothing_only_after_the_listing_lag(home: Installation) -> None:
+def test_a_launch_counts_as_one_that_made_nothing_only_after_the_listing_lag(home: SimulatedInstallation) -> None:
     given_up(home, Fault.NO_ANSWER)
     aborted_ms = home.clock.now_ms()
     (run,) = home.read(lambda tx: tx.unsettled_runs())
@@ -52,7 +52,7 @@ def test_a_launch_counts_as_one_that_made_nothing_only_after_the_listing_lag(hom
     assert home.read(lambda tx: tx.run(run.id)).state == "ended"
 
 
-def test_a_look_up_that_leaves_something_out_does_not_lose_it(home: Installation) -> None:
+def test_a_look_up_that_leaves_something_out_does_not_lose_it(home: SimulatedInstallation) -> None:
     given_up(home, Fault.LATE)
     home.until(lambda: any(each.state is InstanceState.RUNNING for each in home.cloud.instances()))
     home.clock.advance(0.2)
@@ -66,7 +66,7 @@ def test_a_look_up_that_leaves_something_out_does_not_lose_it(home: Installation
     check_truth(home)
 
 
-def test_a_machine_that_comes_after_the_listing_lag_is_ended_and_booked_by_its_tag(home: Installation) -> None:
+def test_a_machine_that_comes_after_the_listing_lag_is_ended_and_booked_by_its_tag(home: SimulatedInstallation) -> None:
     token = given_up(home, Fault.NO_ANSWER)
     home.settle()
     (run,) = home.read(lambda tx: tx.runs())
@@ -79,7 +79,9 @@ def test_a_machine_that_comes_after_the_listing_lag_is_ended_and_booked_by_its_t
     check_truth(home)
 
 
-def test_a_token_that_the_provider_knows_for_another_request_may_have_made_a_machine(home: Installation) -> None:
+def test_a_token_that_the_provider_knows_for_another_request_may_have_made_a_machine(
+    home: SimulatedInstallation,
+) -> None:
     """As after an upgrade that changed the user data between two calls."""
     job = home.submit()
     home.faults.inject("launch", Fault.LOST_REPLY)
@@ -93,7 +95,7 @@ def test_a_token_that_the_provider_knows_for_another_request_may_have_made_a_mac
 
 @pytest.mark.parametrize("dies", [False, True])
 def test_a_refusal_says_nothing_of_an_earlier_launch_that_was_not_answered(
-    install: Callable[..., Installation], dies: bool
+    install: Callable[..., SimulatedInstallation], dies: bool
 ) -> None:
     """A control plane slept before its call: another one asked as well and was refused, and then the first one woke."""
     home = install(behaviour=replace(BRISK, listing_lag_s=30.0))

@@ -9,16 +9,16 @@ from dataclasses import replace
 from orchestrator.engine.context import Context, Work
 from orchestrator.engine.jobs.checkpoints import FileCatalog
 from orchestrator.engine.machines import poll
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.model import Run
 from providers.base import LaunchSpec
 from providers.fake import FakeProvider, Fault
 from providers.instance import EndReason, Instance
 from providers.money import usd
 from providers.offer import region_of
-from tests.sim.harness import BRISK, CHEAP, Installation, check_truth
+from tests.sim.harness import BRISK, CHEAP, SimulatedInstallation, check_truth
 
-Install = Callable[..., Installation]
+Install = Callable[..., SimulatedInstallation]
 EVERY_S = 30.0
 UNATTENDED = {"limits.max_unattended_s": 600.0}
 
@@ -36,7 +36,7 @@ class Counting(FakeProvider):
 
 def looking_at_200_machines_in_20_regions(
     install: Install, forget_s: float | None = None
-) -> tuple[Installation, Context, Counting]:
+) -> tuple[SimulatedInstallation, Context, Counting]:
     offers = [replace(CHEAP, region=f"region-{number}", zone="1") for number in range(20)]
     behaviour = replace(BRISK, describe_every_s=EVERY_S, forget_s=forget_s)
     home = install(behaviour=behaviour, catalog=[(each, usd("1")) for each in offers])
@@ -47,9 +47,9 @@ def looking_at_200_machines_in_20_regions(
         offer = offers[number % 20]
         (instance_id,) = provider.launch(LaunchSpec(f"token-{number}", offer.id, ""))
         runs.append(Run(f"run-{number}", "job", number, offer.id, instance_id, "training", home.clock.now_ms()))
-    world = World(home.config, home.clock, home.store, {provider.name: provider})
+    installation = Installation(home.config, home.clock, home.store, {provider.name: provider})
     work = Work(runs=tuple(runs))
-    return home, Context(world, home.site, FileCatalog(), home.random, work=work), provider
+    return home, Context(installation, home.site, FileCatalog(), home.random, work=work), provider
 
 
 def test_two_hundred_machines_in_twenty_regions_are_described_in_twenty_calls_an_interval(install: Install) -> None:
@@ -69,8 +69,8 @@ def test_a_region_where_something_is_expected_is_looked_at_more_often_than_the_o
     home, ctx, provider = looking_at_200_machines_in_20_regions(install)
     home.clock.advance(10)
     poll.describe(ctx)
-    told = next(iter(ctx.instances))
-    home.cloud.preempt(told, notice_s=500)
+    reported = next(iter(ctx.instances))
+    home.cloud.preempt(reported, notice_s=500)
     home.clock.advance(EVERY_S)
     poll.describe(ctx)
     provider.described.clear()
@@ -81,7 +81,7 @@ def test_a_region_where_something_is_expected_is_looked_at_more_often_than_the_o
     assert provider.described["region-1"] == 10
 
 
-def test_a_machine_that_some_answers_leave_out_is_not_gone(home: Installation) -> None:
+def test_a_machine_that_some_answers_leave_out_is_not_gone(home: SimulatedInstallation) -> None:
     jobs = [home.submit(name, steps=60) for name in ("one", "two", "three")]
     for job in jobs:
         home.until_step(job, 5)
@@ -93,7 +93,7 @@ def test_a_machine_that_some_answers_leave_out_is_not_gone(home: Installation) -
 
 
 def test_a_machine_that_is_left_out_of_every_description_and_once_not_found_either_is_not_gone(
-    home: Installation,
+    home: SimulatedInstallation,
 ) -> None:
     job = home.submit(steps=60)
     run = home.until_step(job, 5)
@@ -107,7 +107,7 @@ def test_a_machine_that_is_left_out_of_every_description_and_once_not_found_eith
 
 
 def test_a_machine_that_was_left_out_for_too_long_is_ended_and_booked_when_it_is_listed_again(
-    home: Installation,
+    home: SimulatedInstallation,
 ) -> None:
     job = home.submit(steps=60)
     run = home.until_step(job, 5)
@@ -190,7 +190,7 @@ def test_a_machine_that_cannot_be_ended_ends_by_itself(install: Install) -> None
     check_truth(home)
 
 
-def test_a_launch_that_nobody_ever_hears_of_ends_by_itself(home: Installation) -> None:
+def test_a_launch_that_nobody_ever_hears_of_ends_by_itself(home: SimulatedInstallation) -> None:
     home.faults.inject("launch", Fault.LOST_REPLY)
     home.submit(steps=50)
     home.until(lambda: bool(home.cloud.bills()))
@@ -210,12 +210,12 @@ class Mad(FakeProvider):
         return [replace(each, billed_from_ms=self.at_ms) if each.id == self.victim else each for each in found]
 
 
-def test_a_bill_that_cannot_be_is_told_of_and_not_booked_and_the_job_finishes(home: Installation) -> None:
+def test_a_bill_that_cannot_be_is_told_of_and_not_booked_and_the_job_finishes(home: SimulatedInstallation) -> None:
     jobs = [home.submit(name, steps=20) for name in ("one", "two")]
     run = home.until_step(jobs[0], 3)
     provider = Mad(home.clock, cloud=home.cloud)
     provider.victim = str(run.instance_id)
-    home.plane._ctx.world = replace(home.world, providers={provider.name: provider})
+    home.plane._ctx.installation = replace(home.installation, providers={provider.name: provider})
     home.until(lambda: all(home.job(job).state == "finished" for job in jobs))
     (fault,) = home.read(lambda tx: tx.events(kinds=("engine.fault",)))
     assert f"billed_from_ms is {10**19}" in fault.message

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sim.harness import Installation, check_truth
+from tests.sim.harness import SimulatedInstallation, check_truth
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ from tests.sim.harness import Installation, check_truth
     ids=str,
 )
 def test_garbage_counts_against_the_job_that_says_it_and_harms_no_other(
-    home: Installation, said: dict[str, object]
+    home: SimulatedInstallation, said: dict[str, object]
 ) -> None:
     liar, innocent = home.submit("liar", steps=40, retries=0), home.submit("innocent", steps=40)
     home.until_step(liar, 3)
@@ -34,7 +34,7 @@ def test_garbage_counts_against_the_job_that_says_it_and_harms_no_other(
     check_truth(home)
 
 
-def test_a_run_that_makes_sense_again_in_time_goes_on(home: Installation) -> None:
+def test_a_run_that_makes_sense_again_in_time_goes_on(home: SimulatedInstallation) -> None:
     job = home.submit(steps=90)
     home.until_step(job, 3)
     home.site.garble(job.id, step=2)  # backwards
@@ -52,7 +52,9 @@ def test_a_run_that_makes_sense_again_in_time_goes_on(home: Installation) -> Non
     check_truth(home)
 
 
-def test_a_job_that_makes_no_sense_from_the_start_uses_up_its_retries_and_then_fails(home: Installation) -> None:
+def test_a_job_that_makes_no_sense_from_the_start_uses_up_its_retries_and_then_fails(
+    home: SimulatedInstallation,
+) -> None:
     liar, innocent = home.submit("liar", steps=40, retries=1), home.submit("innocent", steps=40)
     home.site.garble(liar.id, start_step=-1)
     home.until_state(innocent, "finished")

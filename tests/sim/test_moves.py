@@ -11,17 +11,17 @@ from providers.fake import Fault
 from providers.money import usd
 from providers.offer import CapacityType
 from tests.rig.trainer import BUG
-from tests.sim.harness import CATALOG, CHEAP, DEAR, RESERVE, Installation, check_truth
+from tests.sim.harness import CATALOG, CHEAP, DEAR, RESERVE, SimulatedInstallation, check_truth
 
-Install = Callable[..., Installation]
+Install = Callable[..., SimulatedInstallation]
 STEPS = [step for step in Step if step not in (Step.PROVISION, Step.DONE, Step.ABORTED)]
 
 
-def make_cheaper(home: Installation, offer: str = DEAR.id) -> None:
+def make_cheaper(home: SimulatedInstallation, offer: str = DEAR.id) -> None:
     home.cloud.set_price(offer, usd("0.31"))
 
 
-def test_a_cheaper_offer_moves_the_job_once_and_repeats_no_step(home: Installation) -> None:
+def test_a_cheaper_offer_moves_the_job_once_and_repeats_no_step(home: SimulatedInstallation) -> None:
     job = home.submit(steps=120)
     home.until_step(job, 12)
     make_cheaper(home)
@@ -47,7 +47,7 @@ def test_prices_that_swing_do_not_make_a_job_swing_with_them(install: Install) -
     check_truth(home)
 
 
-def test_a_move_by_hand_goes_where_it_is_told(home: Installation) -> None:
+def test_a_move_by_hand_goes_where_it_is_told(home: SimulatedInstallation) -> None:
     job = home.submit(steps=40)
     home.until_step(job, 5)
     asked = home.ask("migrate", job, offer_id=RESERVE.id)
@@ -57,7 +57,7 @@ def test_a_move_by_hand_goes_where_it_is_told(home: Installation) -> None:
     check_truth(home)
 
 
-def test_a_move_by_hand_without_a_name_takes_the_best_other_offer(home: Installation) -> None:
+def test_a_move_by_hand_without_a_name_takes_the_best_other_offer(home: SimulatedInstallation) -> None:
     job = home.submit(steps=40)
     home.until_step(job, 5)
     home.ask("migrate", job)
@@ -76,7 +76,7 @@ def test_a_move_by_hand_without_a_name_takes_the_best_other_offer(home: Installa
         ),
     ],
 )
-def test_a_move_by_hand_to_a_senseless_offer_is_refused(home: Installation, offer: str, answer: str) -> None:
+def test_a_move_by_hand_to_a_senseless_offer_is_refused(home: SimulatedInstallation, offer: str, answer: str) -> None:
     job = home.submit(steps=20, capacity=(CapacityType.SPOT,))
     home.until_step(job, 3)
     asked = home.ask("migrate", job, offer_id=offer)
@@ -86,7 +86,7 @@ def test_a_move_by_hand_to_a_senseless_offer_is_refused(home: Installation, offe
     assert len(home.runs(job)) == 1
 
 
-def test_a_second_move_by_hand_while_one_is_under_way_is_refused_and_told(home: Installation) -> None:
+def test_a_second_move_by_hand_while_one_is_under_way_is_refused_and_told(home: SimulatedInstallation) -> None:
     job = home.submit(steps=40)
     home.until_step(job, 3)
     home.ask("migrate", job, offer_id=RESERVE.id)
@@ -99,7 +99,9 @@ def test_a_second_move_by_hand_while_one_is_under_way_is_refused_and_told(home: 
     check_truth(home)
 
 
-def test_a_move_whose_target_is_refused_leaves_the_source_training_and_tries_another(home: Installation) -> None:
+def test_a_move_whose_target_is_refused_leaves_the_source_training_and_tries_another(
+    home: SimulatedInstallation,
+) -> None:
     job = home.submit(steps=150)
     home.until_step(job, 15)
     home.cloud.set_capacity(DEAR.id, 0)
@@ -114,7 +116,7 @@ def test_a_move_whose_target_is_refused_leaves_the_source_training_and_tries_ano
 
 @pytest.mark.parametrize(("step", "notice_s"), [*((step, None) for step in STEPS[:-1]), (Step.RESTORE, 30.0)])
 def test_a_target_lost_before_cutover_leaves_the_source_training(
-    home: Installation, step: Step, notice_s: float | None
+    home: SimulatedInstallation, step: Step, notice_s: float | None
 ) -> None:
     job = home.submit(steps=40)
     home.until_step(job, 5)
@@ -138,7 +140,7 @@ def test_a_target_lost_before_cutover_leaves_the_source_training(
     ],
 )
 def test_a_source_lost_during_a_move_makes_it_a_recovery(
-    home: Installation, step: Step, notice_s: float | None
+    home: SimulatedInstallation, step: Step, notice_s: float | None
 ) -> None:
     job = home.submit(steps=40)
     source = home.until_step(job, 5)
@@ -155,12 +157,12 @@ def test_a_source_lost_during_a_move_makes_it_a_recovery(
 
 
 @pytest.mark.parametrize("step", STEPS[:-1])
-def test_a_job_that_finishes_during_its_move_stays_finished(home: Installation, step: Step) -> None:
+def test_a_job_that_finishes_during_its_move_stays_finished(home: SimulatedInstallation, step: Step) -> None:
     job = home.submit(steps=12)
     source = home.until_step(job, 5)
     home.ask("migrate", job, offer_id=RESERVE.id)
     home.until(lambda: home.migrations(job)[-1].step is step)
-    home.site.unhold(source.id)
+    home.site.resume(source.id)
     home.clock.advance(10)
     home.settle()
     assert home.job(job).state == "finished"
@@ -183,7 +185,7 @@ def test_a_hold_that_expires_lets_the_source_train_on(install: Install) -> None:
     check_truth(home)
 
 
-def test_code_that_fails_on_the_target_only_costs_the_target(home: Installation) -> None:
+def test_code_that_fails_on_the_target_only_costs_the_target(home: SimulatedInstallation) -> None:
     job = home.submit(steps=60, retries=0)
     home.until_step(job, 5)
     home.ask("migrate", job, offer_id=RESERVE.id)
@@ -220,12 +222,12 @@ def test_a_job_with_a_deadline_leaves_spot_when_the_slack_is_used_up(install: In
     check_truth(home)
 
 
-def test_the_catalog_is_what_these_tests_think(home: Installation) -> None:
+def test_the_catalog_is_what_these_tests_think(home: SimulatedInstallation) -> None:
     assert [offer.id for offer in home.cloud.offers()] == [offer.id for offer, _ in CATALOG]
 
 
 def test_a_job_on_an_offer_that_is_sold_no_more_is_still_compared_and_leaves_for_a_better_one(
-    home: Installation,
+    home: SimulatedInstallation,
 ) -> None:
     job = home.submit(steps=120)
     home.until_step(job, 12)

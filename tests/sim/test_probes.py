@@ -12,25 +12,25 @@ from orchestrator.store import Store
 from providers.hardware import GIB
 from providers.money import usd
 from providers.offer import CapacityType, Offer
-from tests.sim.harness import Installation, check_truth
+from tests.sim.harness import SimulatedInstallation, check_truth
 
 STEPS = 200_000  # at one per second
 OLD, NEW = (
     Offer("fake", "alpha", "alpha-1", f"{gpu}.1".lower(), gpu, 1, 8, 64 * GIB, CapacityType.ON_DEMAND, simulated=True)
     for gpu in ("K80", "V100")
 )
-Install = Callable[..., Installation]
+Install = Callable[..., SimulatedInstallation]
 
 
-def market(install: Install, old: str, new: str) -> Installation:
+def market(install: Install, old: str, new: str) -> SimulatedInstallation:
     return install(catalog=((OLD, usd(old)), (NEW, usd(new))), overrides={"policy.min_dwell_s": 3600.0})
 
 
-def moves(home: Installation, job: Job) -> list[tuple[str, str]]:
+def moves(home: SimulatedInstallation, job: Job) -> list[tuple[str, str]]:
     return [(each.reason, each.offer_id) for each in home.migrations(job)]
 
 
-def train_until(home: Installation, job: Job, step: int) -> None:
+def train_until(home: SimulatedInstallation, job: Job, step: int) -> None:
     home.until(lambda: (run := home.current(job)) is not None and run.last_step >= step, 3000, stride_s=15.0)
 
 
@@ -45,9 +45,9 @@ def test_a_long_job_that_was_measured_tries_another_kind_and_stays_where_that_wa
     assert first.training_to_ms is not None
     assert (first.training_to_ms - first.training_from_ms) / 1000 < 200
     assert (second.offer_id, first.repeated_steps, second.repeated_steps) == (OLD.id, 0, 0)
-    told = [event.message for event in home.events(job, "plan.decided")]
-    assert told[0].startswith(f"place on {NEW.id}: not measured yet")
-    assert told[1:] == [f"move on {OLD.id}: a probe: 8 min on K80 are expected to save more than they cost"]
+    reported = [event.message for event in home.events(job, "plan.decided")]
+    assert reported[0].startswith(f"place on {NEW.id}: not measured yet")
+    assert reported[1:] == [f"move on {OLD.id}: a probe: 8 min on K80 are expected to save more than they cost"]
     assert home.current(job) is not None
     home.ask("cancel", job)
     home.settle(stride_s=5.0)

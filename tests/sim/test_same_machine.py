@@ -17,23 +17,23 @@ from orchestrator.perf import kind_of
 from orchestrator.services.jobs import current
 from orchestrator.services.store.check import check
 from providers.fake import Behaviour
-from tests.sim.harness import CHEAP, Installation, check_truth
+from tests.sim.harness import CHEAP, SimulatedInstallation, check_truth
 
-Install = Callable[..., Installation]
+Install = Callable[..., SimulatedInstallation]
 QUICK = Behaviour(boot_s=1.0, listing_lag_s=3.0, stop_s=1.0)
 
 
-def machines(home: Installation, job: Job) -> list[str | None]:
+def machines(home: SimulatedInstallation, job: Job) -> list[str | None]:
     return [run.instance_id for run in home.runs(job)]
 
 
-def second_attempt(home: Installation, job: Job, step: int) -> None:
+def second_attempt(home: SimulatedInstallation, job: Job, step: int) -> None:
     """Until the second attempt has reported `step`."""
     home.until(lambda: len(home.runs(job)) == 2)
     home.until_step(job, step)
 
 
-def test_a_job_that_failed_goes_on_where_it_was_from_its_last_checkpoint(home: Installation) -> None:
+def test_a_job_that_failed_goes_on_where_it_was_from_its_last_checkpoint(home: SimulatedInstallation) -> None:
     job = home.submit(steps=40)
     home.site.raise_at(job.id, 12)
     home.settle()
@@ -43,12 +43,12 @@ def test_a_job_that_failed_goes_on_where_it_was_from_its_last_checkpoint(home: I
     assert len(home.cloud.instances()) == 1
     assert (second.start_step, second.repeated_steps) == (10, 2)
     assert second.generation > first.generation
-    told = [event.message for event in home.events(job, "migration.provision")]
-    assert told == [f"rented {CHEAP.id}", f"tries again on the same machine, {CHEAP.id}"]
+    reported = [event.message for event in home.events(job, "migration.provision")]
+    assert reported == [f"rented {CHEAP.id}", f"tries again on the same machine, {CHEAP.id}"]
     check_truth(home)
 
 
-def test_a_second_failure_on_the_same_machine_is_tried_elsewhere(home: Installation) -> None:
+def test_a_second_failure_on_the_same_machine_is_tried_elsewhere(home: SimulatedInstallation) -> None:
     job = home.submit(steps=40, retries=5)
     home.site.raise_at(job.id, 4, 4, 4)
     home.settle()
@@ -60,7 +60,7 @@ def test_a_second_failure_on_the_same_machine_is_tried_elsewhere(home: Installat
     check_truth(home)
 
 
-def test_each_attempt_counts_as_a_retry_wherever_it_is_made(home: Installation) -> None:
+def test_each_attempt_counts_as_a_retry_wherever_it_is_made(home: SimulatedInstallation) -> None:
     job = home.submit(steps=40, retries=2)
     home.site.raise_at(job.id, *[4] * 20)
     home.settle()
@@ -70,33 +70,33 @@ def test_each_attempt_counts_as_a_retry_wherever_it_is_made(home: Installation) 
     check_truth(home)
 
 
-def test_a_job_that_is_tried_again_where_it_was_says_how_often_it_failed_and_why(home: Installation) -> None:
+def test_a_job_that_is_tried_again_where_it_was_says_how_often_it_failed_and_why(home: SimulatedInstallation) -> None:
     job = home.submit(steps=40, retries=4)
     home.site.raise_at(job.id, 4)
     home.until(lambda: len(home.runs(job)) == 2)
-    seen = current.job(home.plane._ctx.world, job.id)
-    assert (seen.state, seen.marks) == ("starting", ("attempt 1 of 5 failed: ValueError: a bug at step 4",))
+    seen = current.job(home.plane._ctx.installation, job.id)
+    assert (seen.state, seen.warnings) == ("starting", ("attempt 1 of 5 failed: ValueError: a bug at step 4",))
     assert seen.note.endswith(f"tries again on the same machine, {CHEAP.id}")
 
 
-def test_only_an_attempt_on_another_machine_is_a_move(home: Installation) -> None:
+def test_only_an_attempt_on_another_machine_is_a_move(home: SimulatedInstallation) -> None:
     job = home.submit(steps=40, retries=5)
     home.site.raise_at(job.id, 4, 4, 4)
     home.settle()
-    seen = current.job(home.plane._ctx.world, job.id)
+    seen = current.job(home.plane._ctx.installation, job.id)
     assert (seen.runs, seen.moves) == (4, 1)
 
 
-def test_every_surface_counts_attempts_alike(home: Installation) -> None:
+def test_every_surface_counts_attempts_alike(home: SimulatedInstallation) -> None:
     job = home.submit(steps=40, retries=2)
     home.site.raise_at(job.id, *[4] * 20)
     home.settle()
-    told = [event.message for event in home.events(job, "run.failed")]
-    assert told == [f"attempt {number} of 3 failed: ValueError: a bug at step 4" for number in (1, 2)]
+    reported = [event.message for event in home.events(job, "run.failed")]
+    assert reported == [f"attempt {number} of 3 failed: ValueError: a bug at step 4" for number in (1, 2)]
     assert home.events(job, "job.failed")[0].message.startswith("failed after 3 attempts; ")
 
 
-def test_the_runs_that_share_a_machine_share_its_bill_to_the_nano_dollar(home: Installation) -> None:
+def test_the_runs_that_share_a_machine_share_its_bill_to_the_nano_dollar(home: SimulatedInstallation) -> None:
     job = home.submit(steps=90)
     home.site.raise_at(job.id, 12)
     second_attempt(home, job, 20)
@@ -113,7 +113,7 @@ def test_the_runs_that_share_a_machine_share_its_bill_to_the_nano_dollar(home: I
     check_truth(home)
 
 
-def test_a_job_whose_code_fails_before_it_trains_is_tried_again_there_too(home: Installation) -> None:
+def test_a_job_whose_code_fails_before_it_trains_is_tried_again_there_too(home: SimulatedInstallation) -> None:
     job = home.submit(steps=30)
     home.until(lambda: bool(home.migrations(job)) and home.migrations(job)[-1].step is Step.VERIFY)
     (run,) = home.runs(job)
@@ -147,7 +147,9 @@ def test_a_trainer_that_stood_still_has_not_ended_and_leaves_its_machine(install
     check_truth(home)
 
 
-def test_a_machine_that_dies_under_the_second_attempt_is_replaced_and_booked_to_its_end(home: Installation) -> None:
+def test_a_machine_that_dies_under_the_second_attempt_is_replaced_and_booked_to_its_end(
+    home: SimulatedInstallation,
+) -> None:
     job = home.submit(steps=60)
     home.site.raise_at(job.id, 12)
     home.until(lambda: len(home.runs(job)) == 2)
@@ -158,7 +160,9 @@ def test_a_machine_that_dies_under_the_second_attempt_is_replaced_and_booked_to_
     check_truth(home)
 
 
-def test_a_job_that_is_paused_before_its_second_attempt_trains_gives_its_machine_back(home: Installation) -> None:
+def test_a_job_that_is_paused_before_its_second_attempt_trains_gives_its_machine_back(
+    home: SimulatedInstallation,
+) -> None:
     job = home.submit(steps=60)
     home.site.raise_at(job.id, 12)
     home.until(lambda: len(home.runs(job)) == 2)
@@ -172,7 +176,7 @@ def test_a_job_that_is_paused_before_its_second_attempt_trains_gives_its_machine
 
 
 def test_a_machine_that_ended_before_the_second_attempt_is_booked_to_its_end_only(
-    home: Installation,
+    home: SimulatedInstallation,
 ) -> None:
     job = home.submit(steps=60)
     home.site.raise_at(job.id, 12)
@@ -182,7 +186,7 @@ def test_a_machine_that_ended_before_the_second_attempt_is_booked_to_its_end_onl
     ended_ms = first.billed_to_ms - 2000  # so its provider says, late
     with home.store.write(home.plane._ctx.leadership) as tx:
         tx.update_run(second.id, state="ended", end="lost")
-    assert settle(home.plane._ctx.world, home.plane._ctx.leadership, second, first.billed_from_ms, ended_ms)
+    assert settle(home.plane._ctx.installation, home.plane._ctx.leadership, second, first.billed_from_ms, ended_ms)
     first, second = home.runs(job)
     assert first.billed_to_ms == second.billed_from_ms == second.billed_to_ms == ended_ms
     time = [each for each in home.read(lambda tx: tx.entries(job_id=job.id)) if each.kind in ("compute", "correction")]
@@ -190,7 +194,7 @@ def test_a_machine_that_ended_before_the_second_attempt_is_booked_to_its_end_onl
     assert sum(each.amount_nano_usd for each in time) == 1_000_000_000 * (ended_ms - first.billed_from_ms) // 3_600_000
 
 
-def test_what_a_second_attempt_takes_to_start_teaches_nothing_about_machines(home: Installation) -> None:
+def test_what_a_second_attempt_takes_to_start_teaches_nothing_about_machines(home: SimulatedInstallation) -> None:
     job = home.submit(steps=40)
     home.site.raise_at(job.id, 12)
     home.settle()
@@ -201,7 +205,9 @@ def test_what_a_second_attempt_takes_to_start_teaches_nothing_about_machines(hom
 
 
 @pytest.mark.parametrize("column", ["machine_from_ms", "billed_from_ms", "generation"])
-def test_a_damaged_row_of_a_second_attempt_is_mended_and_booked_rightly(home: Installation, column: str) -> None:
+def test_a_damaged_row_of_a_second_attempt_is_mended_and_booked_rightly(
+    home: SimulatedInstallation, column: str
+) -> None:
     job = home.submit(steps=90)
     home.site.raise_at(job.id, 12)
     second_attempt(home, job, 20)
@@ -217,7 +223,7 @@ def test_a_damaged_row_of_a_second_attempt_is_mended_and_booked_rightly(home: In
 
 @pytest.mark.parametrize("value", [None, "text"])
 def test_a_machine_is_charged_once_though_an_earlier_run_of_it_is_not_known_to_have_left_it(
-    home: Installation, value: str | None
+    home: SimulatedInstallation, value: str | None
 ) -> None:
     job = home.submit(steps=90)
     home.site.raise_at(job.id, 12)
@@ -243,7 +249,7 @@ def test_a_machine_is_charged_once_though_an_earlier_run_of_it_is_not_known_to_h
     assert disks == {bill.instance_id: bill.charges["disk"] for bill in home.cloud.bills()}
 
 
-def test_the_check_of_a_store_tells_of_a_machine_that_is_charged_twice(home: Installation) -> None:
+def test_the_check_of_a_store_tells_of_a_machine_that_is_charged_twice(home: SimulatedInstallation) -> None:
     job = home.submit(steps=40)
     home.site.raise_at(job.id, 12)
     home.settle()

@@ -9,12 +9,12 @@ import pytest
 
 from orchestrator.model import Expected, GpuRequest, Job, Step
 from providers.fake import Fault
-from tests.sim.harness import BRISK, CHEAP, DEAR, RESERVE, Installation, check_truth
+from tests.sim.harness import BRISK, CHEAP, DEAR, RESERVE, SimulatedInstallation, check_truth
 
-Install = Callable[..., Installation]
+Install = Callable[..., SimulatedInstallation]
 
 
-def cheaper(home: Installation, dollars: str = "0.40") -> Job:
+def cheaper(home: SimulatedInstallation, dollars: str = "0.40") -> Job:
     """A job that is on its way to a cheaper offer."""
     job = home.submit(steps=120)
     home.until_step(job, 12)
@@ -22,11 +22,11 @@ def cheaper(home: Installation, dollars: str = "0.40") -> Job:
     return job
 
 
-def rented(home: Installation, job: Job) -> int:
+def rented(home: SimulatedInstallation, job: Job) -> int:
     return sum(run.instance_id is not None for run in home.runs(job))
 
 
-def test_a_move_that_no_longer_pays_before_its_machine_is_rented_rents_none(home: Installation) -> None:
+def test_a_move_that_no_longer_pays_before_its_machine_is_rented_rents_none(home: SimulatedInstallation) -> None:
     job = cheaper(home)
     home.faults.inject("launch", Fault.THROTTLED, Fault.THROTTLED)
     home.until(lambda: len(home.migrations(job)) == 2)
@@ -35,27 +35,29 @@ def test_a_move_that_no_longer_pays_before_its_machine_is_rented_rents_none(home
     assert home.migrations(job)[1].step is Step.ABORTED
     assert [run.end for run in home.runs(job)] == ["finished", "aborted"]
     assert rented(home, job) == 1
-    told = home.events(job, "migration.aborted")[0]
-    assert told.message.startswith("gave up: to finish there would cost $")
-    assert told.plan_id is not None
+    reported = home.events(job, "migration.aborted")[0]
+    assert reported.message.startswith("gave up: to finish there would cost $")
+    assert reported.plan_id is not None
     assert not home.events(job, "move.in_vain")
     check_truth(home)
 
 
 @pytest.mark.parametrize("step", [Step.READY, Step.RESTORE])
-def test_a_move_that_no_longer_pays_is_given_up_and_what_it_cost_is_told(home: Installation, step: Step) -> None:
+def test_a_move_that_no_longer_pays_is_given_up_and_what_it_cost_is_told(
+    home: SimulatedInstallation, step: Step
+) -> None:
     job = cheaper(home)
     home.until(lambda: home.migrations(job)[-1].step is step)
     home.reprice(DEAR.id, "2.00")
     home.settle()
     assert home.migrations(job)[1].step is Step.ABORTED
     assert home.runs(job)[0].end == "finished"
-    (told,) = home.events(job, "move.in_vain")
-    assert "spent: to finish there would cost $" in told.message
+    (reported,) = home.events(job, "move.in_vain")
+    assert "spent: to finish there would cost $" in reported.message
     check_truth(home)
 
 
-def test_a_job_that_is_nearly_done_when_its_new_machine_is_up_ends_where_it_is(home: Installation) -> None:
+def test_a_job_that_is_nearly_done_when_its_new_machine_is_up_ends_where_it_is(home: SimulatedInstallation) -> None:
     """As in the demo, where one was moved for its last 14 steps."""
     job = cheaper(home)
     home.cloud.behaviour = replace(BRISK, boot_s=104.0)  # the machines that it has seen were up in a moment
@@ -68,7 +70,7 @@ def test_a_job_that_is_nearly_done_when_its_new_machine_is_up_ends_where_it_is(h
 KNOWN = Expected(GpuRequest("V100"), 1.0)
 
 
-def on_its_way(home: Installation, to: str) -> Job:
+def on_its_way(home: SimulatedInstallation, to: str) -> Job:
     """A job that is to begin at that offer, and whose launch gets no clear answer for a while."""
     home.faults.inject("launch", *[Fault.THROTTLED] * 4)
     job = home.submit(steps=600, expected=KNOWN)
@@ -77,27 +79,29 @@ def on_its_way(home: Installation, to: str) -> Job:
     return job
 
 
-def test_a_first_place_that_another_is_better_than_by_now_is_not_rented(home: Installation) -> None:
+def test_a_first_place_that_another_is_better_than_by_now_is_not_rented(home: SimulatedInstallation) -> None:
     job = on_its_way(home, CHEAP.id)
     home.reprice(DEAR.id, "0.40")
     home.settle(limit_s=2000.0)
     assert [(run.offer_id, run.end) for run in home.runs(job)] == [(CHEAP.id, "aborted"), (DEAR.id, "finished")]
     assert rented(home, job) == len(home.cloud.instances()) == 1
-    (told,) = home.events(job, "migration.aborted")
-    assert told.message.startswith(f"gave up: {DEAR.id} costs $")
-    assert told.plan_id is not None
+    (reported,) = home.events(job, "migration.aborted")
+    assert reported.message.startswith(f"gave up: {DEAR.id} costs $")
+    assert reported.plan_id is not None
     assert not home.events(job, "placement.in_vain")
     check_truth(home)
 
 
-def test_a_small_swing_of_the_market_gives_no_first_place_up(home: Installation) -> None:
+def test_a_small_swing_of_the_market_gives_no_first_place_up(home: SimulatedInstallation) -> None:
     job = on_its_way(home, CHEAP.id)
     home.reprice(DEAR.id, "0.97")
     home.until_state(job, "running")
     assert [run.offer_id for run in home.runs(job)] == [CHEAP.id]
 
 
-def test_a_first_place_that_is_sold_no_more_is_given_up_also_by_a_job_that_nobody_measured(home: Installation) -> None:
+def test_a_first_place_that_is_sold_no_more_is_given_up_also_by_a_job_that_nobody_measured(
+    home: SimulatedInstallation,
+) -> None:
     home.faults.inject("launch", *[Fault.THROTTLED] * 4)
     job = home.submit(steps=30)
     home.until(lambda: len(home.migrations(job)) == 1)
@@ -109,7 +113,7 @@ def test_a_first_place_that_is_sold_no_more_is_given_up_also_by_a_job_that_nobod
     check_truth(home)
 
 
-def test_a_recovery_is_weighed_again_before_its_machine_is_rented(home: Installation) -> None:
+def test_a_recovery_is_weighed_again_before_its_machine_is_rented(home: SimulatedInstallation) -> None:
     job = home.submit(steps=600, expected=KNOWN)
     run = home.until_step(job, 12)
     home.cloud.preempt(home.machine(run).id)
@@ -127,7 +131,7 @@ def test_a_recovery_is_weighed_again_before_its_machine_is_rented(home: Installa
     check_truth(home)
 
 
-def test_a_place_that_a_user_has_ordered_is_rented_whatever_the_market_says(home: Installation) -> None:
+def test_a_place_that_a_user_has_ordered_is_rented_whatever_the_market_says(home: SimulatedInstallation) -> None:
     job = home.submit(steps=600, expected=KNOWN)
     home.until_step(job, 4)
     home.faults.inject("launch", *[Fault.THROTTLED] * 4)
@@ -152,7 +156,7 @@ def test_a_move_that_was_given_up_is_not_begun_anew_at_once(install: Install) ->
     assert home.migrations(job)[1].step is Step.ABORTED
 
 
-def test_a_move_by_hand_goes_on_whatever_it_costs(home: Installation) -> None:
+def test_a_move_by_hand_goes_on_whatever_it_costs(home: SimulatedInstallation) -> None:
     job = home.submit(steps=60)
     home.until_step(job, 5)
     home.ask("migrate", job, offer_id=RESERVE.id)
@@ -163,7 +167,9 @@ def test_a_move_by_hand_goes_on_whatever_it_costs(home: Installation) -> None:
 
 
 @pytest.mark.parametrize("step", [Step.READY, Step.RESTORE])
-def test_a_move_goes_on_whatever_it_costs_once_its_source_is_being_taken_away(home: Installation, step: Step) -> None:
+def test_a_move_goes_on_whatever_it_costs_once_its_source_is_being_taken_away(
+    home: SimulatedInstallation, step: Step
+) -> None:
     job = cheaper(home)
     home.until(lambda: home.migrations(job)[-1].step is step)
     home.reprice(DEAR.id, "2.00")

@@ -13,20 +13,20 @@ from typer.testing import CliRunner, Result
 from orchestrator.cli.app import app
 from orchestrator.model import Job, JobSpec
 from orchestrator.services.secrets.socket import SecretLine
-from tests.sim.harness import Installation, check_truth, train_spec
+from tests.sim.harness import SimulatedInstallation, check_truth, train_spec
 
 NAME, VALUE = "WANDB_API_KEY", "correct horse battery staple"
 Tradewind = Callable[..., Result]
 
 
 @pytest.fixture
-def job(home: Installation) -> Job:
+def job(home: SimulatedInstallation) -> Job:
     train = replace(train_spec(80), secrets=(NAME,))
     return home.submit_job(JobSpec("secretive", train, retries=0))
 
 
 @pytest.fixture
-def tradewind(home: Installation, monkeypatch: pytest.MonkeyPatch) -> Tradewind:
+def tradewind(home: SimulatedInstallation, monkeypatch: pytest.MonkeyPatch) -> Tradewind:
     """The command, while the control plane goes on."""
     settings = {"STATE_DIR": str(home.config.state_dir), "STORE_URL": home.database.url, "PROVIDERS_ENABLED": "fake"}
     for name, value in settings.items():
@@ -50,7 +50,7 @@ def tradewind(home: Installation, monkeypatch: pytest.MonkeyPatch) -> Tradewind:
 
 
 @contextmanager
-def listening(home: Installation) -> Iterator[None]:
+def listening(home: SimulatedInstallation) -> Iterator[None]:
     """The present control plane takes secrets."""
     said: list[str] = []
     with SecretLine(home.config.state_dir, home.secrets, said.append):
@@ -58,7 +58,7 @@ def listening(home: Installation) -> Iterator[None]:
     assert said == []
 
 
-def waits_and_says_so(home: Installation, job: Job, tradewind: Tradewind) -> None:
+def waits_and_says_so(home: SimulatedInstallation, job: Job, tradewind: Tradewind) -> None:
     runs = len(home.runs(job))
     home.run_for(60)
     assert home.job(job).state == "queued"
@@ -69,7 +69,7 @@ def waits_and_says_so(home: Installation, job: Job, tradewind: Tradewind) -> Non
         assert "tradewind secrets give secretive" in " ".join(tradewind(*command).stdout.split()), command
 
 
-def finishes_without_a_trace_of_it(home: Installation, job: Job) -> None:
+def finishes_without_a_trace_of_it(home: SimulatedInstallation, job: Job) -> None:
     home.settle()
     assert home.job(job).state == "finished"
     assert home.read(lambda tx: tx.job_facts(job.id)).failures == 0
@@ -79,7 +79,7 @@ def finishes_without_a_trace_of_it(home: Installation, job: Job) -> None:
 
 
 def test_a_job_that_never_had_its_secret_waits_and_says_so_until_it_is_given(
-    home: Installation, job: Job, tradewind: Tradewind
+    home: SimulatedInstallation, job: Job, tradewind: Tradewind
 ) -> None:
     waits_and_says_so(home, job, tradewind)
     with listening(home):
@@ -88,7 +88,7 @@ def test_a_job_that_never_had_its_secret_waits_and_says_so_until_it_is_given(
 
 
 def test_a_job_that_is_resumed_under_a_new_control_plane_waits_and_says_so(
-    home: Installation, job: Job, tradewind: Tradewind
+    home: SimulatedInstallation, job: Job, tradewind: Tradewind
 ) -> None:
     with listening(home):
         tradewind("secrets", "give", "secretive")
@@ -105,7 +105,7 @@ def test_a_job_that_is_resumed_under_a_new_control_plane_waits_and_says_so(
 
 
 def test_a_job_whose_machine_is_lost_after_a_standby_took_over_waits_and_says_so(
-    home: Installation, job: Job, tradewind: Tradewind
+    home: SimulatedInstallation, job: Job, tradewind: Tradewind
 ) -> None:
     with listening(home):
         tradewind("secrets", "give", "secretive")

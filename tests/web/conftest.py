@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Dialog, Page, sync_playwright
 
 from orchestrator.config import load_config
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.reports.html import page
 from orchestrator.reports.report import report
 from orchestrator.reports.views import ReportView
@@ -49,12 +49,12 @@ def view(tmp_path_factory: pytest.TempPathFactory) -> ReportView:
     config = load_config(settings, environ={}, cwd=folder)
     clock = VirtualClock(1_700_000_000_000)
     provider = FakeProvider(clock, cloud=FakeCloud(clock, seed=1))
-    world = World(config, clock, Store.open(config.store_url, clock), {"fake": provider})
-    record(world)
-    submit_job(world, HOSTILE, project=HOSTILE)
+    installation = Installation(config, clock, Store.open(config.store_url, clock), {"fake": provider})
+    record(installation)
+    submit_job(installation, HOSTILE, project=HOSTILE)
     clock.advance(3 * HOUR_MS / 1000)
-    made = report(world)
-    world.close()
+    made = report(installation)
+    installation.close()
     return made
 
 

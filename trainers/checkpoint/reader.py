@@ -41,12 +41,12 @@ def load_newest(root: str | Path, job: str, generation: int, start: str | None =
     """
     damages: list[DamagedCheckpoint] = []
 
-    def told(damage: DamagedCheckpoint) -> None:
+    def reported(damage: DamagedCheckpoint) -> None:
         _LOG.warning("%s", damage)
         damages.append(damage)
 
     wanted = ManifestName.parse(start) if start is not None else None
-    found = store.first_usable(root, job, generation, lambda name: load(root, job, name), told, wanted)
+    found = store.first_usable(root, job, generation, lambda name: load(root, job, name), reported, wanted)
     if found is None and damages:
         raise damages[0]
     return found

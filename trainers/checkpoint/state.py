@@ -20,7 +20,7 @@ import torch
 
 from trainers.checkpoint.views import form, laid_out, repeats
 from trainers.errors import StateError
-from trainers.rng import generator_state, is_generator, set_generator_state
+from trainers.loop.rng import generator_state, is_generator, set_generator_state
 
 _PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 _SEQUENCES: dict[type, str] = {

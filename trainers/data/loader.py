@@ -28,7 +28,7 @@ from torch.utils.data import (
 
 from trainers.data.memory import keepers, memory, memory_of, require_unchanged
 from trainers.errors import LoaderError
-from trainers.rng import seed_host, untouched_rng
+from trainers.loop.rng import seed_host, untouched_rng
 
 _TAKEN_OVER = ("num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context")
 _HINT = "use trainers.data.ResumableLoader, or a loader with state_dict() and load_state_dict()"

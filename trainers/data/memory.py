@@ -18,7 +18,7 @@ import torch
 from torch.utils.data import Dataset
 
 from trainers.errors import LoaderError
-from trainers.rng import generator_state, is_generator
+from trainers.loop.rng import generator_state, is_generator
 
 _DEPTH = 4
 _MOST_NUMBERS = 4096  # of a tensor or array that is watched; larger ones are taken for data

@@ -15,9 +15,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainers.loop import Parts
+from trainers.loop.training_loop import Parts
+from trainers.process.run_context import RunContext, RunEnded, present_context
 from trainers.profile.counts import COUNTED_STEPS, STEPS, TIMED_STEPS, TOO_FEW_STEPS, WARM_STEPS, StepCounts
-from trainers.run_context import RunContext, RunEnded, present_context
 from trainers.runner import execute, take_over
 from trainers.spec import TrainerSpec
 
@@ -50,7 +50,7 @@ class _Profile:
             session = _context().session
             assert session is not None
             self.counts = _counts(self.counter, session.parts, (self._useful_s() - self._timed_from_s) / TIMED_STEPS)
-            raise RunEnded("yielded")
+            raise RunEnded("checkpointed_and_stopped")
 
     def _useful_s(self) -> float:
         return _context().journal.progress.useful_s

@@ -168,7 +168,7 @@ def apply(
 
 
 def _agreed(out: Output, plan: "PlanView", question: str, *, yes: bool, accept_risk: bool) -> bool:
-    """Raises RailError where `--yes` is not enough."""
+    """Raises LimitError where `--yes` is not enough."""
     from orchestrator.services.jobs.plan import require_accepted_risk
 
     if not yes:

@@ -115,14 +115,14 @@ def collect(
         with out.progress() as tick:
             done = 0
 
-            def told(poll) -> None:  # type: ignore[no-untyped-def]
+            def reported(poll) -> None:  # type: ignore[no-untyped-def]
                 nonlocal done
                 done += 1
                 tick(f"{poll.source} {poll.region}", done, None)
                 if not once:
                     out.note(render(poll, color=False))
 
-            view = client.collect_prices(clouds=cloud or [], feeds=feeds, once=once, told=told)
+            view = client.collect_prices(clouds=cloud or [], feeds=feeds, once=once, reported=reported)
         out.show(view)
         if view.failed:
             raise PartialFailure(f"{view.failed} of {len(view.polls)} polls failed", hint="tradewind prices status")

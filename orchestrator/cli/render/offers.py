@@ -77,9 +77,9 @@ def _for_job(row: OfferRow) -> tuple[str, ...]:
 
 
 def _unmeasured(row: OfferRow) -> tuple[str, ...]:
-    told = row.relative_speed
-    interval = "-" if told is None else f"{number(told.low, 2)}-{number(told.high, 2)}"
-    return (row.id, _gpu(row), rate(row.nano_usd_per_hour), ratio(told), interval, span(row.age_s))
+    reported = row.relative_speed
+    interval = "-" if reported is None else f"{number(reported.low, 2)}-{number(reported.high, 2)}"
+    return (row.id, _gpu(row), rate(row.nano_usd_per_hour), ratio(reported), interval, span(row.age_s))
 
 
 def _gpu(row: OfferRow) -> str:

@@ -57,10 +57,10 @@ def decision(view: Decision, paint: Paint) -> str:
     if view.saving_nano_usd > 0:
         instead = "staying" if view.action == "move" else "on-demand"
         expected.append(f"{money(view.saving_nano_usd, 4)} less than {instead}")
-    spare = ""
-    if view.spare is not None:
-        kept = f"{money(view.spare.cost_nano_usd, 4)} more for a warm one on {view.spare.offer_id}"
-        spare = f"spare  {kept} ({rate(view.spare.nano_usd_per_hour)})"
+    standby = ""
+    if view.standby is not None:
+        kept = f"{money(view.standby.cost_nano_usd, 4)} more for a warm one on {view.standby.offer_id}"
+        standby = f"standby  {kept} ({rate(view.standby.nano_usd_per_hour)})"
     speed = ""
     if view.evidence == "none" and view.action in ("place", "stay", "move"):
         speed = f"speed  {view.throughput_source}: its cost and finish time are unknown; {HOW_TO_KNOW}"
@@ -78,7 +78,7 @@ def decision(view: Decision, paint: Paint) -> str:
         f"why    {clean(view.reason)}",
         f"cost   {', '.join(expected)}" if expected else "",
         _probe(view),
-        spare,
+        standby,
         _parts(view),
         speed,
         _risk(view),

@@ -16,7 +16,7 @@ from orchestrator.engine.context import Context
 from orchestrator.engine.inputs.snapshot import left_out
 from orchestrator.engine.jobs.checkpoints import CheckpointUnusable, FileCatalog
 from orchestrator.engine.machines.collect import collect
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.model import TERMINAL, Migration, Run, Step
 from orchestrator.store import Leadership, Tx
 from providers.base import MetersUsage
@@ -40,7 +40,11 @@ def _accrue_one(tx: Tx, run: Run) -> None:
 
 
 def settle(
-    world: World, leadership: Leadership | None, run: Run, billed_from_ms: int | None, billed_to_ms: int | None
+    installation: Installation,
+    leadership: Leadership | None,
+    run: Run,
+    billed_from_ms: int | None,
+    billed_to_ms: int | None,
 ) -> bool:
     """Close the books of a run whose instance is confirmed gone. Returns False while its prices are not all known, or
     its provider does not answer.
@@ -48,12 +52,12 @@ def settle(
     A machine that never became billable is closed with an empty interval. Books that are closed stay as they are; where
     the machine turns out to have ended when an earlier run still had it, that one's are corrected.
     """
-    if not _metered(world, run):
+    if not _metered(installation, run):
         return False
-    end_ms = billed_to_ms if billed_to_ms is not None else world.clock.now_ms()
+    end_ms = billed_to_ms if billed_to_ms is not None else installation.clock.now_ms()
     if run.machine_from_ms is not None and run.billed_from_ms is not None:
         billed_from_ms = min(run.billed_from_ms, end_ms)  # the machine's bill began with an earlier run
-    with world.store.write(leadership) as tx:
+    with installation.store.write(leadership) as tx:
         if tx.run(run.id).billed_to_ms is not None:
             return True
         known_ms = prices_known_until_ms(tx, run.offer_id)
@@ -72,20 +76,20 @@ def settle(
             tx.update_run(run.id, billed_to_ms=end_ms)
         _book_charges(tx, run.id, end_ms)
         if run.end in ("finished", "failed", "moved", "paused", "cancelled", "aborted"):
-            tx.add_availability(run.offer_id, world.clock.now_ms(), "released", run.id, "")
+            tx.add_availability(run.offer_id, installation.clock.now_ms(), "released", run.id, "")
     return True
 
 
-def settle_all(world: World, leadership: Leadership) -> None:
+def settle_all(installation: Installation, leadership: Leadership) -> None:
     """After a control plane was ended for good and all instances with it: end what the store still thinks alive.
 
     What cannot be read is left to the next control plane. Raises NotLeaderError as soon as one has taken over.
     """
-    now = world.clock.now_ms()
-    with world.store.read() as tx:
+    now = installation.clock.now_ms()
+    with installation.store.read() as tx:
         moves = tx.migrations(open=True, unreadable=left_out)
-        cut_over = [migration.id for migration in moves if _handed_over(world, tx, migration)]
-    with world.store.write(leadership) as tx:
+        cut_over = [migration.id for migration in moves if _handed_over(installation, tx, migration)]
+    with installation.store.write(leadership) as tx:
         open_ones = tx.migrations(open=True, unreadable=left_out)
         tried = {migration.target_run_id for migration in open_ones if migration.attempt > 0}
         for migration in open_ones:
@@ -105,36 +109,36 @@ def settle_all(world: World, leadership: Leadership) -> None:
                 tx.set_job_state(job.id, "cancelled")
             elif job.state not in TERMINAL:
                 tx.set_job_state(job.id, "paused")
-    with world.store.read() as tx:
+    with installation.store.read() as tx:
         unsettled = [run for run in tx.unsettled_runs(unreadable=left_out) if run.instance_id is not None]
     ended = []
     for run in unsettled:
         assert run.instance_id is not None
         try:
-            described = world.providers[run.offer_id.partition("/")[0]].describe([run.instance_id])
+            described = installation.providers[run.offer_id.partition("/")[0]].describe([run.instance_id])
         except (ProviderError, KeyError):
             continue  # the next control plane asks again
         if described and not described[0].alive:
             ended.append((run, described[0].billed_from_ms, described[0].billed_to_ms or now))
         elif not described:
             ended.append((run, run.billed_from_ms, now))
-    _wait_until(world, max((to_ms for _, _, to_ms in ended), default=now))
-    collect(world, leadership)
+    _wait_until(installation, max((to_ms for _, _, to_ms in ended), default=now))
+    collect(installation, leadership)
     for run, from_ms, to_ms in ended:
-        settle(world, leadership, run, from_ms, to_ms)
+        settle(installation, leadership, run, from_ms, to_ms)
 
 
-def _wait_until(world: World, at_ms: int) -> None:
+def _wait_until(installation: Installation, at_ms: int) -> None:
     """A bill that is rounded up ends a little later than its machine did; until then its last price is not known."""
-    wall_s = (at_ms - world.clock.now_ms()) / 1000 / world.clock.factor
+    wall_s = (at_ms - installation.clock.now_ms()) / 1000 / installation.clock.factor
     if wall_s > 0:
-        world.clock.sleep(min(wall_s, ROUNDED_UP_S))
+        installation.clock.sleep(min(wall_s, ROUNDED_UP_S))
 
 
 def cost_so_far(ctx: Context, runs: Sequence[Run]) -> tuple[int, int]:
     """(what these runs have cost up to now, what the living ones cost per hour), in nano-USD at the prices known."""
     spent = rate = 0
-    with ctx.world.store.read() as tx:
+    with ctx.installation.store.read() as tx:
         for run in runs:
             spent += machine_cost_nano_usd(tx, run, ctx.now_ms)
             if run.billed_from_ms is not None and run.billed_to_ms is None:
@@ -161,10 +165,10 @@ def prices_known_until_ms(tx: Tx, offer_id: str) -> int | None:
     return tx.priced_to_ms(offer_id)
 
 
-def _metered(world: World, run: Run) -> bool:
+def _metered(installation: Installation, run: Run) -> bool:
     """Whether the provider bills the checkpoints of the run's machine. A provider that cannot see them is given their
     usage here; after a restart of the control plane it may get the same usage again, which changes nothing."""
-    provider, usage = world.providers.get(run.offer_id.partition("/")[0]), ledger.usage_of(run)
+    provider, usage = installation.providers.get(run.offer_id.partition("/")[0]), ledger.usage_of(run)
     if usage is None or run.instance_id is None or not isinstance(provider, MetersUsage):
         return True
     try:
@@ -176,11 +180,11 @@ def _metered(world: World, run: Run) -> bool:
     return True
 
 
-def _handed_over(world: World, tx: Tx, migration: Migration) -> bool:
+def _handed_over(installation: Installation, tx: Tx, migration: Migration) -> bool:
     """Whether the job is the target's: its fence is what decides that, not what the store says of it."""
     if migration.step is not Step.CUTOVER:
         return migration.step is Step.RELEASE
-    root = world.checkpoint_root(tx.outline(migration.job_id).spec.checkpoint.to)
+    root = installation.checkpoint_root(tx.outline(migration.job_id).spec.checkpoint.to)
     try:
         return FileCatalog().fenced(root, migration.job_id) >= migration.generation
     except CheckpointUnusable:

@@ -20,7 +20,7 @@ from orchestrator.engine.compartment import Compartment, contained_writes
 from orchestrator.engine.context import Context
 from orchestrator.engine.inputs import snapshot
 from orchestrator.errors import NotFoundError, RowError
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.ledger import (
     BASELINES,
     Baseline,
@@ -33,7 +33,7 @@ from orchestrator.ledger import (
     elsewhere,
 )
 from orchestrator.model import Job, Run
-from orchestrator.perf import Kind, Observation, PerfBook, kind_name, kind_of
+from orchestrator.perf import InstanceKind, Observation, PerfBook, kind_name, kind_of
 from orchestrator.store import Interval, Leadership, Tx
 from providers.charges import rate_card
 from providers.money import format_usd
@@ -51,12 +51,14 @@ class _LeftOut(Exception):
 
 def compare(ctx: Context) -> bool:
     """Compare the jobs whose books are closed and that are not compared yet. Returns whether there were any."""
-    with ctx.world.store.read() as tx:
+    with ctx.installation.store.read() as tx:
         due = tx.uncompared(AT_ONCE)
-    return any(contained_writes(ctx, Compartment.COMPARE, due, str, lambda tx, job_id: conclude(ctx.world, tx, job_id)))
+    return any(
+        contained_writes(ctx, Compartment.COMPARE, due, str, lambda tx, job_id: conclude(ctx.installation, tx, job_id))
+    )
 
 
-def conclude(world: World, tx: Tx, job_id: str, because: str = "") -> bool:
+def conclude(installation: Installation, tx: Tx, job_id: str, because: str = "") -> bool:
     """Keep the comparison of a job whose books are closed. Where one is kept already and more was booked since, keep a
     new version, with the reason `because`. False, and nothing is written, while its books are open or nothing is new.
 
@@ -66,24 +68,24 @@ def conclude(world: World, tx: Tx, job_id: str, because: str = "") -> bool:
         return False
     before = tx.comparisons(job_id)
     reason = _reason(tx, before[0], because) if before else ""
-    tx.add_comparisons(comparisons(world, tx, tx.outline(job_id), before=before, reason=reason))
+    tx.add_comparisons(comparisons(installation, tx, tx.outline(job_id), before=before, reason=reason))
     return True
 
 
-def conclude_all(world: World, leadership: Leadership) -> None:
+def conclude_all(installation: Installation, leadership: Leadership) -> None:
     """After a control plane was ended for good: compare the jobs whose books it has closed.
 
     What cannot be read is left to the next control plane. Raises NotLeaderError as soon as one has taken over.
     """
-    with world.store.read() as tx:
+    with installation.store.read() as tx:
         due = tx.uncompared(AT_ONCE)
     for job_id in due:
-        with suppress(RowError), world.store.write(leadership) as tx:
-            conclude(world, tx, job_id)
+        with suppress(RowError), installation.store.write(leadership) as tx:
+            conclude(installation, tx, job_id)
 
 
 def comparisons(
-    world: World,
+    installation: Installation,
     tx: Tx,
     job: Job,
     *,
@@ -95,8 +97,8 @@ def comparisons(
 
     Raises RowError for a run that cannot be read; with `lenient` the job is left out then.
     """
-    now = world.clock.now_ms()
-    case = _case(world, tx, job, before, lenient)
+    now = installation.clock.now_ms()
+    case = _case(installation, tx, job, before, lenient)
     made = []
     for baseline in BASELINES:
         inputs, cost, why = None, None, case.left_out
@@ -149,7 +151,7 @@ class _Case:
             raise _LeftOut(f"{offer_id} is unknown")
         return found
 
-    def kind(self, offer_id: str) -> Kind:
+    def kind(self, offer_id: str) -> InstanceKind:
         offer = self.offer(offer_id)
         try:
             return kind_of(offer.gpu, offer.gpu_count)
@@ -186,16 +188,16 @@ class _Case:
         return next(iter(known.offer_ids), None) if known is not None else None
 
 
-def _case(world: World, tx: Tx, job: Job, before: Sequence[Comparison], lenient: bool) -> _Case:
+def _case(installation: Installation, tx: Tx, job: Job, before: Sequence[Comparison], lenient: bool) -> _Case:
     lost: list[str] = []
     runs = tx.runs(job_id=job.id, unreadable=(lambda _, error: lost.append(str(error))) if lenient else None)
     entries = tx.entries(job_id=job.id)
-    now, paid = world.clock.now_ms(), ledger.total_nano_usd(entries)
+    now, paid = installation.clock.now_ms(), ledger.total_nano_usd(entries)
     why = _nothing_to_compare(runs, lost)
     if why:
         return _Case(tx, job, now, paid, len(entries), why)
     booked = {run.id: until for run in runs if (until := tx.booked_until_ms(run.id)) is not None}
-    made = ledger.stays(runs, booked, factor=world.clock.factor)
+    made = ledger.stays(runs, booked, factor=installation.clock.factor)
     carried = ledger.carried_nano_usd(runs, entries)
     return _Case(tx, job, now, paid, len(entries), "", made, carried, {each.baseline: each for each in before})
 
@@ -300,7 +302,7 @@ class _Speeds:
         }
         self._book: PerfBook | None = None
 
-    def pace(self, here: Kind, there: Kind) -> float:
+    def pace(self, here: InstanceKind, there: InstanceKind) -> float:
         """How long a step takes there over how long it takes here."""
         if here == there:
             return 1.0
@@ -309,7 +311,7 @@ class _Speeds:
             raise _LeftOut(f"its speed on {kind_name(there)} is unknown")
         return pace
 
-    def rate(self, kind: Kind) -> Rate:
+    def rate(self, kind: InstanceKind) -> Rate:
         name = kind_name(kind)
         if name not in self._rates:
             if self._book is None:
@@ -331,5 +333,5 @@ def _own_book(case: _Case) -> PerfBook:
 def _reason(tx: Tx, before: Comparison, because: str) -> str:
     """What was booked since the version before, in words."""
     sums = ledger.totals(tx.entries(job_id=before.job_id)[before.entries :], "kind")
-    told = ", ".join(f"{kind} {format_usd(amount, 6)}" for kind, amount in sums.items())
-    return f"booked after the books had closed: {told}" + (f" ({because})" if because else "")
+    reported = ", ".join(f"{kind} {format_usd(amount, 6)}" for kind, amount in sums.items())
+    return f"booked after the books had closed: {reported}" + (f" ({because})" if because else "")

@@ -52,9 +52,9 @@ def spending(
 ) -> Spending:
     """Of all machines of a job with a budget, and of one more at `beside` nano-USD per hour; the control plane looks
     again within `look_every_s` wall seconds."""
-    factor, budget = ctx.world.clock.factor, job.spec.budget_nano_usd
+    factor, budget = ctx.installation.clock.factor, job.spec.budget_nano_usd
     assert budget is not None
-    with ctx.world.store.read() as tx:
+    with ctx.installation.store.read() as tx:
         runs = [_described(ctx, run) for run in tx.runs(job_id=job.id)]
         wanted = [run for run in runs if run.billed_from_ms is None and run.end is None]
         rate_to_come = sum(price_now(tx, run.offer_id, ctx.now_ms) for run in wanted)
@@ -74,12 +74,12 @@ def refuses(ctx: Context, job: Job, offer_id: str, leaves: Run | None = None) ->
     budget = job.spec.budget_nano_usd
     if budget is None:
         return None
-    with ctx.world.store.read() as tx:
+    with ctx.installation.store.read() as tx:
         price = price_now(tx, offer_id, ctx.now_ms)
     if leaves is not None:
         return refuses_second(ctx, job, leaves, price)
     now = spending(ctx, job, None)
-    least = now.spent + now.release + _release_nano_usd(price, ctx.world.clock.factor, LOOK_EVERY_S)
+    least = now.spent + now.release + _release_nano_usd(price, ctx.installation.clock.factor, LOOK_EVERY_S)
     if least < budget:
         return None
     return (
@@ -89,7 +89,7 @@ def refuses(ctx: Context, job: Job, offer_id: str, leaves: Run | None = None) ->
 
 
 def refuses_second(ctx: Context, job: Job, current: Run, second_nano_usd_per_hour: int, to_come: int = 0) -> str | None:
-    """Why a job that trains may have no second machine, to move to or as a spare: what both will cost (`to_come`,
+    """Why a job that trains may have no second machine, to move to or as a standby: what both will cost (`to_come`,
     nano-USD) and the end of all its machines would pass the budget, so that it would pause for its sake. Or None."""
     budget = job.spec.budget_nano_usd
     if budget is None:
@@ -123,13 +123,13 @@ def why_paused(ctx: Context, job: Job, current: Run | None, now: Spending) -> st
 
 def _to_finish_nano_usd(ctx: Context, job: Job, current: Run | None) -> int | None:
     """None where the number of its steps or their speed is not known."""
-    with ctx.world.store.read() as tx:
+    with ctx.installation.store.read() as tx:
         facts = tx.job_facts(job.id)
         steps = job.spec.train.steps if facts.total_steps is None else facts.total_steps
         if current is None or steps is None or not current.step_wall_s:
             return None
         price = price_now(tx, current.offer_id, ctx.now_ms)
-    market_s = max(0, steps - current.last_step) * current.step_wall_s * ctx.world.clock.factor
+    market_s = max(0, steps - current.last_step) * current.step_wall_s * ctx.installation.clock.factor
     return reserve_nano_usd(price, market_s)
 
 

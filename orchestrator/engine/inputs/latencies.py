@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from orchestrator.config import Config
 from orchestrator.market import Location
 from orchestrator.model import Run
-from orchestrator.perf import Kind, Latencies, LatencyPrior, kind_of, learned
+from orchestrator.perf import InstanceKind, Latencies, LatencyPrior, kind_of, learned
 from orchestrator.store import Tx
 from orchestrator.store.rows import Unreadable
 from providers.offer import Offer
 
-PlaceAndKind = tuple[Location, Kind]
+PlaceAndKind = tuple[Location, InstanceKind]
 STARTS = 100  # the newest of a provider tell how long the next one takes
 HANDOVERS = 50
 HANDOVER = "gap_s"  # of the event of a cutover: market seconds for which training stood still
@@ -56,17 +56,17 @@ def handovers(tx: Tx, config: Config) -> Latencies[str]:
     """Market seconds for which training stands still while a job moves: one save, one restore, and agreeing on it.
     Places are the ids of jobs, whose checkpoints differ in size."""
     prior = LatencyPrior((_SAVE_WALL_S + _RESTORE_WALL_S) * _factor(config), 3.0, "one save and one restore", 3.0)
-    told = ((event.job_id or "", event.data.get(HANDOVER)) for event in tx.cutovers(HANDOVERS))
-    return learned(prior, ((job_id, gap) for job_id, gap in told if isinstance(gap, int | float) and gap > 0))
+    reported = ((event.job_id or "", event.data.get(HANDOVER)) for event in tx.cutovers(HANDOVERS))
+    return learned(prior, ((job_id, gap) for job_id, gap in reported if isinstance(gap, int | float) and gap > 0))
 
 
-def _starts(runs: Sequence[Run], kinds: Mapping[str, Kind]) -> Iterator[tuple[PlaceAndKind, float]]:
+def _starts(runs: Sequence[Run], kinds: Mapping[str, InstanceKind]) -> Iterator[tuple[PlaceAndKind, float]]:
     for run in runs:
         assert run.billed_from_ms is not None
         assert run.training_from_ms is not None
-        spare = run.billed_from_ms < run.created_at_ms // 1000 * 1000  # it was up before it was wanted
+        standby = run.billed_from_ms < run.created_at_ms // 1000 * 1000  # it was up before it was wanted
         kind = kinds.get(run.offer_id)
-        if kind is not None and not spare and run.machine_from_ms is None:
+        if kind is not None and not standby and run.machine_from_ms is None:
             place: Location = tuple(run.offer_id.split("/")[:3])
             yield (place, kind), (run.training_from_ms - run.created_at_ms) / 1000
 

@@ -29,7 +29,9 @@ _WANT_A_PLACE: tuple[JobState, ...] = ("queued", "starting", "running", "migrati
 
 def limits(config: Config) -> MoveLimits:
     """The limits on voluntary moves."""
-    return MoveLimits(min_dwell_s=config.policy.min_dwell_s, max_moves_per_day=config.policy.max_moves_per_day)
+    return MoveLimits(
+        min_dwell_s=config.policy.min_dwell_s, max_migrations_per_day=config.policy.max_migrations_per_day
+    )
 
 
 @dataclass(frozen=True)
@@ -49,11 +51,11 @@ def inputs(
     *,
     extra: Sequence[Job] = (),
     only: Sequence[str] | None = None,
-    doomed: frozenset[str] = frozenset(),
+    with_notice: frozenset[str] = frozenset(),
 ) -> Inputs:
     """The inputs for all jobs that want a place, or for `only` those; `extra` are jobs that are not submitted yet.
 
-    Jobs in `doomed` lose their machine soon, so that staying is no option for them.
+    Jobs in `with_notice` lose their machine soon, so that staying is no option for them.
     """
     waiting = tx.jobs(states=_WANT_A_PLACE, unreadable=left_out)
     jobs = [job for job in (*waiting, *extra) if only is None or job.id in only]
@@ -67,7 +69,7 @@ def inputs(
         demands.append(_demand(tx, job, runs, known, now_ms, save_s=save_s, gap_s=gap.value))
         current = current_run(runs)
         if current is not None:
-            running[job.id] = _running(tx, job, current, now_ms, job.id in doomed)
+            running[job.id] = _running(tx, job, current, now_ms, job.id in with_notice)
     used = [each.offer_id for each in running.values()]
     return Inputs(market(tx, now_ms, config, used), perf(tx, now_ms, [job.id for job in jobs]), tuple(demands), running)
 
@@ -78,7 +80,7 @@ def left_out(_job_id: str, _error: RowError) -> None:
 
 def current_run(runs: Sequence[Run]) -> Run | None:
     """The run that holds the job's newest generation past cutover, if it is alive."""
-    alive = [run for run in runs if run.end is None and run.state in ("training", "holding")]
+    alive = [run for run in runs if run.end is None and run.state in ("training", "quiesced")]
     return max(alive, key=lambda run: run.generation, default=None)
 
 
@@ -172,8 +174,8 @@ def _running(tx: Tx, job: Job, run: Run, now_ms: int, leaving: bool) -> Running:
     return Running(
         offer_id=run.offer_id,
         since_ms=run.training_from_ms or run.created_at_ms,
-        last_move_ms=max((migration.step_at_ms for migration in moves), default=None),
-        moves_today=sum(1 for migration in moves if migration.step_at_ms > now_ms - DAY_MS),
+        last_migration_ms=max((migration.step_at_ms for migration in moves), default=None),
+        migrations_today=sum(1 for migration in moves if migration.step_at_ms > now_ms - DAY_MS),
         migrating=under_way(tx, job.id),
         leaving=leaving,
         came_by=came_by or "first placement",

@@ -28,7 +28,7 @@ def died_alone(ctx: Context, run: Run) -> bool | None:
     lease, the run counts as lost.
     """
     assert run.instance_id is not None
-    if ctx.waited_s(f"died/{run.id}") > ctx.world.config.lease_s:
+    if ctx.waited_s(f"died/{run.id}") > ctx.installation.config.lease_s:
         return False
     if not ctx.due(f"died-asked/{run.id}", ASK_EVERY_S):
         return None
@@ -82,7 +82,7 @@ def lost_in_vain(ctx: Context, job: Job, run: Run) -> bool:
     like this spends money without end. A preemption is its provider's doing and is not counted; resuming the job begins
     anew. Raises CheckpointUnusable.
     """
-    with ctx.world.store.read() as tx:
+    with ctx.installation.store.read() as tx:
         resumed = tx.events(job_id=job.id, kinds=("job.resumed",), limit=1, newest_first=True)
         trained = [each for each in tx.runs(job_id=job.id) if each.training_from_ms is not None]
     lost = 1

@@ -1,6 +1,6 @@
 """Pausing: how a job comes to be `pausing` and then `paused`, and that the reason is told at both.
 
-Must not know: who may ask, or when its trainer has ended (engine.jobs.guard, engine.machines.observe).
+Must not know: who may ask, or when its trainer has ended (engine.jobs.stopping, engine.machines.observe).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from orchestrator.store import Tx
 
 
 def pause(ctx: Context, tx: Tx, job: Job, current: Run | None, why: str, *, actor: str) -> None:
-    """Begin: engine.jobs.guard lets the current run write a checkpoint and end; open migrations are given up."""
+    """Begin: engine.jobs.stopping lets the current run write a checkpoint and end; open migrations are given up."""
     tx.set_job_state(job.id, "pausing")
     ctx.event(tx, "job.pausing", f"pausing: {why}", job, run=current, actor=actor, why=why)
     if current is None and not under_way(tx, job.id):
@@ -26,5 +26,5 @@ def paused(ctx: Context, tx: Tx, job: Job, run: Run | None, how: str, *, why: st
 
 
 def _asked(tx: Tx, job: Job) -> str:
-    told = tx.events(job_id=job.id, kinds=("job.pausing",), limit=1, newest_first=True)
-    return str(told[0].data.get("why") or "asked to") if told else "asked to"
+    reported = tx.events(job_id=job.id, kinds=("job.pausing",), limit=1, newest_first=True)
+    return str(reported[0].data.get("why") or "asked to") if reported else "asked to"

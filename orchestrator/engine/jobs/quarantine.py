@@ -54,7 +54,7 @@ def lift(tx: Tx, job_id: str) -> str | None:
 def _mend(ctx: Context, found: Quarantined) -> bool:
     """Make rows of its runs whole that cannot be read: only what can be read is asked for a checkpoint, and booked."""
     with ctx.write() as tx:
-        mended = tx.mend_runs(found.job_id, ctx.world.providers)
+        mended = tx.mend_runs(found.job_id, ctx.installation.providers)
         for each in mended:
             message = f"{each.run.id} could not be read and was mended: {'; '.join(each.cells)}"
             ctx.event(tx, "run.mended", message, tx.outline(found.job_id), run=each.run)
@@ -72,7 +72,7 @@ def _waits(ctx: Context, found: Quarantined) -> bool:
     """Ask for a checkpoint. Whether one may still come."""
     runs = [run for run in ctx.work.runs if _lives(run, found.job_id)]
     busy = [run for run in runs if _works(ctx, run)]
-    since_s = (ctx.now_ms - found.at_ms) / 1000 / ctx.world.clock.factor
+    since_s = (ctx.now_ms - found.at_ms) / 1000 / ctx.installation.clock.factor
     if found.state == "cancelling" or not busy or since_s > STOP_WITHIN_S or _used_up(ctx, found.job_id):
         return False
     for run in busy:
@@ -102,8 +102,8 @@ def _works(ctx: Context, run: Run) -> bool:
         return False
     report = ctx.reports.get(run.id)
     if report is None or report.state in ("silent", "malformed"):
-        return run.state in ("training", "holding")
-    return report.state in ("training", "holding")
+        return run.state in ("training", "quiesced")
+    return report.state in ("training", "quiesced")
 
 
 def _void(ctx: Context, found: Quarantined) -> None:

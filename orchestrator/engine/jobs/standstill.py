@@ -1,7 +1,7 @@
 """Standstill: runs that make no step, or steps without sense: told of once, and given up when it lasts too long.
 
 A step does not come, a save does not end, the program does not begin to train, or does not end. For how long is
-measured beside the run, on its own machine: time that it spends restoring, holding or waiting does not count, nor does
+measured beside the run, on its own machine: time that it spends restoring, quiesced or waiting does not count, nor does
 any in which this control plane slept. Must not know: how a run is given up.
 """
 
@@ -54,14 +54,14 @@ def watch(ctx: Context, job: Job, run: Run, report: RunReport) -> str | None:
 
 def _limits_s(ctx: Context, job: Job, report: RunReport) -> tuple[float, float]:
     """Wall seconds after which a run that stands still is told of, with its stacks, and after which it has failed."""
-    stalls, wanted_s = ctx.world.config.stalls, job.spec.train.stall_after_s
+    stalls, wanted_s = ctx.installation.config.stalls, job.spec.train.stall_after_s
     if report.awaited in ("begin", "end"):
         told_s, fail_s = stalls.outside_after_s, stalls.outside_fail_after_s
     else:
         told_s, fail_s = max(stalls.after_s, stalls.after_steps * (_usual_s(report) or 0.0)), stalls.fail_after_s
     if wanted_s is None:
         return told_s, max(told_s, fail_s)
-    fail_s = wanted_s / ctx.world.clock.factor
+    fail_s = wanted_s / ctx.installation.clock.factor
     return min(told_s, fail_s / 2), fail_s
 
 
@@ -71,6 +71,6 @@ def _usual_s(report: RunReport) -> float | None:
 
 def _told(ctx: Context, job: Job, run: Run, kind: str, **known: object) -> bool:
     """Whether the newest event of the kind is of this run, and of this."""
-    with ctx.world.store.read() as tx:
-        told = tx.events(job_id=job.id, kinds=(kind,), limit=1, newest_first=True)
-    return bool(told) and told[0].run_id == run.id and known.items() <= told[0].data.items()
+    with ctx.installation.store.read() as tx:
+        reported = tx.events(job_id=job.id, kinds=(kind,), limit=1, newest_first=True)
+    return bool(reported) and reported[0].run_id == run.id and known.items() <= reported[0].data.items()

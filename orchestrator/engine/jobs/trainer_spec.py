@@ -12,7 +12,7 @@ from trainers.spec import TrainerSpec
 def run_spec(ctx: Context, migration: Migration, job: Job) -> RunSpec:
     """The run that this migration brings up. Raises MissingSecret."""
     values = ctx.secrets.of(job)
-    run_dir = ctx.world.run_dir(migration.target_run_id)
+    run_dir = ctx.installation.run_dir(migration.target_run_id)
     train = job.spec.train
     spec = TrainerSpec(
         job_id=job.id,
@@ -21,7 +21,7 @@ def run_spec(ctx: Context, migration: Migration, job: Job) -> RunSpec:
         attempt=1,
         checkpoint_root=str(ctx.checkpoint_root(job)),
         control_dir=str(run_dir / "control"),
-        output_dir=str(ctx.world.output_dir(job.id)),
+        output_dir=str(ctx.installation.output_dir(job.id)),
         workdir=train.workdir,
         entry=train.entry,
         script=train.script,
@@ -48,6 +48,6 @@ def run_spec(ctx: Context, migration: Migration, job: Job) -> RunSpec:
 
 def throttle(ctx: Context, offer_id: str) -> float:
     """The declared speed of a simulated machine; 1.0 for real ones."""
-    with ctx.world.store.read() as tx:
+    with ctx.installation.store.read() as tx:
         gpu = next((offer.gpu for offer in tx.offers() if offer.id == offer_id), None)
     return GPUS[gpu].throttle if gpu in GPUS else 1.0

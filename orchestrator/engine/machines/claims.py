@@ -14,7 +14,7 @@ from functools import partial
 from orchestrator.engine.compartment import Compartment, contained
 from orchestrator.engine.context import Context
 from orchestrator.errors import SupersededError
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.model.ids import RandomBits
 from orchestrator.store import Claim, Leadership
 from providers.base import KeepsClaims, Provider
@@ -30,15 +30,15 @@ PATIENCE_S = 60.0
 """Wall seconds for which a provider that does not answer keeps a new control plane from acting at all."""
 
 
-def hold(ctx: Context) -> bool:
+def quiesce(ctx: Context) -> bool:
     """Whether this control plane may act: no other store does. Raises SupersededError."""
     may_act = True
-    for provider in ctx.world.providers.values():
+    for provider in ctx.installation.providers.values():
         held = f"claimed:{provider.name}"
         if ctx.due(f"claim:{provider.name}", CLAIM_EVERY_S if held in ctx.pacing else RETRY_S) and contained(
             ctx, Compartment.CLAIM, partial(_claim, ctx, provider), False, about=provider.name
         ):
-            ctx.pacing[held] = ctx.world.clock.monotonic_s()
+            ctx.pacing[held] = ctx.installation.clock.monotonic_s()
         # one that cannot be asked for the claim cannot be asked to end machines either
         may_act &= held in ctx.pacing or ctx.waited_s(f"unclaimed:{provider.name}") > PATIENCE_S
     return may_act
@@ -46,51 +46,53 @@ def hold(ctx: Context) -> bool:
 
 def _claim(ctx: Context, provider: Provider) -> bool:
     try:
-        return take(ctx.world, ctx.leadership, provider, ctx.random)
+        return take(ctx.installation, ctx.leadership, provider, ctx.random)
     except ProviderError:
         return False
 
 
-def take(world: World, leadership: Leadership | None, provider: Provider, random: RandomBits) -> bool:
+def take(installation: Installation, leadership: Leadership | None, provider: Provider, random: RandomBits) -> bool:
     """Put a new word beside the provider's machines. False if somebody was faster: who it was is seen next time.
 
     Raises SupersededError, ProviderError, NotLeaderError.
     """
     if not isinstance(provider, KeepsClaims):
         return True
-    found = provider.claim(world.store.install_id)
-    with world.store.write(leadership) as tx:
+    found = provider.claim(installation.store.install_id)
+    with installation.store.write(leadership) as tx:
         known, adoption = tx.claim(provider.name), tx.adoption()
-        _check(world, provider, found, known, adoption)
+        _check(installation, provider, found, known, adoption)
         new = f"{random.getrandbits(64):016x}"
         older = [word for word in known.words if word != found][2 - MOST_WORDS :]
         words = (*older, *([] if found is None else [found]), new)
         tx.set_claim(provider.name, Claim(words, known.adoption))
-    if not provider.replace_claim(world.store.install_id, found, new):
+    if not provider.replace_claim(installation.store.install_id, found, new):
         return False
     if adoption != known.adoption:
-        with world.store.write(leadership) as tx:
+        with installation.store.write(leadership) as tx:
             tx.set_claim(provider.name, Claim(words, adoption))
     return True
 
 
-def check(world: World) -> None:
+def check(installation: Installation) -> None:
     """Raises SupersededError when another store has acted at a provider since this one did. One that does not answer
     is not asked again: without it, nothing can be done there anyway."""
-    for provider in world.providers.values():
+    for provider in installation.providers.values():
         if isinstance(provider, KeepsClaims):
             try:
-                found = provider.claim(world.store.install_id)
+                found = provider.claim(installation.store.install_id)
             except ProviderError:
                 continue
-            with world.store.read() as tx:
-                _check(world, provider, found, tx.claim(provider.name), tx.adoption())
+            with installation.store.read() as tx:
+                _check(installation, provider, found, tx.claim(provider.name), tx.adoption())
 
 
-def _check(world: World, provider: Provider, found: str | None, known: Claim, adoption: str | None) -> None:
+def _check(
+    installation: Installation, provider: Provider, found: str | None, known: Claim, adoption: str | None
+) -> None:
     if found is not None and found not in known.words and adoption == known.adoption:
         raise SupersededError(
-            f"another store with this installation's id ({world.store.install_id}) acts on its machines at "
+            f"another store with this installation's id ({installation.store.install_id}) acts on its machines at "
             f"{provider.name}, or has acted since this one did: this is a copy of it, or it is a copy of this one",
             hint="use the other store; or, if this one is to replace it, end its control plane and: "
             "tradewind store adopt",

@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.prices.sink import StoreSink, stored
 from orchestrator.prices.suspect import ENABLED_INTERVAL_S, suspicion
 from orchestrator.store import Leadership, Store, Tx
@@ -19,7 +19,7 @@ from providers.clock import Clock
 from providers.collect.anchors import Anchors
 from providers.collect.facts import Flag
 from providers.collect.judge import Judge
-from providers.collect.runner import Collector, Known, Poll, SourceSpec
+from providers.collect.runner import Collector, Known, PollOutcome, SourceSpec
 from providers.errors import ProviderError
 from providers.offer import Offer
 from providers.price import PricePoint
@@ -30,13 +30,13 @@ MOST_FLAGS = 10_000
 """Prices that wait for a second report, the newest first: far more than a market has."""
 
 
-def collect(world: World, leadership: Leadership | None = None) -> int:
-    """Poll every enabled provider once. Returns how many prices changed.
+def collect(installation: Installation, leadership: Leadership | None = None) -> int:
+    """PollOutcome every enabled provider once. Returns how many prices changed.
 
     `leadership` is that of whoever acts on the store; None only for a person who looks at the market while nobody acts.
     Raises NotLeaderError.
     """
-    return sum(collect_from(world, leadership, provider) for provider in world.providers.values())
+    return sum(collect_from(installation, leadership, provider) for provider in installation.providers.values())
 
 
 def collector(
@@ -44,14 +44,14 @@ def collector(
     clock: Clock,
     specs: Sequence[SourceSpec],
     chance: random.Random,
-    told: Callable[[Poll], None] = lambda _: None,
+    reported: Callable[[PollOutcome], None] = lambda _: None,
     *,
     leadership: Leadership | None = None,
     reserved: Collection[str] = (),
 ) -> Collector:
     """A collector from `specs` into `store`, which goes on where the last one ended. Its child processes import what
-    the sources need; `told` hears of each region's poll once it is stored. `leadership`: as for `collect`; `reserved`
-    are the enabled providers, of which no other's source may tell."""
+    the sources need; `reported` hears of each region's poll once it is stored. `leadership`: as for `collect`;
+    `reserved` are the enabled providers, of which no other's source may tell."""
 
     def recall() -> Known:
         with store.read() as tx:
@@ -65,32 +65,32 @@ def collector(
                 frozenset(place for place, state in states.items() if state.failures),
             )
 
-    return Collector(specs, StoreSink(store, told, leadership, reserved), clock, chance, recall=recall)
+    return Collector(specs, StoreSink(store, reported, leadership, reserved), clock, chance, recall=recall)
 
 
-def collect_from(world: World, leadership: Leadership | None, provider: Provider) -> int:
-    """Poll one provider. Returns how many prices changed. Raises NotLeaderError."""
-    started = world.clock.now_ms()
+def collect_from(installation: Installation, leadership: Leadership | None, provider: Provider) -> int:
+    """PollOutcome one provider. Returns how many prices changed. Raises NotLeaderError."""
+    started = installation.clock.now_ms()
     try:
         offers = provider.offers()
-        prices = _prices(world, provider)
+        prices = _prices(installation, provider)
     except ProviderError as error:
-        with world.store.write(leadership) as tx:
-            tx.record_poll(provider.name, started, world.clock.now_ms(), 0, 0, str(error))
+        with installation.store.write(leadership) as tx:
+            tx.record_poll(provider.name, started, installation.clock.now_ms(), 0, 0, str(error))
         return 0
-    with world.store.read() as tx:
+    with installation.store.read() as tx:
         listed = tx.offers([provider.name])
         known = {point.offer_id: point for point in tx.newest_prices([provider.name])}
         judge_of = partial(Judge, doubted=_doubted(tx), questioned=_questioned(tx), anchors=Anchors())
-    with world.store.write(leadership) as tx:
+    with installation.store.write(leadership) as tx:
         named = {offer.id for offer in offers}
         suspect = suspicion(tx, provider.name, "", "", named, started, ENABLED_INTERVAL_S)
         if {offer.id for offer in listed} != named:
             tx.put_offers(provider.name, offers, whole=not suspect)
         changed = 0
         if any(_is_news(known.get(point.offer_id), point) for point in prices):
-            changed = _judge(tx, provider.name, world.clock.now_ms(), offers, prices, known, judge_of)
-        tx.record_poll(provider.name, started, world.clock.now_ms(), len(offers), changed, None, suspect=suspect)
+            changed = _judge(tx, provider.name, installation.clock.now_ms(), offers, prices, known, judge_of)
+        tx.record_poll(provider.name, started, installation.clock.now_ms(), len(offers), changed, None, suspect=suspect)
     return changed
 
 
@@ -138,11 +138,11 @@ def _questioned(tx: Tx) -> dict[str, dict[str, int]]:
     return said
 
 
-def _prices(world: World, provider: Provider) -> list[PricePoint]:
+def _prices(installation: Installation, provider: Provider) -> list[PricePoint]:
     """All changes since the last good poll where the provider can tell them, at first those of BEFORE_MS; else the
     prices in force."""
     if not isinstance(provider, ProvidesPriceHistory):
         return list(provider.prices())
-    with world.store.read() as tx:
+    with installation.store.read() as tx:
         known_ms = tx.last_good_poll_ms(provider.name)
-    return list(provider.price_history(world.clock.now_ms() - BEFORE_MS if known_ms is None else known_ms))
+    return list(provider.price_history(installation.clock.now_ms() - BEFORE_MS if known_ms is None else known_ms))

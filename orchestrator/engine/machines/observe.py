@@ -68,7 +68,7 @@ def observe(ctx: Context) -> Seen:
     need_place = _record(ctx, live)
     changed = False
     for run in live:
-        if run.state in ("training", "holding"):
+        if run.state in ("training", "quiesced"):
             seen = contained(
                 ctx,
                 Compartment.OBSERVE,
@@ -108,7 +108,7 @@ def _unavailable(ctx: Context, live: Sequence[Run], error: SiteError) -> None:
     """Tell of an outage of the site once, if it lasts."""
     if ctx.waited_s("outage") < OUTAGE_S or "outage-told" in ctx.pacing:
         return
-    ctx.pacing["outage-told"] = ctx.world.clock.monotonic_s()
+    ctx.pacing["outage-told"] = ctx.installation.clock.monotonic_s()
     with ctx.write() as tx:
         for run in live:
             if (job := ctx.work.jobs.get(run.job_id)) is not None:
@@ -136,8 +136,8 @@ def _current(ctx: Context, jobs: Mapping[str, Job], run: Run) -> Seen:
     if report.state == "malformed":
         return _malformed(ctx, job, run, report, noticed)
     ctx.pacing.pop(f"malformed/{run.id}", None)
-    if report.state == "yielded":
-        return _yielded(ctx, job, run, report, instance)
+    if report.state == "checkpointed_and_stopped":
+        return _checkpointed_and_stopped(ctx, job, run, report, instance)
     if report.state == "fenced" and _being_replaced(ctx, run):
         return Seen(noticed, noticed)  # by its successor, whose cutover is not written down yet
     if report.state == "fenced":
@@ -146,10 +146,10 @@ def _current(ctx: Context, jobs: Mapping[str, Job], run: Run) -> Seen:
         # its instance is ended by engine.machines.reap; only then is it certain that nothing of it trains on
         why = "fenced itself" if report.state == "fenced" else "its trainer vanished"
         return _end(ctx, job, run, "lost", f"{why} at step {report.step}", report)
-    if report.silent_s > ctx.world.config.lease_s:
+    if report.silent_s > ctx.installation.config.lease_s:
         ctx.lease_ran_out(run)
         return _end(ctx, job, run, "lost", f"silent for {report.silent_s:.0f} s: its lease is over", report)
-    if report.silent_s > ctx.world.config.suspect_after_s and ctx.due(f"suspect/{run.id}", 60.0):
+    if report.silent_s > ctx.installation.config.suspect_after_s and ctx.due(f"suspect/{run.id}", 60.0):
         with ctx.write() as tx:
             ctx.event(tx, "run.suspected", f"silent for {report.silent_s:.0f} s", job, run=run)
     if (why_not := watch(ctx, job, run, report)) is not None:
@@ -178,7 +178,7 @@ def _notice(ctx: Context, job: Job, run: Run, instance: Instance) -> bool:
     """Record an announced preemption once. Returns whether it is news."""
     if instance.notice_deadline_ms is None:
         return False
-    with ctx.world.store.read() as tx:
+    with ctx.installation.store.read() as tx:
         if any(event.run_id == run.id for event in tx.events(job_id=job.id, kinds=("instance.notice",))):
             return False
     left_s = (instance.notice_deadline_ms - ctx.now_ms) / 1000
@@ -201,7 +201,7 @@ def _record(ctx: Context, runs: Sequence[Run]) -> bool:
     fresh = [
         (run, report)
         for run in runs
-        if run.state in ("training", "holding")
+        if run.state in ("training", "quiesced")
         and (report := ctx.reports.get(run.id)) is not None
         and report.state not in ("silent", "absent", "malformed")
         and ctx.due(f"progress/{run.id}", PROGRESS_EVERY_S)
@@ -234,7 +234,7 @@ def _record_one(ctx: Context, tx: Tx, run: Run, report: RunReport) -> bool:
     offer = next((offer for offer in offers if offer.id == run.offer_id), None)
     if offer is not None:
         known = bool(tx.perf([run.job_id]))
-        per_market_s = 1.0 / (report.step_wall_s * ctx.world.clock.factor)
+        per_market_s = 1.0 / (report.step_wall_s * ctx.installation.clock.factor)
         tx.add_perf(run.job_id, offer.gpu, max(1, offer.gpu_count), per_market_s, measured, ctx.now_ms)
         if not known:
             return True  # nothing could be forecast of it until now
@@ -309,7 +309,7 @@ def _failed(ctx: Context, job: Job, run: Run, report: RunReport, why: str) -> Se
     return Seen(changed=True, need_place=True)
 
 
-def _yielded(ctx: Context, job: Job, run: Run, report: RunReport, instance: Instance | None) -> Seen:
+def _checkpointed_and_stopped(ctx: Context, job: Job, run: Run, report: RunReport, instance: Instance | None) -> Seen:
     """It wrote a checkpoint and ended because it was asked to, or because its machine is about to be taken."""
     if job.state == "pausing":
         with ctx.write() as tx:

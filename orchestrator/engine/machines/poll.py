@@ -1,4 +1,4 @@
-"""Poll: what providers say of those that runs have, and the dead man's switch of those that runs want.
+"""PollOutcome: what providers say of those that runs have, and the dead man's switch of those that runs want.
 
 Each region is described in one call, as often as its provider's limits bear, and more often while something is expected
 there. A machine is gone when its provider says so, or leaves it out of two looks that are its listing lag apart and
@@ -44,7 +44,7 @@ def describe(ctx: Context) -> None:
 
 def renew(ctx: Context) -> None:
     """Let the time to live of every machine that a living run has begin anew, where a part of it is over."""
-    now_s, to_live_s = ctx.world.clock.monotonic_s(), ctx.world.config.limits.max_unattended_s
+    now_s, to_live_s = ctx.installation.clock.monotonic_s(), ctx.installation.config.limits.max_unattended_s
     wanted = [run for run in ctx.work.runs if run.end is None and not ctx.gone(run)]
     for provider, region, runs in _regions(ctx, wanted):
         ids = [run.instance_id for run in runs if run.instance_id is not None]
@@ -61,7 +61,9 @@ def renew(ctx: Context) -> None:
 
 def _renew(ctx: Context, provider: Provider, ids: Sequence[str]) -> bool:
     try:
-        provider.renew(ids, max(1, int(ctx.world.config.limits.max_unattended_s * ctx.world.clock.factor)))
+        provider.renew(
+            ids, max(1, int(ctx.installation.config.limits.max_unattended_s * ctx.installation.clock.factor))
+        )
     except ProviderError:
         return False  # asked again soon
     return True
@@ -74,7 +76,7 @@ def _regions(ctx: Context, runs: Sequence[Run]) -> Iterator[tuple[Provider, str,
         if run.instance_id is not None:
             regions.setdefault((run.offer_id.partition("/")[0], region_of(run.offer_id)), []).append(run)
     for (name, region), there in regions.items():
-        if (provider := ctx.world.providers.get(name)) is not None:
+        if (provider := ctx.installation.providers.get(name)) is not None:
             yield provider, region, there
 
 
@@ -102,7 +104,7 @@ def _look(ctx: Context, provider: Provider, runs: Sequence[Run]) -> None:
                 instance = _looked_up(provider, run, _tokens(ctx, run))
                 if instance is None and _not_found(run.instance_id) in ctx.pacing:
                     ctx.instances[run.instance_id] = None
-                ctx.pacing[_not_found(run.instance_id)] = ctx.world.clock.monotonic_s()
+                ctx.pacing[_not_found(run.instance_id)] = ctx.installation.clock.monotonic_s()
             if instance is not None:
                 _believe(ctx, provider, instance, asked_ms)
     except ProviderError:
@@ -125,7 +127,7 @@ def _long_absent(ctx: Context, provider: Provider, instance_id: str, asked_ms: i
 
 def _tokens(ctx: Context, run: Run) -> list[str]:
     """The tokens of the launches that were made for a run, or for those that had its machine before."""
-    with ctx.world.store.read() as tx:
+    with ctx.installation.store.read() as tx:
         runs = tx.runs(job_id=run.job_id, unreadable=lambda *_: None)
         moves = tx.migrations(job_id=run.job_id, unreadable=lambda *_: None)
     had_it = {run.id, *(each.id for each in runs if each.instance_id == run.instance_id)}

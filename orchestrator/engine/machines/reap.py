@@ -69,7 +69,7 @@ def _close_books(ctx: Context, run: Run) -> bool:
         return True
     if not ctx.due("settle", SETTLE_EVERY_S):
         return False
-    collect(ctx.world, ctx.leadership)  # its last prices are not known yet
+    collect(ctx.installation, ctx.leadership)  # its last prices are not known yet
     return _settle(ctx, run)
 
 
@@ -82,7 +82,7 @@ def _find_out(ctx: Context, run: Run) -> bool:
     """
     if not ctx.due(f"find-out/{run.id}", ASK_EVERY_S):
         return False
-    with ctx.world.store.read() as tx:
+    with ctx.installation.store.read() as tx:
         (migration,) = (each for each in tx.migrations(job_id=run.job_id) if each.target_run_id == run.id)
     asked_ms = ctx.now_ms
     try:
@@ -96,7 +96,7 @@ def _find_out(ctx: Context, run: Run) -> bool:
     if asked_ms <= migration.step_at_ms + provider.listing_lag_s * 1000:
         return False
     if (once := f"not-found/{run.id}") not in ctx.pacing:
-        ctx.pacing[once] = ctx.world.clock.monotonic_s()
+        ctx.pacing[once] = ctx.installation.clock.monotonic_s()
         return False
     with ctx.write() as tx:
         tx.update_run(run.id, state="ended")
@@ -106,5 +106,5 @@ def _find_out(ctx: Context, run: Run) -> bool:
 def _settle(ctx: Context, run: Run) -> bool:
     instance = ctx.instance(run)
     if instance is None:  # forgotten by its provider: gone, and billed at most until now
-        return settle(ctx.world, ctx.leadership, run, run.billed_from_ms, ctx.now_ms)
-    return settle(ctx.world, ctx.leadership, run, instance.billed_from_ms, instance.billed_to_ms)
+        return settle(ctx.installation, ctx.leadership, run, run.billed_from_ms, ctx.now_ms)
+    return settle(ctx.installation, ctx.leadership, run, instance.billed_from_ms, instance.billed_to_ms)

@@ -12,26 +12,26 @@ from typing import get_args
 
 from orchestrator.engine.runtime import RunReport, TrainerState
 from orchestrator.model import Job, Run
-from trainers import words
+from trainers import checked_json
 from trainers.control import PROGRESS
 from trainers.errors import MalformedWord
 
 MALFORMED_S = 60.0  # wall: a run of which nobody knows what it does is billed no longer
-_FORM: Mapping[str, words.Check] = {
+_FORM: Mapping[str, checked_json.Check] = {
     **{name: check for name, check in PROGRESS.items() if name != "still_since_s"},
-    "state": words.one_of(*get_args(TrainerState)),
-    "silent_s": words.seconds,
-    "exit_status": words.maybe(words.status),
-    "still_s": words.seconds,
+    "state": checked_json.one_of(*get_args(TrainerState)),
+    "silent_s": checked_json.seconds,
+    "exit_status": checked_json.maybe(checked_json.status),
+    "still_s": checked_json.seconds,
 }
 _OF = "its report"
-_OF_A_TRAINING_RUN = ("training", "holding", "finished", "yielded", "failed", "fenced")
+_OF_A_TRAINING_RUN = ("training", "quiesced", "finished", "checkpointed_and_stopped", "failed", "fenced")
 
 
 def report_of(run_id: str, said: object) -> RunReport:
     """What a node said of a run, if all of it is what it must be; fields that nobody knows are left out."""
     try:
-        fields = words.fitting(said, _FORM, _OF)
+        fields = checked_json.fitting(said, _FORM, _OF)
     except MalformedWord as error:
         return RunReport(run_id, "malformed", error=str(error), silent_s=_silent_s(said))
     if "state" not in fields:
@@ -45,7 +45,7 @@ def report_of(run_id: str, said: object) -> RunReport:
 def judged(job: Job, run: Run, report: RunReport) -> RunReport:
     """The report, unless what it says of a training run's steps cannot be. That a run is over is believed all the same,
     but for one that says it finished."""
-    if run.state not in ("training", "holding") or report.state not in _OF_A_TRAINING_RUN:
+    if run.state not in ("training", "quiesced") or report.state not in _OF_A_TRAINING_RUN:
         return report
     steps = job.spec.train.steps
     wrong = None
@@ -55,7 +55,7 @@ def judged(job: Job, run: Run, report: RunReport) -> RunReport:
         wrong = f"it says that it is at step {report.step}, and was at step {run.last_step} before"
     if wrong is None:
         return report
-    if report.state in ("yielded", "failed", "fenced"):
+    if report.state in ("checkpointed_and_stopped", "failed", "fenced"):
         return replace(report, step=run.last_step)
     return RunReport(run.id, "malformed", error=wrong, silent_s=report.silent_s)
 
@@ -63,6 +63,6 @@ def judged(job: Job, run: Run, report: RunReport) -> RunReport:
 def _silent_s(said: object) -> float:
     """How long ago that was, which the node's own bridge says."""
     try:
-        return float(words.fitting(said, {"silent_s": words.seconds}, _OF).get("silent_s", 0.0))
+        return float(checked_json.fitting(said, {"silent_s": checked_json.seconds}, _OF).get("silent_s", 0.0))
     except MalformedWord:
         return 0.0

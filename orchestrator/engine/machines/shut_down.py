@@ -14,35 +14,39 @@ from orchestrator.engine.billing.comparisons import conclude_all
 from orchestrator.engine.inputs.snapshot import left_out
 from orchestrator.engine.machines import claims
 from orchestrator.errors import RowError
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.store import Leadership
 from providers.base import Provider
 from providers.errors import ProviderError
 
 
-def shut_down(world: World, leadership: Leadership, progress: Callable[[str], None]) -> list[ProviderError]:
+def shut_down(
+    installation: Installation, leadership: Leadership, progress: Callable[[str], None]
+) -> list[ProviderError]:
     """End all that is rented, then close the books of it. Returns what providers had against it.
 
     Raises NotLeaderError as soon as a control plane has taken over: from then on no machine is ended, for it may be
     wanted again. Raises SupersededError, with nothing ended, on a copy of a store that acts on these machines.
     """
-    claims.check(world)
+    claims.check(installation)
     refused = []
-    for provider in world.providers.values():
+    for provider in installation.providers.values():
         try:
-            _end_machines(world, leadership, provider, progress)
+            _end_machines(installation, leadership, provider, progress)
         except ProviderError as error:
             refused.append(error)
-    settle_all(world, leadership)
-    conclude_all(world, leadership)
+    settle_all(installation, leadership)
+    conclude_all(installation, leadership)
     return refused
 
 
-def _end_machines(world: World, leadership: Leadership, provider: Provider, progress: Callable[[str], None]) -> None:
+def _end_machines(
+    installation: Installation, leadership: Leadership, provider: Provider, progress: Callable[[str], None]
+) -> None:
     """Those that the provider lists, if this store rented them, and those that it does not list yet but the store
     knows. Each is asked for, also when another could not be ended. Raises the last ProviderError."""
-    listed = provider.list_owned(world.store.install_id)
-    with world.store.read() as tx:
+    listed = provider.list_owned(installation.store.install_id)
+    with installation.store.read() as tx:
         owned = {each.id: run_id for each in listed if (run_id := tx.run_of_token(each.token)) is not None}
         known = {
             run.instance_id
@@ -52,8 +56,8 @@ def _end_machines(world: World, leadership: Leadership, provider: Provider, prog
     failed: ProviderError | None = None
     for instance_id in sorted(known | owned.keys()):
         progress(f"ending instance {instance_id}")
-        world.store.beat(leadership)
-        _adopt(world, leadership, owned.get(instance_id), instance_id)
+        installation.store.beat(leadership)
+        _adopt(installation, leadership, owned.get(instance_id), instance_id)
         try:
             provider.terminate(instance_id)
         except ProviderError as error:
@@ -62,11 +66,14 @@ def _end_machines(world: World, leadership: Leadership, provider: Provider, prog
         raise failed
 
 
-def _adopt(world: World, leadership: Leadership, run_id: str | None, instance_id: str) -> None:
+def _adopt(installation: Installation, leadership: Leadership, run_id: str | None, instance_id: str) -> None:
     """A machine whose launch was not written down any more is booked on the run that it was rented for.
 
     Also for one that is known it is a look at the leadership: whoever was deposed ends nothing.
     """
-    with world.store.write(leadership) as tx, suppress(RowError):  # of a run that cannot be read: it is ended anyway
+    with (
+        installation.store.write(leadership) as tx,
+        suppress(RowError),
+    ):  # of a run that cannot be read: it is ended anyway
         if run_id is not None and tx.run(run_id).instance_id is None:
             tx.update_run(run_id, instance_id=instance_id)

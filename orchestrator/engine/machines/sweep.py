@@ -32,7 +32,7 @@ SWEEP_EVERY_LOOKS = 10
 def sweep(ctx: Context) -> bool:
     """Look at everything that each provider lists. Returns whether anything changed."""
     changed = False
-    for provider in ctx.world.providers.values():
+    for provider in ctx.installation.providers.values():
         if ctx.due(f"sweep:{provider.name}", max(SWEEP_EVERY_S, SWEEP_EVERY_LOOKS * provider.describe_every_s)):
             changed |= contained(ctx, Compartment.SWEEP, partial(_sweep_at, ctx, provider), False, about=provider.name)
     return changed
@@ -48,7 +48,7 @@ def adopt(ctx: Context, run: Run, instance_id: str) -> None:
 
 def _sweep_at(ctx: Context, provider: Provider) -> bool:
     try:
-        owned = provider.list_owned(ctx.world.store.install_id)
+        owned = provider.list_owned(ctx.installation.store.install_id)
     except ProviderError:
         return False
     _forget_unknown(ctx, provider, owned)
@@ -60,7 +60,7 @@ def _sweep_at(ctx: Context, provider: Provider) -> bool:
 
 
 def _account_for(ctx: Context, provider: Provider, instance: Instance) -> bool:
-    with ctx.world.store.read() as tx:
+    with ctx.installation.store.read() as tx:
         run_id = tx.run_of_token(instance.token)
         if run_id is None:
             run = None
@@ -114,10 +114,10 @@ def _came_back(ctx: Context, provider: Provider, instance: Instance, run: Run) -
 
 def _unknown(ctx: Context, provider: Provider, instance: Instance) -> bool:
     """Told once."""
-    told = f"unknown:{provider.name}:{instance.id}"
-    if told in ctx.pacing:
+    reported = f"unknown:{provider.name}:{instance.id}"
+    if reported in ctx.pacing:
         return False
-    ctx.pacing[told] = ctx.world.clock.monotonic_s()
+    ctx.pacing[reported] = ctx.installation.clock.monotonic_s()
     with ctx.write() as tx:
         if any(event.data.get("instance_id") == instance.id for event in tx.events(kinds=(UNKNOWN,))):
             return False

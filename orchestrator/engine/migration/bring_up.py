@@ -11,17 +11,11 @@ from orchestrator.engine.context import Context
 from orchestrator.engine.migration import timeouts
 from orchestrator.engine.migration.move import Move, abort, step
 from orchestrator.engine.migration.revalidate import no_longer_pays
-from orchestrator.errors import RailError
+from orchestrator.errors import LimitError
 from orchestrator.model import Job, Migration, Run, Step
 from orchestrator.store import Tx
 from providers.base import LaunchSpec
-from providers.errors import (
-    CapacityError,
-    ConflictError,
-    PriceError,
-    ProviderError,
-    QuotaError,
-)
+from providers.errors import CapacityError, ConflictError, PriceError, ProviderError, QuotaError
 from providers.instance import InstanceState
 from providers.money import NANO_USD, format_usd
 
@@ -41,7 +35,7 @@ def provision(ctx: Context, move: Move) -> bool:
     migration, job, target = move.migration, move.job, move.target
     if not ctx.due(f"launch/{migration.id}", LAUNCH_RETRY_S):
         return False
-    provider = ctx.world.providers.get(migration.offer_id.partition("/")[0])
+    provider = ctx.installation.providers.get(migration.offer_id.partition("/")[0])
     if provider is None:
         return abort(ctx, move, f"the provider of {migration.offer_id} is no longer enabled")
     if (missing := ctx.secrets.missing(job)) is not None:
@@ -51,11 +45,11 @@ def provision(ctx: Context, move: Move) -> bool:
     spec = launch_spec(ctx, migration, job)
     try:
         with ctx.write() as tx:  # a writer's view: whoever was deposed in the meantime launches nothing
-            check_rails(ctx, tx, migration.offer_id, besides=target.id)
+            check_limits(ctx, tx, migration.offer_id, besides=target.id)
             if not tx.advance(migration.id, Step.PROVISION, Step.PROVISION, attempt=migration.attempt + 1):
                 return False
         (instance_id,) = provider.launch(spec)
-    except RailError as error:
+    except LimitError as error:
         return abort(ctx, move, str(error))
     except ProviderError as error:
         return _refused(ctx, replace(move, migration=replace(migration, attempt=migration.attempt + 1)), error)
@@ -75,30 +69,30 @@ def launch_spec(ctx: Context, migration: Migration, job: Job) -> LaunchSpec:
         offer_id=migration.offer_id,
         user_data=ctx.runtime.bootstrap(token=migration.token),
         tags={
-            "tradewind-install": ctx.world.store.install_id,
+            "tradewind-install": ctx.installation.store.install_id,
             "tradewind-job": job.id,
             "tradewind-run": migration.target_run_id,
             "tradewind-generation": str(migration.generation),
             "tradewind-project": job.project,
         },
-        time_to_live_s=int(LAUNCH_TIME_TO_LIVE_S * ctx.world.clock.factor),
+        time_to_live_s=int(LAUNCH_TIME_TO_LIVE_S * ctx.installation.clock.factor),
     )
 
 
-def check_rails(ctx: Context, tx: Tx, offer_id: str, *, besides: str | None = None) -> None:
-    """Nothing is rented past the ceilings of the configuration; the run `besides` does not count. Raises RailError."""
-    limits = ctx.world.config.limits
+def check_limits(ctx: Context, tx: Tx, offer_id: str, *, besides: str | None = None) -> None:
+    """Nothing is rented past the ceilings of the configuration; the run `besides` does not count. Raises LimitError."""
+    limits = ctx.installation.config.limits
     hidden: list[str] = []  # a run that cannot be read may have a machine, too
     up = [run for run in tx.unsettled_runs(lambda job_id, _error: hidden.append(job_id)) if run.id != besides]
     if (count := len(up) + len(hidden)) >= limits.max_instances:
-        raise RailError(
+        raise LimitError(
             f"{count} instances are up and limits.max_instances is {limits.max_instances}",
             hint="raise limits.max_instances in tradewind.toml, or wait",
         )
     prices = {point.offer_id: point.nano_usd_per_hour for point in tx.payable_as_of(ctx.now_ms)}
     rate = sum(prices.get(run.offer_id, 0) for run in up) + prices.get(offer_id, 0)
     if rate > limits.max_usd_per_hour * NANO_USD:
-        raise RailError(
+        raise LimitError(
             f"this would spend {format_usd(rate)}/h and limits.max_usd_per_hour is {limits.max_usd_per_hour:g}",
             hint="raise limits.max_usd_per_hour in tradewind.toml, or wait",
         )
@@ -155,7 +149,7 @@ def _end_attempts_before(ctx: Context, target: Run) -> None:
     """On the same machine: what is left of a trainer that said that it failed must leave room for the next one."""
     if target.machine_from_ms is None:
         return
-    with ctx.world.store.read() as tx:
+    with ctx.installation.store.read() as tx:
         runs = tx.runs(job_id=target.job_id)
     for run in runs:
         if run.instance_id == target.instance_id and run.id != target.id:

@@ -1,8 +1,8 @@
 """The second half of a migration: checkpoint > transfer > restore > verify > cutover > release.
 
-The source holds at a checkpoint while the target restores it; cutover raises the job's generation with a fence, from
-which on there is only forward. Without a living source the target starts from what the last run left.
-Must not know: how the target's machine came up, or why it was chosen.
+The source is quiesced at a checkpoint while the target restores it; cutover raises the job's generation with a fence,
+from which on there is only forward. Without a living source the target starts from what the last run left. Must not
+know: how the target's machine came up, or why it was chosen.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from orchestrator.engine.runtime import RunReport
 from orchestrator.model import Run, Step
 from orchestrator.store import Tx
 
-HOLD_REFRESH_S = 5.0
+QUIESCE_REFRESH_S = 5.0
 START_EVERY_S = 15.0
-_OVER = ("absent", "failed", "yielded", "fenced", "finished")
+_OVER = ("absent", "failed", "checkpointed_and_stopped", "fenced", "finished")
 
 
 def checkpoint(ctx: Context, move: Move) -> bool:
@@ -45,26 +45,26 @@ def checkpoint(ctx: Context, move: Move) -> bool:
         message += "".join(f"; passed over: {why}" for why in newest.damaged)
         return step(ctx, move, Step.TRANSFER, message, manifest=found.name if found else None)
     report = ctx.reports.get(source.id)
-    if report is not None and report.state == "holding" and report.manifest is not None:
-        _keep_holding(ctx, move)
+    if report is not None and report.state == "quiesced" and report.manifest is not None:
+        _keep_quiesced(ctx, move)
         with ctx.write() as tx:
-            tx.update_run(source.id, state="holding", last_step=report.step)
-        message = f"the source holds at step {report.step}"
+            tx.update_run(source.id, state="quiesced", last_step=report.step)
+        message = f"the source is quiesced at step {report.step}"
         return step(ctx, move, Step.TRANSFER, message, manifest=report.manifest)
-    waited_s = ctx.waited_s(f"hold/{migration.id}")
-    if waited_s > timeouts.HOLD_S and waited_s > (limit_s := timeouts.hold_s(ctx, move)):
-        return abort(ctx, move, f"the source reached no step within {limit_s:.0f} s", cause="hold")
-    if report is not None and report.state == "training" and ctx.due(f"hold-call/{source.id}", HOLD_REFRESH_S):
+    waited_s = ctx.waited_s(f"quiesce/{migration.id}")
+    if waited_s > timeouts.QUIESCE_S and waited_s > (limit_s := timeouts.quiesce_s(ctx, move)):
+        return abort(ctx, move, f"the source reached no step within {limit_s:.0f} s", cause="quiesce")
+    if report is not None and report.state == "training" and ctx.due(f"quiesce-call/{source.id}", QUIESCE_REFRESH_S):
         if no_longer_pays(ctx, move, ready=True):
             return True
-        ctx.runtime.hold(source.id, migration.generation)
+        ctx.runtime.quiesce(source.id, migration.generation)
     return False
 
 
 def transfer(ctx: Context, move: Move) -> bool:
     """The checkpoint must be readable where the target runs. On one host both read the same folder."""
     migration = move.migration
-    _keep_holding(ctx, move)
+    _keep_quiesced(ctx, move)
     if migration.manifest is not None:
         found = ctx.checkpoints.find(ctx.checkpoint_root(move.job), move.job.id, migration.manifest)
         if found is None:
@@ -78,7 +78,7 @@ def restore(ctx: Context, move: Move) -> bool:
     if abandoned(ctx, move):
         return True
     migration, target = move.migration, move.target
-    _keep_holding(ctx, move)
+    _keep_quiesced(ctx, move)
     report = ctx.reports.get(target.id)
     waited_s = ctx.waited_s(f"restore/{migration.id}")
     if waited_s > timeouts.RESTORE_S and waited_s > (limit_s := timeouts.restore_s(ctx, move)):
@@ -107,7 +107,7 @@ def verify(ctx: Context, move: Move) -> bool:
     """
     if abandoned(ctx, move):
         return True
-    _keep_holding(ctx, move)
+    _keep_quiesced(ctx, move)
     report = ctx.reports.get(move.target.id)
     if report is not None and report.state in _OVER:
         return _target_over(ctx, move, report)
@@ -168,10 +168,10 @@ def cutover(ctx: Context, move: Move) -> bool:
         if job.state in MOVING:
             tx.set_job_state(job.id, "running")
         message = f"generation {migration.generation} trains on {migration.offer_id} from step {target.start_step}"
-        told: dict[str, Any] = {"step": target.start_step}
+        reported: dict[str, Any] = {"step": target.start_step}
         if move.living_source is not None and (gap_s := _gap_s(ctx, tx, move)) is not None:
-            told[HANDOVER] = gap_s
-        ctx.event(tx, "migration.cutover", message, job, run=target, migration=migration, **told)
+            reported[HANDOVER] = gap_s
+        ctx.event(tx, "migration.cutover", message, job, run=target, migration=migration, **reported)
     return True
 
 
@@ -195,17 +195,17 @@ def release(ctx: Context, move: Move) -> bool:
 
 
 def _gap_s(ctx: Context, tx: Tx, move: Move) -> float | None:
-    """Market seconds since the source was asked to hold."""
-    told = tx.events(job_id=move.job.id, kinds=("migration.ready",), limit=1, newest_first=True)
-    asked = told and told[0].migration_id == move.migration.id
-    return (ctx.now_ms - told[0].at_ms) / 1000 if asked else None
+    """Market seconds since the source was asked to quiesce."""
+    reported = tx.events(job_id=move.job.id, kinds=("migration.ready",), limit=1, newest_first=True)
+    asked = reported and reported[0].migration_id == move.migration.id
+    return (ctx.now_ms - reported[0].at_ms) / 1000 if asked else None
 
 
 def _outdated(ctx: Context, move: Move) -> str | None:
     """Why the checkpoint that the target holds is not the source's last word; None if it is."""
     if move.living_source is not None:
         report = ctx.reports.get(move.living_source.id)
-        if report is None or report.state != "holding" or report.manifest != move.migration.manifest:
+        if report is None or report.state != "quiesced" or report.manifest != move.migration.manifest:
             return "the source did not wait at its checkpoint"
     elif move.source is not None:
         if not ctx.over(move.source):
@@ -218,9 +218,9 @@ def _outdated(ctx: Context, move: Move) -> str | None:
 
 def _passed_over(ctx: Context, move: Move) -> object:
     """The checkpoint that the target found damaged, None if it found none."""
-    with ctx.world.store.read() as tx:
-        told = tx.events(job_id=move.job.id, kinds=("migration.verify",), limit=1, newest_first=True)
-    return told[0].data.get("passed_over") if told and told[0].migration_id == move.migration.id else None
+    with ctx.installation.store.read() as tx:
+        reported = tx.events(job_id=move.job.id, kinds=("migration.verify",), limit=1, newest_first=True)
+    return reported[0].data.get("passed_over") if reported and reported[0].migration_id == move.migration.id else None
 
 
 def _target_over(ctx: Context, move: Move, report: RunReport) -> bool:
@@ -235,16 +235,16 @@ def _target_over(ctx: Context, move: Move, report: RunReport) -> bool:
 
 def _overdue(ctx: Context, move: Move) -> bool:
     """The target restored but does not answer: its provider may still confirm that it is gone."""
-    if ctx.waited_s(f"answer/{move.migration.id}") > ctx.world.config.lease_s:
+    if ctx.waited_s(f"answer/{move.migration.id}") > ctx.installation.config.lease_s:
         return abort(ctx, move, "the target does not answer", cause="trainer")
     return False
 
 
-def _hold(ctx: Context, source: Run, successor: int) -> None:
-    if ctx.due(f"hold-call/{source.id}", HOLD_REFRESH_S):
-        ctx.runtime.hold(source.id, successor)
+def _quiesce(ctx: Context, source: Run, successor: int) -> None:
+    if ctx.due(f"quiesce-call/{source.id}", QUIESCE_REFRESH_S):
+        ctx.runtime.quiesce(source.id, successor)
 
 
-def _keep_holding(ctx: Context, move: Move) -> None:
+def _keep_quiesced(ctx: Context, move: Move) -> None:
     if move.living_source is not None:
-        _hold(ctx, move.living_source, move.migration.generation)
+        _quiesce(ctx, move.living_source, move.migration.generation)

@@ -19,7 +19,7 @@ from orchestrator.store import Tx
 from providers.money import format_usd
 
 MOST_IN_A_ROW = 5
-"""So many placements in a row are given up, then the job is paused; so many spares, then it goes on without one."""
+"""So many placements in a row are given up, then the job is paused; so many standbys, then it goes on without one."""
 
 EXCLUDED_S = 3600.0  # market: an offer that was to blame, for the job that it failed
 BACK_OFF_S = 5.0  # wall: before the second try in a row twice of it, then four times, ...
@@ -27,14 +27,14 @@ LONGEST_BACK_OFF_S = 600.0
 MOST_DOUBLINGS = 2  # of a time limit that ran out
 MOST_SAID = 200  # characters of a reason that a job may have written itself
 
-Cause = Literal["ready", "hold", "restore", "trainer", "taken", "checkpoint", "outweighed"]
-Kind = Literal["placement.in_vain", "move.in_vain", "standby.in_vain"]
+Cause = Literal["ready", "quiesce", "restore", "trainer", "taken", "checkpoint", "outweighed"]
+FailureKind = Literal["placement.in_vain", "move.in_vain", "standby.in_vain"]
 
 _BLAMES_OFFER = frozenset({"ready", "restore", "trainer"})
 _BEGIN_ANEW = ("migration.cutover", "job.resumed")
 _CHANGE: dict[str, str] = {
     "ready": "its machines do not come up in time: leave these offers out (where.clouds, where.regions, resources)",
-    "hold": "its source reaches no checkpoint in time: make steps shorter or the checkpoint smaller",
+    "quiesce": "its source reaches no checkpoint in time: make steps shorter or the checkpoint smaller",
     "restore": "it takes too long to restore: make the checkpoint smaller, keep it nearer to the machines "
     "(checkpoint.to), or load less before trainers.attach()",
     "trainer": "its trainer ends before it has restored: see `tradewind logs {job}`",
@@ -54,7 +54,7 @@ class InVain:
     why: str
 
 
-def in_a_row(tx: Tx, job_id: str, kind: Kind) -> list[InVain]:
+def in_a_row(tx: Tx, job_id: str, kind: FailureKind) -> list[InVain]:
     """The newest first, at most MOST_IN_A_ROW: those since the job trained anew somewhere or was resumed."""
     return _since(tx, job_id, (kind,), _BEGIN_ANEW, MOST_IN_A_ROW)
 
@@ -64,7 +64,7 @@ def excluded(tx: Tx, job_id: str, now_ms: int) -> tuple[tuple[str, str], ...]:
 
     An offer is left out for EXCLUDED_S after one of its machines failed this job. Resuming the job clears the list.
     """
-    kinds: tuple[Kind, ...] = ("placement.in_vain", "move.in_vain", "standby.in_vain")
+    kinds: tuple[FailureKind, ...] = ("placement.in_vain", "move.in_vain", "standby.in_vain")
     found: dict[str, str] = {}
     for each in _since(tx, job_id, kinds, ("job.resumed",), 4 * MOST_IN_A_ROW):
         if each.cause in _BLAMES_OFFER and now_ms - each.at_ms < EXCLUDED_S * 1000:
@@ -78,13 +78,15 @@ def more_time(tx: Tx, job_id: str, cause: Cause) -> float:
     return 2.0 ** min(MOST_DOUBLINGS, sum(each.cause == cause for each in latest))
 
 
-def count(ctx: Context, tx: Tx, job: Job, run: Run, migration: Migration, kind: Kind, cause: Cause, why: str) -> int:
+def count(
+    ctx: Context, tx: Tx, job: Job, run: Run, migration: Migration, kind: FailureKind, cause: Cause, why: str
+) -> int:
     """Record one more, in the transaction that gives it up. Returns how many in a row that makes."""
     earlier = in_a_row(tx, job.id, kind)
     number = len(earlier) + 1
     spent = spent_nano_usd(tx, [run.id, *(each.run_id for each in earlier)], ctx.now_ms)
     why = why[:MOST_SAID]
-    what = {"placement.in_vain": "machine", "move.in_vain": "move", "standby.in_vain": "spare"}[kind]
+    what = {"placement.in_vain": "machine", "move.in_vain": "move", "standby.in_vain": "standby"}[kind]
     ctx.event(
         tx,
         kind,
@@ -118,13 +120,13 @@ def give_up(ctx: Context, tx: Tx, job: Job, run: Run) -> None:
     ctx.event(tx, "job.paused", f"paused at its last checkpoint: {reason}", job, run=run, spent_nano_usd=spent)
 
 
-def _since(tx: Tx, job_id: str, kinds: Sequence[Kind], anew: Sequence[str], limit: int) -> list[InVain]:
+def _since(tx: Tx, job_id: str, kinds: Sequence[FailureKind], anew: Sequence[str], limit: int) -> list[InVain]:
     found = []
     for event in tx.events(job_id=job_id, kinds=(*kinds, *anew), limit=limit, newest_first=True):
         if event.kind in anew:
             break
-        told = (str(event.data.get(name, "")) for name in ("cause", "why"))
-        found.append(InVain(event.at_ms, str(event.data.get("offer_id", "")), event.run_id or "", *told))
+        reported = (str(event.data.get(name, "")) for name in ("cause", "why"))
+        found.append(InVain(event.at_ms, str(event.data.get("offer_id", "")), event.run_id or "", *reported))
     return found
 
 

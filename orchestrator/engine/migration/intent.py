@@ -17,7 +17,7 @@ from orchestrator.store import Tx
 def under_way(tx: Tx, job_id: str) -> bool:
     """Whether a migration of this job may still change where it runs.
 
-    One that only releases its source may not, nor one that brings up a spare.
+    One that only releases its source may not, nor one that brings up a standby.
     """
     return any(
         migration.step is not Step.RELEASE and migration.reason != "standby"
@@ -35,12 +35,12 @@ def open_migration(
     source: Run | None,
     plan_id: str | None = None,
     saving_nano_usd: int = 0,
-    spare: Migration | None = None,
+    standby: Migration | None = None,
     after: Run | None = None,
 ) -> Migration:
     """Write the intent to bring `job` up on `offer_id`: a run, and the migration that will start it.
 
-    The run of a `spare` is up already: it becomes the newest, and the migration begins where that one waited. A run
+    The run of a `standby` is up already: it becomes the newest, and the migration begins where that one waited. A run
     that comes `after` another on the same machine is billed from where that one was billed to, and has the
     checkpoints there; nothing is launched.
     Raises CheckpointDamaged.
@@ -49,7 +49,7 @@ def open_migration(
     generation = 1 + max(taken(ctx, job), *(run.generation for run in tx.runs(job_id=job.id)), 0)
     first = Step.PROVISION if after is None else Step.READY
     run = Run(
-        id=ctx.new_id("run") if spare is None else spare.target_run_id,
+        id=ctx.new_id("run") if standby is None else standby.target_run_id,
         job_id=job.id,
         generation=generation,
         offer_id=offer_id,
@@ -71,15 +71,15 @@ def open_migration(
         offer_id=offer_id,
         generation=generation,
         reason=reason,
-        step=first if spare is None else spare.step,
+        step=first if standby is None else standby.step,
         attempt=0,
-        token=hashlib.sha256(f"{ctx.world.store.install_id}/{migration_id}".encode()).hexdigest()[:32],
+        token=hashlib.sha256(f"{ctx.installation.store.install_id}/{migration_id}".encode()).hexdigest()[:32],
         created_at_ms=now,
         step_at_ms=now,
         plan_id=plan_id,
         expected_saving_nano_usd=saving_nano_usd,
     )
-    if spare is None:
+    if standby is None:
         tx.add_run(run)
     else:
         tx.update_run(run.id, generation=generation, created_at_ms=now)

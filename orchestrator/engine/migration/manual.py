@@ -54,6 +54,6 @@ def best_other(tx: Tx, now_ms: int, config: Config, job: Job, current: Run) -> s
 
 
 def _ranked(tx: Tx, now_ms: int, config: Config, job: Job) -> tuple[Alternative, ...]:
-    inputs = snapshot.inputs(tx, now_ms, config, only=[job.id], doomed=frozenset({job.id}))
+    inputs = snapshot.inputs(tx, now_ms, config, only=[job.id], with_notice=frozenset({job.id}))
     plan = decide(inputs.demands, inputs.market, inputs.perf, inputs.running, limits=snapshot.limits(config))
     return plan.placement(job.id).alternatives

@@ -17,7 +17,7 @@ from orchestrator.store import Tx
 from providers.money import format_usd
 
 MOVING: tuple[JobState, ...] = ("starting", "migrating")
-SPARED: tuple[JobState, ...] = ("queued", "starting", "running", "migrating")  # may have a spare
+MAY_HAVE_STANDBY: tuple[JobState, ...] = ("queued", "starting", "running", "migrating")  # may have a standby
 MAX_PAUSE_S = 60.0
 
 
@@ -43,7 +43,7 @@ def load(tx: Tx, migration: Migration) -> Move:
 
 
 def waits(migration: Migration) -> bool:
-    """Whether it has brought up a spare and has nothing left to do until that is taken."""
+    """Whether it has brought up a standby and has nothing left to do until that is taken."""
     return migration.reason == "standby" and migration.step is Step.CHECKPOINT
 
 
@@ -135,16 +135,16 @@ def abort(
             tx.set_job_state(job.id, "queued")
             tx.set_job_facts(job.id, next_decision_ms=_later(ctx, pause_s))
     if source is not None:
-        _quietly(lambda: ctx.runtime.unhold(source.id))
+        _quietly(lambda: ctx.runtime.resume(source.id))
     _quietly(lambda: ctx.runtime.kill(target.id))
     return True
 
 
 def _count_in_vain(ctx: Context, tx: Tx, move: Move, cause: in_vain.Cause, why: str) -> int:
-    """How many machines in a row that makes; 0 if none was rented for it, or a spare that was up and waited."""
+    """How many machines in a row that makes; 0 if none was rented for it, or a standby that was up and waited."""
     if move.target.instance_id is None or move.target.machine_from_ms is not None or waits(move.migration):
         return 0
-    kind: in_vain.Kind = "placement.in_vain" if move.living_source is None else "move.in_vain"
+    kind: in_vain.FailureKind = "placement.in_vain" if move.living_source is None else "move.in_vain"
     if move.migration.reason == "standby":
         kind = "standby.in_vain"
     return in_vain.count(ctx, tx, move.job, move.target, move.migration, kind, cause, why)
@@ -188,7 +188,7 @@ def attempt_failed(job: Job, failures: int, error: str) -> str:
 
 
 def given_up_in_a_row(tx: Tx, job: Job, *, standby: bool = False) -> int:
-    """How many of the job's latest migrations, or of those of its spares, were given up in a row."""
+    """How many of the job's latest migrations, or of those of its standbys, were given up in a row."""
     count = 0
     for migration in reversed(tx.migrations(job_id=job.id, open=False)):
         if (migration.reason == "standby") is standby:
@@ -203,7 +203,7 @@ def _last_line(error: str) -> str:
 
 
 def _later(ctx: Context, wall_s: float) -> int:
-    return ctx.now_ms + int(wall_s * ctx.world.clock.factor * 1000)
+    return ctx.now_ms + int(wall_s * ctx.installation.clock.factor * 1000)
 
 
 def _quietly(call: Callable[[], None]) -> None:

@@ -14,9 +14,9 @@ from orchestrator.engine.billing import spending_limits
 from orchestrator.engine.compartment import Compartment, contained, contained_writes, not_its_own
 from orchestrator.engine.context import Context
 from orchestrator.engine.inputs import snapshot
-from orchestrator.engine.migration.bring_up import check_rails
+from orchestrator.engine.migration.bring_up import check_limits
 from orchestrator.engine.migration.intent import open_migration, under_way
-from orchestrator.errors import RailError
+from orchestrator.errors import LimitError
 from orchestrator.model import Job, Placement, Plan, Reason, Run
 from orchestrator.policy import decide
 from orchestrator.store import Tx
@@ -27,14 +27,14 @@ WAIT_EVERY_WALL_S = 2.0  # a job without a place is looked at again this often
 def place(ctx: Context, *, everyone: bool = True) -> bool:
     """One decision over all jobs that may be placed or moved now, or only over those that need a place. Returns whether
     a migration was opened."""
-    doomed = doomed_jobs(ctx)
+    with_notice = jobs_with_notice(ctx)
     jobs = [
         job_id
         for job_id, job in ctx.work.jobs.items()
         if job_id not in ctx.work.quarantined
-        and (job.state == "queued" or (job.state == "running" and (everyone or job_id in doomed)))
+        and (job.state == "queued" or (job.state == "running" and (everyone or job_id in with_notice)))
     ]
-    plan = _decided(ctx, jobs, doomed) if jobs else None
+    plan = _decided(ctx, jobs, with_notice) if jobs else None
     if plan is None:
         return False
     again_ms = min((each.again_at_ms for each in plan.placements if each.again_at_ms is not None), default=None)
@@ -51,51 +51,51 @@ def place(ctx: Context, *, everyone: bool = True) -> bool:
     )
 
 
-def _decided(ctx: Context, jobs: Sequence[str], doomed: frozenset[str]) -> Plan | None:
+def _decided(ctx: Context, jobs: Sequence[str], with_notice: frozenset[str]) -> Plan | None:
     """One plan for these jobs, as far as they may be placed or moved now (None: there are none such). If it cannot be
     made, it is made without the jobs for which it cannot be made alone."""
     try:
         for job_id in jobs:
             ctx.crossing(Compartment.DECIDE.value, job_id)
-        plan = _plan(ctx, jobs, doomed)
+        plan = _plan(ctx, jobs, with_notice)
         for job_id in jobs:
             ctx.crossed(Compartment.DECIDE.value, job_id)
         return plan
     except Exception as error:
         if not_its_own(error):
             raise
-        _plan(ctx, (), doomed)  # if not even this can be made, it is no job's fault
+        _plan(ctx, (), with_notice)  # if not even this can be made, it is no job's fault
         sound = [
             job_id
             for job_id in jobs
             if contained(
                 ctx,
                 Compartment.DECIDE,
-                partial(_decides, ctx, job_id, doomed),
+                partial(_decides, ctx, job_id, with_notice),
                 False,
                 job_id=job_id,
             )
         ]
         if len(sound) == len(jobs):
             raise
-    return _plan(ctx, sound, doomed)
+    return _plan(ctx, sound, with_notice)
 
 
-def _decides(ctx: Context, job_id: str, doomed: frozenset[str]) -> bool:
-    _plan(ctx, [job_id], doomed)
+def _decides(ctx: Context, job_id: str, with_notice: frozenset[str]) -> bool:
+    _plan(ctx, [job_id], with_notice)
     return True
 
 
-def _plan(ctx: Context, jobs: Sequence[str], doomed: frozenset[str]) -> Plan | None:
-    now, config = ctx.now_ms, ctx.world.config
-    with ctx.world.store.read() as tx:
+def _plan(ctx: Context, jobs: Sequence[str], with_notice: frozenset[str]) -> Plan | None:
+    now, config = ctx.now_ms, ctx.installation.config
+    with ctx.installation.store.read() as tx:
         waiting = tx.jobs(states=("queued", "running"), unreadable=snapshot.left_out)
         chosen = [job.id for job in waiting if job.id in jobs and may_be_placed(tx, job, now)]
     chosen = [job_id for job_id in chosen if not _waits_for_secrets(ctx, job_id)]
     if jobs and not chosen:
         return None
-    with ctx.world.store.read() as tx:
-        inputs = snapshot.inputs(tx, now, config, only=chosen, doomed=doomed)
+    with ctx.installation.store.read() as tx:
+        inputs = snapshot.inputs(tx, now, config, only=chosen, with_notice=with_notice)
     return decide(inputs.demands, inputs.market, inputs.perf, inputs.running, limits=snapshot.limits(config))
 
 
@@ -121,12 +121,12 @@ def may_be_placed(tx: Tx, job: Job, now: int) -> bool:
     return not (job.state == "queued" and not_before is not None and now < not_before)
 
 
-def doomed_jobs(ctx: Context) -> frozenset[str]:
+def jobs_with_notice(ctx: Context) -> frozenset[str]:
     """Jobs that train on a machine which was given notice."""
     return frozenset(
         run.job_id
         for run in ctx.work.runs
-        if run.state in ("training", "holding")
+        if run.state in ("training", "quiesced")
         and (instance := ctx.instance(run)) is not None
         and instance.notice_deadline_ms is not None
     )
@@ -143,10 +143,10 @@ def _waits_for_secrets(ctx: Context, job_id: str) -> bool:
         return False
     with ctx.write() as tx:
         current = snapshot.current_run(tx.runs(job_id=job.id))
-        told = tx.events(job_id=job.id, kinds=("job.unsecured",), limit=1, newest_first=True)
+        reported = tx.events(job_id=job.id, kinds=("job.unsecured",), limit=1, newest_first=True)
         if job.state == "queued":
             _say_why(ctx, tx, job, missing)
-        elif current is not None and not (told and told[0].run_id == current.id):
+        elif current is not None and not (reported and reported[0].run_id == current.id):
             message = f"trains on, but could not be started anywhere else: it {missing}"
             ctx.event(tx, "job.unsecured", message, job, run=current)
     return True
@@ -160,8 +160,8 @@ def _open(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan, acto
         _say_why(ctx, tx, job, missing, plan)
         return False
     try:
-        check_rails(ctx, tx, placement.offer_id)
-    except RailError as error:
+        check_limits(ctx, tx, placement.offer_id)
+    except LimitError as error:
         _say_why(ctx, tx, job, f"{error}: {error.hint}", plan)
         return False
     runs = tx.runs(job_id=job.id)
@@ -222,12 +222,12 @@ def _reason(placement: Placement, source: Run | None) -> Reason:
 def _wait(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan) -> None:
     """Say once per reason why a job has no place.
 
-    One that runs goes on: an estimate stops no job; engine.jobs.guard pauses it before a ceiling is really passed.
+    One that runs goes on: an estimate stops no job; engine.jobs.stopping pauses it before a ceiling is really passed.
     """
     if job.state == "running":
         current = snapshot.current_run(tx.runs(job_id=job.id))
-        told = tx.events(job_id=job.id, kinds=("job.doubtful",), limit=1, newest_first=True)
-        if current is not None and not (told and told[0].run_id == current.id):
+        reported = tx.events(job_id=job.id, kinds=("job.doubtful",), limit=1, newest_first=True)
+        if current is not None and not (reported and reported[0].run_id == current.id):
             tx.add_plan(plan)
             ctx.event(tx, "job.doubtful", placement.reason, job, run=current, plan_id=plan.id)
     elif job.state == "queued":
@@ -238,7 +238,7 @@ def _say_why(ctx: Context, tx: Tx, job: Job, reason: str, plan: Plan | None = No
     """The job stays as it is. Said once, and again when something else has happened to it since: the newest event of a
     job that waits is why. Its nearest miss (after the semicolon) changes by the minute: that is no new reason."""
     if job.state == "queued":
-        again_s = WAIT_EVERY_WALL_S * ctx.world.clock.factor
+        again_s = WAIT_EVERY_WALL_S * ctx.installation.clock.factor
         tx.set_job_facts(job.id, next_decision_ms=ctx.now_ms + int(again_s * 1000))
     last = tx.events(job_id=job.id, limit=1, newest_first=True)
     if not last or last[0].kind != "job.waits" or last[0].message.partition(";")[0] != reason.partition(";")[0]:

@@ -2,7 +2,7 @@
 
 Before a machine is rented for a job that runs nowhere, or cannot stay where it runs (a first placement, a recovery), it
 is asked whether that place is still the one to take; before each of those steps of a voluntary move, whether the move
-still pays. A move that does not is given up, with its reason. A user's own order is carried out, and so is a spare.
+still pays. A move that does not is given up, with its reason. A user's own order is carried out, and so is a standby.
 Must not know: what pays.
 """
 
@@ -27,10 +27,10 @@ def no_longer_pays(ctx: Context, move: Move, *, ready: bool = False, restored: b
     stays = source is not None and not _leaves(ctx, source)
     if ready and not (stays and migration.reason in VOLUNTARY):
         return False  # its machine is paid for, and there is nowhere else to go
-    config, job_id = ctx.world.config, move.job.id
-    doomed = frozenset() if stays else frozenset({job_id})
-    with ctx.world.store.read() as tx:
-        inputs = snapshot.inputs(tx, ctx.now_ms, config, only=[job_id], doomed=doomed)
+    config, job_id = ctx.installation.config, move.job.id
+    with_notice = frozenset() if stays else frozenset({job_id})
+    with ctx.installation.store.read() as tx:
+        inputs = snapshot.inputs(tx, ctx.now_ms, config, only=[job_id], with_notice=with_notice)
     running = inputs.running.get(job_id)
     if source is not None and running is None:
         return False  # its source is no longer what the job runs on: the step itself finds that out

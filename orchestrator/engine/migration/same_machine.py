@@ -23,7 +23,7 @@ def free_from_ms(ctx: Context, job: Job, run: Run) -> int | None:
     """The market instant up to which the run that failed is billed, if the next attempt can begin on its machine.
 
     None: its process has not ended by itself, its machine is gone or will be taken, an attempt was made on it before, a
-    spare is there for the job, or something that another attempt needs is missing.
+    standby is there for the job, or something that another attempt needs is missing.
     """
     report = ctx.reports.get(run.id)
     if report is None or report.state != "failed" or run.machine_from_ms is not None:
@@ -32,7 +32,7 @@ def free_from_ms(ctx: Context, job: Job, run: Run) -> int | None:
         return None
     if any(move.job_id == job.id and move.reason == "standby" for move in ctx.work.migrations):
         return None
-    provider = ctx.world.providers.get(run.offer_id.partition("/")[0])
+    provider = ctx.installation.providers.get(run.offer_id.partition("/")[0])
     if provider is None or ctx.secrets.missing(job) is not None:
         return None
     try:
@@ -44,8 +44,8 @@ def free_from_ms(ctx: Context, job: Job, run: Run) -> int | None:
     if machine is None or machine.state is not InstanceState.RUNNING or machine.notice_deadline_ms is not None:
         return None
     now = ctx.now_ms
-    collect_from(ctx.world, ctx.leadership, provider)  # its books can be closed only as far as prices are known
-    with ctx.world.store.read() as tx:
+    collect_from(ctx.installation, ctx.leadership, provider)  # its books can be closed only as far as prices are known
+    with ctx.installation.store.read() as tx:
         known_ms = prices_known_until_ms(tx, run.offer_id)
     began_ms = max(run.billed_from_ms, run.training_from_ms or 0)
     return None if known_ms is None or min(now, known_ms) <= began_ms else min(now, known_ms)

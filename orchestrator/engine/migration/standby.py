@@ -1,9 +1,9 @@
-"""Standby: a spare node for jobs that ask for one, where a prepared trainer waits until the job loses its machine.
+"""Standby: a standby node for jobs that ask for one, where a prepared trainer waits until the job loses its machine.
 
-A spare is a run to which nothing moves the job yet. A migration of reason "standby" brings it up like any other, and
+A standby is a run to which nothing moves the job yet. A migration of reason "standby" brings it up like any other, and
 then waits. To take it ends that migration and opens the recovery's, which begins where the other one waited: at its
-checkpoint, with the same run under a generation newer than all others. So planned moves and spares do not meet.
-Must not know: how a spare comes up, or how the job is handed over to it.
+checkpoint, with the same run under a generation newer than all others. So planned moves and standbys do not meet.
+Must not know: how a standby comes up, or how the job is handed over to it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from orchestrator.engine.compartment import Compartment, contained
 from orchestrator.engine.context import Context
 from orchestrator.engine.inputs import snapshot
 from orchestrator.engine.migration import in_vain
-from orchestrator.engine.migration.bring_up import check_rails
+from orchestrator.engine.migration.bring_up import check_limits
 from orchestrator.engine.migration.intent import open_migration
 from orchestrator.engine.migration.move import MAX_PAUSE_S, given_up_in_a_row, waits
-from orchestrator.engine.migration.place import doomed_jobs, may_be_placed
-from orchestrator.errors import RailError
+from orchestrator.engine.migration.place import jobs_with_notice, may_be_placed
+from orchestrator.errors import LimitError
 from orchestrator.model import Alternative, Job, Migration, Placement, Reason, Run, Step
 from orchestrator.policy import decide
 from orchestrator.store import Tx
@@ -29,64 +29,66 @@ KEEP_EVERY_S = 0.5
 
 
 def stand_by(ctx: Context) -> bool:
-    """Hand jobs that lost their machine, or soon will, to their spares; see to it that there are spares."""
+    """Hand jobs that lost their machine, or soon will, to their standbys; see to it that there are standbys."""
     if not any(job.spec.standby == "warm" for job in ctx.work.jobs.values()):
         return False
-    return take(ctx) | keep(ctx)
+    return promote(ctx) | ensure(ctx)
 
 
-def take(ctx: Context) -> bool:
-    """A job that needs a place goes to its spare at once, whatever the market says: it can move on from there."""
-    spares = {spare.job_id: spare for spare in ctx.work.migrations if waits(spare)}
+def promote(ctx: Context) -> bool:
+    """A job that needs a place goes to its standby at once, whatever the market says: it can move on from there."""
+    standbys = {standby.job_id: standby for standby in ctx.work.migrations if waits(standby)}
     ready = {
-        job_id: spare
-        for job_id, spare in spares.items()
-        if (report := ctx.reports.get(spare.target_run_id)) is not None and report.state == "prepared"
+        job_id: standby
+        for job_id, standby in standbys.items()
+        if (report := ctx.reports.get(standby.target_run_id)) is not None and report.state == "prepared"
     }
-    doomed = doomed_jobs(ctx)
-    in_need = [job for job in ctx.work.jobs.values() if job.id in ready and (job.state == "queued" or job.id in doomed)]
+    with_notice = jobs_with_notice(ctx)
+    in_need = [
+        job for job in ctx.work.jobs.values() if job.id in ready and (job.state == "queued" or job.id in with_notice)
+    ]
     if not in_need:
         return False
     taken = False
     for job in in_need:
         taken |= contained(
             ctx,
-            Compartment.TAKE_SPARE,
-            partial(_take, ctx, job, ready[job.id]),
+            Compartment.PROMOTE_STANDBY,
+            partial(_promote, ctx, job, ready[job.id]),
             False,
             job_id=job.id,
         )
     return taken
 
 
-def _take(ctx: Context, job: Job, spare: Migration) -> bool:
+def _promote(ctx: Context, job: Job, standby: Migration) -> bool:
     with ctx.write() as tx:
         source = _newest(tx.runs(job_id=job.id))
         if (
             not may_be_placed(tx, tx.job(job.id), ctx.now_ms)
             or ctx.secrets.missing(job) is not None
-            or not tx.advance(spare.id, spare.step, Step.DONE)
+            or not tx.advance(standby.id, standby.step, Step.DONE)
         ):
             return False
         reason = _reason(source)
-        migration = open_migration(ctx, tx, job, spare.offer_id, reason, source=source, spare=spare)
+        migration = open_migration(ctx, tx, job, standby.offer_id, reason, source=source, standby=standby)
         tx.set_job_state(job.id, "migrating" if source is not None and source.end is None else "starting")
-        message = f"{reason}: the spare on {spare.offer_id} takes over"
-        run = tx.run(spare.target_run_id)
-        ctx.event(tx, "standby.taken", message, job, run=run, migration=migration)
+        message = f"{reason}: the standby on {standby.offer_id} takes over"
+        run = tx.run(standby.target_run_id)
+        ctx.event(tx, "standby.promoted", message, job, run=run, migration=migration)
     return True
 
 
-def keep(ctx: Context) -> bool:
-    """Bring up a spare for every running job that asks for one and has none."""
+def ensure(ctx: Context) -> bool:
+    """Bring up a standby for every running job that asks for one and has none."""
     kept = {migration.job_id for migration in ctx.work.migrations if migration.reason == "standby"}
     opened = False
     for job in ctx.work.jobs.values():
         if job.spec.standby == "warm" and job.state == "running" and job.id not in kept:
             opened |= contained(
                 ctx,
-                Compartment.KEEP_SPARE,
-                partial(_keep, ctx, job),
+                Compartment.ENSURE_STANDBY,
+                partial(_ensure, ctx, job),
                 False,
                 job_id=job.id,
             )
@@ -94,23 +96,23 @@ def keep(ctx: Context) -> bool:
 
 
 def best_spare(placement: Placement, beside: str) -> Alternative | None:
-    """Where a spare for a run on the offer `beside` is best: in another zone if any fits, else on another machine."""
+    """Where a standby for a run on the offer `beside` is best: in another zone if any fits, else on another machine."""
     fitting = [alternative for alternative in placement.alternatives if alternative.feasible]
     elsewhere = [alternative for alternative in fitting if _zone(alternative.offer_id) != _zone(beside)]
     return next(iter(elsewhere or fitting), None)
 
 
-def spare_cost(placement: Placement, spare: Alternative) -> int | None:
-    """nano-USD for `spare` beside the place that was decided on, for as long as that is expected to train, at the price
-    in force; None where nothing was decided on."""
+def standby_cost(placement: Placement, standby: Alternative) -> int | None:
+    """nano-USD for `standby` beside the place that was decided on, for as long as that is expected to train, at the
+    price in force; None where nothing was decided on."""
     own = next((each for each in placement.alternatives if each.offer_id == placement.offer_id), None)
     if own is None or own.duration_s is None:
         return None
-    return int(spare.nano_usd_per_hour * own.duration_s * 1000) // MS_PER_HOUR
+    return int(standby.nano_usd_per_hour * own.duration_s * 1000) // MS_PER_HOUR
 
 
-def _keep(ctx: Context, job: Job) -> bool:
-    with ctx.world.store.read() as tx:
+def _ensure(ctx: Context, job: Job) -> bool:
+    with ctx.installation.store.read() as tx:
         given_up = given_up_in_a_row(tx, job, standby=True)
         machines = len(in_vain.in_a_row(tx, job.id, "standby.in_vain"))
     if machines >= in_vain.MOST_IN_A_ROW:
@@ -122,41 +124,45 @@ def _keep(ctx: Context, job: Job) -> bool:
 def _open(ctx: Context, job: Job) -> bool:
     if (missing := ctx.secrets.missing(job)) is not None:
         with ctx.write() as tx:
-            _say(ctx, tx, job, f"no spare: it {missing}")
+            _say(ctx, tx, job, f"no standby: it {missing}")
         return False
-    with ctx.world.store.read() as tx:
+    with ctx.installation.store.read() as tx:
         current = snapshot.current_run(tx.runs(job_id=job.id))
         if current is None:
             return False
-        inputs = snapshot.inputs(tx, ctx.now_ms, ctx.world.config, only=[job.id], doomed=frozenset({job.id}))
+        inputs = snapshot.inputs(
+            tx, ctx.now_ms, ctx.installation.config, only=[job.id], with_notice=frozenset({job.id})
+        )
     if not inputs.demands:
         return False  # the job was paused or ended since this tick began
-    plan = decide(inputs.demands, inputs.market, inputs.perf, inputs.running, limits=snapshot.limits(ctx.world.config))
+    plan = decide(
+        inputs.demands, inputs.market, inputs.perf, inputs.running, limits=snapshot.limits(ctx.installation.config)
+    )
     placement = plan.placement(job.id)
-    spare = best_spare(placement, current.offer_id)
-    to_come = 0 if spare is None else (placement.cost_nano_usd or 0) + (spare_cost(placement, spare) or 0)
-    refused = spare and refuses_second(ctx, job, current, spare.nano_usd_per_hour, to_come)
+    standby = best_spare(placement, current.offer_id)
+    to_come = 0 if standby is None else (placement.cost_nano_usd or 0) + (standby_cost(placement, standby) or 0)
+    refused = standby and refuses_second(ctx, job, current, standby.nano_usd_per_hour, to_come)
     with ctx.write() as tx:
-        if spare is None:
-            _say(ctx, tx, job, "no offer fits a spare now")
+        if standby is None:
+            _say(ctx, tx, job, "no offer fits a standby now")
             return False
         if refused:
-            _say(ctx, tx, job, f"no spare: {refused}")
+            _say(ctx, tx, job, f"no standby: {refused}")
             return False
         try:
-            check_rails(ctx, tx, spare.offer_id)
-        except RailError as error:
-            _say(ctx, tx, job, f"no spare: {error}")
+            check_limits(ctx, tx, standby.offer_id)
+        except LimitError as error:
+            _say(ctx, tx, job, f"no standby: {error}")
             return False
-        migration = open_migration(ctx, tx, job, spare.offer_id, "standby", source=None)
-        ctx.event(tx, "standby.decided", f"a spare on {spare.offer_id}", job, migration=migration)
+        migration = open_migration(ctx, tx, job, standby.offer_id, "standby", source=None)
+        ctx.event(tx, "standby.decided", f"a standby on {standby.offer_id}", job, migration=migration)
     return True
 
 
 def _say(ctx: Context, tx: Tx, job: Job, why: str) -> None:
     """Once in a row."""
-    told = tx.events(job_id=job.id, kinds=("standby.waits", "standby.decided"), limit=1, newest_first=True)
-    if not told or told[0].message != why:
+    reported = tx.events(job_id=job.id, kinds=("standby.waits", "standby.decided"), limit=1, newest_first=True)
+    if not reported or reported[0].message != why:
         ctx.event(tx, "standby.waits", why, job)
 
 

@@ -16,7 +16,7 @@ from orchestrator.engine.compartment import said
 from orchestrator.engine.context import Context
 from orchestrator.engine.jobs.checkpoints import CheckpointDamaged, CheckpointUnusable
 from orchestrator.engine.migration import bring_up, handover
-from orchestrator.engine.migration.move import MOVING, SPARED, Move, abort, load
+from orchestrator.engine.migration.move import MAY_HAVE_STANDBY, MOVING, Move, abort, load
 from orchestrator.model import Migration, Step
 
 BLOCKED_EVERY_S = 60.0
@@ -38,10 +38,10 @@ def advance(ctx: Context, migration: Migration) -> bool:
 
     Raises SiteError, and CheckpointDamaged: neither forward nor back makes sense until somebody has repaired it.
     """
-    with ctx.world.store.read() as tx:
+    with ctx.installation.store.read() as tx:
         move = load(tx, migration)
     before_cutover = migration.step not in (Step.CUTOVER, Step.RELEASE)
-    if before_cutover and move.job.state not in (SPARED if migration.reason == "standby" else MOVING):
+    if before_cutover and move.job.state not in (MAY_HAVE_STANDBY if migration.reason == "standby" else MOVING):
         return abort(ctx, move, f"the job is {move.job.state}")
     try:
         return _STEPS[migration.step](ctx, move)

@@ -14,7 +14,7 @@ from orchestrator.store import Tx
 
 READY_S = 120.0  # a machine that has not joined by then is given up,
 READY_MARKET_S = 900.0  # but a real one may take so long
-HOLD_S = 60.0  # a source that does not reach a step boundary by then keeps running
+QUIESCE_S = 60.0  # a source that does not reach a step boundary by then keeps running
 RESTORE_S = 300.0
 LONGEST_S = 4 * 3600.0
 
@@ -27,25 +27,25 @@ MEASURED = 10  # the newest so many are looked at
 
 def ready_s(ctx: Context, move: Move) -> float:
     """From the launch until a trainer is prepared: by how long that took for this job before."""
-    factor = ctx.world.clock.factor
-    with ctx.world.store.read() as tx:
+    factor = ctx.installation.clock.factor
+    with ctx.installation.store.read() as tx:
         slowest_s = _slowest_ms(tx, move.job.id, "migration.provision", "migration.ready") / 1000 / factor
         return _limit(tx, move, "ready", READY_S, READY_MARKET_S / factor, MARGIN * slowest_s)
 
 
-def hold_s(ctx: Context, move: Move) -> float:
-    """Until the source holds at a checkpoint: a few of its steps, and the checkpoint."""
+def quiesce_s(ctx: Context, move: Move) -> float:
+    """Until the source is quiesced at a checkpoint: a few of its steps, and the checkpoint."""
     source = move.living_source
     step_s = 0.0 if source is None else source.step_wall_s or 0.0
-    with ctx.world.store.read() as tx:
-        return _limit(tx, move, "hold", HOLD_S, HOLD_S / 2 + MARGIN * step_s + _floor_s(tx, move))
+    with ctx.installation.store.read() as tx:
+        return _limit(tx, move, "quiesce", QUIESCE_S, QUIESCE_S / 2 + MARGIN * step_s + _floor_s(tx, move))
 
 
 def restore_s(ctx: Context, move: Move) -> float:
     """Until the target holds the checkpoint: by its size, and by how long this job took before."""
-    with ctx.world.store.read() as tx:
+    with ctx.installation.store.read() as tx:
         took_ms = _slowest_ms(tx, move.job.id, "migration.transfer", "migration.restore")
-        slowest_s = took_ms / 1000 / ctx.world.clock.factor
+        slowest_s = took_ms / 1000 / ctx.installation.clock.factor
         return _limit(tx, move, "restore", RESTORE_S, RESTORE_S / 2 + _floor_s(tx, move), MARGIN * slowest_s)
 
 

@@ -1,11 +1,11 @@
 """RunActor: the Ray actor that drives one run on its rented node.
 
-The run itself is a process beside it, which the node started as soon as the machine was up (trainers.waiting): so it
-loads its libraries while Ray still comes up, and a program has its process to itself. The actor hands it the order and
-answers for it from the control directory; if either dies, so does the other's part in the run. A trainer that died by
-itself, while it executed its order and its machine lived on, has failed: the node's agent, its parent, tells how it
-ended. One of which nobody tells that is absent, as is one whose actor or machine died first. The same actor serves this
-host and remote sites. Must not know: policies, prices, the store.
+The run itself is a process beside it, which the node started as soon as the machine was up (trainers.process.prewarm):
+so it loads its libraries while Ray still comes up, and a program has its process to itself. The actor hands it the
+order and answers for it from the control directory; if either dies, so does the other's part in the run. A trainer that
+died by itself, while it executed its order and its machine lived on, has failed: the node's agent, its parent, tells
+how it ended. One of which nobody tells that is absent, as is one whose actor or machine died first. The same actor
+serves this host and remote sites. Must not know: policies, prices, the store.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
-from trainers.control import ControlDirectory, Hold, Progress
+from trainers.control import ControlDirectory, Progress, QuiesceOrder
 from trainers.errors import MalformedWord
-from trainers.waiting import Trainer, exit_status, told_exit
+from trainers.process.prewarm import Trainer, exit_status, told_exit
 
 ACTOR_THREADS = 4
 LOOK_EVERY_S = 0.05
 EXIT_STATUS_S = 10.0  # the agent looks ten times a second; without its word the trainer counts as lost
 
-Control = Literal["hold", "unhold", "stop", "stacks"]
-_LAST = ("finished", "failed", "yielded", "fenced")
+Control = Literal["quiesce", "resume", "stop", "stacks"]
+_LAST = ("finished", "failed", "checkpointed_and_stopped", "fenced")
 
 
 class RunActor:
@@ -62,19 +62,19 @@ class RunActor:
             progress = self._control.progress()
         except MalformedWord as error:
             return self._malformed(error)
-        told = {} if progress is None else _told(progress)
+        reported = {} if progress is None else _told(progress)
         if self._error is not None:
-            return {**told, "state": "failed", "error": self._error}
+            return {**reported, "state": "failed", "error": self._error}
         if progress is not None and progress.state in _LAST:
-            return told
+            return reported
         if self._state == "absent" and self._exit_status is not None:
             died = {"error": told_exit(self._exit_status), "exit_status": self._exit_status}
-            return {**told, "state": "failed", **died}
+            return {**reported, "state": "failed", **died}
         if self._state == "absent":
-            return {**told, "state": "absent"}
+            return {**reported, "state": "absent"}
         if progress is None:
             return {"state": "starting" if self._begun and self._state == "prepared" else self._state}
-        return told
+        return reported
 
     def _malformed(self, error: MalformedWord) -> dict[str, object]:
         """Its process may be over all the same."""
@@ -84,12 +84,13 @@ class RunActor:
             return {"state": "failed", "error": told_exit(self._exit_status), "exit_status": self._exit_status}
         return {"state": "absent"} if self._state == "absent" else {"state": "malformed", "error": str(error)}
 
-    def control(self, what: Control, hold: Mapping[str, Any] | None = None) -> None:
-        """Write or remove a request in the control directory; `hold` has the fields of trainers.control.Hold."""
-        if what == "hold" and hold is not None:
-            self._control.put_hold(Hold(**hold))
-        elif what == "unhold":
-            self._control.clear_hold()
+    def control(self, what: Control, quiesce: Mapping[str, Any] | None = None) -> None:
+        """Write or remove a request in the control directory; `quiesce` has the fields of
+        trainers.control.QuiesceOrder."""
+        if what == "quiesce" and quiesce is not None:
+            self._control.put_quiesce(QuiesceOrder(**quiesce))
+        elif what == "resume":
+            self._control.clear_quiesce()
         elif what == "stacks":
             if self._begun and self._trainer is not None:
                 self._trainer.show_stacks()
@@ -116,9 +117,9 @@ class RunActor:
 
 
 def _told(progress: Progress) -> dict[str, object]:
-    told = dataclasses.asdict(progress)
-    since_s = told.pop("still_since_s")
-    return {**told, "still_s": 0.0 if since_s is None else max(0.0, time.monotonic() - since_s)}
+    reported = dataclasses.asdict(progress)
+    since_s = reported.pop("still_since_s")
+    return {**reported, "still_s": 0.0 if since_s is None else max(0.0, time.monotonic() - since_s)}
 
 
 def _register(instance_dir: Path, run_id: str, control_dir: Path) -> None:

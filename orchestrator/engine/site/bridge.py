@@ -24,7 +24,7 @@ from typing import Any
 from orchestrator.config.private import PRIVATE_UMASK
 from orchestrator.engine.site.actor import ACTOR_THREADS, RunActor
 from orchestrator.engine.site.environment import NAMESPACE, NODE_RESOURCE, SiteFiles, ray_environment
-from trainers.words import MOST_BYTES
+from trainers.checked_json import MOST_BYTES
 
 REPORT_EVERY_S = 0.1
 EAGER_EVERY_S = 0.02
@@ -88,8 +88,8 @@ class Bridge:
     def start(self, run_id: str, spec: dict[str, object], secrets: dict[str, str]) -> None:
         self._fire(self._handle(run_id).train.remote(spec, secrets))
 
-    def control(self, run_id: str, what: str, hold: dict[str, Any] | None = None) -> None:
-        self._fire(self._handle(run_id).control.remote(what, hold))
+    def control(self, run_id: str, what: str, quiesce: dict[str, Any] | None = None) -> None:
+        self._fire(self._handle(run_id).control.remote(what, quiesce))
 
     def kill(self, run_id: str) -> None:
         watched = self._watch(run_id)

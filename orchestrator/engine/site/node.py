@@ -42,7 +42,7 @@ from providers.errors import ProviderError
 from providers.local.metadata import read_notice
 from providers.procfs import process_start
 from trainers.control import ControlDirectory, Notice
-from trainers.waiting import EXIT_FILE, SOCKET, write_exit_status
+from trainers.process.prewarm import EXIT_FILE, SOCKET, write_exit_status
 
 POLL_S = 0.1
 LEASE_RENEWAL_S = 1.0
@@ -148,16 +148,16 @@ def main(folder: str, temp_dir: str, token: str, lease_s: str, attempt: str = "1
 
     signal.signal(signal.SIGTERM, terminated)
     threading.Thread(target=agent.watch_head, daemon=True).start()
-    told, trainers = False, 1
+    reported, trainers = False, 1
     while True:
         status = trainer.poll()
         if node.dead_processes():
             break
-        if status is not None and not told:
-            told = True
+        if status is not None and not reported:
+            reported = True
             agent.tell_exit(status)
-        if told and agent.wants_trainer(trainers):
-            trainer, told, trainers = _start_trainer(instance_dir), False, trainers + 1
+        if reported and agent.wants_trainer(trainers):
+            trainer, reported, trainers = _start_trainer(instance_dir), False, trainers + 1
         agent.carry_notice()
         agent.renew_leases()
         time.sleep(POLL_S)
@@ -169,7 +169,9 @@ def _start_trainer(instance_dir: Path) -> subprocess.Popen[bytes]:
     """The process of the run to come, which loads its libraries while the raylet starts; it is of this session."""
     for left in (SOCKET, EXIT_FILE):
         (instance_dir / left).unlink(missing_ok=True)
-    return subprocess.Popen([sys.executable, "-m", "trainers.waiting", str(instance_dir)], stdin=subprocess.DEVNULL)
+    return subprocess.Popen(
+        [sys.executable, "-m", "trainers.process.prewarm", str(instance_dir)], stdin=subprocess.DEVNULL
+    )
 
 
 def _await_head(files: SiteFiles) -> Head | None:

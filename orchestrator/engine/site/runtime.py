@@ -28,12 +28,12 @@ from orchestrator.engine.runtime import RunReport, RunSpec
 from orchestrator.engine.site.environment import Head, SiteFiles, ray_environment, writing
 from orchestrator.engine.site.keeper import HeadKeeper
 from orchestrator.errors import MissingExtraError, SiteError
-from orchestrator.installation import World
-from trainers.control import Hold
+from orchestrator.installation import Installation
+from trainers.control import QuiesceOrder
 
 BRIDGE_START_S = 30.0
 ANSWER_S = 5.0  # a bridge answers at once, unless a call of its own into Ray hangs
-HOLD_S = 30.0
+QUIESCE_S = 30.0
 UNREACHED_S = 60.0  # a head that lives but lets no bridge attach for so long, and for a lease, is replaced
 
 
@@ -42,10 +42,12 @@ def site_files(config: Config) -> SiteFiles:
     return SiteFiles(config.state_dir / "site", config.site.temp_dir)
 
 
-def site_runtime(world: World, environment: Mapping[str, str] = os.environ) -> RayRuntime:
+def site_runtime(installation: Installation, environment: Mapping[str, str] = os.environ) -> RayRuntime:
     """The runtime of this host's site, whose head has the `environment` where this starts it."""
-    files = site_files(world.config)
-    return RayRuntime(files, world.state_dir / "runs", lease_s=world.config.lease_s, environment=environment)
+    files = site_files(installation.config)
+    return RayRuntime(
+        files, installation.state_dir / "runs", lease_s=installation.config.lease_s, environment=environment
+    )
 
 
 class RayRuntime:
@@ -93,12 +95,12 @@ class RayRuntime:
         answer: dict[str, object] = self._ask("reports", run_ids=list(run_ids))
         return {run_id: report_of(run_id, answer[run_id]) for run_id in run_ids if run_id in answer}
 
-    def hold(self, run_id: str, successor: int) -> None:
-        hold = Hold(time.monotonic() + HOLD_S, successor)
-        self._ask("control", run_id=run_id, what="hold", hold=asdict(hold))
+    def quiesce(self, run_id: str, successor: int) -> None:
+        quiesce = QuiesceOrder(time.monotonic() + QUIESCE_S, successor)
+        self._ask("control", run_id=run_id, what="quiesce", quiesce=asdict(quiesce))
 
-    def unhold(self, run_id: str) -> None:
-        self._ask("control", run_id=run_id, what="unhold")
+    def resume(self, run_id: str) -> None:
+        self._ask("control", run_id=run_id, what="resume")
 
     def stop(self, run_id: str) -> None:
         self._ask("control", run_id=run_id, what="stop")

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from orchestrator.jobfile.source_map import Finding, Loc, Mark, Marks, dotted
+from orchestrator.jobfile.source_map import Finding, Loc, Mark, SourceMap, dotted
 from orchestrator.jobfile.values import Variable
 
 Outcome = Literal["left out", "changed", "to do"]
@@ -66,7 +66,7 @@ class Draft:
     comments where the reader must complete `train`; empty if it is complete."""
 
     path: str
-    marks: Marks
+    source_map: SourceMap
     job: dict[str, Any] = field(default_factory=dict)
     train: dict[str, Any] = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)
@@ -82,7 +82,7 @@ class Draft:
         self._note("to do", loc, message, hint, line)
 
     def _note(self, outcome: Outcome, loc: Loc, message: str, hint: str, line: int | None) -> None:
-        mark = self.marks.of(Finding(loc, "", at="key")) if line is None else Mark(line, 1)
+        mark = self.source_map.of(Finding(loc, "", at="key")) if line is None else Mark(line, 1)
         note = Note(self.path, mark.line, mark.column, dotted(loc), outcome, message, hint)
         if note not in self.notes:
             self.notes.append(note)

@@ -22,7 +22,7 @@ from orchestrator.jobfile.convert.skypilot import from_skypilot
 from orchestrator.jobfile.convert.train import add_train
 from orchestrator.jobfile.convert.write import write_job
 from orchestrator.jobfile.parse import parse_job, read_text
-from orchestrator.jobfile.source_map import Finding, Marks, YamlSyntaxError, read_yaml
+from orchestrator.jobfile.source_map import Finding, SourceMap, YamlSyntaxError, read_yaml
 
 _ORDER = ("name", "labels", "train", "data", "resources", "capacity", "where", "retries", "max_duration")
 
@@ -47,16 +47,16 @@ def convert_file(path: str | Path, to: str | Path | None = None) -> Conversion:
     Raises SpecError where it cannot be read, or is not a task file of SkyPilot or dstack.
     """
     name, text = str(path), read_text(path)
-    tree, marks, tool = _read(text, name)
+    tree, source_map, tool = _read(text, name)
     folders = Folders(Path(path).parent, Path(path).parent if to is None else Path(to).parent)
-    draft = Draft(name, marks)
+    draft = Draft(name, source_map)
     if tool == "SkyPilot":
         known, gpus = from_skypilot(draft, tree, _stem(path))
         place = skypilot_place(draft, tree.get("workdir"), folders)
         for each in draft.job.get("data", ()):
             each["source"] = each["source"] if "://" in each["source"] else folders.seen(each["source"])
-        lines = [*_lines(text, marks, tree, "run")]
-        for line in _lines(text, marks, tree, "setup"):
+        lines = [*_lines(text, source_map, tree, "run")]
+        for line in _lines(text, source_map, tree, "setup"):
             if line.text.strip() and not line.text.strip().startswith("#"):
                 hint = "install it on the machines beforehand, or do it in your program"
                 draft.to_do(("setup",), "a job has no command that prepares its machine", hint, line=line.number)
@@ -65,7 +65,7 @@ def convert_file(path: str | Path, to: str | Path | None = None) -> Conversion:
     else:
         known, gpus = from_dstack(draft, tree, _stem(path))
         place = dstack_place(draft, tree, folders)
-        add_train(draft, ("commands",), [*_lines(text, marks, tree, "commands")], place, known, gpus)
+        add_train(draft, ("commands",), [*_lines(text, source_map, tree, "commands")], place, known, gpus)
     draft.job["train"] = {key: draft.train[key] for key in _TRAIN_ORDER if key in draft.train}
     job = {key: draft.job[key] for key in _ORDER if key in draft.job}
     notes = tuple(sorted(draft.notes, key=lambda note: (note.line, note.column)))
@@ -90,10 +90,10 @@ def write_conversion(conversion: Conversion, to: str | Path, *, force: bool = Fa
         raise UsageError(f"{to} cannot be written: {error.strerror}", hint="choose another path") from error
 
 
-def _read(text: str, name: str) -> tuple[dict[str, Any], Marks, Tool]:
+def _read(text: str, name: str) -> tuple[dict[str, Any], SourceMap, Tool]:
     """The values as the tools themselves read them (by YAML 1.1), the positions, and whose file it is."""
     try:
-        _, marks, findings = read_yaml(text)
+        _, source_map, findings = read_yaml(text)
     except YamlSyntaxError as error:
         if (tool := recognise_documents(text, name)) is not None:
             problem = Problem(name, error.mark.line, 1, "", f"is a {tool} file of several tasks", "one file per task")
@@ -107,7 +107,7 @@ def _read(text: str, name: str) -> tuple[dict[str, Any], Marks, Tool]:
         except (yaml.YAMLError, RecursionError, ValueError, OverflowError) as error:
             wrong = [Finding((), f"cannot be read: {str(error).splitlines()[0]}")]
     if wrong:
-        places = [(marks.of(each), each) for each in wrong]
+        places = [(source_map.of(each), each) for each in wrong]
         raise SpecError([Problem(name, at.line, at.column, each.field, each.message, each.hint) for at, each in places])
     tool = recognise(tree, name)
     if tool is None or not isinstance(tree, dict):
@@ -115,10 +115,10 @@ def _read(text: str, name: str) -> tuple[dict[str, Any], Marks, Tool]:
         raise SpecError([Problem(name, 1, 1, "", message, hint)])
     kind = str(tree.get("type") or "task") if tool == "dstack" else "service" if tree.get("service") else "task"
     if kind != "task":
-        at = marks.of(Finding(("service" if tool == "SkyPilot" else "type",), "", at="key"))
+        at = source_map.of(Finding(("service" if tool == "SkyPilot" else "type",), "", at="key"))
         message = f"is a {kind} of {tool}, and a job is a training that ends"
         raise SpecError([Problem(name, at.line, at.column, "", message, "convert its training task")])
-    return tree, marks, tool
+    return tree, source_map, tool
 
 
 def _with_text_keys(value: object) -> Any:
@@ -127,7 +127,7 @@ def _with_text_keys(value: object) -> Any:
     return [_with_text_keys(item) for item in value] if isinstance(value, list) else value
 
 
-def _lines(text: str, marks: Marks, tree: Mapping[str, Any], field: str) -> list[Line]:
+def _lines(text: str, source_map: SourceMap, tree: Mapping[str, Any], field: str) -> list[Line]:
     """The commands of a field, line by line, with where they stand in the file."""
     value = tree.get(field)
     items = (
@@ -137,7 +137,7 @@ def _lines(text: str, marks: Marks, tree: Mapping[str, Any], field: str) -> list
     for loc, item in items:
         if item is None:
             continue
-        mark = marks.values.get(loc, marks.of(Finding(loc, "")))
+        mark = source_map.values.get(loc, source_map.of(Finding(loc, "")))
         opening = text.splitlines()[mark.line - 1][mark.column - 1 : mark.column] if mark.line else ""
         first, step = (mark.line + 1, 1 if opening == "|" else 0) if opening in ("|", ">") else (mark.line, 0)
         lines += [Line(first + step * index, each) for index, each in enumerate(str(item).splitlines())]

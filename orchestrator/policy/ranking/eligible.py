@@ -69,7 +69,7 @@ class Filtered:
     rejection_reasons: RejectionReasons
     current: int | None = None
     target: int | None = None
-    told: dict[int, Alternative] = field(default_factory=dict)
+    reported: dict[int, Alternative] = field(default_factory=dict)
     """What was told of rows that no job with this demand can use, whatever it would cost."""
     misses: dict[int | None, list[int]] = field(default_factory=dict)
     """The rows that came nearest to a fit, by how many were asked for (None: all)."""

@@ -87,7 +87,7 @@ def prospects(
     rate, per_step, seconds = (column[positions].tolist() for column in columns)
     found = spread(forecast, filtered.usable)
     low, mid, high = (cost[positions].tolist() for cost in (found.low_cost, forecast.mid.cost, found.high_cost))
-    told = [
+    reported = [
         Prospect(
             market.ids[row],
             rate[i] if forecast.speed_known else None,
@@ -101,7 +101,7 @@ def prospects(
         )
         for i, row in enumerate(rows)
     ]
-    return told, {topic(rejection_reason): count for rejection_reason, count in filtered.counts.items() if count}
+    return reported, {topic(rejection_reason): count for rejection_reason, count in filtered.counts.items() if count}
 
 
 def compare(demand: Demand, market: Market, perf: PerfBook, *, limits: MoveLimits) -> Comparison | None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from orchestrator.market import Market
 from orchestrator.model import JobSpec, Objective, Rejection
-from orchestrator.perf import Kind
+from orchestrator.perf import InstanceKind
 from orchestrator.policy.demand import Demand
 from orchestrator.policy.ranking.cost import Forecast
 from orchestrator.policy.ranking.eligible import NONE, RejectionReason
@@ -326,7 +326,7 @@ def nearest_miss(market: Market, forecast: Forecast, ranking: Ranking) -> int:
     return int(rows[0])
 
 
-def _memory_gap(kind: Kind, forecast: Forecast) -> int:
+def _memory_gap(kind: InstanceKind, forecast: Forecast) -> int:
     """How many bytes a GPU's memory lies outside of what the job asks for, or below what it takes."""
     job = forecast.demand.job
     least, most = job.spec.resources.gpu_memory_bytes or (0, None)

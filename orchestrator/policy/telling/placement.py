@@ -65,20 +65,22 @@ class PlacementBuilder:
         misses = [row for row in self._misses(None if whole else TOLD_MISSES) if row != chosen]
         instead = self._instead()
         misfits = [row for row in misses if ranking.rejection_reasons[row] <= _MEMORY]
-        unknown = [row for row in misfits if row not in self.filtered.told]
+        unknown = [row for row in misfits if row not in self.filtered.reported]
         misses = misses[: len(misses) - len(misfits)]  # they come first
         needed = [row for row in (chosen, current, instead) if row is not None]
         shown = self.forecast.over([*best, *misses, *unknown, *needed])
 
-        told: list[_Told] = [] if chosen is None else [(chosen, "", bool(ranking.rejection_reasons[chosen] == NONE))]
+        reported: list[_Told] = (
+            [] if chosen is None else [(chosen, "", bool(ranking.rejection_reasons[chosen] == NONE))]
+        )
         trying = probe is not None and chosen is not None and probe.offer_id == market.ids[chosen]
-        told += self._passed_over(shown, best, chosen, held, trying=trying)
-        told += [(row, explain.why_barred(self.demand, market, shown, ranking, row), False) for row in misses]
+        reported += self._passed_over(shown, best, chosen, held, trying=trying)
+        reported += [(row, explain.why_barred(self.demand, market, shown, ranking, row), False) for row in misses]
         sheet = _Sheet(shown, self.filtered)
         for row in unknown:
             why = explain.why_barred(self.demand, market, shown, ranking, row)
-            self.filtered.told[row] = sheet.view(row, why, False)
-        alternatives = (*(sheet.view(*each) for each in told), *(self.filtered.told[row] for row in misfits))
+            self.filtered.reported[row] = sheet.view(row, why, False)
+        alternatives = (*(sheet.view(*each) for each in reported), *(self.filtered.reported[row] for row in misfits))
         baseline = None if instead is None else sheet.afresh(instead)
 
         cost = finish = losses = parts = None
@@ -170,20 +172,20 @@ class PlacementBuilder:
             chance = self.ranking.odds(row) if mode == "likely" else 0.0
             return explain.Figures(seconds[at], cost[at], chance, rise[at])
 
-        told: list[_Told] = []
+        reported: list[_Told] = []
         it = figures(chosen) if mode in ("safe", "late", "likely") else None
         for row in best:
             if row == chosen:
                 gated = False
             elif gated and current is not None:
-                told.append((row, explain.why_not_moved(self.demand, shown, row, current, held), True))
+                reported.append((row, explain.why_not_moved(self.demand, shown, row, current, held), True))
             elif it is not None:
-                told.append((row, explain.why_not(objective, mode, figures(row), it, known=shown.known), True))
-        return told
+                reported.append((row, explain.why_not(objective, mode, figures(row), it, known=shown.known), True))
+        return reported
 
 
 def _best(order: list[int], market: Market) -> list[int]:
-    """The head of an order, and the best at another site than the best of all, where a spare would stand."""
+    """The head of an order, and the best at another site than the best of all, where a standby would stand."""
     head = order[:TOLD_BEST]
     site = market.listing.site
     if all(site[row] == site[order[0]] for row in head):

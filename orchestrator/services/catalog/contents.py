@@ -16,7 +16,17 @@ from orchestrator.services.catalog.views import (
     FlaggedRow,
     SourceRow,
 )
-from providers.catalog import AcceleratorPrice, Catalog, CatalogError, Finding, Flag, PriceRow, age_days, damage, load
+from providers.catalog import (
+    AcceleratorPrice,
+    Catalog,
+    CatalogError,
+    Finding,
+    Flag,
+    PriceRow,
+    age_days,
+    damage,
+    load,
+)
 from providers.catalog import verify as examine
 from providers.catalog import verify_own as examine_own
 from providers.catalog.files import DATA, day_ms

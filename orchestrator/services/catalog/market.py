@@ -25,13 +25,13 @@ def catalogue_limits(config: Config) -> MoveLimits:
 def catalogue_market(now_ms: int, *, without: Collection[str] = (), heard: Collected = NOTHING) -> Market:
     """The market of all clouds but those of `without`: what was `heard` of them, and else the catalogue. Raises
     CatalogError."""
-    told = elsewhere(heard, without)
-    offers = [each.offer for each in told]
+    reported = elsewhere(heard, without)
+    offers = [each.offer for each in reported]
     return Market.as_of(
         now_ms,
         offers=offers,
-        prices=[each.dated_price for each in told],
-        fresh_s={each.offer.id: each.fresh_s for each in told},
+        prices=[each.dated_price for each in reported],
+        fresh_s={each.offer.id: each.fresh_s for each in reported},
         priors=priors.hazard_priors(offers, heard.risks),
         tariff=priors.tariff(offers),
     )

@@ -25,7 +25,7 @@ from orchestrator.engine.machines.shut_down import shut_down
 from orchestrator.engine.site.environment import alive
 from orchestrator.engine.site.runtime import site_files, site_runtime
 from orchestrator.errors import NotLeaderError, ProviderFailure, SiteError, UsageError
-from orchestrator.installation import World, open_world
+from orchestrator.installation import Installation, open_installation
 from orchestrator.model import TERMINAL
 from orchestrator.services.control_plane import background_log
 from orchestrator.services.control_plane.presence import BACKGROUND, DOWN, may_act
@@ -45,33 +45,33 @@ _OF_CONTROL_PLANE = ("AWS_", "AZURE_", "GOOGLE_", "PG", "TRADEWIND_")
 SUCCESSOR_S = 1.0  # a control plane that stands by campaigns three times in it
 
 
-def control_plane(world: World) -> LeaderInfo | None:
+def control_plane(installation: Installation) -> LeaderInfo | None:
     """The control plane that leads now, None when none does. One of another machine, container or boot is watched for
     some seconds."""
-    leader = world.store.leader(watch=True)
+    leader = installation.store.leader(watch=True)
     return leader if leader is not None and may_act(leader) else None
 
 
 def up(config: Config, *, progress: Callable[[str], None]) -> LeaderInfo:
     """Start this host's site and control plane in the background, unless they run. Raises SiteError; SupersededError
     for a copy of a store that acts, or has acted since the copy was made."""
-    world = open_world(config, starts=True)
+    installation = open_installation(config, starts=True)
     try:
-        claims.check(world)  # first: the control plane that a copy names is that of the store it was copied from
-        return started_once(world, lambda: _start(world, progress), progress=progress)
+        claims.check(installation)  # first: the control plane that a copy names is that of the store it was copied from
+        return started_once(installation, lambda: _start(installation, progress), progress=progress)
     finally:
-        world.close()
+        installation.close()
 
 
 def started_once(
-    world: World, start: Callable[[], LeaderInfo], *, progress: Callable[[str], None] = lambda _: None
+    installation: Installation, start: Callable[[], LeaderInfo], *, progress: Callable[[str], None] = lambda _: None
 ) -> LeaderInfo:
     """The control plane that leads; where none does, the one that `start` has started. Of many processes on this host
     that ask at once a single one starts it, and the others wait for it. Raises SiteError."""
-    running = control_plane(world)
+    running = control_plane(installation)
     if running is None:
-        with _turn_to_start(world.state_dir / "up.lock", progress):
-            running = control_plane(world)
+        with _turn_to_start(installation.state_dir / "up.lock", progress):
+            running = control_plane(installation)
             if running is None:
                 return start()
     progress(f"the control plane runs already (process {running.pid})")
@@ -101,21 +101,21 @@ def _turn_to_start(path: Path, progress: Callable[[str], None]) -> Iterator[None
         yield
 
 
-def _start(world: World, progress: Callable[[str], None]) -> LeaderInfo:
-    environment = environment_to_keep(world)
-    runtime = site_runtime(world, environment)
-    if not _head_lives(world.config):
+def _start(installation: Installation, progress: Callable[[str], None]) -> LeaderInfo:
+    environment = environment_to_keep(installation)
+    runtime = site_runtime(installation, environment)
+    if not _head_lives(installation.config):
         progress("starting Ray's head on this host")
     runtime.ensure_head()
     runtime.close()
     progress("starting the control plane")
-    return start_in_background(world, environment)
+    return start_in_background(installation, environment)
 
 
-def start_in_background(world: World, environment: Mapping[str, str]) -> LeaderInfo:
+def start_in_background(installation: Installation, environment: Mapping[str, str]) -> LeaderInfo:
     """Start the control plane as a process of its own and wait until it leads. Raises SiteError with its last words
     when it does not."""
-    log_path = background_log.path_of(world.config)
+    log_path = background_log.path_of(installation.config)
     with append_privately(log_path) as log:
         begin_bytes = log.tell()
         process = subprocess.Popen(
@@ -124,11 +124,11 @@ def start_in_background(world: World, environment: Mapping[str, str]) -> LeaderI
             stdout=log,
             stderr=log,
             start_new_session=True,
-            env={**environment, **_environment(world.config)},
+            env={**environment, **_environment(installation.config)},
         )
     deadline = time.monotonic() + UP_TIMEOUT_S
     while time.monotonic() < deadline:
-        running = control_plane(world)
+        running = control_plane(installation)
         if running is not None:
             return running
         if process.poll() is not None:
@@ -145,10 +145,10 @@ def _head_lives(config: Config) -> bool:
     return head is not None and alive(head)
 
 
-def environment_to_keep(world: World, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+def environment_to_keep(installation: Installation, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The environment for processes that outlive this one: without the values of what jobs that wait or run name as
     secrets. Variables that the control plane reads for itself stay. Raises StoreError."""
-    with world.store.read() as tx:
+    with installation.store.read() as tx:
         jobs = tx.jobs(unreadable=lambda _job_id, _error: None)  # such a job is never started
     named = {name for job in jobs if job.state not in TERMINAL for name in job.spec.train.secrets}
     return {
@@ -165,33 +165,33 @@ def down(config: Config, *, progress: Callable[[str], None], force: bool = False
     elsewhere, or another `down` is at work; ProviderFailure when a provider does not answer; SupersededError, with
     nothing ended, for a copy of a store that acts, or has acted since the copy was made.
     """
-    world = open_world(config)
+    installation = open_installation(config)
     try:
-        claims.check(world)  # as in `up`: the process that a copy names is not its own
-        running = _of_this_host(control_plane(world))
+        claims.check(installation)  # as in `up`: the process that a copy names is not its own
+        running = _of_this_host(control_plane(installation))
         if running is not None and not force and not keep_jobs:
-            _pause_all(world, progress)
+            _pause_all(installation, progress)
         refused: list[ProviderError] | None = []
         while True:
             if running is not None:
                 progress(f"ending the control plane (process {running.pid})")
                 _end_process(running.pid)
             if not keep_jobs:
-                refused = _end_machines(world, progress)
-            running = _of_this_host(_successor(world))
+                refused = _end_machines(installation, progress)
+            running = _of_this_host(_successor(installation))
             if running is None and refused is not None:
                 break
         if not keep_jobs:
             if _head_lives(config):
                 progress("ending Ray's head")
-            site_runtime(world).stop_head()
+            site_runtime(installation).stop_head()
         if refused:
             raise ProviderFailure(
                 f"machines may still run: {'; '.join(map(str, refused))}",
                 hint="`tradewind down` again, or `tradewind up`: a control plane ends them as soon as it can",
             )
     finally:
-        world.close()
+        installation.close()
 
 
 def _of_this_host(leader: LeaderInfo | None) -> LeaderInfo | None:
@@ -203,8 +203,8 @@ def _of_this_host(leader: LeaderInfo | None) -> LeaderInfo | None:
     return leader
 
 
-def _pause_all(world: World, progress: Callable[[str], None]) -> None:
-    with world.store.write() as tx:
+def _pause_all(installation: Installation, progress: Callable[[str], None]) -> None:
+    with installation.store.write() as tx:
         jobs = [job for job in tx.outlines() if job.state not in TERMINAL and job.state != "paused"]
         for job in jobs:
             tx.add_command("pause", job.id, {}, "tradewind down")
@@ -215,36 +215,36 @@ def _pause_all(world: World, progress: Callable[[str], None]) -> None:
     )
     deadline = time.monotonic() + PAUSE_TIMEOUT_S
     while time.monotonic() < deadline:
-        with world.store.read() as tx:
+        with installation.store.read() as tx:
             if all(tx.outline(job.id).state in TERMINAL | {"paused"} for job in jobs):
                 return
         time.sleep(0.1)
     progress("not all jobs could be paused in time: they keep their last checkpoint")
 
 
-def _end_machines(world: World, progress: Callable[[str], None]) -> list[ProviderError] | None:
+def _end_machines(installation: Installation, progress: Callable[[str], None]) -> list[ProviderError] | None:
     """End all that is rented and book it, as the leader. Returns what providers had against it; None when a control
     plane leads instead, or has taken over in the middle."""
-    leadership = _lead(world)
+    leadership = _lead(installation)
     if leadership is None:
         return None
     try:
-        with world.store.pulse(leadership):
-            return shut_down(world, leadership, progress)
+        with installation.store.pulse(leadership):
+            return shut_down(installation, leadership, progress)
     except NotLeaderError:
         progress("a control plane has taken over meanwhile")
         return None
     finally:
-        world.store.resign(leadership)
+        installation.store.resign(leadership)
 
 
-def _lead(world: World) -> Leadership | None:
+def _lead(installation: Installation) -> Leadership | None:
     """Win the leadership of the store; None when a control plane has it. Raises UsageError while another `down` is at
     work for longer than it may take."""
     holder = f"{DOWN}{socket.gethostname()}-{secrets.token_hex(3)}/{os.getpid()}"
     begun_s = time.monotonic()
-    while (leadership := world.store.campaign(holder)) is None:
-        leader = world.store.leader()
+    while (leadership := installation.store.campaign(holder)) is None:
+        leader = installation.store.leader()
         waited_s = time.monotonic() - begun_s
         if leader is not None and leader.holder.startswith(DOWN):
             if waited_s > OTHER_DOWN_TIMEOUT_S:
@@ -258,10 +258,10 @@ def _lead(world: World) -> Leadership | None:
     return leadership
 
 
-def _successor(world: World) -> LeaderInfo | None:
+def _successor(installation: Installation) -> LeaderInfo | None:
     """The control plane that stood by and has taken over: it looks often enough to do so within this time."""
     deadline = time.monotonic() + SUCCESSOR_S
-    while (running := control_plane(world)) is None and time.monotonic() < deadline:
+    while (running := control_plane(installation)) is None and time.monotonic() < deadline:
         time.sleep(0.05)
     return running
 

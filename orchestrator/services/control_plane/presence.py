@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.services.views import ControlPlaneView
 from orchestrator.store import LeaderInfo
 
@@ -13,10 +13,10 @@ DOWN = "down:"
 """How the name of a `tradewind down` begins, which leads while it ends everything: no control plane."""
 
 
-def control_plane(world: World, *, watch: bool = False) -> ControlPlaneView:
+def control_plane(installation: Installation, *, watch: bool = False) -> ControlPlaneView:
     """Who leads on this store. One on another machine (or of another boot of this one) counts as running, unless it is
     watched for some seconds and shows no life."""
-    leader = world.store.leader(watch=watch)
+    leader = installation.store.leader(watch=watch)
     if leader is None or not may_act(leader):
         return ControlPlaneView(running=False, pid=None, host=None, since_ms=None)
     return ControlPlaneView(running=True, pid=leader.pid, host=leader.host, since_ms=leader.since_ms)

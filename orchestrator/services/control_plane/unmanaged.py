@@ -6,26 +6,26 @@ Must not know: how a machine gets there.
 from __future__ import annotations
 
 from orchestrator.errors import NotFoundError, ProviderFailure, UsageError
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.services.views import Accepted
 from providers.base import Provider
 from providers.errors import ProviderError
 from providers.instance import Instance
 
 
-def unknown(world: World) -> list[Instance]:
+def unknown(installation: Installation) -> list[Instance]:
     """All of them, at every provider. Raises ProviderFailure."""
-    listed = [instance for provider in world.providers.values() for instance in _listed(world, provider)]
-    with world.store.read() as tx:
+    listed = [instance for provider in installation.providers.values() for instance in _listed(installation, provider)]
+    with installation.store.read() as tx:
         return [instance for instance in listed if tx.run_of_token(instance.token) is None]
 
 
-def reap(world: World, instance_id: str) -> Accepted:
+def reap(installation: Installation, instance_id: str) -> Accepted:
     """End one of them. Raises UsageError for one that the store knows, NotFoundError, ProviderFailure."""
-    for provider in world.providers.values():
-        for instance in _listed(world, provider):
+    for provider in installation.providers.values():
+        for instance in _listed(installation, provider):
             if instance.id == instance_id:
-                _refuse_known(world, instance)
+                _refuse_known(installation, instance)
                 try:
                     provider.terminate(instance_id)
                 except ProviderError as error:
@@ -38,15 +38,15 @@ def reap(world: World, instance_id: str) -> Accepted:
     )
 
 
-def _listed(world: World, provider: Provider) -> list[Instance]:
+def _listed(installation: Installation, provider: Provider) -> list[Instance]:
     try:
-        return list(provider.list_owned(world.store.install_id))
+        return list(provider.list_owned(installation.store.install_id))
     except ProviderError as error:
         raise ProviderFailure(str(error), hint=error.hint) from error
 
 
-def _refuse_known(world: World, instance: Instance) -> None:
-    with world.store.read() as tx:
+def _refuse_known(installation: Installation, instance: Instance) -> None:
+    with installation.store.read() as tx:
         run_id = tx.run_of_token(instance.token)
     if run_id is not None:
         raise UsageError(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from orchestrator.config import Config
 from orchestrator.errors import TradewindError
-from orchestrator.installation import World, open_world
+from orchestrator.installation import Installation, open_installation
 from orchestrator.services.doctor import here, state
 from orchestrator.services.views import Check, Diagnosis
 
@@ -29,12 +29,12 @@ def _checks(config: Config) -> Iterator[Check]:
     yield here.disk(config)
     yield _safely("secrets", lambda: here.secrets(config))
     try:
-        world = open_world(config)
+        installation = open_installation(config)
     except TradewindError as error:
         yield Check("store", "fail", str(error), error.hint)
         return
     try:
-        look: Callable[[World], Check]
+        look: Callable[[Installation], Check]
         for name, look in (
             ("store", state.store),
             ("clock", state.clock),
@@ -45,13 +45,13 @@ def _checks(config: Config) -> Iterator[Check]:
             ("installation", state.installation),
             ("machines", state.machines),
         ):
-            yield _safely(name, lambda look=look: look(world))  # type: ignore[misc]
-        yield _safely("collected prices", lambda: state.collected_prices(world))
-        for provider in world.providers:
+            yield _safely(name, lambda look=look: look(installation))  # type: ignore[misc]
+        yield _safely("collected prices", lambda: state.collected_prices(installation))
+        for provider in installation.providers:
             name = f"prices of {provider}"
-            yield _safely(name, lambda provider=provider: state.prices(world, provider))  # type: ignore[misc]
+            yield _safely(name, lambda provider=provider: state.prices(installation, provider))  # type: ignore[misc]
     finally:
-        world.close()
+        installation.close()
 
 
 def _safely(name: str, look: Callable[[], Check]) -> Check:

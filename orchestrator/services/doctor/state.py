@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from orchestrator.engine.machines import claims
 from orchestrator.formats.readable import iso
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.model import TERMINAL
 from orchestrator.services.control_plane import unmanaged
 from orchestrator.services.control_plane.presence import control_plane as find_control_plane
@@ -18,37 +18,41 @@ FAULT_IS_NEWS_WALL_S = 2 * 3600.0  # one that lasts is told every hour (engine.c
 STALE_AFTER_WALL_S = 600.0  # a control plane that has not asked for so long does not collect
 
 
-def store(world: World) -> Check:
+def store(installation: Installation) -> Check:
     """It was opened, so its schema revision is right; and it takes a write transaction."""
-    with world.store.write() as tx:
+    with installation.store.write() as tx:
         jobs = len(tx.outlines())
-    where = world.config.store_url.rpartition("@")[2]
-    return Check("store", "ok", f"{where}: schema current, writable, {jobs} job(s), install {world.store.install_id}")
+    where = installation.config.store_url.rpartition("@")[2]
+    return Check(
+        "store", "ok", f"{where}: schema current, writable, {jobs} job(s), install {installation.store.install_id}"
+    )
 
 
-def clock(world: World) -> Check:
+def clock(installation: Installation) -> Check:
     """Market time, and how fast it runs."""
-    now = iso(world.clock.now_ms())
-    if world.clock.factor == 1:
+    now = iso(installation.clock.now_ms())
+    if installation.clock.factor == 1:
         return Check("clock", "ok", f"{now}, wall time")
-    return Check("clock", "ok", f"{now}, simulated market time, {world.clock.factor:g} times as fast as the wall's")
+    return Check(
+        "clock", "ok", f"{now}, simulated market time, {installation.clock.factor:g} times as fast as the wall's"
+    )
 
 
-def control_plane(world: World) -> Check:
-    found = find_control_plane(world, watch=True)
+def control_plane(installation: Installation) -> Check:
+    found = find_control_plane(installation, watch=True)
     if found.running:
         since = f", leads since {iso(found.since_ms)}" if found.since_ms is not None else ""
         return Check("control plane", "ok", f"process {found.pid} on {found.host}{since}")
-    with world.store.read() as tx:
+    with installation.store.read() as tx:
         waiting = sum(job.state not in TERMINAL | {"paused"} for job in tx.outlines())
     if waiting:
         return Check("control plane", "warn", f"none runs, and {waiting} job(s) wait for one", "tradewind up")
     return Check("control plane", "ok", "none runs; `submit` starts one when it is needed")
 
 
-def quarantine(world: World) -> Check:
+def quarantine(installation: Installation) -> Check:
     """Jobs that are kept still because a step of the control plane for them broke."""
-    with world.store.read() as tx:
+    with installation.store.read() as tx:
         found = tx.quarantined()
     if not found:
         return Check("jobs", "ok", "none is in quarantine")
@@ -63,23 +67,23 @@ def quarantine(world: World) -> Check:
     )
 
 
-def engine(world: World) -> Check:
+def engine(installation: Installation) -> Check:
     """Steps of the control plane that broke and were for no job."""
-    with world.store.read() as tx:
-        told = tx.events(kinds=("engine.fault",), limit=1, newest_first=True)
-    recent_ms = int(FAULT_IS_NEWS_WALL_S * world.clock.factor * 1000)
-    if not told or told[0].at_ms < world.clock.now_ms() - recent_ms:
+    with installation.store.read() as tx:
+        reported = tx.events(kinds=("engine.fault",), limit=1, newest_first=True)
+    recent_ms = int(FAULT_IS_NEWS_WALL_S * installation.clock.factor * 1000)
+    if not reported or reported[0].at_ms < installation.clock.now_ms() - recent_ms:
         return Check("engine", "ok", "no step broke lately")
-    found = f"a step broke at {iso(told[0].at_ms)}: {told[0].message}"
+    found = f"a step broke at {iso(reported[0].at_ms)}: {reported[0].message}"
     return Check("engine", "warn", found, "see the traceback: tradewind events --output json; please report it")
 
 
-def site(world: World) -> Check:
+def site(installation: Installation) -> Check:
     """Ray's head on this machine."""
     from orchestrator.engine.site.environment import alive
     from orchestrator.engine.site.runtime import site_files
 
-    head = site_files(world.config).read_head()
+    head = site_files(installation.config).read_head()
     if head is None:
         return Check("site", "ok", "Ray's head does not run; `up` starts it")
     if alive(head):
@@ -87,15 +91,15 @@ def site(world: World) -> Check:
     return Check("site", "warn", "Ray's head has died", "tradewind up (jobs go on from their checkpoints)")
 
 
-def installation(world: World) -> Check:
+def installation(installation: Installation) -> Check:
     """Whether this store is the one that acts on the installation's machines."""
-    claims.check(world)
-    return Check("installation", "ok", f"no other store acts as {world.store.install_id}")
+    claims.check(installation)
+    return Check("installation", "ok", f"no other store acts as {installation.store.install_id}")
 
 
-def machines(world: World) -> Check:
+def machines(installation: Installation) -> Check:
     """Machines with this installation's tag that its store did not rent."""
-    found = unmanaged.unknown(world)
+    found = unmanaged.unknown(installation)
     if not found:
         return Check("machines", "ok", "all that are up were rented by this store")
     named = ", ".join(f"{each.id} ({each.offer_id})" for each in found[:MOST_SHOWN])
@@ -107,34 +111,34 @@ def machines(world: World) -> Check:
     )
 
 
-def collected_prices(world: World) -> Check:
+def collected_prices(installation: Installation) -> Check:
     """Sources and regions whose last poll failed or is not believed."""
     name = "collected prices"
-    with world.store.read() as tx:
-        states = [each for each in tx.poll_states() if each.source not in world.providers]
+    with installation.store.read() as tx:
+        states = [each for each in tx.poll_states() if each.source not in installation.providers]
     if not states:
         return Check(name, "ok", "none are collected")
     wrong = [(each, each.error or each.suspect) for each in states if each.error or each.suspect]
     if not wrong:
         return Check(name, "ok", f"{len(states)} sources and regions, the last poll of each is well")
-    told = "; ".join(f"{each.source} {each.region or 'all'}: {why}" for each, why in wrong[:MOST_SHOWN])
+    reported = "; ".join(f"{each.source} {each.region or 'all'}: {why}" for each, why in wrong[:MOST_SHOWN])
     more = f" (and {len(wrong) - MOST_SHOWN} more)" if len(wrong) > MOST_SHOWN else ""
-    return Check(name, "warn", f"{told}{more}", "older prices of it stay in use; see: tradewind prices status")
+    return Check(name, "warn", f"{reported}{more}", "older prices of it stay in use; see: tradewind prices status")
 
 
-def prices(world: World, provider: str) -> Check:
+def prices(installation: Installation, provider: str) -> Check:
     """How long ago the provider last answered."""
     name = f"prices of {provider}"
-    simulated = " (simulated)" if world.providers[provider].simulated else ""
-    with world.store.read() as tx:
+    simulated = " (simulated)" if installation.providers[provider].simulated else ""
+    with installation.store.read() as tx:
         polls = tx.polls(provider, 50)
         suspect = next((each.suspect for each in tx.poll_states() if each.source == provider), None)
     good = [poll for poll in polls if poll.error is None]
     if not good:
         why = f": {polls[0].error}" if polls else ""
         return Check(name, "warn", f"never asked successfully{simulated}{why}", "tradewind offers")
-    age_s = (world.clock.now_ms() - good[0].finished_ms) / 1000
-    wall_s = age_s / world.clock.factor
+    age_s = (installation.clock.now_ms() - good[0].finished_ms) / 1000
+    wall_s = age_s / installation.clock.factor
     found = f"{good[0].offers_seen} offers, asked {wall_s:.0f} s ago{simulated}"
     if polls[0].error is not None:
         return Check(name, "warn", f"{found}; since then: {polls[0].error}", "tradewind offers")
@@ -145,6 +149,6 @@ def prices(world: World, provider: str) -> Check:
             f"{found}; the last answer {suspect}: the others stay until another answer agrees",
             "tradewind prices status",
         )
-    if wall_s > STALE_AFTER_WALL_S and find_control_plane(world).running:
+    if wall_s > STALE_AFTER_WALL_S and find_control_plane(installation).running:
         return Check(name, "warn", f"{found}: the control plane does not collect", "tradewind events")
     return Check(name, "ok", found)

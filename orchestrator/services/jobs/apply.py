@@ -8,7 +8,7 @@ from pathlib import Path
 
 from orchestrator.errors import NotFoundError, Problem, SpecError, StalePlanError, UsageError
 from orchestrator.formats.documents import schema_of, to_json
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.model import TERMINAL, Job, Plan
 from orchestrator.services.actor import actor
 from orchestrator.services.control_plane.presence import control_plane
@@ -34,7 +34,7 @@ def save(view: PlanView, path: Path) -> None:
         raise UsageError(f"{path} cannot be written: {error.strerror}", hint="choose another path") from error
 
 
-def load(world: World, path: Path) -> PlanView:
+def load(installation: Installation, path: Path) -> PlanView:
     """Read a plan document. Raises NotFoundError, SpecError."""
     try:
         data = json.loads(path.read_text())
@@ -47,9 +47,9 @@ def load(world: World, path: Path) -> PlanView:
         raise NotFoundError(f"{path}: {error.strerror}", hint="make one: tradewind plan FILE -o PLAN") from error
     except ValueError as error:
         raise SpecError([Problem(str(path), 0, 0, "", str(error), "make it again: tradewind plan -o")]) from error
-    with world.store.read() as tx:
+    with installation.store.read() as tx:
         jobs = {job.id: job for job in (*tx.outlines(), *new)}
-        view = plan_view(world, tx, plan, jobs, new, world.clock.now_ms())
+        view = plan_view(installation, tx, plan, jobs, new, installation.clock.now_ms())
     decisions = tuple(
         replace(each, front=compared[each.job_id].front, picks=compared[each.job_id].picks)
         if each.job_id in compared
@@ -59,13 +59,13 @@ def load(world: World, path: Path) -> PlanView:
     return replace(view, decisions=decisions)
 
 
-def check(world: World, reviewed: PlanView) -> None:
+def check(installation: Installation, reviewed: PlanView) -> None:
     """Raises StalePlanError, naming every difference, unless the same would be decided now; InfeasibleError."""
     require_startable(reviewed)
-    moved = _gone(world, reviewed)
+    moved = _gone(installation, reviewed)
     if not moved:
-        freshen(world)
-        today = planned(world, reviewed.new_jobs, only=[d.job_id for d in reviewed.decisions])
+        freshen(installation)
+        today = planned(installation, reviewed.new_jobs, only=[d.job_id for d in reviewed.decisions])
         now = {decision.job_id: decision for decision in today.decisions}
         for then in reviewed.decisions:
             moved.extend(_differences(then, now.get(then.job_id)))
@@ -76,14 +76,14 @@ def check(world: World, reviewed: PlanView) -> None:
         )
 
 
-def apply(world: World, reviewed: PlanView) -> Accepted:
+def apply(installation: Installation, reviewed: PlanView) -> Accepted:
     """Submit the plan's new jobs and have its placements carried out. Raises StalePlanError, InfeasibleError."""
-    check(world, reviewed)
+    check(installation, reviewed)
     for job in reviewed.new_jobs:
         make_checkpoint_folder(job)
-    led = control_plane(world).running  # asked first: nothing that can fail comes after the plan is accepted
-    with world.store.write() as tx:
-        add_jobs(world, tx, reviewed.new_jobs, reviewed.plan)
+    led = control_plane(installation).running  # asked first: nothing that can fail comes after the plan is accepted
+    with installation.store.write() as tx:
+        add_jobs(installation, tx, reviewed.new_jobs, reviewed.plan)
         tx.add_command("apply", None, {"plan_id": reviewed.id}, actor())
     count = sum(decision.action in ("place", "move") for decision in reviewed.decisions)
     return Accepted(
@@ -94,10 +94,10 @@ def apply(world: World, reviewed: PlanView) -> Accepted:
     )
 
 
-def _gone(world: World, reviewed: PlanView) -> list[str]:
+def _gone(installation: Installation, reviewed: PlanView) -> list[str]:
     """Jobs that ended or were submitted since."""
     new = {job.id for job in reviewed.new_jobs}
-    with world.store.read() as tx:
+    with installation.store.read() as tx:
         states = {job.id: job.state for job in tx.outlines()}
     moved = []
     for decision in reviewed.decisions:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from orchestrator.engine.commands import refusal
 from orchestrator.engine.migration import manual
 from orchestrator.errors import UsageError
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.jobfile.units import BadValueError, parse_money
 from orchestrator.model import TERMINAL, Job
 from orchestrator.services.actor import actor
@@ -22,23 +22,23 @@ ANSWER_WALL_S = 2.0
 POLL_WALL_S = 0.05
 
 
-def pause(world: World, ref: str) -> Accepted:
+def pause(installation: Installation, ref: str) -> Accepted:
     """Checkpoint and let the machine go. Raises NotFoundError, UsageError."""
-    with world.store.write() as tx:
+    with installation.store.write() as tx:
         job = _living(tx, ref)
         resuming = any(each.kind == "resume" and each.job_id == job.id for each in tx.open_commands())
         if job.state in ("paused", "pausing") and not resuming:
             raise UsageError(f"{job.name} is {job.state} already", hint=f"go on: tradewind resume {job.name}")
         order = tx.add_command("pause", job.id, {}, actor())
-    return _accepted(world, order, "pause", job, f"{job.name} will pause at its next step, with a checkpoint")
+    return _accepted(installation, order, "pause", job, f"{job.name} will pause at its next step, with a checkpoint")
 
 
-def resume(world: World, ref: str) -> Accepted:
+def resume(installation: Installation, ref: str) -> Accepted:
     """Let a paused job go on, or one that is pausing as soon as it is paused; a quarantine is lifted.
 
     Raises NotFoundError, UsageError.
     """
-    with world.store.write() as tx:
+    with installation.store.write() as tx:
         job = tx.find_job(ref)
         broke = tx.job_facts(job.id).quarantine
         if broke is None:
@@ -48,56 +48,58 @@ def resume(world: World, ref: str) -> Accepted:
         order = tx.add_command("resume", job.id, {}, actor())
     if job.state == "pausing":
         message = f"{job.name} goes on as soon as it is paused, where it is best then"
-        return Accepted("resume", (job.id,), message, control_plane(world).running)
+        return Accepted("resume", (job.id,), message, control_plane(installation).running)
     message = f"{job.name} goes on from its checkpoint, where it is best now"
     if job.state in TERMINAL:
         message = f"{job.name} is {job.state}, and no longer in quarantine"
     if broke is not None:
         message += f"; it was quarantined, and is again if this has not changed: {broke}"
-    return _accepted(world, order, "resume", job, message)
+    return _accepted(installation, order, "resume", job, message)
 
 
-def set_budget(world: World, ref: str, amount: str | float) -> Accepted:
+def set_budget(installation: Installation, ref: str, amount: str | float) -> Accepted:
     """Give a job another budget, or its first. `amount` as in the job file: "2.50", "2.50 USD". Raises NotFoundError,
     UsageError for no such amount and for one that is spent already."""
     try:
         nano_usd = parse_money(amount)
     except BadValueError as error:
         raise UsageError(str(error), hint=error.hint or 'write it in US dollars, such as "2.50"') from error
-    with world.store.write() as tx:
+    with installation.store.write() as tx:
         job = _living(tx, ref)
         spent = tx.total_nano_usd(job_id=job.id)
         if nano_usd <= spent:
-            told = f"{format_usd(spent, 4)} of {job.name} are spent already"
-            raise UsageError(told, hint=f"end it instead: tradewind pause {job.name}")
+            reported = f"{format_usd(spent, 4)} of {job.name} are spent already"
+            raise UsageError(reported, hint=f"end it instead: tradewind pause {job.name}")
         order = tx.add_command("budget", job.id, {"nano_usd": nano_usd}, actor())
     message = f"{job.name} may cost {format_usd(nano_usd)}"
     if job.state in ("paused", "pausing"):
         message += f"; it goes on with: tradewind resume {job.name}"
-    return _accepted(world, order, "budget", job, message)
+    return _accepted(installation, order, "budget", job, message)
 
 
-def cancel(world: World, ref: str) -> Accepted:
+def cancel(installation: Installation, ref: str) -> Accepted:
     """End a job for good. Raises NotFoundError, UsageError."""
-    with world.store.write() as tx:
+    with installation.store.write() as tx:
         job = _living(tx, ref)
         order = tx.add_command("cancel", job.id, {}, actor())
-    return _accepted(world, order, "cancel", job, f"{job.name} will end; its checkpoints, outputs and costs stay")
+    return _accepted(
+        installation, order, "cancel", job, f"{job.name} will end; its checkpoints, outputs and costs stay"
+    )
 
 
-def migrate(world: World, ref: str, offer_id: str | None) -> Accepted:
+def migrate(installation: Installation, ref: str, offer_id: str | None) -> Accepted:
     """Move a running job, to `offer_id` or to the best other offer.
 
-    Raises NotFoundError, UsageError, InfeasibleError for an offer that the job file rules out, and RailError.
+    Raises NotFoundError, UsageError, InfeasibleError for an offer that the job file rules out, and LimitError.
     """
-    with world.store.write() as tx:
+    with installation.store.write() as tx:
         job = _living(tx, ref)
         current = manual.movable(tx, job)
         if offer_id is not None:
-            manual.check_target(tx, world.clock.now_ms(), world.config, job, current, offer_id)
+            manual.check_target(tx, installation.clock.now_ms(), installation.config, job, current, offer_id)
         order = tx.add_command("migrate", job.id, {"offer_id": offer_id}, actor())
     target = offer_id or "the best other offer"
-    return _accepted(world, order, "migrate", job, f"{job.name} will move from {current.offer_id} to {target}")
+    return _accepted(installation, order, "migrate", job, f"{job.name} will move from {current.offer_id} to {target}")
 
 
 def _living(tx: Tx, ref: str) -> Job:
@@ -107,17 +109,17 @@ def _living(tx: Tx, ref: str) -> Job:
     return job
 
 
-def _accepted(world: World, order: str, command: str, job: Job, message: str) -> Accepted:
-    led = control_plane(world).running
-    give_up = world.clock.monotonic_s() + ANSWER_WALL_S
+def _accepted(installation: Installation, order: str, command: str, job: Job, message: str) -> Accepted:
+    led = control_plane(installation).running
+    give_up = installation.clock.monotonic_s() + ANSWER_WALL_S
     while led:
-        with world.store.read() as tx:
+        with installation.store.read() as tx:
             result = tx.command_result(order)
         if result is not None:
             if (error := refusal(result, hint=f"see where it stands: tradewind status {job.name}")) is not None:
                 raise error
             break
-        if world.clock.monotonic_s() >= give_up:
+        if installation.clock.monotonic_s() >= give_up:
             break
-        world.clock.sleep(POLL_WALL_S)
+        installation.clock.sleep(POLL_WALL_S)
     return Accepted(command, (job.id,), message, led)

@@ -8,7 +8,7 @@ from typing import TypedDict
 from orchestrator.engine.inputs.snapshot import current_run, left_out
 from orchestrator.engine.jobs.standstill import NOT_FINITE, STALLED
 from orchestrator.engine.migration.move import attempt_failed, waits
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.model import TERMINAL, Job, Migration, Run, Step
 from orchestrator.services.control_plane.presence import control_plane
 from orchestrator.services.jobs.forecasts import forecasts, in_words
@@ -29,15 +29,15 @@ _STALLED_OUTSIDE: Mapping[object, str] = {
 }
 
 
-def jobs(world: World, *, ended: bool = False, project: str | None = None) -> JobList:
+def jobs(installation: Installation, *, ended: bool = False, project: str | None = None) -> JobList:
     """All jobs of a project (None: of all), oldest first; those that have ended only when asked for."""
-    now = world.clock.now_ms()
-    with world.store.read() as tx:
+    now = installation.clock.now_ms()
+    with installation.store.read() as tx:
         shown = [
             job for job in tx.outlines() if (ended or job.state not in TERMINAL) and project in (None, job.project)
         ]
-        said = forecasts(world, tx, shown)
-        views = tuple(job_view(world, tx, job, said[job.id]) for job in shown)
+        said = forecasts(installation, tx, shown)
+        views = tuple(job_view(installation, tx, job, said[job.id]) for job in shown)
     return JobList(
         at_ms=now,
         jobs=views,
@@ -46,35 +46,35 @@ def jobs(world: World, *, ended: bool = False, project: str | None = None) -> Jo
     )
 
 
-def job(world: World, ref: str) -> JobView:
+def job(installation: Installation, ref: str) -> JobView:
     """One job by id or name. Raises NotFoundError."""
-    with world.store.read() as tx:
-        return job_view(world, tx, tx.find_job(ref))
+    with installation.store.read() as tx:
+        return job_view(installation, tx, tx.find_job(ref))
 
 
-def status(world: World, ref: str, *, events: int = 8) -> StatusView:
+def status(installation: Installation, ref: str, *, events: int = 8) -> StatusView:
     """One job in detail, with its last `events` events. Raises NotFoundError."""
-    with world.store.read() as tx:
+    with installation.store.read() as tx:
         found = tx.find_job(ref)
         newest = tx.events(job_id=found.id, limit=events, newest_first=True)
         open_ones = tx.migrations(job_id=found.id, open=True, unreadable=left_out)
         return StatusView(
-            at_ms=world.clock.now_ms(),
-            job=job_view(world, tx, found, forecasts(world, tx, [found])[found.id]),
+            at_ms=installation.clock.now_ms(),
+            job=job_view(installation, tx, found, forecasts(installation, tx, [found])[found.id]),
             runs=tuple(tx.runs(job_id=found.id, unreadable=left_out)),
             migration=next((each for each in open_ones if not waits(each)), None),
             events=tuple(reversed(newest)),
-            control_plane=control_plane(world),
+            control_plane=control_plane(installation),
         )
 
 
-def job_view(world: World, tx: Tx, job: Job, said: JobForecast | str | None = None) -> JobView:
+def job_view(installation: Installation, tx: Tx, job: Job, said: JobForecast | str | None = None) -> JobView:
     """The figures of one job."""
     runs = tx.runs(job_id=job.id, unreadable=left_out)
     facts = tx.job_facts(job.id)
     alive = current_run(runs)
     stepped = [run for run in runs if run.last_step > run.start_step]
-    marks = _marks(tx, alive) if alive is not None else _failures(job, runs, facts)
+    warnings = _marks(tx, alive) if alive is not None else _failures(job, runs, facts)
     return JobView(
         id=job.id,
         name=job.name,
@@ -90,15 +90,15 @@ def job_view(world: World, tx: Tx, job: Job, said: JobForecast | str | None = No
         total_steps=job.spec.train.steps if facts.total_steps is None else facts.total_steps,
         loss=stepped[-1].last_loss if stepped else None,
         offer_id=alive.offer_id if alive is not None else None,
-        nano_usd_per_hour=_price_now(world, tx, alive),
+        nano_usd_per_hour=_price_now(installation, tx, alive),
         paid_nano_usd=tx.total_nano_usd(job_id=job.id),
         runs=len(trained(runs)),
         moves=len(moves(runs, tx.migrations(job_id=job.id, unreadable=left_out))),
         steps_repeated=sum(run.repeated_steps for run in runs),
-        simulated=any(simulated(world, run.offer_id) for run in runs) or (not runs and world.simulated),
-        note="; ".join(dict.fromkeys([*marks, _note(tx, job, facts.quarantine)])),
+        simulated=any(simulated(installation, run.offer_id) for run in runs) or (not runs and installation.simulated),
+        note="; ".join(dict.fromkeys([*warnings, _note(tx, job, facts.quarantine)])),
         quarantine=facts.quarantine,
-        marks=marks,
+        warnings=warnings,
         **_foretold(job, said),
     )
 
@@ -106,10 +106,10 @@ def job_view(world: World, tx: Tx, job: Job, said: JobForecast | str | None = No
 def _foretold(job: Job, said: JobForecast | str | None) -> _Foretold:
     if said is None:
         return {}
-    told = "" if job.state in TERMINAL else in_words(said)
+    reported = "" if job.state in TERMINAL else in_words(said)
     if isinstance(said, str):
-        return {"no_forecast": said, "to_go": told}
-    return {"forecast": said, "no_forecast": "", "to_go": told}
+        return {"no_forecast": said, "to_go": reported}
+    return {"forecast": said, "no_forecast": "", "to_go": reported}
 
 
 def _failures(job: Job, runs: Sequence[Run], facts: JobFacts) -> tuple[str, ...]:
@@ -127,12 +127,12 @@ def _marks(tx: Tx, run: Run) -> tuple[str, ...]:
         next(iter(tx.events(job_id=run.job_id, kinds=(kind,), limit=1, newest_first=True)), None)
         for kind in (STALLED, NOT_FINITE)
     )
-    marks = []
+    warnings = []
     if stalled is not None and stalled.run_id == run.id and stalled.data.get("step") == run.last_step:
-        marks.append(_STALLED_OUTSIDE.get(stalled.data.get("awaited"), f"stands still at step {run.last_step}"))
+        warnings.append(_STALLED_OUTSIDE.get(stalled.data.get("awaited"), f"stands still at step {run.last_step}"))
     if diverged is not None and diverged.run_id == run.id and run.last_loss is None:
-        marks.append("its loss is not a number")
-    return tuple(marks)
+        warnings.append("its loss is not a number")
+    return tuple(warnings)
 
 
 def _note(tx: Tx, job: Job, quarantine: str | None) -> str:
@@ -140,9 +140,9 @@ def _note(tx: Tx, job: Job, quarantine: str | None) -> str:
     if quarantine is not None:
         return f"quarantined: {quarantine}"
     if job.state == "paused":
-        told = tx.events(job_id=job.id, kinds=("job.paused", "job.resumed"), limit=1, newest_first=True)
-        by_event = told and told[0].kind == "job.paused"
-        return told[0].message if by_event else "paused at its last checkpoint: everything here was ended at once"
+        reported = tx.events(job_id=job.id, kinds=("job.paused", "job.resumed"), limit=1, newest_first=True)
+        by_event = reported and reported[0].kind == "job.paused"
+        return reported[0].message if by_event else "paused at its last checkpoint: everything here was ended at once"
     newest = tx.events(job_id=job.id, limit=1, newest_first=True)
     return newest[0].message if newest else ""
 
@@ -165,16 +165,16 @@ def moves(runs: Sequence[Run], migrations: Sequence[Migration]) -> list[Migratio
     ]
 
 
-def simulated(world: World, offer_id: str) -> bool:
+def simulated(installation: Installation, offer_id: str) -> bool:
     """Whether an offer's price and machine are simulated. A provider that is no longer enabled counts by its name."""
     name = offer_id.partition("/")[0]
-    provider = world.providers.get(name)
+    provider = installation.providers.get(name)
     return provider.simulated if provider is not None else name in ("local", "fake")
 
 
-def _price_now(world: World, tx: Tx, run: Run | None) -> int | None:
+def _price_now(installation: Installation, tx: Tx, run: Run | None) -> int | None:
     if run is None:
         return None
-    now = world.clock.now_ms()
+    now = installation.clock.now_ms()
     changes = tx.price_changes(run.offer_id, now, now + 1)
     return changes[-1][1] if changes else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orchestrator.engine.inputs.snapshot import left_out
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.model import TERMINAL, Event, Job, Migration, Plan, Run
 from orchestrator.services.jobs.current import job_view
 from orchestrator.services.jobs.plan import decision
@@ -26,20 +26,20 @@ DECISIONS = (
 )
 
 
-def explain(world: World, ref: str) -> Explanation:
+def explain(installation: Installation, ref: str) -> Explanation:
     """Why a job is where it is, what a plan decided, why a migration or a run was made. Raises NotFoundError."""
-    with world.store.read() as tx:
+    with installation.store.read() as tx:
         if ref.startswith("plan_"):
             return _plan(tx, tx.plan(ref))
         if ref.startswith("mig_"):
-            return _migration(world, tx, tx.migration(ref))
+            return _migration(installation, tx, tx.migration(ref))
         if ref.startswith("run_"):
-            return _run(world, tx, tx.run(ref))
-        return _job(world, tx, tx.find_job(ref))
+            return _run(installation, tx, tx.run(ref))
+        return _job(installation, tx, tx.find_job(ref))
 
 
-def _job(world: World, tx: Tx, job: Job) -> Explanation:
-    view = job_view(world, tx, job)
+def _job(installation: Installation, tx: Tx, job: Job) -> Explanation:
+    view = job_view(installation, tx, job)
     plan = tx.latest_plan(job.id) if job.state != "paused" else None  # it waits for its user, not for an offer
     decisions = _decisions(tx, plan, [job])
     if view.offer_id is not None:
@@ -80,7 +80,7 @@ def _plan(tx: Tx, plan: Plan) -> Explanation:
     )
 
 
-def _migration(world: World, tx: Tx, migration: Migration) -> Explanation:
+def _migration(installation: Installation, tx: Tx, migration: Migration) -> Explanation:
     job = tx.outline(migration.job_id)
     source = tx.run(migration.source_run_id) if migration.source_run_id is not None else None
     events = [e for e in tx.events(job_id=job.id) if e.migration_id == migration.id]
@@ -91,7 +91,7 @@ def _migration(world: World, tx: Tx, migration: Migration) -> Explanation:
     if migration.error:
         headline += f" ({migration.error.strip().splitlines()[-1]})"
     plan = _plan_of(tx, migration)
-    view = job_view(world, tx, job)
+    view = job_view(installation, tx, job)
     return _explanation(
         f"migration {migration.id}",
         headline,
@@ -105,12 +105,12 @@ def _migration(world: World, tx: Tx, migration: Migration) -> Explanation:
     )
 
 
-def _run(world: World, tx: Tx, run: Run) -> Explanation:
+def _run(installation: Installation, tx: Tx, run: Run) -> Explanation:
     moves = tx.migrations(job_id=run.job_id, unreadable=left_out)
-    for migration in reversed(moves):  # of a spare, the one that took it
+    for migration in reversed(moves):  # of a standby, the one that took it
         if migration.target_run_id == run.id:
-            return _migration(world, tx, migration)
-    return _job(world, tx, tx.outline(run.job_id))
+            return _migration(installation, tx, migration)
+    return _job(installation, tx, tx.outline(run.job_id))
 
 
 def _explanation(

@@ -7,19 +7,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from orchestrator.errors import NotFoundError, PartialFailure
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.services.views import Fetched, FetchedFile
 
 
-def fetch(world: World, ref: str, to: Path | None = None) -> Fetched:
+def fetch(installation: Installation, ref: str, to: Path | None = None) -> Fetched:
     """Copy the outputs that the job file names (all, where it names none) below `to` (default: ./<job name>).
 
     Links that lead out of the output folder are left out. Raises NotFoundError, and PartialFailure when a file cannot
     be written.
     """
-    with world.store.read() as tx:
+    with installation.store.read() as tx:
         job = tx.find_job(ref)
-    source = world.output_dir(job.id)
+    source = installation.output_dir(job.id)
     names = [output.path.rstrip("/") for output in job.spec.outputs] or ["."]
     if next(_files(source, source), None) is None:
         raise NotFoundError(f"{job.name} has written no outputs", hint="a job writes them into $TRADEWIND_OUTPUT_DIR")

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from orchestrator.engine.inputs.snapshot import inputs, limits
 from orchestrator.errors import UnreadableRowError
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.model import TERMINAL, Job, Placement
 from orchestrator.policy import NOT_MEASURED, decide
 from orchestrator.policy.telling.explain import span
@@ -22,7 +22,7 @@ from providers.money import format_usd
 _PLACED = ("queued", "starting", "running", "migrating")
 
 
-def forecasts(world: World, tx: Tx, jobs: Iterable[Job]) -> Mapping[str, JobForecast | str]:
+def forecasts(installation: Installation, tx: Tx, jobs: Iterable[Job]) -> Mapping[str, JobForecast | str]:
     """By job id the forecast as of now, or the reason why there is none."""
     found: dict[str, JobForecast | str] = {}
     quarantined = {each.job_id for each in tx.quarantined()}
@@ -35,21 +35,21 @@ def forecasts(world: World, tx: Tx, jobs: Iterable[Job]) -> Mapping[str, JobFore
             found[job.id] = "its record cannot be read" if job.state in _PLACED else f"it is {job.state}"
     asked = [job_id for job_id, said in found.items() if said == "its record cannot be read"]
     try:
-        found.update(_decided(world, tx, asked))
+        found.update(_decided(installation, tx, asked))
     except UnreadableRowError:  # one of them cannot be read: decide for the others one by one
         for job_id in asked:
             with suppress(UnreadableRowError):
-                found.update(_decided(world, tx, [job_id]))
+                found.update(_decided(installation, tx, [job_id]))
     return found
 
 
-def _decided(world: World, tx: Tx, job_ids: Sequence[str]) -> Mapping[str, JobForecast | str]:
+def _decided(installation: Installation, tx: Tx, job_ids: Sequence[str]) -> Mapping[str, JobForecast | str]:
     """Raises UnreadableRowError."""
     if not job_ids:
         return {}
-    now = world.clock.now_ms()
-    seen = inputs(tx, now, world.config, only=job_ids)
-    plan = decide(seen.demands, seen.market, seen.perf, seen.running, limits=limits(world.config))
+    now = installation.clock.now_ms()
+    seen = inputs(tx, now, installation.config, only=job_ids)
+    plan = decide(seen.demands, seen.market, seen.perf, seen.running, limits=limits(installation.config))
     return {each.job_id: _forecast(each, now) for each in plan.placements}
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.engine.inputs.snapshot import left_out
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.model import TERMINAL, Run
 from orchestrator.services.views import LogLine, short_zone
 
@@ -20,17 +20,17 @@ LONGEST_LINE_BYTES = 1 << 16
 """What is shown of one line; of the rest, how much there is."""
 
 
-def logs(world: World, ref: str, *, follow: bool = False) -> Iterator[LogLine]:
+def logs(installation: Installation, ref: str, *, follow: bool = False) -> Iterator[LogLine]:
     """Every line so far, run by run; with `follow` also those to come, until the job ends. Raises NotFoundError."""
-    with world.store.read() as tx:
+    with installation.store.read() as tx:
         job_id = tx.find_job(ref).id
     tails: dict[str, _Tail] = {}
     while True:
-        with world.store.read() as tx:
+        with installation.store.read() as tx:
             ended = tx.outline(job_id).state in TERMINAL  # asked before reading: nothing is written after it
             runs = tx.runs(job_id=job_id, unreadable=left_out)
         for run in runs:
-            tails.setdefault(run.id, _Tail(run, len(tails) + 1, world.run_dir(run.id) / "log"))
+            tails.setdefault(run.id, _Tail(run, len(tails) + 1, installation.run_dir(run.id) / "log"))
         found = False
         for tail in tails.values():
             for line in tail.read():
@@ -41,7 +41,7 @@ def logs(world: World, ref: str, *, follow: bool = False) -> Iterator[LogLine]:
                 yield from tail.rest()
             return
         if not found:
-            world.clock.sleep(POLL_WALL_S)
+            installation.clock.sleep(POLL_WALL_S)
 
 
 @dataclass

@@ -9,17 +9,17 @@ from dataclasses import replace
 from orchestrator.engine.inputs.snapshot import inputs, limits
 from orchestrator.engine.inputs.snapshot import perf as perf_book
 from orchestrator.engine.machines.collect import collect
-from orchestrator.engine.migration.standby import best_spare, spare_cost
-from orchestrator.errors import InfeasibleError, RailError, UsageError
-from orchestrator.installation import World
-from orchestrator.jobfile import refuse_not_yet
+from orchestrator.engine.migration.standby import best_spare, standby_cost
+from orchestrator.errors import InfeasibleError, LimitError, UsageError
+from orchestrator.installation import Installation
+from orchestrator.jobfile import refuse_unsupported_fields
 from orchestrator.market import Market
 from orchestrator.model import Alternative, Job, JobSpec, Placement, Plan, new_id
 from orchestrator.perf import PerfBook
 from orchestrator.policy import MAY_PASS, NOT_MEASURED, Demand, MoveLimits, compare, decide
 from orchestrator.services.actor import user
 from orchestrator.services.secrets.submission import require_secrets
-from orchestrator.services.views import Choice, Decision, PlanView, Spare
+from orchestrator.services.views import Choice, Decision, PlanView, Standby
 from orchestrator.store import Tx
 from providers.clock import Clock, SystemClock
 from providers.offer import Offer
@@ -31,7 +31,7 @@ LIKELY_ENOUGH = 0.8  # of keeping deadline and budget: what `--yes` agrees to
 
 
 def preview(
-    world: World,
+    installation: Installation,
     specs: Sequence[JobSpec],
     *,
     all_jobs: bool = False,
@@ -49,31 +49,31 @@ def preview(
     for spec in specs:
         _check(spec)
     if not anywhere:
-        freshen(world)
-    now = world.clock.now_ms()
+        freshen(installation)
+    now = installation.clock.now_ms()
     new = tuple(Job(new_id("job", now, random.SystemRandom()), spec, user(), now, "queued") for spec in specs)
     if not anywhere:
-        view = planned(world, new, only=None if all_jobs else [job.id for job in new], compared=True)
+        view = planned(installation, new, only=None if all_jobs else [job.id for job in new], compared=True)
         if anywhere is False or not new or not _hopeless(view):
             return view
-    elsewhere = catalogue_plan(world, new, wall.now_ms())
+    elsewhere = catalogue_plan(installation, new, wall.now_ms())
     if anywhere or all(decided.offer_id is not None for decided in elsewhere.decisions):
         return elsewhere
     return view
 
 
-def catalogue_plan(world: World, new: Sequence[Job], now: int) -> PlanView:
+def catalogue_plan(installation: Installation, new: Sequence[Job], now: int) -> PlanView:
     """Where new jobs would run if the clouds of the catalogue were enabled, at the real time `now` (epoch ms). It can't
     be submitted."""
     from orchestrator.prices.collected import collected
     from orchestrator.services.catalog.market import catalogue_limits, catalogue_market
 
     new = [replace(job, submitted_at_ms=now) for job in new]
-    market = catalogue_market(now, without=world.providers, heard=collected(world))
-    with world.store.read() as tx:
-        perf = perf_book(tx, world.clock.now_ms(), [job.id for job in new])
+    market = catalogue_market(now, without=installation.providers, heard=collected(installation))
+    with installation.store.read() as tx:
+        perf = perf_book(tx, installation.clock.now_ms(), [job.id for job in new])
     demands = [Demand(job=job, total_steps=job.spec.train.steps) for job in new]
-    limits = catalogue_limits(world.config)
+    limits = catalogue_limits(installation.config)
     plan = decide(demands, market, perf, {}, limits=limits)
     placements = {placement.job_id: placement for placement in plan.placements}
     shown = {each.offer_id for p in plan.placements for each in (*p.alternatives, p.baseline) if each is not None}
@@ -97,21 +97,23 @@ def catalogue_plan(world: World, new: Sequence[Job], now: int) -> PlanView:
     )
 
 
-def planned(world: World, new: Sequence[Job], *, only: Sequence[str] | None, compared: bool = False) -> PlanView:
+def planned(
+    installation: Installation, new: Sequence[Job], *, only: Sequence[str] | None, compared: bool = False
+) -> PlanView:
     """What `decide` says now of `new` jobs and of those in the store (None: of all); `compared`: of new ones also what
     other objectives would take."""
-    now = world.clock.now_ms()
-    with world.store.read() as tx:
-        seen = inputs(tx, now, world.config, extra=new, only=only)
-        plan = decide(seen.demands, seen.market, seen.perf, seen.running, limits=limits(world.config))
+    now = installation.clock.now_ms()
+    with installation.store.read() as tx:
+        seen = inputs(tx, now, installation.config, extra=new, only=only)
+        plan = decide(seen.demands, seen.market, seen.perf, seen.running, limits=limits(installation.config))
         jobs = {demand.job.id: demand.job for demand in seen.demands}
-        view = plan_view(world, tx, plan, jobs, new, now)
+        view = plan_view(installation, tx, plan, jobs, new, now)
     if not compared:
         return view
     demands = {demand.job.id: demand for demand in seen.demands}
     fresh = {job.id for job in new}
     decisions = tuple(
-        _compared(each, demands[each.job_id], seen.market, seen.perf, limits(world.config))
+        _compared(each, demands[each.job_id], seen.market, seen.perf, limits(installation.config))
         if each.job_id in fresh
         else each
         for each in view.decisions
@@ -124,13 +126,15 @@ def _compared(decided: Decision, demand: Demand, market: Market, perf: PerfBook,
     return decided if compared is None else replace(decided, front=compared.front, picks=compared.picks)
 
 
-def plan_view(world: World, tx: Tx, plan: Plan, jobs: dict[str, Job], new: Sequence[Job], now_ms: int) -> PlanView:
+def plan_view(
+    installation: Installation, tx: Tx, plan: Plan, jobs: dict[str, Job], new: Sequence[Job], now_ms: int
+) -> PlanView:
     """A plan in words and figures. `jobs` are those that it speaks of."""
     offers = {offer.id: offer for offer in tx.offers()}
     return PlanView(
         id=plan.id,
         at_ms=plan.at_ms,
-        price_age_s=price_age_s(world, tx, now_ms),
+        price_age_s=price_age_s(installation, tx, now_ms),
         simulated=plan.simulated,
         decisions=tuple(decision(jobs[p.job_id], p, offers) for p in plan.placements if p.job_id in jobs),
         plan=plan,
@@ -163,7 +167,7 @@ def decision(job: Job, placement: Placement, offers: dict[str, Offer]) -> Decisi
         would_move_below_nano_usd_per_hour=placement.would_move_below_nano_usd_per_hour,
         choices=tuple(choices),
         count=placement.considered or len(placement.alternatives),
-        spare=_spare(placement) if job.spec.standby == "warm" else None,
+        standby=_standby(placement) if job.spec.standby == "warm" else None,
         parts=placement.parts,
         expected_losses=placement.expected_losses,
         hazard_source=placement.hazard_source,
@@ -187,14 +191,14 @@ def require_feasible(view: PlanView) -> None:
 
 
 def require_accepted_risk(view: PlanView) -> None:
-    """Raises RailError when a new job would begin with less than LIKELY_ENOUGH of keeping its deadline and budget: a
+    """Raises LimitError when a new job would begin with less than LIKELY_ENOUGH of keeping its deadline and budget: a
     person who reads the plan may agree to that, a script that agrees to every plan does not."""
     new = {job.id for job in view.new_jobs}
     risky = [each for each in view.decisions if each.job_id in new and each.chance is not None]
-    told = [f"{each.name} with {each.chance:.0%}" for each in risky if (each.chance or 0.0) < LIKELY_ENOUGH]
-    if told:
-        raise RailError(
-            f"its promises are unlikely to be kept: {', '.join(told)}; --yes agrees to {LIKELY_ENOUGH:.0%} or more",
+    reported = [f"{each.name} with {each.chance:.0%}" for each in risky if (each.chance or 0.0) < LIKELY_ENOUGH]
+    if reported:
+        raise LimitError(
+            f"its promises are unlikely to be kept: {', '.join(reported)}; --yes agrees to {LIKELY_ENOUGH:.0%} or more",
             hint="loosen them in the job file, or take the risk: --accept-risk",
         )
 
@@ -222,18 +226,18 @@ def _hopeless(view: PlanView) -> list[Decision]:
     ]
 
 
-def freshen(world: World) -> None:
+def freshen(installation: Installation) -> None:
     """Ask the providers for prices when the newest answer is old: nobody may have been collecting."""
-    with world.store.read() as tx:
-        age_s = price_age_s(world, tx, world.clock.now_ms())
+    with installation.store.read() as tx:
+        age_s = price_age_s(installation, tx, installation.clock.now_ms())
     if age_s is None or age_s > STALE_AFTER_S:
-        collect(world)
+        collect(installation)
 
 
-def price_age_s(world: World, tx: Tx, now_ms: int) -> float | None:
+def price_age_s(installation: Installation, tx: Tx, now_ms: int) -> float | None:
     """Market seconds since the provider that was asked longest ago last answered; None: one never did."""
     ages = []
-    for name in world.providers:
+    for name in installation.providers:
         good = [poll.finished_ms for poll in tx.polls(name, 50) if poll.error is None]
         if not good:
             return None
@@ -242,17 +246,17 @@ def price_age_s(world: World, tx: Tx, now_ms: int) -> float | None:
 
 
 def _check(spec: JobSpec) -> None:
-    refuse_not_yet(spec, spec.name)
+    refuse_unsupported_fields(spec, spec.name)
     require_secrets(spec)
 
 
-def _spare(placement: Placement) -> Spare | None:
+def _standby(placement: Placement) -> Standby | None:
     """Beside the job's own machine for as long as that is expected to train, at the price in force."""
     if placement.offer_id is None:
         return None
-    spare = best_spare(placement, placement.offer_id)
-    cost = None if spare is None else spare_cost(placement, spare)
-    return None if spare is None or cost is None else Spare(spare.offer_id, spare.nano_usd_per_hour, cost)
+    standby = best_spare(placement, placement.offer_id)
+    cost = None if standby is None else standby_cost(placement, standby)
+    return None if standby is None or cost is None else Standby(standby.offer_id, standby.nano_usd_per_hour, cost)
 
 
 def _role(placement: Placement, alternative: Alternative) -> str:

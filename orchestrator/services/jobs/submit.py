@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from orchestrator.errors import TokenConflictError, UsageError
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.model import Event, Job, JobSpec, Plan, new_id
 from orchestrator.services.actor import actor
 from orchestrator.services.jobs.current import job_view
@@ -22,7 +22,7 @@ TOKEN = re.compile(r"[!-~]{1,200}")
 """What a submitter may choose as a token: printable ASCII without spaces."""
 
 
-def submit(world: World, plan: PlanView, *, token: str | None = None) -> JobView:
+def submit(installation: Installation, plan: PlanView, *, token: str | None = None) -> JobView:
     """Submit a plan's new job; the control plane places it by the market of its own moment.
 
     Deadlines count from now. With a `token` of the submitter's choice the same submission, made again, is the job of
@@ -31,18 +31,18 @@ def submit(world: World, plan: PlanView, *, token: str | None = None) -> JobView
     require_startable(plan)
     (new,) = plan.new_jobs
     make_checkpoint_folder(new)
-    with world.store.write() as tx:
+    with installation.store.write() as tx:
         job = None if token is None else _with_token(tx, new.spec, token)
         if job is None:
-            (job,) = add_jobs(world, tx, [new], plan.plan, token=token)
-        return job_view(world, tx, job)
+            (job,) = add_jobs(installation, tx, [new], plan.plan, token=token)
+        return job_view(installation, tx, job)
 
 
-def submitted_before(world: World, spec: JobSpec, token: str) -> JobView | None:
+def submitted_before(installation: Installation, spec: JobSpec, token: str) -> JobView | None:
     """The job that came of this very submission, if it was made already. Raises TokenConflictError, UsageError."""
-    with world.store.read() as tx:
+    with installation.store.read() as tx:
         job = _with_token(tx, spec, token)
-        return None if job is None else job_view(world, tx, job)
+        return None if job is None else job_view(installation, tx, job)
 
 
 def _with_token(tx: Tx, spec: JobSpec, token: str) -> Job | None:
@@ -72,9 +72,11 @@ def make_checkpoint_folder(job: Job) -> None:
             Path(job.spec.checkpoint.to).mkdir(parents=True, exist_ok=True)
 
 
-def add_jobs(world: World, tx: Tx, jobs: Sequence[Job], plan: Plan, *, token: str | None = None) -> list[Job]:
+def add_jobs(
+    installation: Installation, tx: Tx, jobs: Sequence[Job], plan: Plan, *, token: str | None = None
+) -> list[Job]:
     """Write new jobs and what was planned for them, in the caller's transaction; a `token` is that of a single job."""
-    now = world.clock.now_ms()
+    now = installation.clock.now_ms()
     added = [dataclasses.replace(job, submitted_at_ms=now, state="queued") for job in jobs]
     for job in added:
         tx.add_job(job, token)

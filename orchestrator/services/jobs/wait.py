@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from orchestrator.errors import PartialFailure
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.model import TERMINAL
 from orchestrator.services.control_plane.presence import control_plane
 from orchestrator.services.jobs.current import job
@@ -15,7 +15,7 @@ POLL_WALL_S = 0.3
 
 
 def wait(
-    world: World,
+    installation: Installation,
     ref: str,
     *,
     timeout_s: float | None = None,
@@ -26,42 +26,42 @@ def wait(
 
     `timeout_s` is in wall seconds. Raises NotFoundError, and PartialFailure when the time is over.
     """
-    job_id = job(world, ref).id
-    give_up = None if timeout_s is None else world.clock.monotonic_s() + timeout_s
+    job_id = job(installation, ref).id
+    give_up = None if timeout_s is None else installation.clock.monotonic_s() + timeout_s
     while True:
-        ended = _ended(world, job_id)
-        settled = ended and (_settled(world, job_id) or not control_plane(world).running)
-        view = job(world, job_id)  # after it is settled: with the last entries
+        ended = _ended(installation, job_id)
+        settled = ended and (_settled(installation, job_id) or not control_plane(installation).running)
+        view = job(installation, job_id)  # after it is settled: with the last entries
         if progress is not None:
             progress(view)
         if settled:
             return view
-        if give_up is not None and world.clock.monotonic_s() >= give_up:
+        if give_up is not None and installation.clock.monotonic_s() >= give_up:
             if ended:
                 raise PartialFailure(
                     f"{view.name} is {view.state}, but its last machine is not booked yet",
                     hint=f"its cost becomes final; see: tradewind report {view.name}",
                 )
-            goes_on = control_plane(world).running
+            goes_on = control_plane(installation).running
             raise PartialFailure(
                 f"{view.name} is still {view.state} after {timeout_s:g} s",
                 hint=f"it goes on; see: tradewind status {view.name}"
                 if goes_on
                 else "no control plane runs here, so nothing moves; start it: tradewind up",
             )
-        world.clock.sleep(POLL_WALL_S)
+        installation.clock.sleep(POLL_WALL_S)
 
 
-def _ended(world: World, job_id: str) -> bool:
-    with world.store.read() as tx:
+def _ended(installation: Installation, job_id: str) -> bool:
+    with installation.store.read() as tx:
         state = tx.outline(job_id).state
         resuming = any(each.kind == "resume" and each.job_id == job_id for each in tx.open_commands())
     return state in TERMINAL or (state == "paused" and not resuming)
 
 
-def _settled(world: World, job_id: str) -> bool:
+def _settled(installation: Installation, job_id: str) -> bool:
     """Whether every machine of the job is gone and booked."""
-    with world.store.read() as tx:
+    with installation.store.read() as tx:
         unread: set[str] = set()
         unsettled = tx.unsettled_runs(unreadable=lambda of_job, _: unread.add(of_job))
         return job_id not in unread and all(run.job_id != job_id for run in unsettled)

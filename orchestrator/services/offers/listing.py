@@ -15,7 +15,7 @@ from orchestrator.services.offers.views import OfferGroup, OfferList, OfferRow
 
 if TYPE_CHECKING:
     from orchestrator.config import Config
-    from orchestrator.installation import World
+    from orchestrator.installation import Installation
     from orchestrator.model import JobSpec
 
 Grouping = Literal["gpu", "region", "cloud"]
@@ -25,7 +25,7 @@ _ALL = OfferQuery()
 
 def offers(
     config: Config,
-    world: Callable[[], World],
+    installation: Callable[[], Installation],
     query: OfferQuery = _ALL,
     *,
     now_ms: int,
@@ -36,9 +36,9 @@ def offers(
     """Every offer that matches, cheapest per hour first and those without a price last; with `spec` those that the job
     can use, as a plan of it ranks them: a filter hides offers, and changes neither figures nor order.
 
-    `world` is opened only if it may have such an offer or knows of the job. `now_ms` is the real time, by which the
-    catalogue ages. Raises UsageError when a filter leaves nothing, InfeasibleError when no offer that matches fits the
-    job.
+    `installation` is opened only if it may have such an offer or knows of the job. `now_ms` is the real time, by which
+    the catalogue ages. Raises UsageError when a filter leaves nothing, InfeasibleError when no offer that matches fits
+    the job.
     """
     own = [
         name
@@ -46,17 +46,17 @@ def offers(
         if query.asks(name, simulated_gpus_only=name == "local")  # the one provider whose GPUs all are
     ]
     at_ms = now_ms
-    heard = collected(world()) if own or spec is not None or may_have_collected(config) else NOTHING
+    heard = collected(installation()) if own or spec is not None or may_have_collected(config) else NOTHING
     rows = list(_elsewhere(now_ms, config.providers.enabled, heard))
     if own:
-        opened = world()
+        opened = installation()
         at_ms = opened.clock.now_ms()
         rows += _enabled(opened, at_ms)
     found = select(rows, query)
     if spec is not None:
         from orchestrator.services.offers.ranking import rank_for_job
 
-        ranked = rank_for_job(spec, found, world(), now_ms, heard)
+        ranked = rank_for_job(spec, found, installation(), now_ms, heard)
         found, source, unfit = list(ranked.rows), ranked.throughput_source, ranked.unfit
         found.sort(key=lambda row: not row.simulated)
     else:
@@ -107,18 +107,18 @@ def _elsewhere(now_ms: int, enabled: Collection[str], heard: Collected) -> Itera
         yield OfferRow.of(each.offer, each.price, age_s=age_s, source=each.source, simulated=simulated, enabled=False)
 
 
-def _enabled(world: World, now_ms: int) -> list[OfferRow]:
+def _enabled(installation: Installation, now_ms: int) -> list[OfferRow]:
     """What the enabled providers offer, as collected; asked for again when that is long ago."""
     from orchestrator.services.jobs.current import simulated
     from orchestrator.services.jobs.plan import freshen
 
-    freshen(world)
-    now_ms = max(now_ms, world.clock.now_ms())
-    with world.store.read() as tx:
+    freshen(installation)
+    now_ms = max(now_ms, installation.clock.now_ms())
+    with installation.store.read() as tx:
         prices = {point.offer_id: point for point in tx.payable_as_of(now_ms)}
         heard = {(each.provider, each.region, each.spot): each.until_ms for each in tx.polled()}
         rows = []
-        for offer in tx.offers(world.providers):
+        for offer in tx.offers(installation.providers):
             price, until_ms = prices.get(offer.id), heard.get((offer.provider, offer.region, offer.spot))
             rows.append(
                 OfferRow.of(
@@ -126,7 +126,7 @@ def _enabled(world: World, now_ms: int) -> list[OfferRow]:
                     price,
                     age_s=None if until_ms is None else (now_ms - until_ms) / 1000,
                     source="" if price is None else price.source,
-                    simulated=offer.simulated or simulated(world, offer.id),
+                    simulated=offer.simulated or simulated(installation, offer.id),
                     enabled=True,
                 )
             )

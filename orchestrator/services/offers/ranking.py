@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from orchestrator.engine.inputs import snapshot
 from orchestrator.errors import InfeasibleError
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.market import Market
 from orchestrator.model import Job, JobSpec, new_id
 from orchestrator.perf import PerfBook, kind_name, kind_of
@@ -33,24 +33,26 @@ class RankedForJob:
     unfit: tuple[tuple[str, int], ...]
 
 
-def rank_for_job(spec: JobSpec, rows: Sequence[OfferRow], world: World, now_ms: int, heard: Collected) -> RankedForJob:
+def rank_for_job(
+    spec: JobSpec, rows: Sequence[OfferRow], installation: Installation, now_ms: int, heard: Collected
+) -> RankedForJob:
     """What a new job of `spec` would make of these offers: the figures and the order of a plan of it.
 
     Raises InfeasibleError when it can use none of them, saying what is in the way.
     """
     wanted = {row.id: row for row in rows}
-    at_ms = world.clock.now_ms()
+    at_ms = installation.clock.now_ms()
     job = Job(new_id("job", at_ms, random.Random(0)), spec, user(), at_ms, "queued")
     markets: list[tuple[Market, MoveLimits, Demand]] = []
-    with world.store.read() as tx:
-        own = snapshot.inputs(tx, at_ms, world.config, extra=[job], only=[job.id])
+    with installation.store.read() as tx:
+        own = snapshot.inputs(tx, at_ms, installation.config, extra=[job], only=[job.id])
     perf = own.perf
     if any(row.enabled for row in rows):
-        markets.append((own.market, snapshot.limits(world.config), own.demands[0]))
+        markets.append((own.market, snapshot.limits(installation.config), own.demands[0]))
     if not all(row.enabled for row in rows):
-        elsewhere = catalogue_market(now_ms, without=world.providers, heard=heard)
+        elsewhere = catalogue_market(now_ms, without=installation.providers, heard=heard)
         there = Demand(job=replace(job, submitted_at_ms=now_ms), total_steps=spec.train.steps)
-        markets.append((elsewhere, catalogue_limits(world.config), there))
+        markets.append((elsewhere, catalogue_limits(installation.config), there))
     found: list[tuple[tuple[float, ...], OfferRow]] = []
     unfit: Counter[str] = Counter()
     for market, limits, demand in markets:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from orchestrator.errors import NotFoundError, UsageError, did_you_mean
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.model import Event, new_id
 from orchestrator.prices.views import AcceptedPrice
 from orchestrator.services.actor import actor
@@ -18,20 +18,20 @@ LIFTED = (Flag.IMPLAUSIBLE.value, Flag.OUTLIER.value)
 """What a person can vouch for. The other flags are facts of the offer: that it is not sold, or not below on-demand."""
 
 
-def accept(world: World, offer_id: str) -> AcceptedPrice:
+def accept(installation: Installation, offer_id: str) -> AcceptedPrice:
     """From now on the price that its source told last is payable and eligible, until it leaps again.
 
     Raises NotFoundError for an offer that was never seen, UsageError for one whose price is not in doubt, StoreError.
     """
-    now_ms = world.clock.now_ms()
-    with world.store.write() as tx:
+    now_ms = installation.clock.now_ms()
+    with installation.store.write() as tx:
         found = tx.find_offers(offer_id=offer_id)
         if not found:
             ids = [each.id for each in tx.find_offers(provider=offer_id.partition("/")[0])]
             raise NotFoundError(
                 f"no offer {offer_id} was ever seen", hint=did_you_mean(offer_id, ids) or "tradewind prices status"
             )
-        seen_ms = (world.clock if found[0].simulated else world.outside_clock).now_ms()
+        seen_ms = (installation.clock if found[0].simulated else installation.outside_clock).now_ms()
         lifted = tx.clear_flags(offer_id, LIFTED, seen_ms)
         if not lifted:
             raise _nothing_to_accept(tx, offer_id)

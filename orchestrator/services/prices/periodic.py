@@ -14,11 +14,11 @@ from collections.abc import Callable
 
 from orchestrator.engine.machines.collect import collector
 from orchestrator.errors import TradewindError
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.prices.archive import archive, month_of, roll_up
 from orchestrator.prices.sources import configured_sources
 from orchestrator.store import Leadership
-from providers.collect.runner import Collector, Poll
+from providers.collect.runner import Collector, PollOutcome
 
 DAY_MS = 86_400_000
 LOOK_EVERY_S = 60.0
@@ -30,8 +30,8 @@ ARCHIVE = "archive"
 class PriceDuties:
     """Acts between entering and leaving, for the control plane that holds `leadership`. `say` hears what goes wrong."""
 
-    def __init__(self, world: World, leadership: Leadership | None, say: Callable[[str], None]) -> None:
-        self._world = world
+    def __init__(self, installation: Installation, leadership: Leadership | None, say: Callable[[str], None]) -> None:
+        self._installation = installation
         self._leadership = leadership
         self._say = say
         self._collector: Collector | None = None
@@ -53,34 +53,36 @@ class PriceDuties:
     def turn(self) -> float:
         """Do what is due. Returns the wall seconds until something may be due again."""
         wait_s = self._collect()
-        now = self._world.clock.now_ms()
-        with self._world.store.read() as tx:
+        now = self._installation.clock.now_ms()
+        with self._installation.store.read() as tx:
             rolled_up, archived = tx.duty(ROLL_UP) or 0, tx.duty(ARCHIVE) or 0
         if now // DAY_MS > rolled_up // DAY_MS:
-            roll_up(self._world.store, now, self._leadership)
+            roll_up(self._installation.store, now, self._leadership)
             self._done(ROLL_UP, now)
-            real_now = self._world.outside_clock.now_ms()  # a simulated market that runs faster ages no real price
+            real_now = (
+                self._installation.outside_clock.now_ms()
+            )  # a simulated market that runs faster ages no real price
             if month_of(real_now) != month_of(archived):  # where it cannot be done, it is tried once a day
-                keep_days = self._world.config.prices.keep_days
-                folder = self._world.state_dir / "archive"
-                archive(self._world.store, folder, real_now, keep_days=keep_days, leadership=self._leadership)
+                keep_days = self._installation.config.prices.keep_days
+                folder = self._installation.state_dir / "archive"
+                archive(self._installation.store, folder, real_now, keep_days=keep_days, leadership=self._leadership)
                 self._done(ARCHIVE, real_now)
         return wait_s
 
     def _collect(self) -> float:
-        specs = configured_sources(self._world.config)
+        specs = configured_sources(self._installation.config)
         if not specs:
             return LOOK_EVERY_S
-        clock = self._world.outside_clock
+        clock = self._installation.outside_clock
         if self._collector is None:
             self._collector = collector(
-                self._world.store,
+                self._installation.store,
                 clock,
                 specs,
                 random.Random(),
                 self._told,
                 leadership=self._leadership,
-                reserved=self._world.providers.keys(),
+                reserved=self._installation.providers.keys(),
             )
         due_ms = self._collector.next_ms()
         if due_ms is not None and due_ms <= clock.now_ms():
@@ -88,7 +90,7 @@ class PriceDuties:
             due_ms = self._collector.next_ms()
         return LOOK_EVERY_S if due_ms is None else min(max((due_ms - clock.now_ms()) / 1000, 1.0), LOOK_EVERY_S)
 
-    def _told(self, poll: Poll) -> None:
+    def _told(self, poll: PollOutcome) -> None:
         """Say what fails or is not believed once, and that it is well again."""
         place, before = (poll.source, poll.region), self._failing.get((poll.source, poll.region))
         if poll.suspect:
@@ -103,7 +105,7 @@ class PriceDuties:
             self._say(f"prices: {poll.source} {poll.region}: {poll.error}{_hint(poll.error.hint)}")
 
     def _done(self, duty: str, now_ms: int) -> None:
-        with self._world.store.write(self._leadership) as tx:
+        with self._installation.store.write(self._leadership) as tx:
             tx.set_duty(duty, now_ms)
 
     def _run(self) -> None:

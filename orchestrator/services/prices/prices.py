@@ -11,7 +11,7 @@ from orchestrator.engine.machines.collect import collector
 from orchestrator.errors import NotFoundError, ProviderFailure, UsageError, did_you_mean
 from orchestrator.formats.csv_cells import table
 from orchestrator.formats.readable import iso
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.jobfile.units import BadValueError, parse_duration
 from orchestrator.prices.sources import SOURCES, asked_sources, configured_sources
 from orchestrator.prices.views import (
@@ -24,7 +24,7 @@ from orchestrator.prices.views import (
     PriceStatus,
 )
 from orchestrator.store import Interval, PollState, Tx
-from providers.collect.runner import Poll, SourceSpec
+from providers.collect.runner import PollOutcome, SourceSpec
 from providers.errors import ProviderError
 from providers.hardware import GPUS, canonical_gpu
 from providers.money import NANO_USD
@@ -37,10 +37,10 @@ LOOK_EVERY_S = 60.0  # at least: the clock may be set
 OnRegion = Callable[[CollectedRegion], None]
 
 
-def status(world: World) -> PriceStatus:
+def status(installation: Installation) -> PriceStatus:
     """How fresh and how sound the prices of every source and region are."""
-    now, outside_now = world.clock.now_ms(), world.outside_clock.now_ms()
-    with world.store.read() as tx:
+    now, outside_now = installation.clock.now_ms(), installation.outside_clock.now_ms()
+    with installation.store.read() as tx:
         states, counts = tx.poll_states(), tx.flag_counts()
         flags, kept_from = tx.flags(limit=NEWEST_FLAGS), tx.kept_from_ms()
     regions = tuple(
@@ -51,7 +51,7 @@ def status(world: World) -> PriceStatus:
             polled_at_ms=state.finished_ms,
             age_s=None
             if state.good_finished_ms is None
-            else ((now if _of_this_market(world, state) else outside_now) - state.good_finished_ms) / 1000,
+            else ((now if _of_this_market(installation, state) else outside_now) - state.good_finished_ms) / 1000,
             failures=state.failures,
             offers=state.offers_seen,
             flags=counts.pop((state.source, state.region), {}),
@@ -59,21 +59,21 @@ def status(world: World) -> PriceStatus:
             hint=state.hint,
             suspect=state.suspect,
             passed=state.passed or "",
-            simulated=_of_this_market(world, state) and world.providers[state.source].simulated,
+            simulated=_of_this_market(installation, state) and installation.providers[state.source].simulated,
         )
         for state in states
     )
     return PriceStatus(outside_now, regions, tuple(flags), kept_from, any(each.simulated for each in regions))
 
 
-def _of_this_market(world: World, state: PollState) -> bool:
+def _of_this_market(installation: Installation, state: PollState) -> bool:
     """Whether the tick polled it, on the market's clock; collectors poll on the real one, also where the provider is
     enabled."""
-    return state.source in world.providers
+    return state.source in installation.providers
 
 
 def history(
-    world: World,
+    installation: Installation,
     offer_id: str | None = None,
     *,
     gpu: str | None = None,
@@ -92,12 +92,12 @@ def history(
     """
     if offer_id is None and gpu is None and provider is None:
         raise UsageError("this would be every offer there is", hint="name an offer, or --gpu, or --provider")
-    with world.store.read() as tx:
+    with installation.store.read() as tx:
         found = tx.find_offers(offer_id=offer_id, gpu=_gpu(gpu), provider=provider, region=region, spot=spot)
         if not found:
             raise _unknown(tx, offer_id)
         matching, found = found, [each for each in found if not each.simulated] or found
-        now = (world.clock if found[0].simulated else world.outside_clock).now_ms()
+        now = (installation.clock if found[0].simulated else installation.outside_clock).now_ms()
         ends = tx.price_points_of([Interval(each.id, now, now + 1) for each in found])
         priced = [(points[-1], each) for points, each in zip(ends, found, strict=True) if points]
         start = instant_of(since, now)
@@ -130,14 +130,14 @@ def _exact_usd(price_nano_usd: int) -> str:
     return f"{price_nano_usd // NANO_USD}.{price_nano_usd % NANO_USD:09}"
 
 
-def watch(world: World, *, gpu: str | None = None, every_wall_s: float = 2.0) -> Iterator[PriceChange]:
+def watch(installation: Installation, *, gpu: str | None = None, every_wall_s: float = 2.0) -> Iterator[PriceChange]:
     """Prices that change and polls that fail or are suspect, as the store learns of them. Never ends. Each is dated by
     the clock of its own market: that of simulated prices runs faster. Raises UsageError."""
     kind = _gpu(gpu)
-    prices, troubles = _snapshot(world, kind)
+    prices, troubles = _snapshot(installation, kind)
     while True:
-        world.clock.sleep(every_wall_s)
-        new_prices, new_troubles = _snapshot(world, kind)
+        installation.clock.sleep(every_wall_s)
+        new_prices, new_troubles = _snapshot(installation, kind)
         for name, (point, simulated) in new_prices.items():
             before = prices.get(name)
             price, old = point.nano_usd_per_hour, None if before is None else before[0].nano_usd_per_hour
@@ -151,16 +151,16 @@ def watch(world: World, *, gpu: str | None = None, every_wall_s: float = 2.0) ->
 
 
 def collect(
-    world: World,
+    installation: Installation,
     *,
     clouds: Sequence[str] = (),
     feeds: Sequence[tuple[str, str]] = (),
     once: bool = True,
-    told: OnRegion = lambda _: None,
+    reported: OnRegion = lambda _: None,
     specs: Sequence[SourceSpec] | None = None,
 ) -> PriceCollection:
-    """Poll the sources of `clouds` and `feeds` (name, file or URL); without either, the enabled providers and the
-    configured sources.
+    """PollOutcome the sources of `clouds` and `feeds` (name, file or URL); without either, the enabled providers and
+    the configured sources.
 
     Unless `once`, it goes on for ever, each region at its own pace. `specs` are sources with options of their own
     instead. Raises UsageError, StoreError; what fails at a provider is in its poll.
@@ -171,19 +171,25 @@ def collect(
     seen: list[CollectedRegion] = []
     all_of_them = specs is None and not clouds and not feeds
     if specs is None:
-        specs = configured_sources(world.config) if all_of_them else asked_sources(world.config, clouds, feeds)
+        specs = (
+            configured_sources(installation.config)
+            if all_of_them
+            else asked_sources(installation.config, clouds, feeds)
+        )
 
-    def keep(poll: Poll) -> None:
+    def keep(poll: PollOutcome) -> None:
         seen.append(_collected(poll))
-        told(seen[-1])
+        reported(seen[-1])
 
     if all_of_them:
-        for poll in _enabled(world):
+        for poll in _enabled(installation):
             seen.append(poll)
-            told(poll)
-    clock = world.outside_clock
+            reported(poll)
+    clock = installation.outside_clock
     try:
-        collecting = collector(world.store, clock, specs, random.Random(), keep, reserved=world.providers.keys())
+        collecting = collector(
+            installation.store, clock, specs, random.Random(), keep, reserved=installation.providers.keys()
+        )
     except ProviderError as error:
         raise ProviderFailure(str(error), hint=error.hint) from error
     collecting.collect()
@@ -196,12 +202,12 @@ def collect(
     return PriceCollection(tuple(seen))
 
 
-def _enabled(world: World) -> list[CollectedRegion]:
-    """Poll every enabled provider once."""
-    started = world.clock.now_ms()
-    poll_providers(world)
-    with world.store.read() as tx:
-        made = [poll for poll in tx.polls(limit=len(world.providers)) if poll.started_ms >= started]
+def _enabled(installation: Installation) -> list[CollectedRegion]:
+    """PollOutcome every enabled provider once."""
+    started = installation.clock.now_ms()
+    poll_providers(installation)
+    with installation.store.read() as tx:
+        made = [poll for poll in tx.polls(limit=len(installation.providers)) if poll.started_ms >= started]
     return [
         CollectedRegion(
             poll.source,
@@ -218,7 +224,7 @@ def _enabled(world: World) -> list[CollectedRegion]:
     ]
 
 
-def _collected(poll: Poll) -> CollectedRegion:
+def _collected(poll: PollOutcome) -> CollectedRegion:
     return CollectedRegion(
         poll.source,
         poll.region,
@@ -254,11 +260,11 @@ def _series(tx: Tx, offer: Offer, start_ms: int, end_ms: int, listed: bool) -> P
 
 
 def _snapshot(
-    world: World, gpu: str | None
+    installation: Installation, gpu: str | None
 ) -> tuple[dict[str, tuple[PricePoint, bool]], dict[tuple[str, str], tuple[int, str, bool]]]:
     """Per offer its newest price and whether that is simulated; per source and region when it was polled last, what was
     wrong with that, and whether it is simulated."""
-    with world.store.read() as tx:
+    with installation.store.read() as tx:
         simulated = {offer.id: offer.simulated for offer in tx.offers() if gpu in (None, offer.gpu)}
         points = tx.newest_prices()
         states = tx.poll_states()
@@ -267,7 +273,7 @@ def _snapshot(
         (each.source, each.region): (
             each.finished_ms,
             each.error or each.suspect or "",
-            _of_this_market(world, each) and world.providers[each.source].simulated,
+            _of_this_market(installation, each) and installation.providers[each.source].simulated,
         )
         for each in states
     }

@@ -21,7 +21,7 @@ from typing import Any
 
 from orchestrator.engine.secret_values import Given, SecretValues
 from orchestrator.errors import SiteError, TradewindError, UsageError
-from trainers.masking import MAX_CHARACTERS
+from trainers.process.masking import MAX_CHARACTERS
 
 SOCKET = "secrets.sock"
 MAX_MESSAGE_BYTES = 4 << 20

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from orchestrator.engine.secret_values import Given
 from orchestrator.errors import SiteError, UsageError
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.model import TERMINAL, Job, JobSpec
 from orchestrator.services.control_plane.presence import control_plane
 from orchestrator.services.secrets.socket import PATIENCE_S, hand_over
@@ -34,20 +34,22 @@ def from_environment(jobs: Iterable[Job], environment: Mapping[str, str] = os.en
     }
 
 
-def give(world: World, ref: str) -> Accepted:
+def give(installation: Installation, ref: str) -> Accepted:
     """Give a job's secrets, from the environment of this process, to the control plane of this host.
 
     Raises NotFoundError, UsageError when one is not in the environment or the job needs none, SiteError when no control
     plane takes them.
     """
-    with world.store.read() as tx:
+    with installation.store.read() as tx:
         job = tx.find_job(ref)
     if not job.spec.train.secrets or job.state in TERMINAL:
         why = f"it is {job.state}" if job.state in TERMINAL else "its job file names none (train.secrets)"
         raise UsageError(f"{job.name} needs no secrets: {why}", hint=f"see: tradewind status {job.name}")
     require_secrets(job.spec)
-    running = control_plane(world, watch=True)
-    if not hand_over(world.state_dir, from_environment([job]), patience_s=PATIENCE_S if running.running else 0.0):
+    running = control_plane(installation, watch=True)
+    if not hand_over(
+        installation.state_dir, from_environment([job]), patience_s=PATIENCE_S if running.running else 0.0
+    ):
         where = f"it runs on {running.host}: give them there" if running.running else "start it: tradewind up"
         raise SiteError("no control plane of this state folder takes secrets", hint=where)
     names = ", ".join(job.spec.train.secrets)

@@ -24,7 +24,7 @@ from orchestrator.jobfile.arguments import misfit, settled
 from orchestrator.jobfile.entrypoint import entry_source
 from orchestrator.model import JobSpec
 from orchestrator.services.secrets.submission import require_secrets
-from trainers.masking import Mask
+from trainers.process.masking import Mask
 from trainers.spec import TrainerSpec
 
 TIMEOUT_S = 60.0  # wall: torch and what stands on it take 5 to 20 s to import
@@ -51,7 +51,7 @@ def check_entry(spec: JobSpec, *, timeout_s: float = TIMEOUT_S) -> str | None:
         trainer_spec(spec, folder).save(folder / "spec.json")
         verdict = folder / "verdict.json"
         # -P: a `trainers` in the present folder is not ours; the child adds the job's own folder
-        command = [sys.executable, "-P", "-m", "trainers.entry_check", str(folder / "spec.json"), str(verdict)]
+        command = [sys.executable, "-P", "-m", "trainers.process.entry_check", str(folder / "spec.json"), str(verdict)]
         if not run_bounded([*command, str(memory_limit_bytes())], timeout_s):
             return f"{entry} was not checked here: importing it takes longer than {timeout_s:g} s"
         permanent, error, takes = _read(verdict)
@@ -140,5 +140,5 @@ def _read(verdict: Path) -> tuple[bool, str, dict[str, str]]:
     if not isinstance(said, dict) or type(said.get("permanent")) is not bool or not isinstance(said.get("error"), str):
         return False, "the check gave no valid answer", {}
     takes = said.get("takes")
-    told = takes.items() if isinstance(takes, dict) else ()
-    return said["permanent"], said["error"], {name: text for name, text in told if isinstance(text, str)}
+    reported = takes.items() if isinstance(takes, dict) else ()
+    return said["permanent"], said["error"], {name: text for name, text in reported if isinstance(text, str)}

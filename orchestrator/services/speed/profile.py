@@ -19,9 +19,9 @@ from typing import TypeVar, get_args
 
 from orchestrator.engine.inputs.snapshot import perf
 from orchestrator.errors import MissingExtraError, TradewindError
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.model import Job, JobSpec
-from orchestrator.perf import SORTS, Kind, PerfBook, Work, kind_name, kind_of, program_of
+from orchestrator.perf import SORTS, InstanceKind, PerfBook, Work, kind_name, kind_of, program_of
 from orchestrator.services.actor import user
 from orchestrator.services.jobs.plan import freshen
 from orchestrator.services.secrets.submission import require_secrets
@@ -30,7 +30,7 @@ from orchestrator.services.views import ProfileRow, ProfileView
 from orchestrator.store import Tx
 from providers.hardware import GPUS, Precision
 from trainers.control import ControlDirectory
-from trainers.masking import Mask
+from trainers.process.masking import Mask
 from trainers.profile import STEPS, TOO_FEW_STEPS, StepCounts
 
 TIMEOUT_S = 900.0
@@ -38,7 +38,7 @@ _LOG_LINES = 20
 
 
 def profile(
-    world: World, spec: JobSpec, *, timeout_s: float = TIMEOUT_S, memory_bytes: int | None = None
+    installation: Installation, spec: JobSpec, *, timeout_s: float = TIMEOUT_S, memory_bytes: int | None = None
 ) -> ProfileView:
     """Profile the program of a job and keep the counts for plans of it.
 
@@ -50,7 +50,7 @@ def profile(
         raise MissingExtraError("torch", "train")
     require_secrets(spec)
     counts = _count(spec, timeout_s, memory_bytes)
-    factor = world.clock.factor
+    factor = installation.clock.factor
     work = Work(
         flops=counts.flops,
         half_flops=counts.half_flops,
@@ -66,11 +66,11 @@ def profile(
         gradient_bytes=counts.gradient_bytes,
         outside_s=counts.outside_s,
     )
-    freshen(world)
-    now = world.clock.now_ms()
-    with world.store.write() as tx:
+    freshen(installation)
+    now = installation.clock.now_ms()
+    with installation.store.write() as tx:
         tx.put_work(program_of(spec.train), work, now)
-    with world.store.read() as tx:
+    with installation.store.read() as tx:
         book, job = perf(tx, now), Job("profiled", spec, user(), now, "queued")
         precision, rows = book.precision(job), _rows(tx, book, job, work, now)
     return ProfileView(
@@ -131,15 +131,15 @@ def _rows(tx: Tx, book: PerfBook, job: Job, work: Work, now_ms: int) -> tuple[Pr
 T = TypeVar("T", bound=str)
 
 
-def _one_of(known: tuple[T, ...], told: str | None) -> T | None:
+def _one_of(known: tuple[T, ...], reported: str | None) -> T | None:
     """The child runs the user's program, which may write what it likes."""
-    return next((each for each in known if each == told), None)
+    return next((each for each in known if each == reported), None)
 
 
-def _cheapest(tx: Tx, now_ms: int) -> Mapping[Kind, int | None]:
+def _cheapest(tx: Tx, now_ms: int) -> Mapping[InstanceKind, int | None]:
     """The lowest price per hour of each kind that is offered; None where no price is known."""
     prices = {point.offer_id: point.nano_usd_per_hour for point in tx.eligible_as_of(now_ms)}
-    found: dict[Kind, int | None] = {}
+    found: dict[InstanceKind, int | None] = {}
     for offer in tx.offers():
         kind, price = kind_of(offer.gpu, offer.gpu_count), prices.get(offer.id)
         before = found.get(kind)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.services.speed.throughput_tables import read_table
 from orchestrator.services.views import ImportedTable
 
 
-def take_over(world: World, path: Path) -> ImportedTable:
+def take_over(installation: Installation, path: Path) -> ImportedTable:
     """Keep the rates of a table; an earlier one from a file of the same name goes.
 
     Raises UsageError when it cannot be read, SpecError with every bad row, and then keeps nothing of it.
     """
     table = read_table(path)
-    with world.store.write() as tx:
+    with installation.store.write() as tx:
         tx.put_rates(path.name, table.rows)
     return ImportedTable(
         source=path.name,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib.util
 
 from orchestrator.errors import SpecError, TradewindError
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.model import JobSpec
 from orchestrator.services.speed.entry_check import memory_limit_bytes
 from orchestrator.services.speed.profile import profile
@@ -42,13 +42,13 @@ def unfit(spec: JobSpec) -> str:
     return ""
 
 
-def try_here(world: World, spec: JobSpec, *, timeout_s: float = TIMEOUT_S) -> Trial:
+def try_here(installation: Installation, spec: JobSpec, *, timeout_s: float = TIMEOUT_S) -> Trial:
     """Profile the job if it fits. Raises SpecError for what would fail alike on any machine, and UsageError when a
     secret is not in the environment."""
     if why := unfit(spec):
         return Trial(False, why)
     try:
-        seen = profile(world, spec, timeout_s=timeout_s, memory_bytes=memory_limit_bytes())
+        seen = profile(installation, spec, timeout_s=timeout_s, memory_bytes=memory_limit_bytes())
     except SpecError:
         raise
     except TradewindError as error:

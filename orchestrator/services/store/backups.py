@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from orchestrator.config import Config
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.services.store.views import StoreBackup, StoreRestored
 from orchestrator.services.views import Accepted
 from orchestrator.store.recovery import backups
@@ -29,9 +29,11 @@ def restore(config: Config, path: Path) -> StoreRestored:
     return StoreRestored(str(path.absolute()), done.backup.install_id, done.backup.revision, done.kept)
 
 
-def adopt(world: World) -> Accepted:
+def adopt(installation: Installation) -> Accepted:
     """Let this copy of a store take the place of the one that it was copied from. Raises StoreError."""
-    with world.store.write() as tx:
+    with installation.store.write() as tx:
         tx.allow_adoption()
-    message = f"the next control plane here takes over the machines of {world.store.install_id}; any other one stops"
+    message = (
+        f"the next control plane here takes over the machines of {installation.store.install_id}; any other one stops"
+    )
     return Accepted("adopt", (), message, control_plane=True)

@@ -157,10 +157,10 @@ def _charged_twice(runs: Sequence[Run], of_run: Mapping[str, Sequence[Entry]]) -
 def _wrong_books(tx: Tx, run: Run, booked: Sequence[Entry]) -> list[str]:
     if run.billed_from_ms is None or (run.billed_to_ms is None and not booked):
         return []
-    told = wrong_periods(run, booked)
-    if not told and amendments(tx, tx.job(run.job_id), run, booked, run.billed_from_ms):
-        told = [f"{run.id} is not booked at its prices"]
-    return told
+    reported = wrong_periods(run, booked)
+    if not reported and amendments(tx, tx.job(run.job_id), run, booked, run.billed_from_ms):
+        reported = [f"{run.id} is not booked at its prices"]
+    return reported
 
 
 def _comparisons(tx: Tx) -> tuple[str, list[str]]:

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from orchestrator import ledger
 from orchestrator.engine.billing.comparisons import conclude
 from orchestrator.errors import UsageError
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.ledger import total_nano_usd
 from orchestrator.model import Entry, Event, Job, Run, new_id
 from orchestrator.services.actor import actor
@@ -21,15 +21,17 @@ from orchestrator.store import Tx
 LONGEST_REASON = 500
 
 
-def correct(world: World, reason: str, ref: str | None = None, *, dry_run: bool = False) -> LedgerCorrection:
+def correct(
+    installation: Installation, reason: str, ref: str | None = None, *, dry_run: bool = False
+) -> LedgerCorrection:
     """Correct the books of one job, or of all; with `dry_run` only say what would be booked.
 
     One transaction, in which every run is read anew: a control plane may go on. Raises NotFoundError, UsageError for a
     reason that is none, StoreError.
     """
-    opened: AbstractContextManager[Tx] = world.store.read() if dry_run else world.store.write()
+    opened: AbstractContextManager[Tx] = installation.store.read() if dry_run else installation.store.write()
     found = []
-    now_ms = world.clock.now_ms()
+    now_ms = installation.clock.now_ms()
     with opened as tx:
         jobs = tx.outlines() if ref is None else [tx.find_job(ref)]
         reason = _one_line(reason, needed=not dry_run)
@@ -45,9 +47,9 @@ def correct(world: World, reason: str, ref: str | None = None, *, dry_run: bool 
                 )
                 if not dry_run:
                     tx.add_entries(fresh)
-                    tx.add_event(_event(world, job, run, reason, fresh))
+                    tx.add_event(_event(installation, job, run, reason, fresh))
             if not dry_run:
-                conclude(world, tx, job.id, because=reason)  # what it saved was of the books as they were
+                conclude(installation, tx, job.id, because=reason)  # what it saved was of the books as they were
     return LedgerCorrection(dry_run, reason, tuple(found), sum(total_nano_usd(each.entries) for each in found))
 
 
@@ -88,11 +90,11 @@ def wrong_periods(run: Run, booked: Sequence[Entry]) -> list[str]:
     return found
 
 
-def _event(world: World, job: Job, run: Run, reason: str, fresh: Sequence[Entry]) -> Event:
+def _event(installation: Installation, job: Job, run: Run, reason: str, fresh: Sequence[Entry]) -> Event:
     amount = total_nano_usd(fresh)
     return Event(
-        id=new_id("ev", world.clock.now_ms(), random.SystemRandom()),
-        at_ms=world.clock.now_ms(),
+        id=new_id("ev", installation.clock.now_ms(), random.SystemRandom()),
+        at_ms=installation.clock.now_ms(),
         kind="ledger.corrected",
         message=f"the books of {run.id} were corrected by {amount / 1e9:+.9f} USD in {len(fresh)} entries: {reason}",
         actor=actor(),

@@ -19,7 +19,7 @@ from providers.collect.facts import Signal
 
 
 @dataclass(frozen=True, slots=True)
-class Flagged:
+class NewFlag:
     """`subject` is the offer's id, or else what the row is about; price and instant are there as far as readable.
 
     `unconfirmed`: a second report has to show whether a machine there costs this; until then nothing is booked from
@@ -36,7 +36,7 @@ class Flagged:
 
 
 @dataclass(frozen=True, slots=True)
-class FlagRow:
+class StoredFlag:
     """A flag as it is stored. `cleared_ms` None: it is open."""
 
     source: str
@@ -52,7 +52,7 @@ class FlagRow:
     unconfirmed: bool
 
 
-_FLAG_ROW = [price_flag.c[field.name] for field in fields(FlagRow)]
+_FLAG_ROW = [price_flag.c[field.name] for field in fields(StoredFlag)]
 _FLAGS = select(*_FLAG_ROW).order_by(price_flag.c.seq.desc()).limit(bindparam("limit"))
 _OPEN_FLAGS = _FLAGS.where(price_flag.c.cleared_ms.is_(None))
 _FLAGS_OF = (
@@ -133,7 +133,7 @@ class FlagRows(OfferRows):
         source: str,
         region: str,
         at_ms: int,
-        flagged: Sequence[Flagged],
+        flagged: Sequence[NewFlag],
         *,
         sound: Collection[str] = (),
         whole: bool = True,
@@ -169,7 +169,7 @@ class FlagRows(OfferRows):
         if rows:
             self._connection.execute(insert_into(price_flag), rows)
 
-    def add_past_flags(self, source: str, flagged: Sequence[tuple[Flagged, str, int, int | None]]) -> int:
+    def add_past_flags(self, source: str, flagged: Sequence[tuple[NewFlag, str, int, int | None]]) -> int:
         """Flags of a recorded history: each with its region and the instants from which to which it held.
 
         Those that `source` brought before are left out; returns how many were new.
@@ -188,33 +188,36 @@ class FlagRows(OfferRows):
             self._connection.execute(insert_into(price_flag), fresh)
         return len(fresh)
 
-    def flags(self, *, open: bool = True, limit: int = 100) -> list[FlagRow]:
+    def flags(self, *, open: bool = True, limit: int = 100) -> list[StoredFlag]:
         """The newest first."""
         rows = self._connection.execute(_OPEN_FLAGS if open else _FLAGS, {"limit": limit}).all()
-        return [record(FlagRow, "price_flag", row) for row in rows]
+        return [record(StoredFlag, "price_flag", row) for row in rows]
 
-    def open_flags(self, flag: str, *, limit: int) -> list[FlagRow]:
+    def open_flags(self, flag: str, *, limit: int) -> list[StoredFlag]:
         """The open flags of one kind, the newest first."""
         rows = self._connection.execute(_OPEN_OF_KIND, {"kind": flag, "limit": limit}).all()
-        return [record(FlagRow, "price_flag", row) for row in rows]
+        return [record(StoredFlag, "price_flag", row) for row in rows]
 
-    def clear_flags(self, offer_id: str, kinds: Collection[str], at_ms: int) -> list[FlagRow]:
+    def clear_flags(self, offer_id: str, kinds: Collection[str], at_ms: int) -> list[StoredFlag]:
         """End the open flags of these kinds that an offer has; returns them as they were, the newest last."""
         asked = {"name": offer_id, "kinds": sorted(kinds)}
         rows = self._connection.execute(_OPEN_OF_OFFER, asked).all()
         if rows:
             self._connection.execute(_CLEAR, [{"number": row.seq, "at_ms": at_ms} for row in rows])
-        names = [field.name for field in fields(FlagRow)]
-        return [decoded(FlagRow, "price_flag", {name: row._mapping[name] for name in names}, row.seq) for row in rows]
+        names = [field.name for field in fields(StoredFlag)]
+        return [
+            decoded(StoredFlag, "price_flag", {name: row._mapping[name] for name in names}, row.seq) for row in rows
+        ]
 
     def flagged_as_of(self, at_ms: int) -> dict[str, str]:
         """Why an offer was not to be chosen at `at_ms`, by offer id: of several reasons the newest."""
         return dict(checked("price_flag", self._connection.execute(_FLAGGED_AT, {"at_ms": at_ms}), (str, str)))
 
-    def flags_of(self, offer_id: str) -> list[FlagRow]:
+    def flags_of(self, offer_id: str) -> list[StoredFlag]:
         """All that an offer ever had, in order of time."""
         return [
-            record(FlagRow, "price_flag", row) for row in self._connection.execute(_FLAGS_OF, {"name": offer_id}).all()
+            record(StoredFlag, "price_flag", row)
+            for row in self._connection.execute(_FLAGS_OF, {"name": offer_id}).all()
         ]
 
     def flag_counts(self) -> dict[tuple[str, str], dict[str, int]]:
@@ -249,7 +252,7 @@ class FlagRows(OfferRows):
         return [record(Signal, "risk_point", row) for row in self._connection.execute(_RISKS, {"at_ms": at_ms}).all()]
 
     def _flag_row(
-        self, source: str, region: str, each: Flagged, keys: dict[str, int], held: tuple[int, int, int | None]
+        self, source: str, region: str, each: NewFlag, keys: dict[str, int], held: tuple[int, int, int | None]
     ) -> dict[str, object]:
         return {
             "source": source,

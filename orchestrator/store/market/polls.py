@@ -24,7 +24,7 @@ ALL_REGIONS = ("", UNLISTED, "all")
 
 
 @dataclass(frozen=True, slots=True)
-class Poll:
+class PollRecord:
     """One look at a source's prices in a region ('': everywhere): how many offers it saw, how many prices had changed,
     how many rows were flagged, and why it may be incomplete (`error`, and `hint`: the remedy)."""
 
@@ -73,7 +73,9 @@ class Polled(NamedTuple):
     until_ms: int
 
 
-_POLLS = select(*(poll.c[field.name] for field in fields(Poll))).order_by(poll.c.seq.desc()).limit(bindparam("limit"))
+_POLLS = (
+    select(*(poll.c[field.name] for field in fields(PollRecord))).order_by(poll.c.seq.desc()).limit(bindparam("limit"))
+)
 _POLLS_OF_PROVIDER = _POLLS.where(poll.c.provider == bindparam("name"))
 _STATES = select(*(poll_state.c[field.name] for field in fields(PollState))).order_by(
     poll_state.c.provider, poll_state.c.source, poll_state.c.region
@@ -248,11 +250,11 @@ class PollRows(Transaction):
                 },
             )
 
-    def polls(self, provider: str | None = None, limit: int = 20) -> list[Poll]:
+    def polls(self, provider: str | None = None, limit: int = 20) -> list[PollRecord]:
         """The newest first."""
         query = _POLLS if provider is None else _POLLS_OF_PROVIDER
         return [
-            record(Poll, "poll", row)
+            record(PollRecord, "poll", row)
             for row in self._connection.execute(query, {"name": provider, "limit": limit}).all()
         ]
 

@@ -113,13 +113,13 @@ class MendingRows(RunRows, EventRows):
         if "billed_from_ms" in bad:
             after["billed_from_ms"] = self._connection.execute(_BILLED_SINCE, {"of_run": row["id"]}).scalar_one()
         if newest is not None:
-            told = {
+            reported = {
                 "generation": newest.generation,
                 "offer_id": newest.offer_id,
                 "created_at_ms": newest.created_at_ms,
                 "training_from_ms": newest.step_at_ms if took_over else None,
             }
-            after |= {name: told[name] for name in bad & told.keys()}
+            after |= {name: reported[name] for name in bad & reported.keys()}
         if bad & {"billed_from_ms", "machine_from_ms"}:
             began_ms, left_ms = self._had_its_machine(after)
             after["machine_from_ms"] = began_ms
@@ -150,8 +150,8 @@ class MendingRows(RunRows, EventRows):
 
     def _machine_of(self, job_id: str, run_id: str) -> str | None:
         """The machine that was rented for a run, by the audit trail."""
-        told = self.events(job_id=job_id, kinds=("migration.provision", "instance.adopted"))
-        ids = [event.data.get("instance_id") for event in told if event.run_id == run_id]
+        reported = self.events(job_id=job_id, kinds=("migration.provision", "instance.adopted"))
+        ids = [event.data.get("instance_id") for event in reported if event.run_id == run_id]
         return next((found for found in reversed(ids) if isinstance(found, str)), None)
 
 

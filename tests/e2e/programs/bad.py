@@ -61,7 +61,7 @@ def writes_garbage() -> None:
     """Over what it says of itself, again and again, and into whatever else lies beside it."""
     control = Path(os.environ[CONTROL_VARIABLE])
     for number in range(1_000_000):
-        for name in ("progress.json", "hold.json", "notice.json", "lease.json"):
+        for name in ("progress.json", "quiesce.json", "notice.json", "lease.json"):
             (control / name).write_text(GARBAGE[number % len(GARBAGE)])
         time.sleep(0.02)
 

@@ -21,7 +21,7 @@ STEP, FENCED = sys.argv[1], sys.argv[2:] == ["fence"]
 def advance_and_die(ctx: Context, migration: Migration) -> bool:
     """One step further; dead if that was the one."""
     changed = advance(ctx, migration)
-    with ctx.world.store.read() as tx:
+    with ctx.installation.store.read() as tx:
         if migration.reason == "by hand" and not FENCED and tx.migration(migration.id).step.value == STEP:
             os.kill(os.getpid(), signal.SIGKILL)
     return changed

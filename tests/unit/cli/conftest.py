@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from orchestrator.cli.app import app
 from orchestrator.config import load_config
-from orchestrator.installation import open_world
+from orchestrator.installation import open_installation
 from tests.unit.services.recorded_history import Past, record
 
 Run = Callable[..., Result]
@@ -48,12 +48,12 @@ aws,r,p5,H100,8,spot,8,2026-01-01
 @pytest.fixture(scope="session")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Past]:
     folder = tmp_path_factory.mktemp("recorded") / "state"
-    world = open_world(load_config({"state_dir": str(folder), "providers.enabled": "fake"}, environ={}))
+    installation = open_installation(load_config({"state_dir": str(folder), "providers.enabled": "fake"}, environ={}))
     try:
-        past = record(world)
-        world.store.backup(folder / "saved.db")
+        past = record(installation)
+        installation.store.backup(folder / "saved.db")
     finally:
-        world.close()
+        installation.close()
     return folder, past
 
 

@@ -14,7 +14,7 @@ from typer.testing import Result
 from orchestrator.config import Config, load_config
 from orchestrator.engine.machines import claims
 from orchestrator.errors import NotFoundError, UsageError
-from orchestrator.installation import open_world
+from orchestrator.installation import open_installation
 from providers.base import LaunchSpec
 from tests.unit.services.recorded_history import Past
 
@@ -33,11 +33,11 @@ def on_this_host(environment: dict[str, str], tmp_path: Path, monkeypatch: pytes
 
 def act(config: Config) -> None:
     """As a control plane does when it begins."""
-    with closing(open_world(config)) as world:
-        leadership = world.store.campaign("test")
+    with closing(open_installation(config)) as installation:
+        leadership = installation.store.campaign("test")
         assert leadership is not None
-        assert claims.take(world, leadership, world.providers["local"], random.Random())
-        world.store.resign(leadership)
+        assert claims.take(installation, leadership, installation.providers["local"], random.Random())
+        installation.store.resign(leadership)
 
 
 def check(tradewind: Run, name: str) -> dict[str, str]:
@@ -66,9 +66,11 @@ def test_a_copy_of_a_store_takes_over_after_adopt_and_not_before(
 
 
 def test_reap_ends_a_machine_that_the_store_did_not_rent_and_no_other(on_this_host: Config, tradewind: Run) -> None:
-    with closing(open_world(on_this_host)) as world:
-        tags = {"tradewind-install": world.store.install_id}
-        (instance_id,) = world.providers["local"].launch(LaunchSpec("another's", OFFER, "exec sleep 100\n", tags))
+    with closing(open_installation(on_this_host)) as installation:
+        tags = {"tradewind-install": installation.store.install_id}
+        (instance_id,) = installation.providers["local"].launch(
+            LaunchSpec("another's", OFFER, "exec sleep 100\n", tags)
+        )
     try:
         told = check(tradewind, "machines")
         assert told["state"] == "warn"
@@ -88,7 +90,10 @@ def test_reap_ends_a_machine_that_the_store_did_not_rent_and_no_other(on_this_ho
 def test_status_queue_and_doctor_say_that_a_job_is_in_quarantine_and_what_broke(
     environment: dict[str, str], tradewind: Run, past: Past, tmp_path: Path
 ) -> None:
-    with closing(open_world(load_config(environ=environment, cwd=tmp_path))) as world, world.store.write() as tx:
+    with (
+        closing(open_installation(load_config(environ=environment, cwd=tmp_path))) as installation,
+        installation.store.write() as tx,
+    ):
         tx.set_job_facts(past.conv, quarantine="guard: ZeroDivisionError: by zero", quarantined_at_ms=past.start_ms)
         tx.set_job_state(past.conv, "paused")
     status = tradewind("status", "conv")

@@ -18,7 +18,7 @@ from orchestrator.cli.render.prices import polled
 from orchestrator.cli.render.prices import status as price_status
 from orchestrator.cli.render.text import Paint
 from orchestrator.config import load_config
-from orchestrator.installation import World, open_world
+from orchestrator.installation import Installation, open_installation
 from orchestrator.prices.views import CollectedRegion, PricedRegion, PriceStatus
 from orchestrator.services.prices import prices
 from providers.clock import VirtualClock
@@ -128,12 +128,12 @@ def test_a_feed_that_fails_is_marked_with_its_remedy_and_exits_with_8(tradewind:
 
 
 def test_regions_that_fail_alike_are_told_in_one_line(tradewind: Run, state: Path) -> None:
-    world = open_world(load_config({"state_dir": str(state), "providers.enabled": "fake"}, environ={}))
-    with world.store.write() as tx:
+    installation = open_installation(load_config({"state_dir": str(state), "providers.enabled": "fake"}, environ={}))
+    with installation.store.write() as tx:
         for region in ("eastus", "uksouth", "westus", "westus2", "westus3"):
             why = "no such host" if region != "uksouth" else "it is off"
             tx.record_poll("azure", 1, 2, 0, 0, why, source="azure-prices", region=region, hint="look there")
-    world.close()
+    installation.close()
     status = tradewind("prices", "status").stdout
     assert "azure-prices eastus, westus, westus2 and 1 more: no such host\n  hint: look there" in status
     assert "azure-prices uksouth: it is off" in status
@@ -170,27 +170,27 @@ def test_a_source_that_is_none_is_refused(tradewind: Run, arguments: tuple[str, 
 
 def test_a_history_goes_by_the_clock_of_its_market_and_never_shows_two(tmp_path: Path) -> None:
     day_ms = 86_400_000
-    made = open_world(load_config({"state_dir": str(tmp_path), "providers.enabled": "fake"}, environ={}))
+    made = open_installation(load_config({"state_dir": str(tmp_path), "providers.enabled": "fake"}, environ={}))
     ahead_ms = made.clock.now_ms() + 400 * day_ms
-    world = World(made.config, VirtualClock(ahead_ms, factor=600.0), made.store, made.providers)
+    installation = Installation(made.config, VirtualClock(ahead_ms, factor=600.0), made.store, made.providers)
     real = Offer("aws", "us-east-1", "use1-az1", "p3", "V100", 1, 8, 1 << 36, CapacityType.SPOT)
     simulated = Offer("fake", "alpha", "alpha-1", "v100.1", "V100", 1, 8, 1 << 36, CapacityType.SPOT, simulated=True)
     with made.store.write() as tx:
-        for offer, now_ms in ((real, world.outside_clock.now_ms()), (simulated, ahead_ms)):
+        for offer, now_ms in ((real, installation.outside_clock.now_ms()), (simulated, ahead_ms)):
             tx.put_offers(offer.provider, [offer])
             ago = ((days, now_ms - days * day_ms) for days in (60, 20, 10))
             tx.add_prices(PricePoint(offer.id, days * 10**8, at_ms, at_ms, "x") for days, at_ms in ago)
-    both = prices.history(world, gpu="V100", since="15d")
+    both = prices.history(installation, gpu="V100", since="15d")
     assert [(each.offer_id, len(each.points)) for each in both.series] == [(real.id, 2)]
     assert (both.simulated, both.left_out, both.other_market) == (False, 0, 1)
     assert "simulated offers that match, too: 1 (" in render(both, color=False)
-    alone = prices.history(world, gpu="V100", provider="fake", since="15d")
+    alone = prices.history(installation, gpu="V100", provider="fake", since="15d")
     assert [(each.offer_id, len(each.points)) for each in alone.series] == [(simulated.id, 2)]
     made.close()
 
 
 def test_watching_tells_changes_and_failures_as_they_come(tmp_path: Path) -> None:
-    made = open_world(load_config({"state_dir": str(tmp_path), "providers.enabled": "fake"}, environ={}))
+    made = open_installation(load_config({"state_dir": str(tmp_path), "providers.enabled": "fake"}, environ={}))
     prices.collect(made)
     with made.store.read() as tx:
         first = tx.newest_prices()[0]
@@ -205,8 +205,8 @@ def test_watching_tells_changes_and_failures_as_they_come(tmp_path: Path) -> Non
                 tx.add_prices([PricePoint(first.offer_id, first.nano_usd_per_hour * 2, at, at, "test")])
                 tx.record_poll("fake", at, at, 0, 0, "no answer")
 
-    world = World(made.config, Waking(first.effective_at_ms), made.store, made.providers)
-    seen = list(islice(prices.watch(world), 2))
+    installation = Installation(made.config, Waking(first.effective_at_ms), made.store, made.providers)
+    seen = list(islice(prices.watch(installation), 2))
     assert [(each.offer_id, each.error) for each in seen] == [(first.offer_id, None), (None, "no answer")]
     assert [(each.source, each.simulated) for each in seen] == [("test", True), ("fake", True)]
     assert "+100.0%" in render(seen[0], color=False)

@@ -58,14 +58,19 @@ def test_without_any_source_everything_is_a_default_and_nothing_is_made(home: Pa
 def test_the_strongest_source_wins_and_is_remembered(home: Path) -> None:
     user = home / ".config" / "tradewind" / "tradewind.toml"
     user.parent.mkdir(parents=True)
-    user.write_text("lease_s = 11\n[policy]\nmin_dwell_s = 11\nmax_moves_per_day = 11\n[limits]\nmax_instances = 11\n")
-    toml = "lease_s = 22\n\n[policy]\nmin_dwell_s = 22\nmax_moves_per_day = 22\n"
+    user.write_text(
+        "lease_s = 11\n[policy]\nmin_dwell_s = 11\nmax_migrations_per_day = 11\n[limits]\nmax_instances = 11\n"
+    )
+    toml = "lease_s = 22\n\n[policy]\nmin_dwell_s = 22\nmax_migrations_per_day = 22\n"
     environ = {"TRADEWIND_LEASE_S": "33", "TRADEWIND_POLICY_MIN_DWELL_S": "33", "TRADEWIND_SPEC": "x"}
     config = config_of(home, {"lease_s": "44"}, environ, toml)
     assert (config.lease_s, config.origins["lease_s"]) == (44.0, "command line")
     assert config.policy.min_dwell_s == 33.0
     assert config.origins["policy.min_dwell_s"] == "env TRADEWIND_POLICY_MIN_DWELL_S"
-    assert (config.policy.max_moves_per_day, config.origins["policy.max_moves_per_day"]) == (22, "tradewind.toml:5")
+    assert (config.policy.max_migrations_per_day, config.origins["policy.max_migrations_per_day"]) == (
+        22,
+        "tradewind.toml:5",
+    )
     assert (config.limits.max_instances, config.origins["limits.max_instances"]) == (11, f"{user}:6")
     assert config.origins["limits.max_usd_per_hour"] == "default"
 

@@ -11,7 +11,7 @@ import pytest
 from orchestrator.config import Config, load_config
 from orchestrator.engine.inputs import snapshot
 from orchestrator.engine.machines.collect import BEFORE_MS, collect
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.model import Job, JobSpec, Placement, TrainSpec
 from orchestrator.policy import decide
 from orchestrator.store import Store
@@ -106,7 +106,7 @@ def test_the_first_poll_hears_of_the_week_before(tmp_path: Path, config: Config)
         cloud.set_price(STEADY.id, usd("1.00") + hour, clock.now_ms() + hour * HOUR_MS)
     clock.advance(240.5 * 3600)
     store = Store.open(f"sqlite:///{tmp_path}/tradewind.db", clock)
-    collect(World(config, clock, store, {"fake": FakeProvider(clock, cloud=cloud)}))
+    collect(Installation(config, clock, store, {"fake": FakeProvider(clock, cloud=cloud)}))
     with store.read() as tx:
         heard = tx.price_points(STEADY.id, 0, clock.now_ms() + 1)
     store.close()

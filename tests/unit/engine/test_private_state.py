@@ -12,7 +12,7 @@ from orchestrator.config import Config, load_config
 from orchestrator.config.private import append_privately, private_folder
 from orchestrator.engine.site.environment import Head, SiteFiles
 from orchestrator.errors import StoreError
-from orchestrator.installation import open_world
+from orchestrator.installation import open_installation
 
 
 @pytest.fixture(params=[0o000, 0o022, 0o077])
@@ -34,7 +34,7 @@ def modes(folder: Path) -> dict[str, str]:
 
 
 def test_everything_that_opening_a_world_makes_is_its_owners_alone(config: Config, umask: int) -> None:
-    with open_world(config, starts=True).store.write() as tx:  # while it is open: its journals are there, too
+    with open_installation(config, starts=True).store.write() as tx:  # while it is open: its journals are there, too
         assert tx.jobs() == []
         names = {path.name for path in config.state_dir.rglob("*")}
         assert {"tradewind.db", "tradewind.db-wal", "tradewind.db-shm", "clock.json", "local"} <= names
@@ -61,7 +61,7 @@ def test_a_folder_of_an_older_version_is_closed_when_it_is_opened(config: Config
     (state / "runs" / "run-1" / "tool").chmod(0o755)
     for folder in (state, state / "runs", state / "runs" / "run-1", state / "runs" / "run-1" / "control"):
         folder.chmod(0o755)
-    open_world(config).close()
+    open_installation(config).close()
     assert modes(state) == {}
     assert (state / "runs" / "run-1" / "tool").stat().st_mode & 0o777 == 0o700
 
@@ -74,7 +74,7 @@ def test_closing_a_folder_touches_nothing_that_a_link_in_it_leads_to(config: Con
     config.state_dir.chmod(0o755)
     (config.state_dir / "link").symlink_to(outside)
     (config.state_dir / "broken").symlink_to(tmp_path / "nowhere")
-    open_world(config).close()
+    open_installation(config).close()
     assert outside.stat().st_mode & 0o777 == 0o644
 
 

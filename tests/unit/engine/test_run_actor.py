@@ -17,7 +17,7 @@ import pytest
 
 from orchestrator.engine.site import actor
 from orchestrator.engine.site.actor import RunActor
-from trainers.waiting import Trainer, Word, write_exit_status
+from trainers.process.prewarm import PrewarmReply, Trainer, write_exit_status
 
 PATIENCE_S = 60.0
 TRAINER = """
@@ -36,7 +36,7 @@ signal.pause()
 
 @pytest.fixture
 def trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that answers its driver as trainers.waiting does, without loading torch for it."""
+    """A process that answers its driver as trainers.process.prewarm does, without loading torch for it."""
     monkeypatch.setenv("TRADEWIND_INSTANCE_DIR", str(tmp_path))
     with subprocess.Popen([sys.executable, "-S", "-c", TRAINER], cwd=tmp_path, start_new_session=True) as process:
         yield process
@@ -54,7 +54,7 @@ class Driver:
         driver = self
 
         class Line(Trainer):
-            def words(self) -> Generator[Word, None, None]:
+            def words(self) -> Generator[PrewarmReply, None, None]:
                 for word in super().words():
                     yield word
                     driver.heard.release()  # the next one is asked for: this one has been taken in
@@ -136,11 +136,11 @@ def test_a_trainer_that_has_had_its_last_word_may_die_as_it_likes(
     tmp_path: Path, trainer: subprocess.Popen[bytes], driver: Driver
 ) -> None:
     driver.begin()
-    says(tmp_path, state="yielded", step=4)
+    says(tmp_path, state="checkpointed_and_stopped", step=4)
     write_exit_status(tmp_path, 1)
     kill(trainer, signal.SIGKILL)
     driver.await_its_end()
-    assert driver.report()["state"] == "yielded"
+    assert driver.report()["state"] == "checkpointed_and_stopped"
     assert driver.report()["error"] is None
 
 
@@ -151,7 +151,7 @@ def test_how_long_a_step_has_been_due_is_measured_on_the_machine_of_the_trainer(
     still_s = driver.report()["still_s"]
     assert isinstance(still_s, float)
     assert still_s >= 40.0
-    says(tmp_path, state="holding", step=4)
+    says(tmp_path, state="quiesced", step=4)
     assert driver.report()["still_s"] == 0.0
     assert trainer.poll() is None
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import SpecError
-from orchestrator.jobfile import load_job, not_yet, parse_job, refuse_not_yet
+from orchestrator.jobfile import load_job, parse_job, refuse_unsupported_fields, unsupported_fields
 
 BASE = "name: x\ntrain: {script: train.py}\n"
 
@@ -24,11 +24,11 @@ BASE = "name: x\ntrain: {script: train.py}\n"
 )
 def test_a_field_without_its_machinery_is_not_yet(folder: Path, lines: str, field: str) -> None:
     spec = parse_job(f"{BASE}{lines}\n", folder / "job.yaml")
-    (item,) = not_yet(spec)
+    (item,) = unsupported_fields(spec)
     assert item.field == field
     assert item.message.startswith("not yet: ")
     with pytest.raises(SpecError, match=r"job\.yaml: .*not yet: "):
-        refuse_not_yet(spec, "job.yaml")
+        refuse_unsupported_fields(spec, "job.yaml")
 
 
 def test_on_submission_it_has_its_place_in_the_file(folder: Path, whole: str) -> None:
@@ -47,6 +47,6 @@ def test_everything_else_goes_ahead(folder: Path) -> None:
         "resources: {gpu: ['H100:8', SIM-S]}\nprobe: true\nstandby: warm\ndeadline: 3h\nbudget: 3 USD\n"
     )
     spec = parse_job(BASE + lines, folder / "job.yaml", submitting=True)
-    assert not_yet(spec) == ()
+    assert unsupported_fields(spec) == ()
     assert spec.checkpoint.to == str(folder / "ck")
-    refuse_not_yet(spec)
+    refuse_unsupported_fields(spec)

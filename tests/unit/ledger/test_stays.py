@@ -61,8 +61,8 @@ def test_attempts_that_never_trained_do_not_count() -> None:
 
 def test_a_spare_that_waited_counts_from_when_it_was_wanted() -> None:
     first = run(1, SPOT, 0, 1, 5, 5, "preempted")
-    spare = replace(run(2, SPOT, 0, 6, 9, 9, "finished"), created_at_ms=5 * HOUR)
-    assert hours(first, spare) == [[5, 3]]
+    standby = replace(run(2, SPOT, 0, 6, 9, 9, "finished"), created_at_ms=5 * HOUR)
+    assert hours(first, standby) == [[5, 3]]
 
 
 def test_a_run_that_lives_counts_up_to_what_is_booked_of_it() -> None:

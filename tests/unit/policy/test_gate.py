@@ -92,18 +92,18 @@ def test_a_job_dwells_after_it_came(world):
 def test_a_job_makes_only_so_many_moves_a_day(world, settled):
     here = world.offer("here", 2.00)
     world.offer("there", 1.00)
-    placement = world.decide(Demand(world.job(), STEPS), settled(here, moves_today=4))
+    placement = world.decide(Demand(world.job(), STEPS), settled(here, migrations_today=4))
     assert placement.action == "stay"
     assert placement.reason.endswith("the job has moved 4 times today")
-    limits = MoveLimits(max_moves_per_day=8)
-    assert world.decide(Demand(world.job(), STEPS), settled(here, moves_today=4), limits).action == "move"
+    limits = MoveLimits(max_migrations_per_day=8)
+    assert world.decide(Demand(world.job(), STEPS), settled(here, migrations_today=4), limits).action == "move"
 
 
 def test_a_job_whose_deadline_is_in_danger_moves_at_once(world):
     here = world.offer("here", 1.00)
     there = world.offer("there", 9.00, gpu="SIM-L")
     job = world.job(rates={"SIM-L": 2.0, "SIM-M": 1.0}, deadline_s=99 * 3600)
-    placement = world.decide(Demand(job, STEPS), Running(here, world.now, moves_today=9))
+    placement = world.decide(Demand(job, STEPS), Running(here, world.now, migrations_today=9))
     assert (placement.action, placement.offer_id) == ("move", there)
     assert placement.reason == "where it is, it could finish 5.0 h after the deadline"
 

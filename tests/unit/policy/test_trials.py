@@ -123,7 +123,7 @@ def test_a_running_job_is_tried_elsewhere_once_it_was_measured_where_it_is(
     assert moved.offer_id == moved.probe.offer_id != offers["V100"]
     by_hand = world.decide(fresh(world), replace(where, came_by="by hand"))
     assert by_hand.action == "stay"
-    often = world.decide(fresh(world), replace(where, moves_today=3))
+    often = world.decide(fresh(world), replace(where, migrations_today=3))
     assert (often.action, often.probe) == ("stay", None)
 
 
@@ -172,7 +172,7 @@ def test_who_wants_the_fastest_pays_for_no_probe_and_time_has_a_price_in_between
 ) -> None:
     measured(world, K80=0.9)
     where = running(world, offers["K80"])
-    assert world.decide(fresh(world, objective=FASTEST), where, MoveLimits(max_moves_per_day=4)).probe is None
+    assert world.decide(fresh(world, objective=FASTEST), where, MoveLimits(max_migrations_per_day=4)).probe is None
     balanced = world.decide(fresh(world, objective=Objective(0.5, 0.5)), where)
     assert balanced.probe is None or balanced.offer_id != offers["K80"]
 

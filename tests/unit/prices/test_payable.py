@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from orchestrator.config import load_config
 from orchestrator.engine.machines.collect import collect_from, collector
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.prices.sink import StoreSink
 from orchestrator.services.prices import prices
 from orchestrator.store import Store
 from providers.clock import VirtualClock
-from providers.collect.facts import Flagged
+from providers.collect.facts import FlaggedFinding
 from providers.collect.judge import Judge
-from providers.collect.runner import Poll, SourceSpec
+from providers.collect.runner import PollOutcome, SourceSpec
 from providers.fake import FakeCloud, FakeProvider
 from providers.money import MS_PER_HOUR, cost_nano_usd, usd
 from providers.offer import CapacityType, Offer
@@ -47,7 +47,7 @@ class Collecting:
         self.store, self.judge, self.sink = store, Judge(), StoreSink(store)
         self.hour = 0
 
-    def poll(self, **dollars: float) -> list[Flagged]:
+    def poll(self, **dollars: float) -> list[FlaggedFinding]:
         offers = [each for each in (SPOT, ON_DEMAND) if each.capacity_type.value in dollars]
         at = T0 + self.hour * HOUR
         points = [PricePoint(each.id, usd(dollars[each.capacity_type.value]), at, at, "s") for each in offers]
@@ -55,7 +55,7 @@ class Collecting:
         self.sink.offers("fake-prices", "alpha", offers)
         self.sink.prices("fake-prices", "alpha", judged.payable)
         self.sink.flagged("fake-prices", "alpha", judged.flagged)
-        self.sink.ended(Poll("fake-prices", "alpha", at, at, newest_ms=at))
+        self.sink.ended(PollOutcome("fake-prices", "alpha", at, at, newest_ms=at))
         self.hour += 1
         return judged.flagged
 
@@ -118,28 +118,30 @@ def test_a_leap_waits_for_its_second_report_across_control_planes(store: Store, 
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
+def installation(tmp_path: Path) -> Iterator[Installation]:
     clock = VirtualClock(T0)
     config = load_config({"state_dir": str(tmp_path / "state"), "providers.enabled": "fake"}, environ={}, cwd=tmp_path)
     config.state_dir.mkdir()
     catalog = ((SPOT, usd(3)), (ON_DEMAND, usd(10)))
     cloud = FakeCloud(clock, catalog=catalog)
-    opened = World(config, clock, Store.open(config.store_url, clock), {"fake": FakeProvider(clock, cloud=cloud)})
+    opened = Installation(
+        config, clock, Store.open(config.store_url, clock), {"fake": FakeProvider(clock, cloud=cloud)}
+    )
     yield opened
     opened.close()
 
 
-def test_prices_of_an_enabled_provider_pass_the_same_judge(world: World) -> None:
-    provider = world.providers["fake"]
+def test_prices_of_an_enabled_provider_pass_the_same_judge(installation: Installation) -> None:
+    provider = installation.providers["fake"]
     assert isinstance(provider, FakeProvider)
 
     def polled(dollars: float | None = None) -> tuple[int, list[str]]:
         if dollars is not None:
             provider.cloud.set_price(SPOT.id, usd(dollars))
-        world.clock.sleep(3600)
-        collect_from(world, None, provider)
-        now = world.clock.now_ms()
-        with world.store.read() as tx:
+        installation.clock.sleep(3600)
+        collect_from(installation, None, provider)
+        now = installation.clock.now_ms()
+        with installation.store.read() as tx:
             payable = {point.offer_id: point.nano_usd_per_hour for point in tx.payable_as_of(now)}
             return payable[SPOT.id], [row.flag for row in tx.flags()]
 
@@ -150,18 +152,18 @@ def test_prices_of_an_enabled_provider_pass_the_same_judge(world: World) -> None
     assert polled() == (usd("0.9"), []), "told twice"
 
 
-def test_a_feed_says_nothing_of_a_provider_that_is_enabled(world: World, tmp_path: Path) -> None:
+def test_a_feed_says_nothing_of_a_provider_that_is_enabled(installation: Installation, tmp_path: Path) -> None:
     """It would set the books, or knock its offers out."""
-    provider = world.providers["fake"]
-    collect_from(world, None, provider)
-    with world.store.read() as tx:
+    provider = installation.providers["fake"]
+    collect_from(installation, None, provider)
+    with installation.store.read() as tx:
         before = tx.offers(), tx.payable_as_of(2**50), tx.eligible_as_of(2**50)
     head = "provider,region,zone,instance_type,gpu,gpu_count,capacity_type,price_per_hour\n"
     rows = ["fake,alpha,alpha-1,v100.1,V100,1,spot,0.5", "fake,alpha,alpha-1,v100.1,V101,1,on_demand,9"]
     (tmp_path / "f.csv").write_text(head + "\n".join([*rows, "fake,alpha,,new,V100,1,on_demand,1"]) + "\n")
-    done = prices.collect(world, feeds=[("f", str(tmp_path / "f.csv"))])
+    done = prices.collect(installation, feeds=[("f", str(tmp_path / "f.csv"))])
     assert [(poll.error, poll.offers) for poll in done.polls] == [(None, 2)]
-    with world.store.read() as tx:
+    with installation.store.read() as tx:
         assert (tx.offers(), tx.payable_as_of(2**50), tx.eligible_as_of(2**50)) == before
         assert {row.flag for row in tx.flags()} == {"not_its_own"}
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from orchestrator.config import load_config
 from orchestrator.engine.machines.collect import collector
 from orchestrator.errors import NotFoundError, UsageError
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.prices.collected import collected
 from orchestrator.services.prices.accept import accept
 from orchestrator.store import Store
@@ -33,12 +33,12 @@ OFFER = "newcloud/eu//h8/on_demand"
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
+def installation(tmp_path: Path) -> Iterator[Installation]:
     clock = VirtualClock(T0)
     config = load_config({"state_dir": str(tmp_path / "state"), "providers.enabled": "fake"}, environ={}, cwd=tmp_path)
     config.state_dir.mkdir()
     cloud = FakeProvider(clock, cloud=FakeCloud(clock))
-    opened = World(config, clock, Store.open(config.store_url, clock), {"fake": cloud})
+    opened = Installation(config, clock, Store.open(config.store_url, clock), {"fake": cloud})
     yield opened
     opened.close()
 
@@ -46,8 +46,8 @@ def world(tmp_path: Path) -> Iterator[World]:
 class Tables:
     """Feeds of one machine with eight H100, each polled by a child process of another collector."""
 
-    def __init__(self, world: World, folder: Path) -> None:
-        self.world, self.folder = world, folder
+    def __init__(self, installation: Installation, folder: Path) -> None:
+        self.installation, self.folder = installation, folder
 
     def poll(self, name: str, dollars: float, gpus: int = 8) -> tuple[list[int], list[str]]:
         """(what may be chosen, what is flagged) after it."""
@@ -56,28 +56,28 @@ class Tables:
         table = self.folder / f"{name}.csv"
         table.write_text(f"{HEAD}newcloud,eu,h8,H100,{gpus},on_demand,{dollars}\n")
         specs = [SourceSpec(f"feed:{name}", {"at": str(table)})]
-        collector(self.world.store, self.world.clock, specs, random.Random(1)).collect()
+        collector(self.installation.store, self.installation.clock, specs, random.Random(1)).collect()
         return self.seen()
 
     def seen(self) -> tuple[list[int], list[str]]:
-        with self.world.store.read() as tx:
+        with self.installation.store.read() as tx:
             eligible = [point.nano_usd_per_hour for point in tx.eligible_as_of(2**50)]
             return eligible, [row.flag for row in tx.flags()]
 
 
 @pytest.fixture
-def tables(world: World, tmp_path: Path) -> Tables:
-    return Tables(world, tmp_path)
+def tables(installation: Installation, tmp_path: Path) -> Tables:
+    return Tables(installation, tmp_path)
 
 
 def test_eight_h100_for_a_dollar_are_kept_and_not_believed_however_often_one_source_says_it(tables: Tables) -> None:
     assert tables.poll("a", 0.98) == ([], ["implausible"])
     assert tables.poll("a", 0.98) == ([], ["implausible"])
     assert tables.poll("a", 0.97) == ([], ["implausible"])
-    with tables.world.store.read() as tx:
+    with tables.installation.store.read() as tx:
         assert [point.nano_usd_per_hour for point in tx.payable_as_of(2**50)] == [usd("0.97")], "who is there pays it"
         assert "H100 on demand, and elsewhere it costs $" in tx.flags()[0].detail
-    assert collected(tables.world).told == ()
+    assert collected(tables.installation).reported == ()
 
 
 def test_a_plausible_price_after_it_counts_at_once(tables: Tables) -> None:
@@ -94,11 +94,11 @@ def test_two_sources_that_agree_are_believed(tables: Tables) -> None:
 
 def test_a_person_lifts_it_with_an_event_and_it_stays_lifted(tables: Tables) -> None:
     tables.poll("a", 0.98)
-    done = accept(tables.world, OFFER)
+    done = accept(tables.installation, OFFER)
     assert (done.nano_usd_per_hour, done.flag, done.source) == (usd("0.98"), "implausible", "feed:a")
     assert tables.seen() == ([usd("0.98")], [])
     assert tables.poll("a", 0.98) == ([usd("0.98")], [])
-    with tables.world.store.read() as tx:
+    with tables.installation.store.read() as tx:
         (event,) = tx.events(kinds=("price.accepted",))
     assert (event.actor.partition(":")[0], event.data["offer_id"]) == ("user", OFFER)
 
@@ -106,10 +106,10 @@ def test_a_person_lifts_it_with_an_event_and_it_stays_lifted(tables: Tables) -> 
 def test_a_leap_that_a_person_accepts_is_payable_from_when_it_took_effect(tables: Tables) -> None:
     tables.poll("a", 19.0)
     assert tables.poll("a", 700.0) == ([], ["outlier"])
-    with tables.world.store.read() as tx:
+    with tables.installation.store.read() as tx:
         (flag,) = tx.flags()
-    accept(tables.world, OFFER)
-    with tables.world.store.read() as tx:
+    accept(tables.installation, OFFER)
+    with tables.installation.store.read() as tx:
         assert tx.price_changes(OFFER, 0, 2**50)[-1] == (flag.effective_at_ms, usd(700))
         assert tx.flags() == []
 
@@ -131,9 +131,9 @@ def test_a_machine_that_is_said_to_have_ten_times_the_gpus_is_held_against_them_
 def test_what_is_not_in_doubt_or_nobody_can_vouch_for_is_refused_with_the_remedy(tables: Tables) -> None:
     tables.poll("a", 19.0)
     with pytest.raises(UsageError, match="not in doubt"):
-        accept(tables.world, OFFER)
+        accept(tables.installation, OFFER)
     with pytest.raises(NotFoundError, match="ever seen") as caught:
-        accept(tables.world, OFFER.replace("h8", "h9"))
+        accept(tables.installation, OFFER.replace("h8", "h9"))
     assert OFFER in caught.value.hint
 
 

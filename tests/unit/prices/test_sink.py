@@ -14,8 +14,8 @@ from orchestrator.prices import sink as price_sink
 from orchestrator.prices.sink import StoreSink
 from orchestrator.store import Store
 from providers.clock import VirtualClock
-from providers.collect.facts import Flag, Flagged, Signal
-from providers.collect.runner import Poll, SourceSpec
+from providers.collect.facts import Flag, FlaggedFinding, Signal
+from providers.collect.runner import PollOutcome, SourceSpec
 from providers.errors import ThrottledError
 from providers.money import usd
 from providers.offer import CapacityType, Offer
@@ -39,9 +39,9 @@ def point(each: Offer, price: int, at: int) -> PricePoint:
     return PricePoint(each.id, price, at, at, "test")
 
 
-def poll(at: int, *, region: str = "us", failed: bool = False) -> Poll:
+def poll(at: int, *, region: str = "us", failed: bool = False) -> PollOutcome:
     error = ThrottledError("too many calls", hint="wait") if failed else None
-    return Poll("aws-spot", region, at, at + 1, newest_ms=None if failed else at, error=error)
+    return PollOutcome("aws-spot", region, at, at + 1, newest_ms=None if failed else at, error=error)
 
 
 def priced(store: Store, at: int) -> dict[str, int]:
@@ -50,15 +50,15 @@ def priced(store: Store, at: int) -> dict[str, int]:
 
 
 def test_nothing_is_stored_before_a_poll_has_ended_and_then_all_of_it(store: Store) -> None:
-    told: list[Poll] = []
-    sink = StoreSink(store, told.append)
+    reported: list[PollOutcome] = []
+    sink = StoreSink(store, reported.append)
     sink.offers("aws-spot", "us", [offer("a"), offer("b")])
     sink.prices("aws-spot", "us", [point(offer("a"), 5, 10)])
     sink.signals("aws-spot", "us", [Signal("interruption_percent", "aws", "us", "", "p5", 5, 10, 10, 10, "x")])
     assert priced(store, 99) == {}
     sink.ended(poll(10))
     assert priced(store, 99) == {offer("a").id: 5}
-    assert [each.region for each in told] == ["us"]
+    assert [each.region for each in reported] == ["us"]
     with store.read() as tx:
         assert tx.offers() == [offer("a"), offer("b")]
         assert [risk.low for risk in tx.risks_as_of(99)] == [5]
@@ -80,17 +80,17 @@ def test_a_long_history_goes_in_before_the_poll_and_nobody_decides_on_half_of_it
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(price_sink, "AT_ONCE", 10)
-    told: list[int] = []
+    reported: list[int] = []
 
-    def ended(_: Poll) -> None:
+    def ended(_: PollOutcome) -> None:
         with store.read() as tx:
-            told.append(len(tx.price_changes(offer("a").id, 0, 99)))
+            reported.append(len(tx.price_changes(offer("a").id, 0, 99)))
 
     sink = StoreSink(store, ended)
     sink.offers("aws-spot", "us", [offer("a")])
     sink.prices("aws-spot", "us", [point(offer("a"), price, price) for price in range(35, 0, -1)])
     sink.ended(poll(40))
-    assert told == [35]
+    assert reported == [35]
     assert priced(store, 99) == {offer("a").id: 35}
     with store.read() as tx:
         assert [each.changed for each in tx.polls()] == [35]
@@ -131,8 +131,8 @@ def test_a_flagged_price_is_kept_and_its_offer_left_out_until_it_is_reported_sou
     sink.prices("aws-spot", "us", [point(a, 5, 10)])
     sink.ended(poll(10))
     sink.offers("aws-spot", "us", [a])
-    sink.flagged("aws-spot", "us", [Flagged(Flag.OUTLIER, a.id, "leapt", a, point(a, 99, 20))])
-    ghost = Flagged(Flag.NO_HARDWARE, phantom.id, "none", phantom, point(phantom, 1, 20))
+    sink.flagged("aws-spot", "us", [FlaggedFinding(Flag.OUTLIER, a.id, "leapt", a, point(a, 99, 20))])
+    ghost = FlaggedFinding(Flag.NO_HARDWARE, phantom.id, "none", phantom, point(phantom, 1, 20))
     sink.flagged("aws-spot", "us", [ghost])
     sink.ended(poll(20))
     assert priced(store, 30) == {}
@@ -154,8 +154,8 @@ def test_a_flag_that_a_later_price_has_overtaken_and_a_second_price_leave_nothin
     sink = StoreSink(store)
     a, b = offer("a"), offer("b")
     sink.offers("aws-spot", "us", [a, b])
-    sink.flagged("aws-spot", "us", [Flagged(Flag.OUTLIER, a.id, "leapt", a, point(a, 99, 5))])
-    sink.flagged("aws-spot", "us", [Flagged(Flag.AMBIGUOUS, b.id, "also at 3", b, point(b, 3, 10))])
+    sink.flagged("aws-spot", "us", [FlaggedFinding(Flag.OUTLIER, a.id, "leapt", a, point(a, 99, 5))])
+    sink.flagged("aws-spot", "us", [FlaggedFinding(Flag.AMBIGUOUS, b.id, "also at 3", b, point(b, 3, 10))])
     sink.prices("aws-spot", "us", [point(a, 5, 4), point(a, 6, 8), point(b, 4, 10)])
     sink.ended(poll(10))
     assert priced(store, 20) == {a.id: 6, b.id: 4}
@@ -168,7 +168,7 @@ def test_of_several_flagged_prices_of_one_offer_only_the_newest_is_of_the_presen
     sink = StoreSink(store)
     a, ghost = offer("a"), offer("ghost")
     sink.offers("aws-spot", "us", [a])
-    rows = [Flagged(Flag.NO_HARDWARE, ghost.id, "none", ghost, point(ghost, at, at)) for at in (5, 9, 7)]
+    rows = [FlaggedFinding(Flag.NO_HARDWARE, ghost.id, "none", ghost, point(ghost, at, at)) for at in (5, 9, 7)]
     sink.flagged("aws-spot", "us", rows)
     sink.ended(poll(10))
     with store.read() as tx:
@@ -180,11 +180,11 @@ def test_a_source_of_the_past_neither_lists_an_offer_nor_takes_it_from_its_own_s
     sink = StoreSink(store)
     a, gone = (Offer("gcp", "us", zone, "a3", "H100", 8, 208, 2**40, CapacityType.SPOT) for zone in "ab")
     sink.offers("gcp-prices", "us", [a])
-    sink.ended(Poll("gcp-prices", "us", 10, 11))
+    sink.ended(PollOutcome("gcp-prices", "us", 10, 11))
     sink.offers("gcp-history", "us", [a, gone])
     sink.prices("gcp-history", "us", [point(a, 5, 4), point(gone, 5, 4)])
-    sink.ended(Poll("gcp-history", "us", 20, 21))
-    sink.ended(Poll("gcp-history", "us", 30, 31))
+    sink.ended(PollOutcome("gcp-history", "us", 20, 21))
+    sink.ended(PollOutcome("gcp-history", "us", 30, 31))
     with store.read() as tx:
         assert tx.offers() == [a]
         assert [each.zone for each in tx.find_offers(provider="gcp")] == ["a", "b"]

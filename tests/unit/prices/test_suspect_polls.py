@@ -13,13 +13,13 @@ import pytest
 from orchestrator.cli.render import render
 from orchestrator.config import load_config
 from orchestrator.engine.machines.collect import collect_from, collector
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.prices.sink import StoreSink
 from orchestrator.services.doctor import state as doctor
 from orchestrator.services.prices import prices
 from orchestrator.store import Store
 from providers.clock import SystemClock, VirtualClock
-from providers.collect.runner import Poll, SourceSpec
+from providers.collect.runner import PollOutcome, SourceSpec
 from providers.fake import FakeCloud, FakeProvider
 from providers.fake.cloud import default_catalog
 from providers.offer import CapacityType, Offer
@@ -31,12 +31,12 @@ ROWS = [f"verda,fin,h{count},H100,{count},on_demand,{3 * count}\n" for count in 
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
+def installation(tmp_path: Path) -> Iterator[Installation]:
     clock = VirtualClock(T0)
     config = load_config({"state_dir": str(tmp_path / "state"), "providers.enabled": "fake"}, environ={}, cwd=tmp_path)
     config.state_dir.mkdir()
     store = Store.open(config.store_url, clock)
-    opened = World(config, clock, store, {"fake": FakeProvider(clock, cloud=FakeCloud(clock))})
+    opened = Installation(config, clock, store, {"fake": FakeProvider(clock, cloud=FakeCloud(clock))})
     yield opened
     opened.close()
 
@@ -49,26 +49,26 @@ MACHINES = [
 class Polls:
     """Whole polls of a feed whose usual interval is 300 s, at real instants."""
 
-    def __init__(self, world: World) -> None:
-        self.world, self.at_ms = world, T0
-        self.told: list[Poll] = []
-        self.sink = StoreSink(world.store, self.told.append)
+    def __init__(self, installation: Installation) -> None:
+        self.installation, self.at_ms = installation, T0
+        self.reported: list[PollOutcome] = []
+        self.sink = StoreSink(installation.store, self.reported.append)
 
     def poll(self, named: list[Offer], after_s: float = 0.0) -> str:
         self.at_ms += round(after_s * 1000)
         self.sink.offers("feed:verda", "all", named)
         self.sink.prices("feed:verda", "all", [PricePoint(each.id, 1, self.at_ms, self.at_ms, "s") for each in named])
-        self.sink.ended(Poll("feed:verda", "all", self.at_ms, self.at_ms, len(named)))
-        return self.told[-1].suspect
+        self.sink.ended(PollOutcome("feed:verda", "all", self.at_ms, self.at_ms, len(named)))
+        return self.reported[-1].suspect
 
     def listed(self) -> int:
-        with self.world.store.read() as tx:
+        with self.installation.store.read() as tx:
             return len(tx.offers(["verda"]))
 
 
 @pytest.fixture
-def feed(world: World) -> Polls:
-    return Polls(world)
+def feed(installation: Installation) -> Polls:
+    return Polls(installation)
 
 
 def test_an_empty_answer_takes_no_offer_away_before_a_poll_of_another_interval_agrees(feed: Polls) -> None:
@@ -83,24 +83,26 @@ def test_an_empty_answer_takes_no_offer_away_before_a_poll_of_another_interval_a
 
 def test_what_a_suspect_poll_does_not_name_grows_old_and_one_good_poll_refutes_it(feed: Polls) -> None:
     feed.poll(MACHINES)
-    with feed.world.store.read() as tx:
+    with feed.installation.store.read() as tx:
         heard = tx.polled()
     feed.poll(MACHINES[:1], 300)
-    with feed.world.store.read() as tx:
+    with feed.installation.store.read() as tx:
         assert tx.polled() == heard, "nobody has seen the others"
     assert feed.poll(MACHINES, 300) == ""
     assert "names 1 of 4" in feed.poll(MACHINES[:1], 300), "it is alone again"
 
 
-def test_a_unit_that_was_renamed_tells_what_its_rows_were_dropped_for(world: World, tmp_path: Path) -> None:
-    told: list[Poll] = []
+def test_a_unit_that_was_renamed_tells_what_its_rows_were_dropped_for(
+    installation: Installation, tmp_path: Path
+) -> None:
+    reported: list[PollOutcome] = []
     for rows in (ROWS, [row.replace("H100", "H100-Hours") for row in ROWS]):
         (tmp_path / "verda.csv").write_text(HEAD + "".join(rows))
         specs = [SourceSpec("feed:verda", {"at": str(tmp_path / "verda.csv")})]
-        collector(world.store, world.clock, specs, random.Random(1), told.append).collect()
-    assert [each.suspect.partition(",")[0] for each in told] == ["", "names 0 of 4 offers; 4 rows were sent"]
-    assert told[1].suspect.endswith("flagged 4 unknown_gpu")
-    with world.store.read() as tx:
+        collector(installation.store, installation.clock, specs, random.Random(1), reported.append).collect()
+    assert [each.suspect.partition(",")[0] for each in reported] == ["", "names 0 of 4 offers; 4 rows were sent"]
+    assert reported[1].suspect.endswith("flagged 4 unknown_gpu")
+    with installation.store.read() as tx:
         assert len(tx.eligible_as_of(2**50)) == 4, "what is not believed leaves nothing out"
         assert [row.flag for row in tx.flags()] == ["unknown_gpu"] * 4, "and is kept"
 
@@ -113,40 +115,40 @@ def test_half_of_the_offers_may_go_at_once(feed: Polls) -> None:
 
 def test_status_and_doctor_tell_of_a_suspect_poll(feed: Polls) -> None:
     feed.poll(MACHINES)
-    assert doctor.collected_prices(feed.world).state == "ok"
+    assert doctor.collected_prices(feed.installation).state == "ok"
     feed.poll([], 300)
-    shown = render(prices.status(feed.world), color=False)
+    shown = render(prices.status(feed.installation), color=False)
     assert "suspect" in shown
     assert "feed:verda all: the last poll names 0 of 4 offers" in shown
-    check = doctor.collected_prices(feed.world)
+    check = doctor.collected_prices(feed.installation)
     assert (check.state, "names 0 of 4 offers" in check.found) == ("warn", True)
 
 
-def test_an_enabled_provider_that_names_nothing_keeps_its_offers_for_a_while(world: World) -> None:
-    provider = world.providers["fake"]
+def test_an_enabled_provider_that_names_nothing_keeps_its_offers_for_a_while(installation: Installation) -> None:
+    provider = installation.providers["fake"]
     assert isinstance(provider, FakeProvider)
     ids = [offer.id for offer, _ in default_catalog()]
 
     def polled(after_s: float) -> int:
-        world.clock.sleep(after_s)
-        collect_from(world, None, provider)
-        with world.store.read() as tx:
+        installation.clock.sleep(after_s)
+        collect_from(installation, None, provider)
+        with installation.store.read() as tx:
             return len(tx.offers(["fake"]))
 
     assert polled(0) == len(ids)
     for name in ids:
         provider.cloud.withdraw(name)
     assert polled(60) == len(ids)
-    assert doctor.prices(world, "fake").state == "warn"
+    assert doctor.prices(installation, "fake").state == "warn"
     assert polled(60) == len(ids)
     assert polled(200) == 0
-    assert doctor.prices(world, "fake").state == "ok"
+    assert doctor.prices(installation, "fake").state == "ok"
 
 
-def test_what_is_real_and_what_is_simulated_is_dated_by_its_own_clock(world: World) -> None:
+def test_what_is_real_and_what_is_simulated_is_dated_by_its_own_clock(installation: Installation) -> None:
     """The market here runs 600 times as fast as the real one, of which a feed tells."""
     real = SystemClock()
-    fast = replace(world, clock=VirtualClock(T0, factor=600.0))
+    fast = replace(installation, clock=VirtualClock(T0, factor=600.0))
     prices.collect(fast)
     now = real.now_ms()
     with fast.store.write() as tx:
@@ -164,8 +166,8 @@ def test_what_is_real_and_what_is_simulated_is_dated_by_its_own_clock(world: Wor
     assert [line.split()[5] for line in shown.splitlines()[1:3] if "fake" in line] == ["market"]
 
 
-def test_watching_dates_each_change_by_when_it_was_learned_and_names_its_source(world: World) -> None:
-    prices.collect(world)
+def test_watching_dates_each_change_by_when_it_was_learned_and_names_its_source(installation: Installation) -> None:
+    prices.collect(installation)
     learned = T0 + 7_000
 
     class Waking(VirtualClock):
@@ -173,14 +175,14 @@ def test_watching_dates_each_change_by_when_it_was_learned_and_names_its_source(
 
         def sleep(self, wall_s: float) -> None:
             super().sleep(wall_s)
-            with world.store.write() as tx:
+            with installation.store.write() as tx:
                 tx.put_offers("feed", MACHINES[:1], source="feed:verda")
                 tx.add_prices([PricePoint(MACHINES[0].id, 5, T0, learned, "our table")])
                 tx.record_poll(
                     "feed", learned, learned, 0, 0, None, source="feed:v", region="all", suspect="names none"
                 )
 
-    seen = list(islice(prices.watch(replace(world, clock=Waking(T0 + 10**9, factor=600.0))), 2))
+    seen = list(islice(prices.watch(replace(installation, clock=Waking(T0 + 10**9, factor=600.0))), 2))
     assert [(each.at_ms, each.source, each.simulated, each.error) for each in seen] == [
         (learned, "our table", False, None),
         (learned, "feed:v", False, "names none"),

@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator.config import load_config
 from orchestrator.engine.machines.collect import collector
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.prices.collected import collected, elsewhere
 from orchestrator.store import Store
 from providers.catalog import load
@@ -42,12 +42,14 @@ def spot(zone: str = ZONES[0]) -> Offer:
 class Sources:
     """Clouds and feeds as their children answer, handed to the collector that writes to a store."""
 
-    def __init__(self, world: World, clock: VirtualClock, folder: Path) -> None:
-        self.world, self.clock, self.folder = world, clock, folder
+    def __init__(self, installation: Installation, clock: VirtualClock, folder: Path) -> None:
+        self.installation, self.clock, self.folder = installation, clock, folder
 
     def collecting(self, name: str) -> Collector:
         specs = [SourceSpec(name, {"at": "none"} if name.startswith("feed") else {})]
-        made = collector(self.world.store, self.clock, specs, random.Random(1), reserved=self.world.providers)
+        made = collector(
+            self.installation.store, self.clock, specs, random.Random(1), reserved=self.installation.providers
+        )
         made._remember()
         return made
 
@@ -73,12 +75,12 @@ class Sources:
     @property
     def present(self) -> dict[str, tuple[Offer, int]]:
         """What can be chosen of clouds that are not enabled, by id."""
-        told = elsewhere(collected(self.world), self.world.providers)
-        return {each.offer.id: (each.offer, each.price.nano_usd_per_hour) for each in told}
+        reported = elsewhere(collected(self.installation), self.installation.providers)
+        return {each.offer.id: (each.offer, each.price.nano_usd_per_hour) for each in reported}
 
     @property
     def flags(self) -> list[str]:
-        with self.world.store.read() as tx:
+        with self.installation.store.read() as tx:
             return [flag.flag for flag in tx.flags()]
 
 
@@ -88,7 +90,7 @@ def sources(tmp_path: Path) -> Iterator[Sources]:
     config = load_config({"state_dir": str(tmp_path / "state"), "providers.enabled": "fake"}, environ={}, cwd=tmp_path)
     config.state_dir.mkdir()
     cloud = FakeProvider(clock, cloud=FakeCloud(clock))
-    opened = World(config, clock, Store.open(config.store_url, clock), {"fake": cloud})
+    opened = Installation(config, clock, Store.open(config.store_url, clock), {"fake": cloud})
     yield Sources(opened, clock, tmp_path)
     opened.close()
 
@@ -99,7 +101,7 @@ def test_a_clouds_own_source_counts_before_a_feed_while_it_is_heard(sources: Sou
         sources.feed(ROW.format(25))
         assert sources.present[spot().id] == (spot(), usd(20))
         sources.clock.advance(300)
-    with sources.world.store.read() as tx:
+    with sources.installation.store.read() as tx:
         assert len(tx.price_points(spot().id, 0, 2**50)) == 1
         (said,) = tx.flags()
     assert (said.flag, said.nano_usd_per_hour, said.source) == ("not_its_own", usd(25), "feed:table")
@@ -123,7 +125,7 @@ def test_of_two_feeds_that_disagree_the_first_counts_while_it_is_heard(sources: 
         sources.feed(ROW.format(30), "feed:b")
         assert sources.present[spot().id][1] == usd(25)
         sources.clock.advance(300)
-    with sources.world.store.read() as tx:
+    with sources.installation.store.read() as tx:
         assert len(tx.price_points(spot().id, 0, 2**50)) == 1
 
 
@@ -145,9 +147,9 @@ def test_a_feed_that_fell_silent_makes_no_price_of_another_source_old(sources: S
     sources.clock.advance(30 * 24 * 3600)
     sources.aws(20.0)  # unchanged, and confirmed
     sources.clock.advance(60)
-    told = {each.offer.id: each.known_ms for each in collected(sources.world).told}
-    assert sources.clock.now_ms() - told[spot().id] < 120_000
-    assert sources.clock.now_ms() - told[spot("use1-az9").id] > 29 * 24 * HOUR_MS
+    reported = {each.offer.id: each.known_ms for each in collected(sources.installation).reported}
+    assert sources.clock.now_ms() - reported[spot().id] < 120_000
+    assert sources.clock.now_ms() - reported[spot("use1-az9").id] > 29 * 24 * HOUR_MS
 
 
 def test_an_on_demand_price_that_nobody_believes_flags_no_spot_price(sources: Sources) -> None:
@@ -210,7 +212,7 @@ def test_a_source_whose_clock_runs_years_ahead_tells_what_holds_now(sources: Sou
     sources.clock.advance(600)
     sources.aws(15.0, at_ms=sources.clock.now_ms())
     assert sources.present[spot().id][1] == usd(15)
-    with sources.world.store.read() as tx:
+    with sources.installation.store.read() as tx:
         assert next(at_ms for at_ms, _ in tx.price_changes(spot().id, 0, 2**50)) == T0
 
 
@@ -227,9 +229,9 @@ def test_what_was_collected_while_our_own_clock_ran_years_ahead_does_not_outlast
     sources.aws(21.0, offers[1:], at_ms=T0 + 1)
     sources.feed(ROW.format(0.51))
     assert {each.id: sources.present[each.id][1] for each in offers[1:]} == {each.id: usd(21) for each in offers[1:]}
-    assert spot().id not in {each.offer.id for each in collected(sources.world).told}
+    assert spot().id not in {each.offer.id for each in collected(sources.installation).reported}
     sources.aws(21.0, [])
-    with sources.world.store.read() as tx:
+    with sources.installation.store.read() as tx:
         (state,) = [each for each in tx.poll_states() if each.source == "aws-spot"]
     assert state.suspect_since_ms is not None
     assert state.suspect_since_ms < sources.clock.now_ms()

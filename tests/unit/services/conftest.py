@@ -1,4 +1,4 @@
-"""A world on a virtual clock with the fake cloud, empty or with a past."""
+"""An installation on a virtual clock with the fake cloud, empty or with a past."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.config import load_config
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.store import Store
 from providers.clock import VirtualClock
 from providers.fake import FakeCloud, FakeProvider
@@ -37,19 +37,19 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def world(tmp_path: Path, clock: VirtualClock, cloud: FakeCloud, template: Path) -> Iterator[World]:
+def installation(tmp_path: Path, clock: VirtualClock, cloud: FakeCloud, template: Path) -> Iterator[Installation]:
     config = load_config({"state_dir": str(tmp_path / "state"), "providers.enabled": "fake"}, environ={}, cwd=tmp_path)
     config.state_dir.mkdir()
     shutil.copy(template, config.state_dir / "tradewind.db")
     store = Store.open(config.store_url, clock)
-    opened = World(config, clock, store, {"fake": FakeProvider(clock, cloud=cloud)})
+    opened = Installation(config, clock, store, {"fake": FakeProvider(clock, cloud=cloud)})
     yield opened
     opened.close()
 
 
 @pytest.fixture
-def past(world: World, clock: VirtualClock) -> Past:
+def past(installation: Installation, clock: VirtualClock) -> Past:
     """Three jobs and three hours later."""
-    told = record(world)
+    told = record(installation)
     clock.advance(3 * HOUR_MS / 1000)
     return told

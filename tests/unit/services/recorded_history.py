@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from orchestrator.engine.billing.comparisons import conclude
 from orchestrator.engine.machines.collect import collect
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.ledger import accrue
 from orchestrator.model import (
     Entry,
@@ -62,19 +62,19 @@ class Past:
     start_ms: int
 
 
-def submit_job(world: World, name: str, **changes: object) -> JobView:
-    return submit.submit(world, plan.preview(world, [spec(name, **changes)]))
+def submit_job(installation: Installation, name: str, **changes: object) -> JobView:
+    return submit.submit(installation, plan.preview(installation, [spec(name, **changes)]))
 
 
-def record(world: World) -> Past:
+def record(installation: Installation) -> Past:
     """Fill the world's store; its clock is taken to stand at the end of it."""
-    collect(world)
-    now = world.clock.now_ms()
-    gpt = submit_job(world, "gpt", outputs=(OutputSpec("weights"),))
-    conv = submit_job(world, "conv", project="vision")
-    lstm = submit_job(world, "lstm")
-    story = _Story(world, now)
-    with world.store.write() as tx:
+    collect(installation)
+    now = installation.clock.now_ms()
+    gpt = submit_job(installation, "gpt", outputs=(OutputSpec("weights"),))
+    conv = submit_job(installation, "conv", project="vision")
+    lstm = submit_job(installation, "lstm")
+    story = _Story(installation, now)
+    with installation.store.write() as tx:
         first = story.run(tx, gpt.id, 1, SPOT, 0.0, 1.0, end="preempted", steps=(0, 400), reason="first placement")
         second = story.run(
             tx, gpt.id, 2, ON_DEMAND, 1.1, 2.0, end="moved", steps=(390, 700), reason="lost", source=first, again=10
@@ -97,15 +97,15 @@ def record(world: World) -> Past:
         tx.set_job_state(conv.id, "running")
         tx.set_job_facts(conv.id, baseline_offer_id=ON_DEMAND)
         tx.add_perf(gpt.id, "V100", 1, 0.1, 1000, now)
-        conclude(world, tx, gpt.id)
+        conclude(installation, tx, gpt.id)
     runs = (first, second, third, fourth)
-    _files(world, gpt.id, runs)
+    _files(installation, gpt.id, runs)
     return Past(gpt.id, conv.id, lstm.id, runs, story.migrations, now)
 
 
 class _Story:
-    def __init__(self, world: World, start_ms: int) -> None:
-        self._world, self._start_ms = world, start_ms
+    def __init__(self, installation: Installation, start_ms: int) -> None:
+        self._installation, self._start_ms = installation, start_ms
         self.migrations: tuple[str, ...] = ()
         self._count = 0
 
@@ -200,14 +200,14 @@ class _Story:
         return first + accrue(job, run, prices, end_ms, middle)
 
 
-def _files(world: World, gpt: str, runs: tuple[str, ...]) -> None:
+def _files(installation: Installation, gpt: str, runs: tuple[str, ...]) -> None:
     for number, (run_id, begin) in enumerate(zip(runs, (0, 390, 700, 0), strict=True), 1):
-        folder = world.run_dir(run_id)
+        folder = installation.run_dir(run_id)
         folder.mkdir(parents=True)
         (folder / "log").write_bytes(f"hello from {number}\n".encode() + b"unfinished")
         metrics = [json.dumps({"step": step, "loss": 10 / (1 + step)}) for step in range(begin, begin + 300, 10)]
         (folder / "metrics.jsonl").write_text("\n".join(metrics) + '\n{"step": 1, "lo')
-    outputs = world.output_dir(gpt)
+    outputs = installation.output_dir(gpt)
     (outputs / "weights").mkdir(parents=True)
     (outputs / "weights" / "final.pt").write_bytes(b"weights")
     (outputs / "scratch.txt").write_text("not named")

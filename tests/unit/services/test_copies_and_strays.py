@@ -15,7 +15,7 @@ from orchestrator import Client
 from orchestrator.config import Config, load_config
 from orchestrator.engine.machines import claims
 from orchestrator.errors import NotFoundError, SupersededError
-from orchestrator.installation import World, open_world
+from orchestrator.installation import Installation, open_installation
 from orchestrator.services.control_plane import lifecycle
 from orchestrator.services.doctor import examine
 from orchestrator.services.store import backups
@@ -51,29 +51,31 @@ def copied(config: Config, tmp_path: Path) -> Config:
 
 def act(config: Config) -> None:
     """As a control plane does when it begins."""
-    with closing(open_world(config)) as world:
-        leadership = lead(world)
-        assert claims.take(world, leadership, world.providers["local"], random.Random())
-        world.store.resign(leadership)
+    with closing(open_installation(config)) as installation:
+        leadership = lead(installation)
+        assert claims.take(installation, leadership, installation.providers["local"], random.Random())
+        installation.store.resign(leadership)
 
 
-def lead(world: World) -> Leadership:
-    leadership = world.store.campaign("test")
+def lead(installation: Installation) -> Leadership:
+    leadership = installation.store.campaign("test")
     assert leadership is not None
     return leadership
 
 
 def rent(config: Config) -> str:
     """A machine that carries the installation's tag, and that no launch of the store made."""
-    with closing(open_world(config)) as world:
-        tags = {"tradewind-install": world.store.install_id}
-        (instance_id,) = world.providers["local"].launch(LaunchSpec("another's", OFFER, "exec sleep 100\n", tags))
+    with closing(open_installation(config)) as installation:
+        tags = {"tradewind-install": installation.store.install_id}
+        (instance_id,) = installation.providers["local"].launch(
+            LaunchSpec("another's", OFFER, "exec sleep 100\n", tags)
+        )
     return instance_id
 
 
 def living(config: Config) -> list[str]:
-    with closing(open_world(config)) as world:
-        return [each.id for each in world.providers["local"].list_owned(world.store.install_id)]
+    with closing(open_installation(config)) as installation:
+        return [each.id for each in installation.providers["local"].list_owned(installation.store.install_id)]
 
 
 def check(config: Config, name: str) -> Check:

@@ -17,7 +17,7 @@ import pytest
 from orchestrator.client import Client
 from orchestrator.config import Config, load_config
 from orchestrator.errors import RowError, StoreDamagedError, TradewindError, UnreadableRowError
-from orchestrator.installation import open_world
+from orchestrator.installation import open_installation
 from orchestrator.services.views import Check
 from orchestrator.store import Store
 from orchestrator.store.backends.files import JOURNALS
@@ -78,9 +78,11 @@ def swapped_with_the_next(whole: bytearray, page: int) -> bytes:
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a store and a backup of it."""
     folder = tmp_path_factory.mktemp("sound") / "state"
-    with closing(open_world(load_config({"state_dir": str(folder), "providers.enabled": "fake"}, environ={}))) as world:
-        record(world)
-        world.store.backup(folder / "backup.db")
+    with closing(
+        open_installation(load_config({"state_dir": str(folder), "providers.enabled": "fake"}, environ={}))
+    ) as installation:
+        record(installation)
+        installation.store.backup(folder / "backup.db")
     with closing(sqlite3.connect(folder / "tradewind.db")) as connection:
         assert connection.execute("PRAGMA journal_mode = DELETE").fetchone() == ("delete",)
     return folder

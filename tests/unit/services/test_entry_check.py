@@ -154,7 +154,7 @@ def test_an_import_error_is_shown_with_its_traceback(folder: Path) -> None:
     with pytest.raises(SpecError, match="ModuleNotFoundError: No module named 'transformres'") as caught:
         check_entry(job(folder))
     assert f'File "{folder}/train.py", line 1, in <module>' in str(caught.value)
-    assert "entry_check.py" not in str(caught.value)
+    assert "process/entry_check.py" not in str(caught.value)
 
 
 def test_a_module_that_it_takes_its_function_from_and_that_lacks_it_is_shown(folder: Path) -> None:

@@ -10,14 +10,14 @@ import pytest
 
 from orchestrator.errors import (
     InfeasibleError,
+    LimitError,
     NotFoundError,
     PartialFailure,
-    RailError,
     TradewindError,
     UsageError,
 )
 from orchestrator.formats.documents import to_json
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.model import Event, Step
 from orchestrator.reports.report import report
 from orchestrator.services.control_plane import presence
@@ -33,16 +33,16 @@ from providers.fake import FakeProvider
 from tests.unit.services.recorded_history import ON_DEMAND, OTHER_SPOT, SPOT, Past, submit_job
 
 
-def test_the_queue_holds_what_has_not_ended_and_sums_what_it_cost(world: World, past: Past) -> None:
-    living = current.jobs(world)
+def test_the_queue_holds_what_has_not_ended_and_sums_what_it_cost(installation: Installation, past: Past) -> None:
+    living = current.jobs(installation)
     assert {job.name for job in living.jobs} == {"conv", "lstm"}
     assert living.paid_nano_usd == sum(job.paid_nano_usd for job in living.jobs)
-    assert {job.name for job in current.jobs(world, ended=True).jobs} == {"gpt", "conv", "lstm"}
-    assert [job.name for job in current.jobs(world, project="vision").jobs] == ["conv"]
+    assert {job.name for job in current.jobs(installation, ended=True).jobs} == {"gpt", "conv", "lstm"}
+    assert [job.name for job in current.jobs(installation, project="vision").jobs] == ["conv"]
 
 
-def test_a_job_shows_its_progress_its_price_and_its_moves(world: World, past: Past) -> None:
-    gpt, conv = current.job(world, "gpt"), current.job(world, past.conv)
+def test_a_job_shows_its_progress_its_price_and_its_moves(installation: Installation, past: Past) -> None:
+    gpt, conv = current.job(installation, "gpt"), current.job(installation, past.conv)
     assert (gpt.step, gpt.total_steps, gpt.runs, gpt.moves, gpt.steps_repeated) == (1000, 1000, 3, 2, 10)
     assert gpt.offer_id is None
     assert gpt.nano_usd_per_hour is None
@@ -51,24 +51,24 @@ def test_a_job_shows_its_progress_its_price_and_its_moves(world: World, past: Pa
     assert conv.simulated
 
 
-def test_the_status_holds_runs_and_the_last_events_in_order(world: World, past: Past) -> None:
-    status = current.status(world, "gpt", events=2)
+def test_the_status_holds_runs_and_the_last_events_in_order(installation: Installation, past: Past) -> None:
+    status = current.status(installation, "gpt", events=2)
     assert [run.id for run in status.runs] == list(past.runs[:3])
     assert [event.kind for event in status.events] == ["migration.cutover", "migration.done"]
     assert status.migration is None
     assert not status.control_plane.running
 
 
-def test_a_leader_is_a_control_plane(world: World) -> None:
-    leadership = world.store.campaign("here")
+def test_a_leader_is_a_control_plane(installation: Installation) -> None:
+    leadership = installation.store.campaign("here")
     assert leadership is not None
-    assert presence.control_plane(world).running
-    world.store.resign(leadership)
-    assert not presence.control_plane(world).running
+    assert presence.control_plane(installation).running
+    installation.store.resign(leadership)
+    assert not presence.control_plane(installation).running
 
 
-def test_logs_are_stitched_across_runs_with_number_and_zone(world: World, past: Past) -> None:
-    lines = [(line.number, line.zone, line.text) for line in logs.logs(world, "gpt")]
+def test_logs_are_stitched_across_runs_with_number_and_zone(installation: Installation, past: Past) -> None:
+    lines = [(line.number, line.zone, line.text) for line in logs.logs(installation, "gpt")]
     assert lines == [
         (1, "fake/alpha-1", "hello from 1"),
         (2, "fake/alpha-1", "hello from 2"),
@@ -88,25 +88,25 @@ def test_logs_are_stitched_across_runs_with_number_and_zone(world: World, past: 
     ],
 )
 def test_what_cannot_be_read_of_a_job_hides_neither_its_log_nor_what_others_cost_and_do(
-    world: World, past: Past, damage: str
+    installation: Installation, past: Past, damage: str
 ) -> None:
-    with world.store.write() as tx:
+    with installation.store.write() as tx:
         tx._connection.exec_driver_sql(f"UPDATE {damage} = '{past.conv}'")
-    _state(world, past.lstm, "failed")
-    assert bool(list(logs.logs(world, "conv"))) == ("run" not in damage)
-    assert {row.job.name for row in report(world).jobs} == {"gpt", "conv", "lstm"}
-    assert wait.wait(world, "lstm").state == "failed"
-    assert explain.explain(world, "conv").history
-    assert ledger_correction.correct(world, "", "gpt", dry_run=True).dry_run
+    _state(installation, past.lstm, "failed")
+    assert bool(list(logs.logs(installation, "conv"))) == ("run" not in damage)
+    assert {row.job.name for row in report(installation).jobs} == {"gpt", "conv", "lstm"}
+    assert wait.wait(installation, "lstm").state == "failed"
+    assert explain.explain(installation, "conv").history
+    assert ledger_correction.correct(installation, "", "gpt", dry_run=True).dry_run
 
 
-def test_of_a_long_line_only_its_begin_is_kept_and_the_rest_is_counted(world: World, past: Past) -> None:
+def test_of_a_long_line_only_its_begin_is_kept_and_the_rest_is_counted(installation: Installation, past: Past) -> None:
     size = 3 * logs.CHUNK_BYTES + 5
-    with (world.run_dir("run_1") / "log").open("wb") as file:
+    with (installation.run_dir("run_1") / "log").open("wb") as file:
         for _ in range(3):
             file.write(b"x" * logs.CHUNK_BYTES)
         file.write(b"x" * 5 + b"\nshort\r\n" + b"\xc3\xa9" * logs.LONGEST_LINE_BYTES)
-    lines = [line.text for line in logs.logs(world, "gpt") if line.number == 1]
+    lines = [line.text for line in logs.logs(installation, "gpt") if line.number == 1]
     kept = "x" * logs.LONGEST_LINE_BYTES
     assert lines[:2] == [f"{kept}...[{size - logs.LONGEST_LINE_BYTES} more bytes]", "short"]
     assert lines[2].endswith(f"\u00e9...[{logs.LONGEST_LINE_BYTES} more bytes]")
@@ -131,25 +131,27 @@ def clock() -> VirtualClock:
     return ScriptedClock()
 
 
-def _script(world: World, *acts: object) -> None:
-    assert isinstance(world.clock, ScriptedClock)
-    world.clock.script.extend(acts)
+def _script(installation: Installation, *acts: object) -> None:
+    assert isinstance(installation.clock, ScriptedClock)
+    installation.clock.script.extend(acts)
 
 
-def _state(world: World, job_id: str, state: str) -> None:
-    with world.store.write() as tx:
+def _state(installation: Installation, job_id: str, state: str) -> None:
+    with installation.store.write() as tx:
         tx.set_job_state(job_id, state)  # type: ignore[arg-type]
 
 
-def test_following_logs_goes_on_across_a_migration_and_ends_with_the_job(world: World, past: Past) -> None:
-    first = world.run_dir(past.runs[3]) / "log"
-    second = world.run_dir("run_next") / "log"
+def test_following_logs_goes_on_across_a_migration_and_ends_with_the_job(
+    installation: Installation, past: Past
+) -> None:
+    first = installation.run_dir(past.runs[3]) / "log"
+    second = installation.run_dir("run_next") / "log"
 
     def write_more() -> None:
         first.write_bytes(first.read_bytes() + b" line\n")
 
     def move() -> None:
-        with world.store.write() as tx:
+        with installation.store.write() as tx:
             old = tx.run(past.runs[3])
             tx.update_run(old.id, state="ended", end="moved")
             tx.add_run(
@@ -160,154 +162,165 @@ def test_following_logs_goes_on_across_a_migration_and_ends_with_the_job(world: 
         second.parent.mkdir(parents=True)
         second.write_bytes(b"on the new machine\nlast words")
 
-    _script(world, write_more, move, write_there, lambda: _state(world, past.conv, "finished"))
-    seen = [(line.number, line.text) for line in logs.logs(world, "conv", follow=True)]
+    _script(installation, write_more, move, write_there, lambda: _state(installation, past.conv, "finished"))
+    seen = [(line.number, line.text) for line in logs.logs(installation, "conv", follow=True)]
     assert seen == [(1, "hello from 4"), (1, "unfinished line"), (2, "on the new machine"), (2, "last words")]
 
 
-def test_following_events_yields_each_once_and_ends_with_the_job(world: World, past: Past) -> None:
+def test_following_events_yields_each_once_and_ends_with_the_job(installation: Installation, past: Past) -> None:
     def cancel() -> None:
-        commands.cancel(world, "conv")
-        _state(world, past.conv, "cancelled")
+        commands.cancel(installation, "conv")
+        _state(installation, past.conv, "cancelled")
 
-    _script(world, cancel)
-    batches = list(events.follow(world, "conv"))
+    _script(installation, cancel)
+    batches = list(events.follow(installation, "conv"))
     kinds = [event.kind for batch in batches for event in batch.events]
     assert kinds == ["job.submitted", "migration.provision", "migration.cutover", "migration.done"]
 
 
-def test_waiting_returns_the_job_once_it_has_ended(world: World, past: Past) -> None:
+def test_waiting_returns_the_job_once_it_has_ended(installation: Installation, past: Past) -> None:
     seen: list[str] = []
-    _script(world, lambda: None, lambda: _state(world, past.conv, "failed"))
-    view = wait.wait(world, "conv", progress=lambda job: seen.append(job.state))
+    _script(installation, lambda: None, lambda: _state(installation, past.conv, "failed"))
+    view = wait.wait(installation, "conv", progress=lambda job: seen.append(job.state))
     assert view.state == "failed"
     assert seen == ["running", "running", "failed"]
 
 
-def test_waiting_gives_up_after_its_time(world: World, past: Past) -> None:
-    _script(world, *[lambda: None] * 10)
+def test_waiting_gives_up_after_its_time(installation: Installation, past: Past) -> None:
+    _script(installation, *[lambda: None] * 10)
     with pytest.raises(PartialFailure, match="still running after 1 s"):
-        wait.wait(world, "conv", timeout_s=1.0)
+        wait.wait(installation, "conv", timeout_s=1.0)
 
 
-def _book(world: World, run_id: str) -> None:
-    with world.store.write() as tx:
-        tx.update_run(run_id, state="ended", end="finished", billed_to_ms=world.clock.now_ms())
+def _book(installation: Installation, run_id: str) -> None:
+    with installation.store.write() as tx:
+        tx.update_run(run_id, state="ended", end="finished", billed_to_ms=installation.clock.now_ms())
 
 
-def test_waiting_goes_on_until_the_last_machine_is_booked(world: World, past: Past) -> None:
-    assert world.store.campaign("here") is not None
+def test_waiting_goes_on_until_the_last_machine_is_booked(installation: Installation, past: Past) -> None:
+    assert installation.store.campaign("here") is not None
     seen: list[str] = []
-    _script(world, lambda: _state(world, past.conv, "finished"), lambda: None, lambda: _book(world, past.runs[3]))
-    assert wait.wait(world, "conv", progress=lambda job: seen.append(job.state)).state == "finished"
+    _script(
+        installation,
+        lambda: _state(installation, past.conv, "finished"),
+        lambda: None,
+        lambda: _book(installation, past.runs[3]),
+    )
+    assert wait.wait(installation, "conv", progress=lambda job: seen.append(job.state)).state == "finished"
     assert seen == ["running", "finished", "finished", "finished"]
 
 
-def test_waiting_for_a_cost_that_does_not_become_final_says_so(world: World, past: Past) -> None:
-    assert world.store.campaign("here") is not None
-    _state(world, past.conv, "finished")
-    _script(world, *[lambda: None] * 10)
+def test_waiting_for_a_cost_that_does_not_become_final_says_so(installation: Installation, past: Past) -> None:
+    assert installation.store.campaign("here") is not None
+    _state(installation, past.conv, "finished")
+    _script(installation, *[lambda: None] * 10)
     with pytest.raises(PartialFailure, match="is finished, but its last machine is not booked yet"):
-        wait.wait(world, "conv", timeout_s=1.0)
+        wait.wait(installation, "conv", timeout_s=1.0)
 
 
-def _pause(world: World, job_id: str, why: str) -> None:
-    with world.store.write() as tx:
+def _pause(installation: Installation, job_id: str, why: str) -> None:
+    with installation.store.write() as tx:
         tx.set_job_state(job_id, "paused")
-        now = world.clock.now_ms()
+        now = installation.clock.now_ms()
         tx.add_event(Event(id=f"ev_{why}", at_ms=now, kind="job.paused", message=why, actor="me", job_id=job_id))
 
 
-def test_waiting_returns_at_a_pause_with_its_reason(world: World, past: Past) -> None:
-    _script(world, lambda: _pause(world, past.conv, "paused at step 50: its budget is spent"))
-    view = wait.wait(world, "conv")
+def test_waiting_returns_at_a_pause_with_its_reason(installation: Installation, past: Past) -> None:
+    _script(installation, lambda: _pause(installation, past.conv, "paused at step 50: its budget is spent"))
+    view = wait.wait(installation, "conv")
     assert (view.state, view.note) == ("paused", "paused at step 50: its budget is spent")
 
 
-def test_waiting_goes_on_at_a_pause_that_its_user_has_ended_already(world: World, past: Past) -> None:
-    _pause(world, past.conv, "paused")
-    commands.resume(world, "conv")
-    _script(world, lambda: _state(world, past.conv, "finished"))
-    assert wait.wait(world, "conv").state == "finished"
+def test_waiting_goes_on_at_a_pause_that_its_user_has_ended_already(installation: Installation, past: Past) -> None:
+    _pause(installation, past.conv, "paused")
+    commands.resume(installation, "conv")
+    _script(installation, lambda: _state(installation, past.conv, "finished"))
+    assert wait.wait(installation, "conv").state == "finished"
 
 
-def test_a_timeout_does_not_promise_what_nobody_will_do(world: World, past: Past) -> None:
+def test_a_timeout_does_not_promise_what_nobody_will_do(installation: Installation, past: Past) -> None:
     with pytest.raises(PartialFailure) as alone:
-        wait.wait(world, "conv", timeout_s=0)
+        wait.wait(installation, "conv", timeout_s=0)
     assert "tradewind up" in alone.value.hint
-    assert world.store.campaign("here") is not None
+    assert installation.store.campaign("here") is not None
     with pytest.raises(PartialFailure) as led:
-        wait.wait(world, "conv", timeout_s=0)
+        wait.wait(installation, "conv", timeout_s=0)
     assert led.value.hint == "it goes on; see: tradewind status conv"
 
 
-def test_a_paused_job_tells_why_whatever_happened_since(world: World, past: Past) -> None:
-    _pause(world, past.conv, "paused at step 50: its budget is spent")
-    with world.store.write() as tx:
-        now = world.clock.now_ms()
+def test_a_paused_job_tells_why_whatever_happened_since(installation: Installation, past: Past) -> None:
+    _pause(installation, past.conv, "paused at step 50: its budget is spent")
+    with installation.store.write() as tx:
+        now = installation.clock.now_ms()
         tx.add_event(
             Event(id="ev_z", at_ms=now, kind="instance.adopted", message="left over", actor="x", job_id=past.conv)
         )
-    assert current.job(world, "conv").note == "paused at step 50: its budget is spent"
-    view = explain.explain(world, "conv")
+    assert current.job(installation, "conv").note == "paused at step 50: its budget is spent"
+    view = explain.explain(installation, "conv")
     assert view.headline == "conv is paused at step 50: its budget is spent"
     assert view.decisions == ()
 
 
-def test_a_job_that_was_ended_without_being_paused_has_no_old_reason(world: World, past: Past) -> None:
-    _pause(world, past.conv, "paused at step 50: its budget is spent")
-    with world.store.write() as tx:
-        now = world.clock.now_ms()
+def test_a_job_that_was_ended_without_being_paused_has_no_old_reason(installation: Installation, past: Past) -> None:
+    _pause(installation, past.conv, "paused at step 50: its budget is spent")
+    with installation.store.write() as tx:
+        now = installation.clock.now_ms()
         tx.add_event(Event(id="ev_z", at_ms=now, kind="job.resumed", message="resumed", actor="me", job_id=past.conv))
-    assert "everything here was ended" in current.job(world, "conv").note
+    assert "everything here was ended" in current.job(installation, "conv").note
 
 
-def test_to_go_on_after_a_pause_is_no_move(world: World, past: Past) -> None:
-    with world.store.read() as tx:
+def test_to_go_on_after_a_pause_is_no_move(installation: Installation, past: Past) -> None:
+    with installation.store.read() as tx:
         found, runs = tx.migrations(job_id=past.gpt), tx.runs(job_id=past.gpt)
     assert len(current.moves(runs, found)) == 2
     assert len(current.moves(runs, [replace(migration, reason="resume") for migration in found])) == 0
 
 
-def test_fetch_of_a_job_without_outputs_says_so(world: World, past: Past, tmp_path: Path) -> None:
-    world.output_dir(past.conv).mkdir(parents=True)  # as every trainer makes it
+def test_fetch_of_a_job_without_outputs_says_so(installation: Installation, past: Past, tmp_path: Path) -> None:
+    installation.output_dir(past.conv).mkdir(parents=True)  # as every trainer makes it
     with pytest.raises(NotFoundError, match="conv has written no outputs"):
-        fetch.fetch(world, "conv", tmp_path / "out")
+        fetch.fetch(installation, "conv", tmp_path / "out")
 
 
-def test_fetch_brings_only_the_outputs_that_the_job_file_names(world: World, past: Past, tmp_path: Path) -> None:
-    fetched = fetch.fetch(world, "gpt", tmp_path / "out")
+def test_fetch_brings_only_the_outputs_that_the_job_file_names(
+    installation: Installation, past: Past, tmp_path: Path
+) -> None:
+    fetched = fetch.fetch(installation, "gpt", tmp_path / "out")
     assert [(file.path, file.size_bytes) for file in fetched.files] == [("weights/final.pt", 7)]
     assert (tmp_path / "out" / "weights" / "final.pt").read_bytes() == b"weights"
     assert not (tmp_path / "out" / "scratch.txt").exists()
     assert fetched.missing == ()
 
 
-def test_fetch_says_what_is_missing_and_follows_no_link_out(world: World, past: Past, tmp_path: Path) -> None:
-    weights = world.output_dir(past.gpt) / "weights"
+def test_fetch_says_what_is_missing_and_follows_no_link_out(
+    installation: Installation, past: Past, tmp_path: Path
+) -> None:
+    weights = installation.output_dir(past.gpt) / "weights"
     shutil.rmtree(weights)
     weights.mkdir()
     (tmp_path / "private").write_text("mine")
     (weights / "link").symlink_to(tmp_path / "private")
-    assert fetch.fetch(world, "gpt", tmp_path / "out").missing == ("weights",)
+    assert fetch.fetch(installation, "gpt", tmp_path / "out").missing == ("weights",)
     with pytest.raises(NotFoundError, match="no outputs"):
-        fetch.fetch(world, "conv")
+        fetch.fetch(installation, "conv")
 
 
-def test_fetch_into_a_place_that_cannot_be_written_says_so(world: World, past: Past, tmp_path: Path) -> None:
+def test_fetch_into_a_place_that_cannot_be_written_says_so(
+    installation: Installation, past: Past, tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(PartialFailure, match="cannot be written"):
-        fetch.fetch(world, "gpt", tmp_path / "file")
+        fetch.fetch(installation, "gpt", tmp_path / "file")
 
 
-def test_orders_are_written_for_the_control_plane(world: World, past: Past) -> None:
-    for accepted in (commands.pause(world, "conv"), commands.migrate(world, "conv", OTHER_SPOT)):
+def test_orders_are_written_for_the_control_plane(installation: Installation, past: Past) -> None:
+    for accepted in (commands.pause(installation, "conv"), commands.migrate(installation, "conv", OTHER_SPOT)):
         assert accepted.job_ids == (past.conv,)
         assert not accepted.control_plane
-    _state(world, past.conv, "paused")
-    commands.resume(world, "conv")
-    commands.cancel(world, "conv")
-    with world.store.read() as tx:
+    _state(installation, past.conv, "paused")
+    commands.resume(installation, "conv")
+    commands.cancel(installation, "conv")
+    with installation.store.read() as tx:
         orders = [(each.kind, each.job_id, dict(each.args)) for each in tx.open_commands()]
     assert orders == [
         ("pause", past.conv, {}),
@@ -317,39 +330,39 @@ def test_orders_are_written_for_the_control_plane(world: World, past: Past) -> N
     ]
 
 
-def test_orders_that_make_no_sense_are_refused(world: World, past: Past) -> None:
+def test_orders_that_make_no_sense_are_refused(installation: Installation, past: Past) -> None:
     with pytest.raises(UsageError, match="gpt is finished"):
-        commands.cancel(world, "gpt")
+        commands.cancel(installation, "gpt")
     with pytest.raises(UsageError, match="not paused"):
-        commands.resume(world, "conv")
+        commands.resume(installation, "conv")
     with pytest.raises(UsageError, match="only a running job"):
-        commands.migrate(world, "lstm", None)
+        commands.migrate(installation, "lstm", None)
     with pytest.raises(NotFoundError, match="no offer"):
-        commands.migrate(world, "conv", "fake/moon/moon-1/v100.1/spot")
+        commands.migrate(installation, "conv", "fake/moon/moon-1/v100.1/spot")
     with pytest.raises(UsageError, match="already"):
-        commands.migrate(world, "conv", SPOT)
-    _state(world, past.conv, "paused")
+        commands.migrate(installation, "conv", SPOT)
+    _state(installation, past.conv, "paused")
     with pytest.raises(UsageError, match="paused already"):
-        commands.pause(world, "conv")
+        commands.pause(installation, "conv")
 
 
-def test_a_move_to_what_the_job_file_rules_out_is_infeasible(world: World, past: Past) -> None:
+def test_a_move_to_what_the_job_file_rules_out_is_infeasible(installation: Installation, past: Past) -> None:
     with pytest.raises(InfeasibleError, match=r"can't go to .*: GPU A100-80GB is not in resources\.gpu"):
-        commands.migrate(world, "conv", OTHER_SPOT.replace("v100", "a100-80gb"))
-    with world.store.read() as tx:
+        commands.migrate(installation, "conv", OTHER_SPOT.replace("v100", "a100-80gb"))
+    with installation.store.read() as tx:
         assert not tx.open_commands()
 
 
-def test_a_second_move_is_refused_while_one_is_under_way(world: World, past: Past) -> None:
-    with world.store.write() as tx:
+def test_a_second_move_is_refused_while_one_is_under_way(installation: Installation, past: Past) -> None:
+    with installation.store.write() as tx:
         first = tx.migrations(job_id=past.conv)[0]
         tx.add_migration(replace(first, id="mig_x", target_run_id=past.runs[2], token="x", step=Step.READY))
     with pytest.raises(UsageError, match="under way already"):
-        commands.migrate(world, "conv", OTHER_SPOT)
+        commands.migrate(installation, "conv", OTHER_SPOT)
 
 
-def _answer(world: World, result: str) -> None:
-    with world.store.write() as tx:
+def _answer(installation: Installation, result: str) -> None:
+    with installation.store.write() as tx:
         (order,) = tx.open_commands()
         tx.close_command(order.id, result)
 
@@ -360,32 +373,34 @@ def _answer(world: World, result: str) -> None:
         ("refused: conv is finished", UsageError),
         ("not found: there is no offer x", NotFoundError),
         ("infeasible: there is no other offer that fits conv", InfeasibleError),
-        ("too dear: 8 instances are up", RailError),
+        ("too dear: 8 instances are up", LimitError),
     ],
 )
 def test_the_refusal_of_the_control_plane_is_raised_to_whoever_asked(
-    world: World, past: Past, result: str, error: type[TradewindError]
+    installation: Installation, past: Past, result: str, error: type[TradewindError]
 ) -> None:
-    assert world.store.campaign("here") is not None
-    _script(world, lambda: None, lambda: _answer(world, result))
+    assert installation.store.campaign("here") is not None
+    _script(installation, lambda: None, lambda: _answer(installation, result))
     with pytest.raises(error) as raised:
-        commands.migrate(world, "conv", None)
+        commands.migrate(installation, "conv", None)
     assert str(raised.value) == result.partition(": ")[2]
     assert raised.value.hint
 
 
-def test_an_order_that_was_carried_out_or_is_not_answered_in_time_is_accepted(world: World, past: Past) -> None:
-    assert world.store.campaign("here") is not None
-    _script(world, lambda: _answer(world, "pausing"))
-    assert commands.pause(world, "conv").control_plane
-    _script(world, *[lambda: None] * 100)
-    assert commands.cancel(world, "conv").control_plane
-    assert isinstance(world.clock, ScriptedClock)
-    assert len(world.clock.script) >= 50
+def test_an_order_that_was_carried_out_or_is_not_answered_in_time_is_accepted(
+    installation: Installation, past: Past
+) -> None:
+    assert installation.store.campaign("here") is not None
+    _script(installation, lambda: _answer(installation, "pausing"))
+    assert commands.pause(installation, "conv").control_plane
+    _script(installation, *[lambda: None] * 100)
+    assert commands.cancel(installation, "conv").control_plane
+    assert isinstance(installation.clock, ScriptedClock)
+    assert len(installation.clock.script) >= 50
 
 
-def test_a_job_is_explained_by_its_latest_plan_and_what_followed(world: World, past: Past) -> None:
-    view = explain.explain(world, "conv")
+def test_a_job_is_explained_by_its_latest_plan_and_what_followed(installation: Installation, past: Past) -> None:
+    view = explain.explain(installation, "conv")
     assert view.headline.startswith(f"conv is running on {SPOT}: ")
     (decided,) = view.decisions
     assert decided.choices[0].role == "choose"
@@ -393,8 +408,8 @@ def test_a_job_is_explained_by_its_latest_plan_and_what_followed(world: World, p
     assert [event.kind for event in view.history] == ["job.submitted", "migration.cutover", "migration.done"]
 
 
-def test_a_migration_is_explained_with_its_steps_and_its_promise(world: World, past: Past) -> None:
-    view = explain.explain(world, past.migrations[2])
+def test_a_migration_is_explained_with_its_steps_and_its_promise(installation: Installation, past: Past) -> None:
+    view = explain.explain(installation, past.migrations[2])
     assert view.headline == f"gpt moved from {ON_DEMAND} to {OTHER_SPOT}: cheaper offer, $1.50 saving expected"
     assert [(step.step, step.duration_s) for step in view.steps] == [
         ("begun", 60.0),
@@ -402,29 +417,29 @@ def test_a_migration_is_explained_with_its_steps_and_its_promise(world: World, p
         ("cutover", 300.0),
         ("done", None),
     ]
-    assert explain.explain(world, past.runs[2]).subject == f"migration {past.migrations[2]}"
+    assert explain.explain(installation, past.runs[2]).subject == f"migration {past.migrations[2]}"
 
 
-def test_a_plan_is_explained_and_an_unknown_thing_is_not_found(world: World, past: Past) -> None:
-    with world.store.read() as tx:
+def test_a_plan_is_explained_and_an_unknown_thing_is_not_found(installation: Installation, past: Past) -> None:
+    with installation.store.read() as tx:
         plan = tx.latest_plan(past.conv)
     assert plan is not None
-    assert "looked at 1 job(s) and starts or moves 1" in explain.explain(world, plan.id).headline
+    assert "looked at 1 job(s) and starts or moves 1" in explain.explain(installation, plan.id).headline
     for ref in ("plan_x", "mig_x", "run_x", "job_x", "nobody"):
         with pytest.raises(NotFoundError):
-            explain.explain(world, ref)
+            explain.explain(installation, ref)
 
 
-def test_a_failed_job_is_explained_by_the_last_line_of_its_traceback(world: World, past: Past) -> None:
-    with world.store.write() as tx:
+def test_a_failed_job_is_explained_by_the_last_line_of_its_traceback(installation: Installation, past: Past) -> None:
+    with installation.store.write() as tx:
         tx.set_job_state(past.conv, "failed")
         tx.set_job_facts(past.conv, error="Traceback\n  File x\nValueError: bad shape\n")
-    assert explain.explain(world, "conv").headline.endswith("failed on " + SPOT + ": ValueError: bad shape")
+    assert explain.explain(installation, "conv").headline.endswith("failed on " + SPOT + ": ValueError: bad shape")
 
 
-def test_offers_are_listed_cheapest_first_with_their_ages(world: World) -> None:
+def test_offers_are_listed_cheapest_first_with_their_ages(installation: Installation) -> None:
     def listed_for(**wanted: object) -> tuple[OfferRow, ...]:
-        return listing.offers(world.config, lambda: world, OfferQuery.of(**wanted), now_ms=0).offers
+        return listing.offers(installation.config, lambda: installation, OfferQuery.of(**wanted), now_ms=0).offers
 
     listed = listed_for(cloud=["fake"])
     prices = [offer.nano_usd_per_hour or 0 for offer in listed]
@@ -436,8 +451,8 @@ def test_offers_are_listed_cheapest_first_with_their_ages(world: World) -> None:
         listed_for(gpu="H900")
 
 
-def test_the_doctor_has_a_remedy_for_what_does_not_hold(world: World) -> None:
-    diagnosis = examine(world.config)
+def test_the_doctor_has_a_remedy_for_what_does_not_hold(installation: Installation) -> None:
+    diagnosis = examine(installation.config)
     names = [check.name for check in diagnosis.checks]
     assert {"python", "torch", "ray", "imports", "state folder", "disk", "store", "clock", "site"} <= set(names)
     assert not diagnosis.failed
@@ -445,23 +460,25 @@ def test_the_doctor_has_a_remedy_for_what_does_not_hold(world: World) -> None:
     assert to_json(diagnosis)["schema"] == "tradewind/doctor/v1"
 
 
-def test_the_doctor_sees_a_provider_that_fails_and_jobs_that_wait_for_nobody(world: World, past: Past) -> None:
-    provider = world.providers["fake"]
+def test_the_doctor_sees_a_provider_that_fails_and_jobs_that_wait_for_nobody(
+    installation: Installation, past: Past
+) -> None:
+    provider = installation.providers["fake"]
     assert isinstance(provider, FakeProvider)
-    submit_job(world, "other")
-    assert doctor_state.control_plane(world).state == "warn"
-    with world.store.write() as tx:
-        now = world.clock.now_ms()
+    submit_job(installation, "other")
+    assert doctor_state.control_plane(installation).state == "warn"
+    with installation.store.write() as tx:
+        now = installation.clock.now_ms()
         tx.record_poll("fake", now, now, 0, 0, "the cloud said no")
-    check = doctor_state.prices(world, "fake")
+    check = doctor_state.prices(installation, "fake")
     assert check.state == "warn"
     assert "the cloud said no" in check.found
     assert check.fix
 
 
-def test_the_doctor_sees_a_state_folder_that_cannot_be_made(world: World, tmp_path: Path) -> None:
+def test_the_doctor_sees_a_state_folder_that_cannot_be_made(installation: Installation, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    config = replace(world.config, state_dir=tmp_path / "file" / "state")
+    config = replace(installation.config, state_dir=tmp_path / "file" / "state")
     check = here.state_folder(config)
     assert check.state == "fail"
     assert check.fix
@@ -473,22 +490,22 @@ def test_a_missing_extra_names_its_pip_command() -> None:
 
 
 @pytest.mark.parametrize("amount", ["0", "-2", "nan", "inf", "", "2 EUR", "1e3", float("nan"), -1.0, 10**12, "2;3"])
-def test_a_budget_that_is_no_amount_of_money_is_refused(world: World, amount: str | float) -> None:
+def test_a_budget_that_is_no_amount_of_money_is_refused(installation: Installation, amount: str | float) -> None:
     with pytest.raises(UsageError) as caught:
-        commands.set_budget(world, "conv", amount)
+        commands.set_budget(installation, "conv", amount)
     assert caught.value.hint
-    with world.store.read() as tx:
+    with installation.store.read() as tx:
         assert all(command.kind != "budget" for command in tx.open_commands())
 
 
 def test_a_budget_is_ordered_for_a_job_that_has_not_ended_and_may_not_be_spent_already(
-    world: World, past: Past
+    installation: Installation, past: Past
 ) -> None:
-    accepted = commands.set_budget(world, "conv", "250 USD")
+    accepted = commands.set_budget(installation, "conv", "250 USD")
     assert accepted.message.startswith("conv may cost $250.00")
-    with world.store.read() as tx:
+    with installation.store.read() as tx:
         assert [each.args for each in tx.open_commands() if each.kind == "budget"] == [{"nano_usd": 250 * 10**9}]
     with pytest.raises(UsageError, match="are spent already"):
-        commands.set_budget(world, "conv", "0.000001")
+        commands.set_budget(installation, "conv", "0.000001")
     with pytest.raises(UsageError, match="gpt is finished"):
-        commands.set_budget(world, "gpt", "250")
+        commands.set_budget(installation, "gpt", "250")

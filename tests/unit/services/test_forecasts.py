@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from orchestrator.formats.documents import to_json
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.model import TrainSpec
 from orchestrator.reports.html.page import page
 from orchestrator.reports.report import report
@@ -16,18 +16,20 @@ from orchestrator.services.views import JobView
 from tests.unit.services.recorded_history import Past, spec, submit_job
 
 
-def everywhere(world: World, job_id: str) -> list[JobView]:
+def everywhere(installation: Installation, job_id: str) -> list[JobView]:
     """The job as queue, status and report have it."""
-    listed = next(each for each in current.jobs(world, ended=True).jobs if each.id == job_id)
-    reported = next(row.job for row in report(world).jobs if row.job.id == job_id)
-    return [listed, current.status(world, job_id).job, reported]
+    listed = next(each for each in current.jobs(installation, ended=True).jobs if each.id == job_id)
+    reported = next(row.job for row in report(installation).jobs if row.job.id == job_id)
+    return [listed, current.status(installation, job_id).job, reported]
 
 
 @pytest.mark.parametrize("name", ["conv", "lstm"])
-def test_queue_status_and_report_say_of_a_job_what_its_plan_says(world: World, past: Past, name: str) -> None:
+def test_queue_status_and_report_say_of_a_job_what_its_plan_says(
+    installation: Installation, past: Past, name: str
+) -> None:
     job_id = getattr(past, name)
-    planned = next(each for each in plan.preview(world, [], all_jobs=True).decisions if each.job_id == job_id)
-    seen = everywhere(world, job_id)
+    planned = next(each for each in plan.preview(installation, [], all_jobs=True).decisions if each.job_id == job_id)
+    seen = everywhere(installation, job_id)
     assert len({(each.forecast, each.to_go, each.no_forecast) for each in seen}) == 1
     forecast = seen[0].forecast
     assert forecast is not None
@@ -41,27 +43,29 @@ def test_queue_status_and_report_say_of_a_job_what_its_plan_says(world: World, p
     assert seen[0].to_go.startswith("$")
 
 
-def test_a_job_that_nobody_measured_has_no_forecast_and_every_surface_says_the_same(world: World, past: Past) -> None:
+def test_a_job_that_nobody_measured_has_no_forecast_and_every_surface_says_the_same(
+    installation: Installation, past: Past
+) -> None:
     train = dataclasses.replace(spec().train, args={"of": "a program that never ran"})
-    unknown = submit_job(world, "unknown", expected=None, train=train)
-    for seen in everywhere(world, unknown.id):
+    unknown = submit_job(installation, "unknown", expected=None, train=train)
+    for seen in everywhere(installation, unknown.id):
         assert (seen.forecast, seen.no_forecast, seen.to_go) == (None, "not measured yet", "not measured yet")
         told = to_json(seen)
         assert (told["forecast"], told["no_forecast"]) == (None, "not measured yet")
-    decided = plan.preview(world, [], all_jobs=True).decisions
+    decided = plan.preview(installation, [], all_jobs=True).decisions
     assert next(each for each in decided if each.job_id == unknown.id).throughput_source == "not measured yet"
-    assert "to go: not measured yet; " in page(report(world))
+    assert "to go: not measured yet; " in page(report(installation))
 
 
-def test_a_job_that_has_ended_or_is_paused_says_so_instead(world: World, past: Past) -> None:
-    for seen in everywhere(world, past.gpt):
+def test_a_job_that_has_ended_or_is_paused_says_so_instead(installation: Installation, past: Past) -> None:
+    for seen in everywhere(installation, past.gpt):
         assert (seen.forecast, seen.no_forecast, seen.to_go) == (None, "it has ended", "")
-    with world.store.write() as tx:
+    with installation.store.write() as tx:
         tx.set_job_state(past.conv, "paused")
-    assert {each.to_go for each in everywhere(world, past.conv)} == {"it is paused"}
+    assert {each.to_go for each in everywhere(installation, past.conv)} == {"it is paused"}
 
 
-def test_a_job_whose_steps_nobody_knows_has_no_forecast(world: World, past: Past) -> None:
+def test_a_job_whose_steps_nobody_knows_has_no_forecast(installation: Installation, past: Past) -> None:
     train: TrainSpec = dataclasses.replace(spec().train, steps=None, epochs=3)
-    made = submit.submit(world, plan.preview(world, [spec("endless", train=train)]))
-    assert current.status(world, made.id).job.no_forecast == "how many steps remain is not known yet"
+    made = submit.submit(installation, plan.preview(installation, [spec("endless", train=train)]))
+    assert current.status(installation, made.id).job.no_forecast == "how many steps remain is not known yet"

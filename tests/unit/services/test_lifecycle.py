@@ -28,7 +28,7 @@ from orchestrator.engine.migration.bring_up import launch_spec
 from orchestrator.engine.secret_values import SecretValues
 from orchestrator.engine.site.runtime import site_runtime
 from orchestrator.errors import SiteError, UsageError
-from orchestrator.installation import World, open_world
+from orchestrator.installation import Installation, open_installation
 from orchestrator.services.control_plane import lifecycle
 from orchestrator.services.control_plane.presence import DOWN, control_plane
 from orchestrator.services.secrets.file import FILE, kept_secrets
@@ -63,7 +63,7 @@ def led_elsewhere(config: Config, stranger: subprocess.Popen[bytes], monkeypatch
     """The store, led by a process of another boot whose number is the stranger's here."""
     monkeypatch.setattr(leader, "TAKEOVER_S", 0.5)
     monkeypatch.setattr(leader, "_WATCH_S", 0.05)
-    open_world(config).close()
+    open_installation(config).close()
     path = config.state_dir / "tradewind.db"
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(
@@ -78,8 +78,8 @@ def led_elsewhere(config: Config, stranger: subprocess.Popen[bytes], monkeypatch
 def test_a_silent_leader_of_another_boot_is_none(
     config: Config, led_elsewhere: Path, stranger: subprocess.Popen[bytes]
 ) -> None:
-    with closing(open_world(config)) as world:
-        assert lifecycle.control_plane(world) is None
+    with closing(open_installation(config)) as installation:
+        assert lifecycle.control_plane(installation) is None
     lifecycle.down(config, progress=lambda _: None)
     assert stranger.poll() is None
 
@@ -121,23 +121,23 @@ def test_down_books_a_machine_whose_launch_was_not_written_down(config: Config) 
     with Client(config) as client:
         (planned,) = client.plan(EXAMPLE).new_jobs
         client.submit(replace(planned.spec, capacity=(CapacityType.ON_DEMAND,)))  # which there always is
-    with closing(open_world(config)) as world:
-        collect(world)
-        ctx = Context(world, NoSite(), FileCatalog(), random.Random(1))  # type: ignore[arg-type]
+    with closing(open_installation(config)) as installation:
+        collect(installation)
+        ctx = Context(installation, NoSite(), FileCatalog(), random.Random(1))  # type: ignore[arg-type]
         ctx.look()
         assert place.place(ctx)
         ctx.look()
         (migration,) = ctx.work.migrations
-        with world.store.write() as tx:  # as bring_up does, just before it is killed
+        with installation.store.write() as tx:  # as bring_up does, just before it is killed
             tx.advance(migration.id, migration.step, migration.step, attempt=1)
             stored = tx.job(migration.job_id)
-        cloud = world.providers["local"]
+        cloud = installation.providers["local"]
         assert isinstance(cloud, LocalProvider)
         (machine,) = cloud.launch(launch_spec(ctx, migration, stored))
 
     lifecycle.down(config, progress=lambda _: None)
-    with closing(open_world(config)) as world, world.store.read() as tx:
-        cloud = world.providers["local"]
+    with closing(open_installation(config)) as installation, installation.store.read() as tx:
+        cloud = installation.providers["local"]
         assert isinstance(cloud, LocalProvider)
         assert not cloud.processes_left()
         assert [run.instance_id for run in tx.runs()] == [machine]
@@ -152,7 +152,7 @@ def lead(config: Config, holder: str) -> tuple[Store, Leadership]:
 
 
 def test_a_down_waits_for_another_one_and_finds_nothing_left(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    open_world(config).close()
+    open_installation(config).close()
     store, leadership = lead(config, f"{DOWN}elsewhere/1")
     monkeypatch.setattr(lifecycle, "OTHER_DOWN_TIMEOUT_S", 0.0)
     with pytest.raises(UsageError, match="another `tradewind down`"):
@@ -163,17 +163,17 @@ def test_a_down_waits_for_another_one_and_finds_nothing_left(config: Config, mon
     with closing(store), store.pulse(leadership):
         store.resign(leadership)
         second.join()
-    with closing(open_world(config)) as world:
-        assert world.store.leader() is None
+    with closing(open_installation(config)) as installation:
+        assert installation.store.leader() is None
 
 
 def test_a_down_that_leads_is_no_control_plane(config: Config) -> None:
-    with closing(open_world(config)) as world:
+    with closing(open_installation(config)) as installation:
         store, _ = lead(config, f"{DOWN}elsewhere/1")
         with closing(store):
             assert store.leader() is not None
-            assert lifecycle.control_plane(world) is None
-            assert not control_plane(world).running
+            assert lifecycle.control_plane(installation) is None
+            assert not control_plane(installation).running
 
 
 def test_a_job_that_cannot_be_read_keeps_no_down_from_ending_everything(
@@ -191,18 +191,20 @@ def test_a_job_that_cannot_be_read_keeps_no_down_from_ending_everything(
     waiting.start()
     lifecycle.down(config, progress=lambda _: None)
     waiting.join()
-    with closing(open_world(config)) as world, world.store.read() as tx:
+    with closing(open_installation(config)) as installation, installation.store.read() as tx:
         assert [job.state for job in tx.outlines()] == ["paused"]
 
 
 def test_a_down_that_is_deposed_ends_whoever_took_over_and_begins_again(
     config: Config, stranger: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    open_world(config).close()
+    open_installation(config).close()
     path = config.state_dir / "tradewind.db"
     started, told = process_start(stranger.pid), list[str]()
 
-    def take_over(world: World, leadership: Leadership, progress: Callable[[str], None]) -> list[ProviderError]:
+    def take_over(
+        installation: Installation, leadership: Leadership, progress: Callable[[str], None]
+    ) -> list[ProviderError]:
         monkeypatch.undo()
         with closing(sqlite3.connect(path)) as connection:  # a standby of this machine, while `down` slept
             connection.execute(
@@ -210,7 +212,7 @@ def test_a_down_that_is_deposed_ends_whoever_took_over_and_begins_again(
                 (stranger.pid, started),
             )
             connection.commit()
-        return shut_down(world, leadership, progress)
+        return shut_down(installation, leadership, progress)
 
     monkeypatch.setattr(lifecycle, "shut_down", take_over)
     waiting = threading.Thread(target=stranger.wait)
@@ -219,15 +221,15 @@ def test_a_down_that_is_deposed_ends_whoever_took_over_and_begins_again(
     waiting.join()
     assert told[0] == "a control plane has taken over meanwhile"
     assert told[1] == f"ending the control plane (process {stranger.pid})"
-    with closing(open_world(config)) as world:
-        assert world.store.leader() is None
+    with closing(open_installation(config)) as installation:
+        assert installation.store.leader() is None
 
 
 EIGHT_AT_ONCE = """
 import os, sys, time
 from pathlib import Path
 from orchestrator.config import load_config
-from orchestrator.installation import open_world
+from orchestrator.installation import open_installation
 from orchestrator.services.control_plane import lifecycle
 
 config = load_config({"state_dir": sys.argv[1], "providers.enabled": "fake"}, environ={})
@@ -239,14 +241,14 @@ def child():
     os.close(go)
     os.close(end)
     os.read(start, 1)  # ends when everybody is there
-    world = open_world(config, starts=True)
+    installation = open_installation(config, starts=True)
 
     def lead():
         os.write(told, b"started\\n")
-        assert world.store.campaign(f"process {os.getpid()}") is not None
-        return world.store.leader()
+        assert installation.store.campaign(f"process {os.getpid()}") is not None
+        return installation.store.leader()
 
-    leader = lifecycle.started_once(world, lead)
+    leader = lifecycle.started_once(installation, lead)
     os.write(told, f"{leader.pid}\\n".encode())
     os.close(told)
     os.read(ended, 1)  # a leader that has died is none
@@ -287,28 +289,31 @@ def test_processes_that_outlive_a_submitter_have_no_secret_of_a_job_in_their_env
             environment.setenv(name, value)
         with Client(config) as client:
             job = client.submit(path)
-    with closing(open_world(config)) as world:
-        assert lifecycle.environment_to_keep(world, given) == kept
-        with world.store.write() as tx:
+    with closing(open_installation(config)) as installation:
+        assert lifecycle.environment_to_keep(installation, given) == kept
+        with installation.store.write() as tx:
             tx.set_job_state(job.id, "cancelled")
-        assert lifecycle.environment_to_keep(world, given) == given
+        assert lifecycle.environment_to_keep(installation, given) == given
 
 
 def test_a_control_plane_that_does_not_start_says_why(tmp_path: Path) -> None:
     settings = {"state_dir": str(tmp_path), "secrets.key_file": str(tmp_path / "secrets.key")}
     inside = load_config(settings, environ={}, cwd=tmp_path)
-    with closing(open_world(inside)) as world, pytest.raises(SiteError, match="beside what it locks") as caught:
-        lifecycle.start_in_background(world, os.environ)
+    with (
+        closing(open_installation(inside)) as installation,
+        pytest.raises(SiteError, match="beside what it locks") as caught,
+    ):
+        lifecycle.start_in_background(installation, os.environ)
     assert "did not start: secrets.key_file" in str(caught.value)
     assert "control-plane.log" in caught.value.hint
 
 
 def test_a_control_plane_in_the_background_leaves_where_another_one_lives_and_leads(config: Config) -> None:
-    with closing(open_world(config)) as world, closing(open_world(config)) as other:
+    with closing(open_installation(config)) as installation, closing(open_installation(config)) as other:
         assert other.store.campaign("another one") is not None
-        daemon = Daemon(world, site_runtime(world), SecretValues(), stands_by=False)
+        daemon = Daemon(installation, site_runtime(installation), SecretValues(), stands_by=False)
         assert daemon.run(once=False) == 0
-        leader = world.store.leader()
+        leader = installation.store.leader()
         assert leader is not None
         assert leader.holder == "another one"
 
@@ -317,13 +322,13 @@ def test_a_control_plane_that_takes_over_reads_the_kept_secrets_anew_and_leads_a
     config: Config, tmp_path: Path
 ) -> None:
     config = replace(config, secrets=replace(config.secrets, key_file=tmp_path / "key"))
-    with closing(open_world(config)) as world:
+    with closing(open_installation(config)) as installation:
         standing_by = kept_secrets(config)
         kept_secrets(config).give({"job_1": {"TW_TOKEN": "of the job"}})
-        assert Daemon(world, site_runtime(world), standing_by).run(once=True) == 0
+        assert Daemon(installation, site_runtime(installation), standing_by).run(once=True) == 0
         assert standing_by.mask("of the job") == "[secret TW_TOKEN]"
         (config.state_dir / FILE).write_text("damaged")
-        assert Daemon(world, site_runtime(world), standing_by).run(once=True) == 0
+        assert Daemon(installation, site_runtime(installation), standing_by).run(once=True) == 0
         assert standing_by.mask("of the job") == "[secret TW_TOKEN]"
 
 

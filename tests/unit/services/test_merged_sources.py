@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.prices.collected import collected
 from orchestrator.prices.merge import Kind, ReportedPrice, merged
 from orchestrator.services.catalog.market import catalogue_market
@@ -28,23 +28,25 @@ ONLY_HERE = Offer("verda", "FIN-01", "", "8H999", "H100", 8, 0, 0, CapacityType.
 
 
 @pytest.fixture
-def dated(world: World) -> World:
-    return replace(world, clock=VirtualClock(NOW))
+def dated(installation: Installation) -> Installation:
+    return replace(installation, clock=VirtualClock(NOW))
 
 
-def feed(world: World, *named: Offer, at_ms: int = NOW - 60_000, source: str = "feed:verda") -> None:
+def feed(installation: Installation, *named: Offer, at_ms: int = NOW - 60_000, source: str = "feed:verda") -> None:
     """One whole poll of a feed that names these."""
-    with world.store.write() as tx:
+    with installation.store.write() as tx:
         tx.put_offers("feed", list(named), source=source)
         tx.add_prices(PricePoint(each.id, usd("9.12"), at_ms, at_ms, "our table") for each in named)
         tx.record_poll("feed", at_ms, at_ms, len(named), len(named), None, source=source, region="all")
 
 
-def of_verda(world: World) -> list[OfferRow]:
-    return list(listing.offers(world.config, lambda: world, OfferQuery(clouds=("verda",)), now_ms=NOW).offers)
+def of_verda(installation: Installation) -> list[OfferRow]:
+    return list(
+        listing.offers(installation.config, lambda: installation, OfferQuery(clouds=("verda",)), now_ms=NOW).offers
+    )
 
 
-def test_one_row_of_a_feed_hides_no_other_offer_of_its_region(dated: World) -> None:
+def test_one_row_of_a_feed_hides_no_other_offer_of_its_region(dated: Installation) -> None:
     before = {row.id for row in of_verda(dated)}
     feed(dated, ONLY_HERE)
     after = {row.id: row.source for row in of_verda(dated)}
@@ -53,7 +55,7 @@ def test_one_row_of_a_feed_hides_no_other_offer_of_its_region(dated: World) -> N
     assert Counter(source.startswith("catalogue") for source in after.values()) == {True: len(before), False: 1}
 
 
-def test_a_fresh_price_stands_in_place_of_the_catalogues_of_the_same_offer_and_no_other(dated: World) -> None:
+def test_a_fresh_price_stands_in_place_of_the_catalogues_of_the_same_offer_and_no_other(dated: Installation) -> None:
     before = {row.id: row for row in of_verda(dated)}
     feed(dated, A100)
     after = {row.id: row for row in of_verda(dated)}
@@ -66,20 +68,20 @@ def test_a_fresh_price_stands_in_place_of_the_catalogues_of_the_same_offer_and_n
     )
 
 
-def test_a_feed_that_was_last_heard_before_the_catalogue_gives_way_to_it(dated: World) -> None:
+def test_a_feed_that_was_last_heard_before_the_catalogue_gives_way_to_it(dated: Installation) -> None:
     before = of_verda(dated)
     feed(dated, A100, at_ms=1_600_000_000_000)
     assert of_verda(dated) == before
 
 
-def test_an_offer_that_its_source_no_longer_names_does_not_come_back_from_an_older_list(dated: World) -> None:
+def test_an_offer_that_its_source_no_longer_names_does_not_come_back_from_an_older_list(dated: Installation) -> None:
     before = {row.id for row in of_verda(dated)}
     feed(dated, A100, at_ms=NOW - 120_000)
     feed(dated, at_ms=NOW - 60_000)
     assert before - {row.id for row in of_verda(dated)} == {A100.id}
 
 
-def test_the_catalogues_offers_in_a_region_that_answers_stay_as_old_as_they_are(dated: World) -> None:
+def test_the_catalogues_offers_in_a_region_that_answers_stay_as_old_as_they_are(dated: Installation) -> None:
     feed(dated, A100)
     market = catalogue_market(NOW, without=dated.providers, heard=collected(dated))
     dates = {price.offer_id: price.observed_at_ms for price in load().prices()}

@@ -11,7 +11,7 @@ import pytest
 from orchestrator.config import Config
 from orchestrator.errors import InfeasibleError, UsageError
 from orchestrator.formats.documents import to_json
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.model import GpuRequest, Resources
 from orchestrator.services.jobs import apply, plan, submit
 from orchestrator.services.offers import listing
@@ -26,7 +26,7 @@ DAY_S = 86_400
 GPUS = Resources(gpu_memory_bytes=(90 * 10**9, None))
 
 
-def never() -> World:
+def never() -> Installation:
     raise AssertionError("the store was opened")
 
 
@@ -127,9 +127,9 @@ def test_what_leaves_nothing_or_makes_no_sense_is_named_with_a_remedy(local, wan
         ({"region": ["eu-*"], "max_price": 5.0}, lambda row: row.region[:3] == "eu-" and row.nano_usd_per_hour <= 5e9),
     ],
 )
-def test_each_filter_lets_through_exactly_what_it_says(world: World, wanted, passes):
-    everything = listing.offers(world.config, lambda: world, now_ms=NOW).offers
-    found = listing.offers(world.config, lambda: world, OfferQuery.of(**wanted), now_ms=NOW).offers
+def test_each_filter_lets_through_exactly_what_it_says(installation: Installation, wanted, passes):
+    everything = listing.offers(installation.config, lambda: installation, now_ms=NOW).offers
+    found = listing.offers(installation.config, lambda: installation, OfferQuery.of(**wanted), now_ms=NOW).offers
     assert {row.id for row in found} == {row.id for row in everything if passes(row)}
     assert found
 
@@ -140,20 +140,20 @@ def _gb(row):
     return 0 if row.gpu is None else GPUS[row.gpu].memory_bytes / 1e9
 
 
-def test_simulated_and_real_offers_are_listed_apart_and_never_ranked_together(world: World) -> None:
-    found = listing.offers(world.config, lambda: world, now_ms=NOW, limit=3)
+def test_simulated_and_real_offers_are_listed_apart_and_never_ranked_together(installation: Installation) -> None:
+    found = listing.offers(installation.config, lambda: installation, now_ms=NOW, limit=3)
     assert [row.simulated for row in found.offers] == [True] * 3 + [False] * 3
     assert found.count > 1000
-    groups = listing.offers(world.config, lambda: world, now_ms=NOW, group_by="cloud").groups
+    groups = listing.offers(installation.config, lambda: installation, now_ms=NOW, group_by="cloud").groups
     assert groups[0].name == "fake"
     assert sum(group.count for group in groups) == found.count
-    by_gpu = listing.offers(world.config, lambda: world, now_ms=NOW, group_by="gpu").groups
+    by_gpu = listing.offers(installation.config, lambda: installation, now_ms=NOW, group_by="gpu").groups
     assert sum(group.name == "H100:8" for group in by_gpu) in (1, 2)
 
 
-def test_offers_for_a_job_are_ranked_by_what_it_costs_to_finish_there(world: World) -> None:
+def test_offers_for_a_job_are_ranked_by_what_it_costs_to_finish_there(installation: Installation) -> None:
     wanted = spec(resources=Resources(gpu_memory_bytes=(70 * 10**9, None)), steps=100_000)
-    found = listing.offers(world.config, lambda: world, now_ms=NOW, spec=wanted)
+    found = listing.offers(installation.config, lambda: installation, now_ms=NOW, spec=wanted)
     real = [row for row in found.offers if not row.simulated]
     costs = [row.cost_nano_usd or 0 for row in real]
     assert costs == sorted(costs)
@@ -164,14 +164,14 @@ def test_offers_for_a_job_are_ranked_by_what_it_costs_to_finish_there(world: Wor
     assert json.dumps(to_json(found))
 
 
-def test_a_job_that_fits_no_gpu_is_told_by_how_much(world: World) -> None:
+def test_a_job_that_fits_no_gpu_is_told_by_how_much(installation: Installation) -> None:
     wanted = spec(resources=Resources(gpu_memory_bytes=(300 * 10**9, None)))
     with pytest.raises(InfeasibleError, match=r"GPUs of 300 GB, the largest has \d+, \d+ GB less"):
-        listing.offers(world.config, lambda: world, now_ms=NOW, spec=wanted)
+        listing.offers(installation.config, lambda: installation, now_ms=NOW, spec=wanted)
 
 
-def test_a_plan_stays_with_what_is_enabled_as_long_as_that_can_run_the_job(world: World) -> None:
-    view = plan.preview(world, [spec()], anywhere=None, wall=VirtualClock(NOW))
+def test_a_plan_stays_with_what_is_enabled_as_long_as_that_can_run_the_job(installation: Installation) -> None:
+    view = plan.preview(installation, [spec()], anywhere=None, wall=VirtualClock(NOW))
     assert not view.anywhere
     assert view.simulated
     assert {pick.objective for pick in view.decisions[0].picks} >= {"cheapest", "fastest", "cost x time"}
@@ -179,9 +179,11 @@ def test_a_plan_stays_with_what_is_enabled_as_long_as_that_can_run_the_job(world
 
 
 @pytest.mark.parametrize("anywhere", [None, True])
-def test_a_plan_for_clouds_that_are_not_enabled_says_so_and_is_never_submitted(world: World, tmp_path, anywhere):
+def test_a_plan_for_clouds_that_are_not_enabled_says_so_and_is_never_submitted(
+    installation: Installation, tmp_path, anywhere
+):
     wanted = spec(resources=GPUS, steps=50_000)
-    view = plan.preview(world, [wanted], anywhere=anywhere, wall=VirtualClock(NOW))
+    view = plan.preview(installation, [wanted], anywhere=anywhere, wall=VirtualClock(NOW))
     (decided,) = view.decisions
     assert view.anywhere
     assert not view.changes
@@ -192,30 +194,32 @@ def test_a_plan_for_clouds_that_are_not_enabled_says_so_and_is_never_submitted(w
     assert decided.parts is not None
     assert decided.rejected[0].topic == "another GPU memory"
     with pytest.raises(InfeasibleError, match="clouds that are not enabled"):
-        submit.submit(world, view)
+        submit.submit(installation, view)
     with pytest.raises(InfeasibleError, match="clouds that are not enabled"):
-        apply.apply(world, view)
+        apply.apply(installation, view)
     with pytest.raises(UsageError, match="not saved"):
         apply.save(view, tmp_path / "plan.json")
-    with world.store.read() as tx:
+    with installation.store.read() as tx:
         assert tx.jobs() == []
 
 
-def test_prices_past_the_age_limit_are_no_choice_and_counted_wherever_a_job_is_ranked(world: World) -> None:
-    limit_s = world.config.prices.max_age_days * DAY_S
+def test_prices_past_the_age_limit_are_no_choice_and_counted_wherever_a_job_is_ranked(
+    installation: Installation,
+) -> None:
+    limit_s = installation.config.prices.max_age_days * DAY_S
     wanted = spec(resources=Resources(gpus=(GpuRequest("H100", 8),)), steps=50_000)
-    (decided,) = plan.preview(world, [wanted], anywhere=True, wall=VirtualClock(NOW)).decisions
+    (decided,) = plan.preview(installation, [wanted], anywhere=True, wall=VirtualClock(NOW)).decisions
     assert max(choice.price_age_s for choice in decided.choices if choice.role in ("choose", "next")) <= limit_s
     left_out = {each.topic: each.count for each in decided.rejected}["a stale price"]
-    ranked = listing.offers(world.config, lambda: world, now_ms=NOW, spec=wanted)
+    ranked = listing.offers(installation.config, lambda: installation, now_ms=NOW, spec=wanted)
     assert max(row.age_s or 0 for row in ranked.offers if not row.simulated) <= limit_s
     assert dict(ranked.unfit)["a stale price"] == left_out > 0
-    everything = listing.offers(world.config, lambda: world, now_ms=NOW).offers
+    everything = listing.offers(installation.config, lambda: installation, now_ms=NOW).offers
     assert max(row.age_s or 0 for row in everything) > limit_s, "a list shows them, with their age"
 
 
-def test_what_nobody_has_is_refused_as_before(world: World) -> None:
-    view = plan.preview(world, [spec(resources=Resources(gpus=(GpuRequest("SIM-L", 7),)))], anywhere=None)
+def test_what_nobody_has_is_refused_as_before(installation: Installation) -> None:
+    view = plan.preview(installation, [spec(resources=Resources(gpus=(GpuRequest("SIM-L", 7),)))], anywhere=None)
     assert not view.anywhere
     with pytest.raises(InfeasibleError, match="gpt: no offer fits"):
-        submit.submit(world, view)
+        submit.submit(installation, view)

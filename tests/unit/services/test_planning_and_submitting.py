@@ -9,14 +9,14 @@ import pytest
 
 from orchestrator.errors import (
     InfeasibleError,
+    LimitError,
     NotFoundError,
-    RailError,
     SpecError,
     StalePlanError,
     TokenConflictError,
     UsageError,
 )
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.model import GpuRequest, Resources, TrainSpec
 from orchestrator.services.jobs import apply, plan, submit
 from providers.clock import VirtualClock
@@ -25,8 +25,8 @@ from providers.money import usd
 from tests.unit.services.recorded_history import ON_DEMAND, OTHER_SPOT, SPOT, Past, spec, submit_job
 
 
-def test_a_preview_ranks_offers_and_writes_no_job(world: World) -> None:
-    view = plan.preview(world, [spec()])
+def test_a_preview_ranks_offers_and_writes_no_job(installation: Installation) -> None:
+    view = plan.preview(installation, [spec()])
     (decided,) = view.decisions
     assert decided.action == "place"
     assert decided.choices[0].role == "choose"
@@ -34,43 +34,45 @@ def test_a_preview_ranks_offers_and_writes_no_job(world: World) -> None:
     assert [choice.role for choice in decided.choices][-1] == "baseline"
     assert all(choice.reason for choice in decided.choices if choice.role == "no")
     assert view.simulated
-    with world.store.read() as tx:
+    with installation.store.read() as tx:
         assert tx.jobs() == []
         assert tx.latest_plan() is None
 
 
-def test_a_preview_asks_for_prices_when_the_last_answer_is_old(world: World, clock: VirtualClock) -> None:
-    assert plan.preview(world, [spec()]).price_age_s == 0
+def test_a_preview_asks_for_prices_when_the_last_answer_is_old(installation: Installation, clock: VirtualClock) -> None:
+    assert plan.preview(installation, [spec()]).price_age_s == 0
     clock.advance(plan.STALE_AFTER_S)
-    assert plan.preview(world, [spec()]).price_age_s == plan.STALE_AFTER_S
+    assert plan.preview(installation, [spec()]).price_age_s == plan.STALE_AFTER_S
     clock.advance(1)
-    assert plan.preview(world, [spec()]).price_age_s == 0
+    assert plan.preview(installation, [spec()]).price_age_s == 0
 
 
-def test_a_plan_that_is_unlikely_to_keep_its_promises_says_so_and_yes_is_not_enough(world: World) -> None:
-    sure = plan.preview(world, [spec()])
+def test_a_plan_that_is_unlikely_to_keep_its_promises_says_so_and_yes_is_not_enough(installation: Installation) -> None:
+    sure = plan.preview(installation, [spec()])
     safe = sure.decisions[0]
     assert safe.chance is None
     plan.require_accepted_risk(sure)
     assert safe.cost_nano_usd is not None
-    risky = plan.preview(world, [spec(budget_nano_usd=safe.cost_nano_usd)])
+    risky = plan.preview(installation, [spec(budget_nano_usd=safe.cost_nano_usd)])
     (decided,) = risky.decisions
     assert decided.chance is not None
     assert decided.chance < plan.LIKELY_ENOUGH
     assert f"{decided.chance:.0%}" in decided.reason
-    with pytest.raises(RailError, match=f"with {decided.chance:.0%}; --yes agrees to 80% or more") as caught:
+    with pytest.raises(LimitError, match=f"with {decided.chance:.0%}; --yes agrees to 80% or more") as caught:
         plan.require_accepted_risk(risky)
     assert "--accept-risk" in caught.value.hint
 
 
-def test_submitting_writes_the_job_its_event_and_its_plan_at_once(world: World, clock: VirtualClock) -> None:
-    view = plan.preview(world, [spec(deadline_s=864_000.0)])
+def test_submitting_writes_the_job_its_event_and_its_plan_at_once(
+    installation: Installation, clock: VirtualClock
+) -> None:
+    view = plan.preview(installation, [spec(deadline_s=864_000.0)])
     clock.advance(100)
-    job = submit.submit(world, view)
+    job = submit.submit(installation, view)
     assert job.state == "queued"
     assert job.submitted_at_ms == clock.now_ms()
     assert job.deadline_at_ms == clock.now_ms() + 864_000_000  # counts from the submission, not from the preview
-    with world.store.read() as tx:
+    with installation.store.read() as tx:
         (event,) = tx.events(job_id=job.id)
         assert (event.kind, event.plan_id) == ("job.submitted", view.id)
         assert event.actor.startswith("user:")
@@ -79,60 +81,60 @@ def test_submitting_writes_the_job_its_event_and_its_plan_at_once(world: World, 
         assert latest.id == view.id
 
 
-def test_a_job_that_no_offer_can_ever_take_is_refused_with_the_reasons(world: World) -> None:
-    view = plan.preview(world, [spec(resources=Resources(gpus=(GpuRequest("T4"),)))])
+def test_a_job_that_no_offer_can_ever_take_is_refused_with_the_reasons(installation: Installation) -> None:
+    view = plan.preview(installation, [spec(resources=Resources(gpus=(GpuRequest("T4"),)))])
     with pytest.raises(InfeasibleError, match=r"gpt: no offer fits(.|\n)*is not in resources.gpu"):
-        submit.submit(world, view)
-    with world.store.read() as tx:
+        submit.submit(installation, view)
+    with installation.store.read() as tx:
         assert tx.jobs() == []
 
 
-def test_a_job_that_only_lacks_capacity_now_is_queued(world: World) -> None:
-    plan.freshen(world)
-    with world.store.write() as tx:
+def test_a_job_that_only_lacks_capacity_now_is_queued(installation: Installation) -> None:
+    plan.freshen(installation)
+    with installation.store.write() as tx:
         for offer in tx.offers():
-            tx.add_availability(offer.id, world.clock.now_ms(), "refused")
-    view = plan.preview(world, [spec()])
+            tx.add_availability(offer.id, installation.clock.now_ms(), "refused")
+    view = plan.preview(installation, [spec()])
     assert view.decisions[0].action == "wait"
-    assert submit.submit(world, view).state == "queued"
+    assert submit.submit(installation, view).state == "queued"
 
 
 def test_secrets_must_be_in_the_environment_and_unbuilt_fields_are_refused(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train = TrainSpec("train:main", None, {}, "/", {}, ("TW_TEST_SECRET",), 10, None)
     monkeypatch.delenv("TW_TEST_SECRET", raising=False)
     with pytest.raises(UsageError, match="TW_TEST_SECRET"):
-        plan.preview(world, [spec(train=train)])
+        plan.preview(installation, [spec(train=train)])
     monkeypatch.setenv("TW_TEST_SECRET", "hush")
-    assert "hush" not in repr(plan.preview(world, [spec(train=train)]))
+    assert "hush" not in repr(plan.preview(installation, [spec(train=train)]))
     with pytest.raises(SpecError, match="not yet"):
-        plan.preview(world, [spec(resources=Resources(nodes=2))])
+        plan.preview(installation, [spec(resources=Resources(nodes=2))])
     with pytest.raises(UsageError, match="nothing to plan"):
-        plan.preview(world, [])
+        plan.preview(installation, [])
 
 
-def test_a_plan_shows_the_price_of_a_spare_in_another_zone(world: World) -> None:
-    (decided,) = plan.preview(world, [spec(standby="warm")]).decisions
-    assert decided.spare is not None
+def test_a_plan_shows_the_price_of_a_spare_in_another_zone(installation: Installation) -> None:
+    (decided,) = plan.preview(installation, [spec(standby="warm")]).decisions
+    assert decided.standby is not None
     assert decided.offer_id is not None
-    assert decided.spare.offer_id.split("/")[:3] != decided.offer_id.split("/")[:3]
+    assert decided.standby.offer_id.split("/")[:3] != decided.offer_id.split("/")[:3]
     chosen = next(choice for choice in decided.choices if choice.role == "choose")
     assert chosen.duration_s is not None
-    expected = decided.spare.nano_usd_per_hour * chosen.duration_s / 3600
-    assert decided.spare.cost_nano_usd == pytest.approx(expected, rel=1e-6)
-    assert plan.preview(world, [spec()]).decisions[0].spare is None
+    expected = decided.standby.nano_usd_per_hour * chosen.duration_s / 3600
+    assert decided.standby.cost_nano_usd == pytest.approx(expected, rel=1e-6)
+    assert plan.preview(installation, [spec()]).decisions[0].standby is None
 
 
-def test_a_saved_plan_is_applied_exactly_with_the_same_job_id(world: World, tmp_path: Path) -> None:
-    reviewed = plan.preview(world, [spec()])
+def test_a_saved_plan_is_applied_exactly_with_the_same_job_id(installation: Installation, tmp_path: Path) -> None:
+    reviewed = plan.preview(installation, [spec()])
     apply.save(reviewed, tmp_path / "plan.json")
-    loaded = apply.load(world, tmp_path / "plan.json")
+    loaded = apply.load(installation, tmp_path / "plan.json")
     assert loaded == reviewed
-    accepted = apply.apply(world, loaded)
+    accepted = apply.apply(installation, loaded)
     assert accepted.job_ids == (reviewed.new_jobs[0].id,)
     assert accepted.control_plane is False
-    with world.store.read() as tx:
+    with installation.store.read() as tx:
         (command,) = tx.open_commands()
         assert (command.kind, command.args) == ("apply", {"plan_id": reviewed.id})
         assert tx.plan(reviewed.id) == reviewed.plan
@@ -140,57 +142,57 @@ def test_a_saved_plan_is_applied_exactly_with_the_same_job_id(world: World, tmp_
 
 
 def test_a_stale_plan_is_refused_and_says_which_prices_moved(
-    world: World, cloud: FakeCloud, clock: VirtualClock
+    installation: Installation, cloud: FakeCloud, clock: VirtualClock
 ) -> None:
     cloud.set_price(SPOT, usd("0.50"))
-    plan.freshen(world)
-    reviewed = plan.preview(world, [spec()])
+    plan.freshen(installation)
+    reviewed = plan.preview(installation, [spec()])
     assert reviewed.decisions[0].offer_id == SPOT
     clock.advance(plan.STALE_AFTER_S + 1)
     cloud.set_price(SPOT, usd("2.50"))
     with pytest.raises(StalePlanError) as refused:
-        apply.apply(world, reviewed)
+        apply.apply(installation, reviewed)
     assert f"was place {SPOT}, now place" in str(refused.value)
     assert f"{SPOT} rose from $0.5000/h to $2.5000/h" in str(refused.value)
-    with world.store.read() as tx:
+    with installation.store.read() as tx:
         assert tx.jobs() == []
         assert tx.open_commands() == []
 
 
 @pytest.mark.parametrize(("price", "refused"), [("0.505", False), ("0.52", True), ("0.30", False)])
 def test_the_chosen_offer_may_become_cheaper_but_not_dearer(
-    world: World, cloud: FakeCloud, clock: VirtualClock, price: str, refused: bool
+    installation: Installation, cloud: FakeCloud, clock: VirtualClock, price: str, refused: bool
 ) -> None:
     cloud.set_price(SPOT, usd("0.50"))
-    reviewed = plan.preview(world, [spec()])
+    reviewed = plan.preview(installation, [spec()])
     clock.advance(plan.STALE_AFTER_S + 1)
     cloud.set_price(SPOT, usd(price))
     if refused:
         with pytest.raises(StalePlanError, match="rose from"):
-            apply.check(world, reviewed)
+            apply.check(installation, reviewed)
     else:
-        apply.check(world, reviewed)
+        apply.check(installation, reviewed)
 
 
-def test_a_plan_is_applied_once(world: World) -> None:
-    reviewed = plan.preview(world, [spec()])
-    apply.apply(world, reviewed)
+def test_a_plan_is_applied_once(installation: Installation) -> None:
+    reviewed = plan.preview(installation, [spec()])
+    apply.apply(installation, reviewed)
     with pytest.raises(StalePlanError, match="was submitted already"):
-        apply.apply(world, reviewed)
+        apply.apply(installation, reviewed)
 
 
-def test_a_plan_for_a_job_that_has_ended_is_stale(world: World) -> None:
-    job = submit_job(world, "gpt")
-    reviewed = plan.preview(world, [], all_jobs=True)
+def test_a_plan_for_a_job_that_has_ended_is_stale(installation: Installation) -> None:
+    job = submit_job(installation, "gpt")
+    reviewed = plan.preview(installation, [], all_jobs=True)
     assert [decision.job_id for decision in reviewed.decisions] == [job.id]
-    with world.store.write() as tx:
+    with installation.store.write() as tx:
         tx.set_job_state(job.id, "cancelled")
     with pytest.raises(StalePlanError, match="gpt is cancelled"):
-        apply.apply(world, reviewed)
+        apply.apply(installation, reviewed)
 
 
-def test_a_plan_for_all_says_whether_it_would_change_anything(world: World, past: Past) -> None:
-    view = plan.preview(world, [], all_jobs=True)
+def test_a_plan_for_all_says_whether_it_would_change_anything(installation: Installation, past: Past) -> None:
+    view = plan.preview(installation, [], all_jobs=True)
     actions = {decision.name: decision.action for decision in view.decisions}
     assert actions["lstm"] == "place"
     assert actions["conv"] in ("stay", "move")
@@ -199,22 +201,22 @@ def test_a_plan_for_all_says_whether_it_would_change_anything(world: World, past
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"schema": "tradewind/plan/v9"}', '{"schema": "tradewind/plan/v1"}'])
-def test_a_file_that_is_no_plan_is_a_spec_error(world: World, tmp_path: Path, text: str) -> None:
+def test_a_file_that_is_no_plan_is_a_spec_error(installation: Installation, tmp_path: Path, text: str) -> None:
     path = tmp_path / "plan.json"
     path.write_text(text)
     with pytest.raises(SpecError, match=r"plan\.json"):
-        apply.load(world, path)
+        apply.load(installation, path)
 
 
-def test_a_missing_or_unwritable_plan_file_is_told(world: World, tmp_path: Path) -> None:
+def test_a_missing_or_unwritable_plan_file_is_told(installation: Installation, tmp_path: Path) -> None:
     with pytest.raises(NotFoundError):
-        apply.load(world, tmp_path / "none.json")
+        apply.load(installation, tmp_path / "none.json")
     with pytest.raises(UsageError, match="cannot be written"):
-        apply.save(plan.preview(world, [spec()]), tmp_path / "no" / "plan.json")
+        apply.save(plan.preview(installation, [spec()]), tmp_path / "no" / "plan.json")
 
 
-def test_a_plan_document_is_json_for_people_and_programs(world: World, tmp_path: Path) -> None:
-    apply.save(plan.preview(world, [spec()]), tmp_path / "plan.json")
+def test_a_plan_document_is_json_for_people_and_programs(installation: Installation, tmp_path: Path) -> None:
+    apply.save(plan.preview(installation, [spec()]), tmp_path / "plan.json")
     document = json.loads((tmp_path / "plan.json").read_text())
     assert document["schema"] == "tradewind/plan/v1"
     assert document["at"].endswith("Z")
@@ -224,37 +226,39 @@ def test_a_plan_document_is_json_for_people_and_programs(world: World, tmp_path:
     assert {OTHER_SPOT, ON_DEMAND} <= {each["offer_id"] for each in document["decisions"][0]["choices"]}
 
 
-def test_the_same_submission_with_the_same_token_is_the_same_job(world: World) -> None:
-    first = submit.submit(world, plan.preview(world, [spec("gpt")]), token="nightly-17")
-    again = submit.submit(world, plan.preview(world, [spec("gpt")]), token="nightly-17")
+def test_the_same_submission_with_the_same_token_is_the_same_job(installation: Installation) -> None:
+    first = submit.submit(installation, plan.preview(installation, [spec("gpt")]), token="nightly-17")
+    again = submit.submit(installation, plan.preview(installation, [spec("gpt")]), token="nightly-17")
     assert again.id == first.id
-    before = submit.submitted_before(world, spec("gpt"), "nightly-17")
+    before = submit.submitted_before(installation, spec("gpt"), "nightly-17")
     assert before is not None
     assert before.id == first.id
-    assert submit.submitted_before(world, spec("gpt"), "nightly-18") is None
-    elsewhere = submit.submit(world, plan.preview(world, [spec("gpt", project="vision")]), token="nightly-17")
+    assert submit.submitted_before(installation, spec("gpt"), "nightly-18") is None
+    elsewhere = submit.submit(
+        installation, plan.preview(installation, [spec("gpt", project="vision")]), token="nightly-17"
+    )
     assert elsewhere.id != first.id
-    with world.store.read() as tx:
+    with installation.store.read() as tx:
         assert len(tx.jobs()) == 2
 
 
-def test_a_token_of_another_submission_is_a_named_conflict_and_nothing_is_submitted(world: World) -> None:
-    first = submit.submit(world, plan.preview(world, [spec("gpt")]), token="nightly-17")
-    other = plan.preview(world, [spec("gpt", steps=7)])
+def test_a_token_of_another_submission_is_a_named_conflict_and_nothing_is_submitted(installation: Installation) -> None:
+    first = submit.submit(installation, plan.preview(installation, [spec("gpt")]), token="nightly-17")
+    other = plan.preview(installation, [spec("gpt", steps=7)])
     for attempt in (
-        lambda: submit.submit(world, other, token="nightly-17"),
-        lambda: submit.submitted_before(world, spec("gpt", steps=7), "nightly-17"),
+        lambda: submit.submit(installation, other, token="nightly-17"),
+        lambda: submit.submitted_before(installation, spec("gpt", steps=7), "nightly-17"),
     ):
         with pytest.raises(TokenConflictError, match=f"nightly-17 .*{first.id}") as caught:
             attempt()
         assert "token of its own" in caught.value.hint
-    with world.store.read() as tx:
+    with installation.store.read() as tx:
         assert [job.id for job in tx.jobs()] == [first.id]
 
 
 @pytest.mark.parametrize("token", ["", "two words", "x" * 201, "\x1b[2J", "t\u00f6ken"])
-def test_a_token_that_is_none_is_refused(world: World, token: str) -> None:
+def test_a_token_that_is_none_is_refused(installation: Installation, token: str) -> None:
     with pytest.raises(UsageError, match="is no token"):
-        submit.submit(world, plan.preview(world, [spec("gpt")]), token=token)
-    with world.store.read() as tx:
+        submit.submit(installation, plan.preview(installation, [spec("gpt")]), token=token)
+    with installation.store.read() as tx:
         assert tx.jobs() == []

@@ -12,7 +12,7 @@ import pytest
 from orchestrator.config import load_config
 from orchestrator.engine.inputs import snapshot
 from orchestrator.engine.machines.collect import collect
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.services.offers.filters import OfferQuery
 from orchestrator.services.offers.listing import offers
 from orchestrator.services.prices.periodic import DAY_MS, PriceDuties
@@ -33,23 +33,23 @@ def feed(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def fed(world: World, feed: Path, tmp_path: Path) -> World:
+def fed(installation: Installation, feed: Path, tmp_path: Path) -> Installation:
     """The world with a feed that is configured."""
     settings = {
-        "state_dir": str(world.state_dir),
+        "state_dir": str(installation.state_dir),
         "providers.enabled": "fake",
         "prices.sources": f'{{"feed:verda": {{"at": "{feed}", "every_s": 600}}}}',
     }
-    return replace(world, config=load_config(settings, environ={}, cwd=tmp_path))
+    return replace(installation, config=load_config(settings, environ={}, cwd=tmp_path))
 
 
-def polls(world: World) -> list[tuple[str, int, str | None]]:
-    with world.store.read() as tx:
+def polls(installation: Installation) -> list[tuple[str, int, str | None]]:
+    with installation.store.read() as tx:
         return [(each.region, each.changed, each.error) for each in tx.polls("feed", 100)][::-1]
 
 
 def test_each_source_is_polled_at_its_own_pace_and_failures_are_said_once(
-    fed: World, feed: Path, clock: VirtualClock
+    fed: Installation, feed: Path, clock: VirtualClock
 ) -> None:
     said: list[str] = []
     duties = PriceDuties(fed, None, said.append)
@@ -74,55 +74,55 @@ def test_each_source_is_polled_at_its_own_pace_and_failures_are_said_once(
 
 
 def test_days_are_rolled_up_once_they_are_over_and_months_archived(
-    world: World, clock: VirtualClock, tmp_path: Path
+    installation: Installation, clock: VirtualClock, tmp_path: Path
 ) -> None:
     pytest.importorskip("pyarrow")
-    duties = PriceDuties(world, None, print)
-    collect(world)
+    duties = PriceDuties(installation, None, print)
+    collect(installation)
     duties.turn()
-    (first,) = {point.offer_id for point in _prices(world)[:1]}
+    (first,) = {point.offer_id for point in _prices(installation)[:1]}
     clock.advance(40 * DAY_MS / 1000)
-    collect(world)
+    collect(installation)
     duties.turn()
-    with world.store.read() as tx:
+    with installation.store.read() as tx:
         assert len(tx.price_days(first, 0, clock.now_ms())) >= 39
         done = tx.duty("roll-up"), tx.duty("archive")
     assert done == (clock.now_ms(), clock.now_ms())
-    assert sorted(path.name for path in (world.state_dir / "archive").iterdir())
+    assert sorted(path.name for path in (installation.state_dir / "archive").iterdir())
     duties.turn()
     clock.advance(DAY_MS / 1000)
     duties.turn()
-    with world.store.read() as tx:
+    with installation.store.read() as tx:
         assert (tx.duty("roll-up"), tx.duty("archive")) == (clock.now_ms(), done[1])
 
 
-def test_a_simulated_clock_that_runs_ahead_makes_no_real_price_leave(world: World) -> None:
+def test_a_simulated_clock_that_runs_ahead_makes_no_real_price_leave(installation: Installation) -> None:
     pytest.importorskip("pyarrow")
     now = SystemClock().now_ms()
     clock = VirtualClock(now, factor=600.0)
     real = Offer("azure", "eastus", "", "ND96", "H100", 8, 0, 0, CapacityType.SPOT)
-    with world.store.write() as tx:
+    with installation.store.write() as tx:
         tx.put_offers("azure", [real], source="azure-prices", region="eastus")
         tx.add_prices(PricePoint(real.id, days, now - days * DAY_MS, now - days * DAY_MS, "x") for days in (90, 60, 1))
-    duties = PriceDuties(replace(world, clock=clock), None, print)
+    duties = PriceDuties(replace(installation, clock=clock), None, print)
     for _ in range(2):
         duties.turn()
         clock.advance(500 * DAY_MS / 1000 / 600)
     duties.turn()
-    months = {path.stem for path in (world.state_dir / "archive").iterdir()}
+    months = {path.stem for path in (installation.state_dir / "archive").iterdir()}
     assert f"prices-{datetime.fromtimestamp(now / 1000, UTC):%Y-%m}" not in months  # it is not over
     assert len(months) >= 1
-    with world.store.read() as tx:
+    with installation.store.read() as tx:
         assert [price for _, price in tx.price_changes(real.id, 0, 2**50)] == [90, 60, 1]
         assert tx.kept_from_ms() < now - 90 * DAY_MS
 
 
-def _prices(world: World):
-    with world.store.read() as tx:
-        return tx.eligible_as_of(world.clock.now_ms())
+def _prices(installation: Installation):
+    with installation.store.read() as tx:
+        return tx.eligible_as_of(installation.clock.now_ms())
 
 
-def test_a_collection_under_way_ends_with_the_control_plane(fed: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_collection_under_way_ends_with_the_control_plane(fed: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
     """The feed is a pipe that nobody writes to: its child would wait for ever."""
     import os
 
@@ -145,7 +145,7 @@ def test_a_collection_under_way_ends_with_the_control_plane(fed: World, monkeypa
     assert polls(fed) == []
 
 
-def test_what_was_collected_elsewhere_is_shown_and_nobody_is_sent_there(fed: World) -> None:
+def test_what_was_collected_elsewhere_is_shown_and_nobody_is_sent_there(fed: Installation) -> None:
     clock = SystemClock()  # as the child that read the table
     fed = replace(fed, clock=clock)
     collect(fed)
@@ -162,12 +162,12 @@ def test_what_was_collected_elsewhere_is_shown_and_nobody_is_sent_there(fed: Wor
     assert len(shown.offers) > 1  # of everything else the catalogue speaks
 
 
-def test_what_collectors_find_of_an_enabled_provider_is_a_price_event(world: World) -> None:
-    with world.store.write() as tx:
+def test_what_collectors_find_of_an_enabled_provider_is_a_price_event(installation: Installation) -> None:
+    with installation.store.write() as tx:
         tx.record_poll("fake", 1, 2, 3, 4, None, source="fake-spot")
         tx.record_poll("aws", 1, 2, 3, 5, None, source="aws-spot")
         tx.record_poll("fake", 1, 2, 3, 6, None)  # the tick's own: it knows of it
-    with world.store.read() as tx:
-        seq, changed = tx.changes_since(0, world.providers)
+    with installation.store.read() as tx:
+        seq, changed = tx.changes_since(0, installation.providers)
         assert changed == 4
-        assert tx.changes_since(seq, world.providers) == (seq, 0)
+        assert tx.changes_since(seq, installation.providers) == (seq, 0)

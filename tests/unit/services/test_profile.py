@@ -75,8 +75,8 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_a_profile_counts_predicts_and_is_found_by_plans(world, spec, scratch, tmp_path):
-    view = profile(world, spec())
+def test_a_profile_counts_predicts_and_is_found_by_plans(installation, spec, scratch, tmp_path):
+    view = profile(installation, spec())
     assert (tmp_path / "told").read_text() == "1000 steps"  # the job's, although it is ended long before
     assert view.flops == 2 * 2 * 8 * 64 * 64
     assert (view.parameters, view.resident_bytes) == (64 * 64, 2 * 4 * 64 * 64)
@@ -92,8 +92,8 @@ def test_a_profile_counts_predicts_and_is_found_by_plans(world, spec, scratch, t
     assert to_json(view)["schema"] == "tradewind/profile/v1"
     assert list(scratch.iterdir()) == []
 
-    with world.store.read() as tx:
-        book = perf(tx, world.clock.now_ms())
+    with installation.store.read() as tx:
+        book = perf(tx, installation.clock.now_ms())
     job = Job("job_new", spec(), "me", 0, "queued")
     assert book.estimate_kind(job, "V100", 1).value == by_kind["V100", 1].steps_per_s
     assert "a profile of its step" in book.estimate_kind(job, "V100", 1).provenance
@@ -101,40 +101,40 @@ def test_a_profile_counts_predicts_and_is_found_by_plans(world, spec, scratch, t
     assert book.estimate_kind(other, "V100", 1).provenance.startswith("prior")
 
 
-def test_a_program_that_waits_for_its_data_is_promised_no_more_steps_on_any_gpu_than_its_data_allow(world, spec):
-    view = profile(world, spec("waits"))
+def test_a_program_that_waits_for_its_data_is_promised_no_more_steps_on_any_gpu_than_its_data_allow(installation, spec):
+    view = profile(installation, spec("waits"))
     assert 0.05 <= view.outside_wall_s <= view.step_wall_s
     gpus = [row for row in view.kinds if row.gpu is not None and not row.gpu.startswith("SIM")]
     assert gpus
     assert all(row.steps_per_s <= 1 / 0.05 for row in gpus)
 
 
-def test_speeds_are_predicted_at_what_the_file_says_else_at_what_the_program_was_seen_to_compute_in(world, spec):
-    said, seen = profile(world, replace(spec(narrow=1), precision="fp16")), profile(world, spec(narrow=1))
+def test_speeds_are_predicted_at_what_the_file_says_else_at_what_the_program_was_seen_to_compute_in(installation, spec):
+    said, seen = profile(installation, replace(spec(narrow=1), precision="fp16")), profile(installation, spec(narrow=1))
     assert (said.precision, seen.precision) == ("fp16", "bf16")
     v100 = [next(row for row in view.kinds if row.gpu == "V100") for view in (said, seen)]
     assert v100[0].throughput_source.endswith("at fp16")
     assert v100[1].throughput_source.endswith("at bf16")
-    with world.store.read() as tx:
+    with installation.store.read() as tx:
         (work,) = tx.works().values()
     assert (work.precision, work.sort) == ("bf16", "matrices")
     assert (work.weight_bytes, work.gradient_bytes) == (2 * 64 * 64, 2 * 64 * 64)
 
 
-def test_a_program_that_fails_says_why_without_its_secrets_and_leaves_nothing(world, spec, scratch, monkeypatch):
+def test_a_program_that_fails_says_why_without_its_secrets_and_leaves_nothing(installation, spec, scratch, monkeypatch):
     monkeypatch.setenv("PROFILE_TOKEN", "correct horse battery")
     with pytest.raises(TradewindError, match=r"RuntimeError: no data for \[secret PROFILE_TOKEN\]") as caught:
-        profile(world, spec("broken", secrets=("PROFILE_TOKEN",)))
+        profile(installation, spec("broken", secrets=("PROFILE_TOKEN",)))
     assert caught.value.hint
     assert list(scratch.iterdir()) == []
-    with world.store.read() as tx:
+    with installation.store.read() as tx:
         assert tx.works() == {}
 
 
-def test_without_torch_or_a_secret_it_says_what_is_missing(world, spec, monkeypatch):
+def test_without_torch_or_a_secret_it_says_what_is_missing(installation, spec, monkeypatch):
     with pytest.raises(UsageError, match="not in the environment, or empty there: TOKEN_OF_NOBODY"):
-        profile(world, spec(secrets=("TOKEN_OF_NOBODY",)))
+        profile(installation, spec(secrets=("TOKEN_OF_NOBODY",)))
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
     with pytest.raises(MissingExtraError) as caught:
-        profile(world, spec())
+        profile(installation, spec())
     assert caught.value.hint == "pip install 'tradewind[train]'"

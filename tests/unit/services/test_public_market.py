@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.engine.inputs import snapshot
 from orchestrator.errors import InfeasibleError
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.market import TYPICAL
 from orchestrator.model import GpuRequest, Resources
 from orchestrator.perf import Work, program_of
@@ -27,13 +27,13 @@ from tests.unit.services.recorded_history import spec
 REAL = Offer("aws", "af-south-1", "afs1-az1", "g4dn.12xlarge", "T4", 4, 48, 192 * 10**9, CapacityType.SPOT)
 
 
-def test_real_offers_bring_their_tariff_and_hazards(world: World) -> None:
-    with world.store.write() as tx:
+def test_real_offers_bring_their_tariff_and_hazards(installation: Installation) -> None:
+    with installation.store.write() as tx:
         tx.put_offers("aws", [REAL])
-    with world.store.read() as tx:
-        enabled = replace(world.config, providers=replace(world.config.providers, enabled=("aws",)))
-        live = snapshot.market(tx, world.clock.now_ms(), enabled)
-    planned = catalogue_market(world.clock.now_ms())
+    with installation.store.read() as tx:
+        enabled = replace(installation.config, providers=replace(installation.config.providers, enabled=("aws",)))
+        live = snapshot.market(tx, installation.clock.now_ms(), enabled)
+    planned = catalogue_market(installation.clock.now_ms())
     row, same = live.row(REAL.id), [i for i in planned.ids if "/af-south-1/" in i and "/g4dn.12xlarge/spot" in i]
     assert row is not None
     assert live.tariff is planned.tariff is load().egress()
@@ -42,13 +42,13 @@ def test_real_offers_bring_their_tariff_and_hazards(world: World) -> None:
         assert live.hazard[row] == planned.hazard[planned.row(each)]
 
 
-def test_what_was_collected_of_interruptions_stands_in_the_place_of_the_catalogues(world: World) -> None:
+def test_what_was_collected_of_interruptions_stands_in_the_place_of_the_catalogues(installation: Installation) -> None:
     def heard(kind: str, provider: str, region: str, machine: str, low: float, high: float, at: int) -> Signal:
         return Signal(kind, provider, region, "", machine, low, high, at, at, "told today")
 
     evicted = Offer("azure", "eastus", "", "Standard_ND96isr_H100_v5", "H100", 8, 96, 10**12, CapacityType.SPOT)
-    now = world.clock.now_ms()
-    with world.store.write() as tx:
+    now = installation.clock.now_ms()
+    with installation.store.write() as tx:
         tx.put_offers("aws", [REAL])
         tx.put_offers("azure", [evicted])
         tx.add_risks(
@@ -59,30 +59,34 @@ def test_what_was_collected_of_interruptions_stands_in_the_place_of_the_catalogu
                 heard("eviction_percent", "azure", "eastus", evicted.instance_type, 5, 10, now),
             ]
         )
-    with world.store.read() as tx:
-        enabled = replace(world.config, providers=replace(world.config.providers, enabled=("aws", "azure")))
+    with installation.store.read() as tx:
+        enabled = replace(
+            installation.config, providers=replace(installation.config.providers, enabled=("aws", "azure"))
+        )
         live = snapshot.market(tx, now, enabled)
     rows = [live.row(offer.id) for offer in (REAL, evicted)]
     assert [live.hazard[row] for row in rows] == pytest.approx([-math.log(1 - 0.35) / 3.45, -math.log(1 - 0.075)])
     assert ["told today" in live.hazard_provenance(row) for row in rows if row is not None] == [True, True]
 
 
-def test_simulated_offers_alone_bring_none(world: World) -> None:
+def test_simulated_offers_alone_bring_none(installation: Installation) -> None:
     from orchestrator.engine.machines.collect import collect
 
-    collect(world)
-    with world.store.read() as tx:
-        live = snapshot.market(tx, world.clock.now_ms(), world.config)
+    collect(installation)
+    with installation.store.read() as tx:
+        live = snapshot.market(tx, installation.clock.now_ms(), installation.config)
     assert len(live) > 0
     assert live.tariff is TYPICAL
     assert live.priors == {}
 
 
-def test_a_profiled_job_that_fits_no_offer_says_by_how_much(world: World) -> None:
+def test_a_profiled_job_that_fits_no_offer_says_by_how_much(installation: Installation) -> None:
     job = spec(resources=Resources(gpus=(GpuRequest("A100-80GB"),)))
-    with world.store.write() as tx:
+    with installation.store.write() as tx:
         tx.put_work(program_of(job.train), Work(1e12, 0, 1e10, 10, 10**9, 400 * 10**9, 10**9, 1.0), 1)
-    now = world.clock.now_ms()
-    listed = offers(world.config, lambda: world, OfferQuery.of(gpu="A100-80GB:1", cloud=["aws", "gcp"]), now_ms=now)
+    now = installation.clock.now_ms()
+    listed = offers(
+        installation.config, lambda: installation, OfferQuery.of(gpu="A100-80GB:1", cloud=["aws", "gcp"]), now_ms=now
+    )
     with pytest.raises(InfeasibleError, match=r"takes 402 GB of each GPU \(profiled\), .* it has 80, 322 GB less"):
-        rank_for_job(job, listed.offers, world, now, collected(world))
+        rank_for_job(job, listed.offers, installation, now, collected(installation))

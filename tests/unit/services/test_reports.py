@@ -11,23 +11,23 @@ import pytest
 
 from orchestrator.formats.csv_cells import cell
 from orchestrator.formats.documents import to_json
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.reports.entries_csv import entries_csv
 from orchestrator.reports.html import page
 from orchestrator.reports.report import report
 from tests.unit.services.recorded_history import ON_DEMAND, OTHER_SPOT, SPOT, Past, submit_job
 
 
-def test_the_total_is_the_exact_sum_of_jobs_of_runs_and_of_entries(world: World, past: Past) -> None:
-    view = report(world)
+def test_the_total_is_the_exact_sum_of_jobs_of_runs_and_of_entries(installation: Installation, past: Past) -> None:
+    view = report(installation)
     assert view.paid_nano_usd > 0
     assert view.paid_nano_usd == sum(entry.amount_nano_usd for entry in view.entries)
     assert view.paid_nano_usd == sum(row.paid_nano_usd for row in view.jobs)
     assert view.paid_nano_usd == sum(cost.cost_nano_usd for row in view.jobs for cost in row.runs)
 
 
-def test_every_billed_millisecond_is_in_one_box(world: World, past: Past) -> None:
-    view = report(world)
+def test_every_billed_millisecond_is_in_one_box(installation: Installation, past: Past) -> None:
+    view = report(installation)
     for row in view.jobs:
         billed = sum(
             (cost.run.billed_to_ms or view.at_ms) - cost.run.billed_from_ms
@@ -37,8 +37,8 @@ def test_every_billed_millisecond_is_in_one_box(world: World, past: Past) -> Non
         assert row.time_breakdown.total_ms == billed
 
 
-def test_runs_carry_their_reason_and_the_prices_that_were_in_force(world: World, past: Past) -> None:
-    runs = report(world, "gpt").jobs[0].runs
+def test_runs_carry_their_reason_and_the_prices_that_were_in_force(installation: Installation, past: Past) -> None:
+    runs = report(installation, "gpt").jobs[0].runs
     assert [(cost.run.offer_id, cost.reason) for cost in runs] == [
         (SPOT, "first placement"),
         (ON_DEMAND, "lost"),
@@ -47,17 +47,19 @@ def test_runs_carry_their_reason_and_the_prices_that_were_in_force(world: World,
     assert all(cost.prices for cost in runs)
 
 
-def test_the_loss_curve_takes_the_last_word_on_a_repeated_step_and_skips_cut_lines(world: World, past: Past) -> None:
-    losses = report(world, "gpt").jobs[0].losses
+def test_the_loss_curve_takes_the_last_word_on_a_repeated_step_and_skips_cut_lines(
+    installation: Installation, past: Past
+) -> None:
+    losses = report(installation, "gpt").jobs[0].losses
     steps = [step for step, _ in losses]
     assert steps == sorted(set(steps))
     assert losses[0] == (0, 10.0)
     assert steps[-1] == 990
 
 
-def test_the_csv_sums_to_the_total_and_starts_no_formula(world: World, past: Past) -> None:
-    submit_job(world, "evil", project="=cmd()")
-    view = report(world)
+def test_the_csv_sums_to_the_total_and_starts_no_formula(installation: Installation, past: Past) -> None:
+    submit_job(installation, "evil", project="=cmd()")
+    view = report(installation)
     rows = list(csv.DictReader(io.StringIO(entries_csv(view.entries))))
     assert sum(int(row["amount_nano_usd"]) for row in rows) == view.paid_nano_usd
     assert not any(value.startswith(("=", "@")) for row in rows for value in row.values())
@@ -104,8 +106,8 @@ class _Page(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_the_page_needs_nothing_from_outside_and_no_script(world: World, past: Past) -> None:
-    text = page(report(world))
+def test_the_page_needs_nothing_from_outside_and_no_script(installation: Installation, past: Past) -> None:
+    text = page(report(installation))
     parsed = _Page(text)
     assert parsed.addresses == []
     assert "http" not in text
@@ -115,8 +117,8 @@ def test_the_page_needs_nothing_from_outside_and_no_script(world: World, past: P
     assert len(text) < 200_000
 
 
-def test_the_page_is_accessible(world: World, past: Past) -> None:
-    text = page(report(world))
+def test_the_page_is_accessible(installation: Installation, past: Past) -> None:
+    text = page(report(installation))
     parsed = _Page(text)
     assert parsed.tags.count("h1") == 1
     assert len(parsed.ids) == len(set(parsed.ids))
@@ -129,33 +131,33 @@ def test_the_page_is_accessible(world: World, past: Past) -> None:
     assert "color-scheme" in text
 
 
-def test_the_page_says_simulated_and_names_the_command_of_each_section(world: World, past: Past) -> None:
-    text = page(report(world))
+def test_the_page_says_simulated_and_names_the_command_of_each_section(installation: Installation, past: Past) -> None:
+    text = page(report(installation))
     assert "Simulated:" in text
     sections = text.split("<section>")[1:]
     assert len(sections) == 8
     assert all("<code>tradewind " in section for section in sections)
 
 
-def test_the_page_shows_the_exact_total(world: World, past: Past) -> None:
-    view = report(world)
+def test_the_page_shows_the_exact_total(installation: Installation, past: Past) -> None:
+    view = report(installation)
     exact = f"${view.paid_nano_usd // 10**9:,}.{view.paid_nano_usd % 10**9:09d}"
     assert f'<td class="n">{exact}</td>' in page(view).split("<tfoot>")[-1]
 
 
-def test_what_a_stranger_wrote_is_only_text(world: World, past: Past) -> None:
+def test_what_a_stranger_wrote_is_only_text(installation: Installation, past: Past) -> None:
     name = "x\"><script>alert(1)</script><img src=x onerror=alert(1)>&'"
-    submit_job(world, name, labels={"a<b": "</td>"})
-    with world.store.write() as tx:
+    submit_job(installation, name, labels={"a<b": "</td>"})
+    with installation.store.write() as tx:
         for run in tx.runs(job_id=past.conv):
             tx.update_run(run.id, end="lost", state="ended")
-    text = page(report(world))
+    text = page(report(installation))
     parsed = _Page(text)
     assert "script" not in parsed.tags
     assert "img" not in parsed.tags
     assert "&lt;script&gt;" in text
 
 
-def test_a_report_without_jobs_is_a_page_too(world: World) -> None:
-    assert "no jobs" in page(report(world))
-    assert to_json(report(world))["paid_usd"] == "$0.00"
+def test_a_report_without_jobs_is_a_page_too(installation: Installation) -> None:
+    assert "no jobs" in page(report(installation))
+    assert to_json(report(installation))["paid_usd"] == "$0.00"

@@ -11,7 +11,7 @@ import pytest
 from orchestrator.cli.render import render
 from orchestrator.engine.billing.comparisons import conclude
 from orchestrator.formats.documents import to_json
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.ledger import Comparison
 from orchestrator.model import Entry
 from orchestrator.reports.html import page
@@ -32,24 +32,24 @@ from tests.unit.services.recorded_history import HOUR_MS, ON_DEMAND, Past, spec,
 HOUR_S = HOUR_MS / 1000
 
 
-def of(world: World, name: str) -> JobReport:
-    return report(world, name).jobs[0]
+def of(installation: Installation, name: str) -> JobReport:
+    return report(installation, name).jobs[0]
 
 
 def test_a_finished_jobs_savings_stay_whatever_is_measured_booked_or_priced_later(
-    world: World, past: Past, clock: VirtualClock
+    installation: Installation, past: Past, clock: VirtualClock
 ) -> None:
-    before = of(world, "gpt")
+    before = of(installation, "gpt")
     assert (before.provisional, before.version) == (False, 1)
-    fourth = submit_job(world, "fourth")
-    with world.store.write() as tx:
+    fourth = submit_job(installation, "fourth")
+    with installation.store.write() as tx:
         tx.add_perf(fourth.id, "V100", 1, 900.0, 10**6, clock.now_ms())  # the same program, faster than gpt was
         tx.add_perf(past.gpt, "V100", 1, 500.0, 10**6, clock.now_ms())
         for offer in tx.offers():
             tx.add_prices([PricePoint(offer.id, 7, past.start_ms + 1, clock.now_ms(), "learned late")])
             tx.add_prices([PricePoint(offer.id, 9, clock.now_ms(), clock.now_ms(), "today")])
     clock.advance(100 * HOUR_S)
-    after = of(world, "gpt")
+    after = of(installation, "gpt")
     assert after.compared == before.compared
     assert (after.paid_nano_usd, after.version, after.compared_at_ms) == (
         before.paid_nano_usd,
@@ -58,11 +58,13 @@ def test_a_finished_jobs_savings_stay_whatever_is_measured_booked_or_priced_late
     )
 
 
-def test_staying_on_the_same_machine_costs_no_second_start_and_no_work_twice(world: World, past: Past) -> None:
+def test_staying_on_the_same_machine_costs_no_second_start_and_no_work_twice(
+    installation: Installation, past: Past
+) -> None:
     """Runs of 1.0, 0.9 and 1.0 h; the later two had a start of 0.1 h each, and the second repeated 20 s of work."""
-    cell = of(world, "gpt").against("same_machine")
+    cell = of(installation, "gpt").against("same_machine")
     there = (ON_DEMAND, ON_DEMAND.replace("alpha", "beta"))
-    with world.store.read() as tx:
+    with installation.store.read() as tx:
         first, second = (tx.price_changes(each, past.start_ms, past.start_ms + 1)[0][1] for each in there)
     assert cell.offer_ids == there
     alpha_ms, beta_ms = 18 * HOUR_MS // 10 - 20_000, 9 * HOUR_MS // 10
@@ -70,8 +72,8 @@ def test_staying_on_the_same_machine_costs_no_second_start_and_no_work_twice(wor
     assert cell.baseline_nano_usd == first * alpha_ms // HOUR_MS + second * beta_ms // HOUR_MS + disks
 
 
-def test_a_job_that_runs_is_labelled_provisional_on_every_surface(world: World, past: Past) -> None:
-    view = report(world)
+def test_a_job_that_runs_is_labelled_provisional_on_every_surface(installation: Installation, past: Past) -> None:
+    view = report(installation)
     conv = next(row for row in view.jobs if row.job.name == "conv")
     assert (conv.provisional, conv.version) == (True, None)
     assert conv.verdict.startswith("so far, provisional: saved $")
@@ -84,9 +86,9 @@ def test_a_job_that_runs_is_labelled_provisional_on_every_surface(world: World, 
 
 
 def test_a_job_without_a_step_is_left_out_by_name_and_with_the_reason_on_every_surface(
-    world: World, past: Past
+    installation: Installation, past: Past
 ) -> None:
-    view = report(world)
+    view = report(installation)
     for total in view.totals:
         assert [(each.name, each.reason) for each in total.left_out] == [("lstm", "none of its steps was seen")]
     assert "lstm: left out of every comparison: none of its steps was seen" in render(view, color=False)
@@ -96,8 +98,8 @@ def test_a_job_without_a_step_is_left_out_by_name_and_with_the_reason_on_every_s
     reconciled.check(view)
 
 
-def test_each_baseline_is_defined_in_words_beside_its_number(world: World, past: Past) -> None:
-    view = report(world)
+def test_each_baseline_is_defined_in_words_beside_its_number(installation: Installation, past: Past) -> None:
+    view = report(installation)
     assert len({total.definition for total in view.totals}) == len(view.totals) == 3
     for total in view.totals:
         for text in (render(view, color=False), page(view), savings_csv(view.jobs)):
@@ -105,33 +107,33 @@ def test_each_baseline_is_defined_in_words_beside_its_number(world: World, past:
 
 
 def test_a_correction_makes_another_version_with_its_reason_and_the_older_stays(
-    world: World, past: Past, clock: VirtualClock
+    installation: Installation, past: Past, clock: VirtualClock
 ) -> None:
-    first = of(world, "gpt")
-    with world.store.write() as tx:
+    first = of(installation, "gpt")
+    with installation.store.write() as tx:
         last = tx.entries(run_id=past.runs[2])[-1]
         tx.add_entries([replace(last, id="ent_wrong", kind="correction", reverses=last.id, amount_nano_usd=-(10**9))])
-    unsettled = of(world, "gpt")  # before the next tick
+    unsettled = of(installation, "gpt")  # before the next tick
     assert unsettled.provisional
     assert unsettled.paid_nano_usd == first.paid_nano_usd - 10**9
-    correct(world, "it was no refund")
-    second = of(world, "gpt")
+    correct(installation, "it was no refund")
+    second = of(installation, "gpt")
     assert (second.provisional, second.version) == (False, 2)
     assert second.paid_nano_usd == first.paid_nano_usd
     assert second.corrected == "booked after the books had closed: correction $0.000000 (it was no refund)"
-    assert "gpt: version 2, booked after the books had closed" in render(report(world), color=False)
-    with world.store.read() as tx:
+    assert "gpt: version 2, booked after the books had closed" in render(report(installation), color=False)
+    with installation.store.read() as tx:
         versions = tx.comparisons(past.gpt, all_versions=True)
     assert [each.version for each in versions] == [1, 1, 1, 2, 2, 2]
     assert [each.baseline_nano_usd for each in versions[:3]] == [each.baseline_nano_usd for each in first.compared]
-    reconciled.check(report(world))
+    reconciled.check(report(installation))
 
 
 def test_a_charge_that_comes_late_keeps_the_machines_and_the_speeds_of_the_first_version(
-    world: World, past: Past, clock: VirtualClock
+    installation: Installation, past: Past, clock: VirtualClock
 ) -> None:
-    first = of(world, "gpt")
-    with world.store.write() as tx:
+    first = of(installation, "gpt")
+    with installation.store.write() as tx:
         last = tx.entries(run_id=past.runs[2])[-1]
         late = Entry(
             "ent_late", last.run_id, last.job_id, last.period_end_ms, last.period_end_ms + 1, "disk", 5 * 10**8,
@@ -139,9 +141,9 @@ def test_a_charge_that_comes_late_keeps_the_machines_and_the_speeds_of_the_first
         )  # fmt: skip
         tx.add_entries([late])
         tx.add_perf(past.gpt, "V100", 1, 500.0, 10**6, clock.now_ms())
-        assert conclude(world, tx, past.gpt)
-        assert not conclude(world, tx, past.gpt)
-    second = of(world, "gpt")
+        assert conclude(installation, tx, past.gpt)
+        assert not conclude(installation, tx, past.gpt)
+    second = of(installation, "gpt")
     assert second.corrected == "booked after the books had closed: disk $0.500000"
     for before, after in zip(first.compared, second.compared, strict=True):
         assert after.paid_nano_usd == before.paid_nano_usd + 5 * 10**8
@@ -149,31 +151,33 @@ def test_a_charge_that_comes_late_keeps_the_machines_and_the_speeds_of_the_first
         assert (after.offer_ids, after.speed) == (before.offer_ids, before.speed)
 
 
-def test_a_job_whose_speed_was_not_measured_is_compared_with_no_other_kind_of_machine(world: World, past: Past) -> None:
-    with world.store.write() as tx:
-        tx.set_job_facts(past.conv, baseline_offer_id=_other_kind(world))
-    same, at_submission, hindsight = of(world, "conv").compared
+def test_a_job_whose_speed_was_not_measured_is_compared_with_no_other_kind_of_machine(
+    installation: Installation, past: Past
+) -> None:
+    with installation.store.write() as tx:
+        tx.set_job_facts(past.conv, baseline_offer_id=_other_kind(installation))
+    same, at_submission, hindsight = of(installation, "conv").compared
     assert same.baseline_nano_usd is not None
     assert at_submission.left_out == "its speed was not measured"
     assert hindsight.baseline_nano_usd is not None  # where it ran
-    reconciled.check(report(world))
+    reconciled.check(report(installation))
 
 
-def _other_kind(world: World) -> str:
-    with world.store.read() as tx:
+def _other_kind(installation: Installation) -> str:
+    with installation.store.read() as tx:
         return next(each.id for each in tx.offers() if each.gpu != "V100" and not each.spot)
 
 
-def test_a_saving_that_is_negative_is_said(world: World, past: Past) -> None:
-    with world.store.write() as tx:
+def test_a_saving_that_is_negative_is_said(installation: Installation, past: Past) -> None:
+    with installation.store.write() as tx:
         last = tx.entries(run_id=past.runs[2])[-1]
         fee = replace(last, id="ent_fee", kind="disk", amount_nano_usd=10**11, period_start_ms=last.period_end_ms)
         tx.add_entries([fee])
-    gpt = of(world, "gpt")
+    gpt = of(installation, "gpt")
     assert gpt.against("same_machine").saved_nano_usd is not None
     assert gpt.against("same_machine").verdict.startswith("cost $96.")
     assert gpt.against("same_machine").verdict.endswith("more than same machine on demand: moving gained you nothing")
-    reconciled.check(report(world))
+    reconciled.check(report(installation))
 
 
 @pytest.mark.parametrize("baseline", [0, -(10**9)])
@@ -183,40 +187,42 @@ def test_a_refund_that_leaves_nothing_to_compare_with_is_told_without_a_share(ba
     assert said.verdict == f"saved {format_usd(baseline - paid)} against same machine on demand"
 
 
-def test_a_comparison_that_does_not_follow_from_its_inputs_is_told_by_the_check(world: World, past: Past) -> None:
+def test_a_comparison_that_does_not_follow_from_its_inputs_is_told_by_the_check(
+    installation: Installation, past: Past
+) -> None:
     def checked() -> str:
-        return next(each.state for each in check(world.config).checks if each.name == "comparisons")
+        return next(each.state for each in check(installation.config).checks if each.name == "comparisons")
 
     assert checked() == "ok"
-    with world.store.write() as tx:
+    with installation.store.write() as tx:
         kept = [each for each in tx.comparisons(past.gpt) if each.baseline_nano_usd is not None]
         tx.add_comparisons([replace(kept[0], version=2, baseline_nano_usd=1)])
     assert checked() == "fail"
 
 
 def test_a_run_that_cannot_be_read_leaves_its_job_out_of_the_provisional_report_and_nothing_is_kept(
-    world: World, past: Past
+    installation: Installation, past: Past
 ) -> None:
-    with world.store.write() as tx:
+    with installation.store.write() as tx:
         tx._connection.exec_driver_sql("UPDATE run SET last_step = 'x' WHERE id = 'run_4'")
-    view = report(world)
+    view = report(installation)
     conv = next(row for row in view.jobs if row.job.name == "conv")
     assert conv.provisional
     assert {cell.left_out.partition(":")[0] for cell in conv.compared} == {"one of its runs cannot be read"}
     reconciled.in_the_view(view)
 
 
-def test_many_jobs_reconcile_together(world: World, past: Past, store_of_many: int) -> None:
-    view = report(world)
+def test_many_jobs_reconcile_together(installation: Installation, past: Past, store_of_many: int) -> None:
+    view = report(installation)
     assert len(view.jobs) == store_of_many + 3
     reconciled.check(view)
 
 
 @pytest.fixture
-def store_of_many(world: World, past: Past) -> int:
+def store_of_many(installation: Installation, past: Past) -> int:
     """Copies of what gpt did, cut short in different ways."""
     count = 12
-    store: Store = world.store
+    store: Store = installation.store
     with store.write() as tx:
         runs = tx.runs(job_id=past.gpt)
         booked = tx.entries(job_id=past.gpt)
@@ -231,5 +237,5 @@ def store_of_many(world: World, past: Past) -> int:
                 own = [each for each in booked if each.run_id == run.id]
                 tx.add_entries(replace(each, id=f"{each.id}_{number}", run_id=run_id, job_id=job.id) for each in own)
             tx.set_job_state(job.id, ("finished", "failed", "cancelled", "running")[number % 4])
-            conclude(world, tx, job.id)
+            conclude(installation, tx, job.id)
     return count

@@ -26,14 +26,14 @@ from orchestrator.engine.secret_values import (
     SecretValues,
 )
 from orchestrator.errors import SiteError, StoreError, UsageError
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.model import Job, JobSpec, TrainSpec
 from orchestrator.services.doctor import examine
 from orchestrator.services.secrets import submission
 from orchestrator.services.secrets.file import FILE, kept_secrets
 from orchestrator.services.secrets.socket import SOCKET, SecretLine, hand_over
 from providers.clock import VirtualClock
-from trainers.masking import MAX_CHARACTERS
+from trainers.process.masking import MAX_CHARACTERS
 
 NAME = "TW_TEST_SECRET"
 VALUE = "correct horse battery staple"
@@ -91,7 +91,7 @@ def test_there_is_a_bound_on_what_it_holds_and_a_value_of_many_jobs_counts_once(
     assert values.missing(job("job_y")) is None
 
 
-def test_whoever_reads_values_or_has_text_masked_waits_for_nobody_who_gives_some(world: World) -> None:
+def test_whoever_reads_values_or_has_text_masked_waits_for_nobody_who_gives_some(installation: Installation) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
     def keep(_given: Given) -> None:
@@ -104,7 +104,7 @@ def test_whoever_reads_values_or_has_text_masked_waits_for_nobody_who_gives_some
     assert begun.wait(60)
     assert values.of(job()) == {NAME: VALUE}
     assert values.mask(VALUE) == f"[secret {NAME}]"
-    values.forget(world)
+    values.forget(installation)
     go_on.set()
     giver.join()
     assert values.of(job("job_2")) == {NAME: "another value"}
@@ -116,42 +116,42 @@ def test_it_masks_the_values_of_all_jobs_that_it_knows(values: SecretValues) -> 
     assert masked == f"[secret {NAME}], [secret {NAME}], [secret OTHER]"
 
 
-def test_values_are_forgotten_when_their_job_has_ended(world: World, values: SecretValues) -> None:
-    with world.store.write() as tx:
+def test_values_are_forgotten_when_their_job_has_ended(installation: Installation, values: SecretValues) -> None:
+    with installation.store.write() as tx:
         for job_id in ("job_1", "job_2"):
             tx.add_job(job(job_id))
         tx.set_job_state("job_1", "cancelled")
     values.give({job_id: {NAME: VALUE} for job_id in ("job_1", "job_2", "job_about_to_be_submitted")})
-    values.forget(world)
+    values.forget(installation)
     missing = [values.missing(job(each)) is not None for each in ("job_1", "job_2", "job_about_to_be_submitted")]
     assert missing == [True, False, False]
 
 
 def test_values_of_a_job_that_nobody_stored_are_let_go_after_the_stated_time(
-    world: World, clock: VirtualClock, values: SecretValues
+    installation: Installation, clock: VirtualClock, values: SecretValues
 ) -> None:
     values.give({"job_1": {NAME: VALUE}, "job_2": {NAME: "another value"}})
-    values.forget(world)
+    values.forget(installation)
     clock.advance(UNKNOWN_S - 1)
-    with world.store.write() as tx:
+    with installation.store.write() as tx:
         tx.add_job(job("job_2"))
-    values.forget(world)
+    values.forget(installation)
     assert values.missing(job("job_1")) is None
     clock.advance(1)
-    values.forget(world)
+    values.forget(installation)
     assert values.missing(job("job_1")) is not None
     assert values.mask(VALUE) == VALUE  # nothing of it is held any more
     assert values.missing(job("job_2")) is None
 
 
 def test_values_that_are_given_again_are_held_for_as_long_again(
-    world: World, clock: VirtualClock, values: SecretValues
+    installation: Installation, clock: VirtualClock, values: SecretValues
 ) -> None:
     values.give({"job_1": {NAME: VALUE}})
-    values.forget(world)
+    values.forget(installation)
     clock.advance(UNKNOWN_S)
     values.give({"job_1": {NAME: VALUE}})
-    values.forget(world)
+    values.forget(installation)
     assert values.missing(job("job_1")) is None
 
 
@@ -338,12 +338,12 @@ def test_a_job_that_was_submitted_before_the_control_plane_ran_is_given_its_secr
                 client.give_secrets("secretive")
 
 
-def test_giving_secrets_to_a_job_that_names_none_is_refused(world: World) -> None:
-    with world.store.write() as tx:
+def test_giving_secrets_to_a_job_that_names_none_is_refused(installation: Installation) -> None:
+    with installation.store.write() as tx:
         plain = job()
         tx.add_job(replace(plain, spec=replace(plain.spec, train=replace(plain.spec.train, secrets=()))))
     with pytest.raises(UsageError, match="needs no secrets"):
-        submission.give(world, "secretive")
+        submission.give(installation, "secretive")
 
 
 # The encrypted file

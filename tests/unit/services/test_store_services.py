@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.config import load_config
 from orchestrator.errors import StoreError
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.services.store.backups import backup, restore
 from orchestrator.services.store.check import check
 from orchestrator.services.views import Check
@@ -31,25 +31,25 @@ SOUND = [
 ]
 
 
-def file_of(world: World) -> Path:
-    return world.state_dir / "tradewind.db"
+def file_of(installation: Installation) -> Path:
+    return installation.state_dir / "tradewind.db"
 
 
-def tamper(world: World, *statements: str) -> None:
+def tamper(installation: Installation, *statements: str) -> None:
     """As somebody with sqlite3 and bad intentions would."""
-    with closing(sqlite3.connect(file_of(world), isolation_level=None)) as connection:
+    with closing(sqlite3.connect(file_of(installation), isolation_level=None)) as connection:
         for statement in statements:
             connection.execute(statement)
 
 
-def checks(world: World) -> dict[str, Check]:
-    return {each.name: each for each in check(world.config).checks}
+def checks(installation: Installation) -> dict[str, Check]:
+    return {each.name: each for each in check(installation.config).checks}
 
 
-def test_a_sound_store_passes_every_check(world: World, past: Past) -> None:
-    lead = world.store.campaign("me")
+def test_a_sound_store_passes_every_check(installation: Installation, past: Past) -> None:
+    lead = installation.store.campaign("me")
     assert lead is not None
-    found = check(world.config)
+    found = check(installation.config)
     assert [each.name for each in found.checks] == SOUND
     assert {each.state for each in found.checks} == {"ok"}, found
     assert not found.failed
@@ -57,16 +57,16 @@ def test_a_sound_store_passes_every_check(world: World, past: Past) -> None:
     assert all(not each.fix for each in found.checks)
 
 
-def test_work_without_a_leader_is_a_warning(world: World, past: Past) -> None:
-    leader = checks(world)["leader"]
+def test_work_without_a_leader_is_a_warning(installation: Installation, past: Past) -> None:
+    leader = checks(installation)["leader"]
     assert (leader.state, leader.fix) == ("warn", "tradewind up")
 
 
-def test_the_check_changes_nothing(world: World, past: Past) -> None:
-    world.store.close()
-    before = file_of(world).read_bytes()
-    check(world.config)
-    assert file_of(world).read_bytes() == before
+def test_the_check_changes_nothing(installation: Installation, past: Past) -> None:
+    installation.store.close()
+    before = file_of(installation).read_bytes()
+    check(installation.config)
+    assert file_of(installation).read_bytes() == before
 
 
 UNPROTECT = "DROP TRIGGER ledger_entry_refuses_update"
@@ -143,55 +143,55 @@ FIRST_ENTRY = "seq = (SELECT min(seq) FROM ledger_entry)"
     ],
 )
 def test_what_is_wrong_is_a_line_that_fails_with_its_remedy(
-    world: World, past: Past, name: str, statements: list[str], words: str
+    installation: Installation, past: Past, name: str, statements: list[str], words: str
 ) -> None:
-    tamper(world, *statements)
-    found = checks(world)[name]
+    tamper(installation, *statements)
+    found = checks(installation)[name]
     assert (found.state, bool(found.fix)) == ("fail", True)
     assert words in found.found
-    assert check(world.config).failed
+    assert check(installation.config).failed
 
 
-def test_a_damaged_file_is_a_line_that_fails(world: World, past: Past) -> None:
-    world.store.close()
-    whole = file_of(world).read_bytes()
-    file_of(world).write_bytes(whole[:-20_480] + b"\xff" * 20_480)
-    found = check(world.config)
+def test_a_damaged_file_is_a_line_that_fails(installation: Installation, past: Past) -> None:
+    installation.store.close()
+    whole = file_of(installation).read_bytes()
+    file_of(installation).write_bytes(whole[:-20_480] + b"\xff" * 20_480)
+    found = check(installation.config)
     assert found.failed
     assert any("store restore" in each.fix for each in found.checks)
-    file_of(world).write_bytes(b"\xff" * 1000)
-    (only,) = check(world.config).checks
+    file_of(installation).write_bytes(b"\xff" * 1000)
+    (only,) = check(installation.config).checks
     assert (only.name, only.state) == ("store", "fail")
 
 
-def test_other_versions_are_told_and_left_alone(world: World) -> None:
-    tamper(world, "UPDATE schema_revision SET version_num = '20991231_0000_ffffff'")
-    schema = checks(world)["schema"]
+def test_other_versions_are_told_and_left_alone(installation: Installation) -> None:
+    tamper(installation, "UPDATE schema_revision SET version_num = '20991231_0000_ffffff'")
+    schema = checks(installation)["schema"]
     assert (schema.state, schema.fix) == ("fail", "pip install --upgrade tradewind")
-    tamper(world, "UPDATE schema_revision SET version_num = '20261121_1015_6c4e9a'")
-    assert checks(world)["schema"].state == "warn"
-    with closing(sqlite3.connect(file_of(world))) as connection:
+    tamper(installation, "UPDATE schema_revision SET version_num = '20261121_1015_6c4e9a'")
+    assert checks(installation)["schema"].state == "warn"
+    with closing(sqlite3.connect(file_of(installation))) as connection:
         assert connection.execute("SELECT version_num FROM schema_revision").fetchone() == ("20261121_1015_6c4e9a",)
 
 
-def test_no_store_is_a_line_that_fails_and_none_is_made(world: World) -> None:
-    world.store.close()
-    file_of(world).unlink()
-    assert check(world.config).failed
-    assert not file_of(world).exists()
-    file_of(world).touch()
-    assert checks(world)["schema"].found == "there is no store in it"
+def test_no_store_is_a_line_that_fails_and_none_is_made(installation: Installation) -> None:
+    installation.store.close()
+    file_of(installation).unlink()
+    assert check(installation.config).failed
+    assert not file_of(installation).exists()
+    file_of(installation).touch()
+    assert checks(installation)["schema"].found == "there is no store in it"
 
 
 def test_a_backup_goes_back_and_into_postgres(
-    world: World, past: Past, tmp_path: Path, postgres: Server, monkeypatch: pytest.MonkeyPatch
+    installation: Installation, past: Past, tmp_path: Path, postgres: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = backup(world.config, tmp_path / "b.db")
+    made = backup(installation.config, tmp_path / "b.db")
     assert made.size_bytes == (tmp_path / "b.db").stat().st_size
-    assert made.install_id == world.store.install_id
-    world.store.close()
-    done = restore(world.config, tmp_path / "b.db")
-    assert (done.revision, done.kept) == (made.revision, f"{file_of(world)}.replaced")
+    assert made.install_id == installation.store.install_id
+    installation.store.close()
+    done = restore(installation.config, tmp_path / "b.db")
+    assert (done.revision, done.kept) == (made.revision, f"{file_of(installation)}.replaced")
     url = postgres.create("restored_service")
     monkeypatch.setenv("TRADEWIND_STORE_URL", url)
     config = load_config({"state_dir": str(tmp_path / "other"), "providers.enabled": "fake"})

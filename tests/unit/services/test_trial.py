@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.installation import World
+from orchestrator.installation import Installation
 from orchestrator.model import GpuRequest, JobSpec, Resources, TrainSpec
 from orchestrator.services.speed import trial
 from orchestrator.services.speed.trial import try_here, unfit
@@ -42,8 +42,8 @@ def test_a_job_of_fewer_steps_than_a_trial_takes_is_not_tried(tmp_path: Path) ->
 
 
 def test_a_program_that_takes_too_much_memory_tells_nothing(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    installation: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trial, "memory_limit_bytes", lambda: 2 << 30)
     program(tmp_path, "kept = bytearray(4 << 30)")
-    assert try_here(world, job(tmp_path)).why == "MemoryError"
+    assert try_here(installation, job(tmp_path)).why == "MemoryError"

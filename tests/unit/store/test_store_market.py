@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.errors import NotFoundError, UnreadableRowError
-from orchestrator.store import AvailabilityPoint, Poll, Store, Tx
+from orchestrator.store import AvailabilityPoint, PollRecord, Store, Tx
 from providers.offer import Offer
 from providers.price import PricePoint
 from tests.postgres import only_sqlite
@@ -155,8 +155,8 @@ def test_each_poll_is_remembered_also_the_failed_and_the_fruitless(tx: Tx) -> No
     tx.record_poll("aws", 3, 4, 0, 0, "throttled")
     tx.record_poll("fake", 5, 6, 10, 3, None)
     last, before = tx.polls(limit=2)
-    assert last == Poll("fake", 5, 6, 10, 3, None, source="fake", region="", flagged=0, hint=None)
-    assert before == Poll("aws", 3, 4, 0, 0, "throttled", source="aws", region="", flagged=0, hint=None)
+    assert last == PollRecord("fake", 5, 6, 10, 3, None, source="fake", region="", flagged=0, hint=None)
+    assert before == PollRecord("aws", 3, 4, 0, 0, "throttled", source="aws", region="", flagged=0, hint=None)
     assert [each.started_ms for each in tx.polls("fake")] == [5, 1]
 
 

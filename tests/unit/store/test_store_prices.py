@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sqlalchemy import text
 
 from orchestrator.errors import StoreError
-from orchestrator.store import Flagged, Interval, Store, Tx
+from orchestrator.store import Interval, NewFlag, Store, Tx
 from providers.clock import VirtualClock
 from providers.collect.facts import Signal
 from providers.offer import Offer
@@ -38,8 +38,8 @@ def poll(tx: Tx, at: int, region: str = "", error: str | None = None, source: st
     tx.record_poll("fake", at, at + 1, 2, 0, error, source=source, region=region, newest_ms=at - 1)
 
 
-def flag(price: int = 9, at: int = 10, offer_id: str = Z1, kind: str = "outlier") -> Flagged:
-    return Flagged(kind, offer_id, "too dear", offer_id, price, at)
+def flag(price: int = 9, at: int = 10, offer_id: str = Z1, kind: str = "outlier") -> NewFlag:
+    return NewFlag(kind, offer_id, "too dear", offer_id, price, at)
 
 
 def as_of(tx: Tx, at: int) -> dict[str, int]:
@@ -147,7 +147,7 @@ def test_a_flag_of_a_table_without_times_stays_one_flag_poll_after_poll(tx: Tx) 
 
 
 def test_a_row_of_no_offer_is_open_until_a_whole_poll_does_not_repeat_it(tx: Tx) -> None:
-    tx.put_flags("fake", "", 10, [Flagged("malformed", "row 7", "no price")])
+    tx.put_flags("fake", "", 10, [NewFlag("malformed", "row 7", "no price")])
     tx.put_flags("fake", "", 20, [], whole=False)
     assert len(tx.flags()) == 1
     tx.put_flags("fake", "", 30, [])

@@ -87,8 +87,8 @@ class Job:
         return Outcome(status, progress, read_losses(run / "metrics.jsonl"), (run / "log").read_text())
 
     def require_exact_resumes(self, program: str, kills: Sequence[int], **spec: object) -> Outcome:
-        """Run `program` once without a pause and once killed at each of these steps, the killed runs with `spec`; the
-        bits must be the same. The last run."""
+        """TrainingLoop `program` once without a pause and once killed at each of these steps, the killed runs with
+        `spec`; the bits must be the same. The last run."""
         whole = replace(self, folder=self.folder / "whole")
         whole.folder.mkdir()
         reference = whole.run(program=program)

@@ -15,11 +15,12 @@ from pathlib import Path
 import torch
 import torch._dynamo  # what the first optimizer would load
 
-from trainers import checkpoint, runner, session  # noqa: F401
-from trainers.run_context import Timers
+from trainers import runner
+from trainers.loop import session  # noqa: F401
+from trainers.process.run_context import Timers
 from trainers.spec import TrainerSpec
 
-STATES = ["finished", "yielded", "fenced", "failed"]
+STATES = ["finished", "checkpointed_and_stopped", "fenced", "failed"]
 
 
 def ticking() -> Timers:
@@ -46,5 +47,5 @@ def serve() -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    gc.freeze()  # as trainers.waiting does
+    gc.freeze()  # as trainers.process.prewarm does
     serve()

@@ -15,7 +15,7 @@ from trainers.checkpoint.reader import load, load_newest, weights_hash
 from trainers.checkpoint.state import Encoder, capture, decode, restore, tensor_bytes
 from trainers.checkpoint.writer import save
 from trainers.errors import DamagedCheckpoint, StateError
-from trainers.rng import capture_rng, restore_rng
+from trainers.loop.rng import capture_rng, restore_rng
 
 JOB = "job-1"
 

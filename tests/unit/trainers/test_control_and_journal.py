@@ -5,26 +5,26 @@ import math
 
 import pytest
 
-from trainers.cadence import Cadence
-from trainers.control import ControlDirectory, Hold, Notice, Progress
+from trainers.control import ControlDirectory, Notice, Progress, QuiesceOrder
 from trainers.journal import Journal
+from trainers.loop.cadence import Cadence
 
 
 def test_what_one_end_writes_the_other_reads(tmp_path):
     agent, trainer = ControlDirectory(tmp_path / "control"), ControlDirectory(tmp_path / "control")
-    assert (trainer.notice(), trainer.hold(), trainer.lease_until()) == (None, None, None)
+    assert (trainer.notice(), trainer.quiesce(), trainer.lease_until()) == (None, None, None)
     assert not trainer.stop_requested()
     assert agent.progress() is None
     agent.put_notice(Notice("preemption", 12.5))
-    agent.put_hold(Hold(3.0, 2))
+    agent.put_quiesce(QuiesceOrder(3.0, 2))
     agent.put_lease(4.0)
     agent.request_stop()
     assert trainer.notice() == Notice("preemption", 12.5)
-    assert (trainer.hold(), trainer.lease_until(), trainer.stop_requested()) == (Hold(3.0, 2), 4.0, True)
+    assert (trainer.quiesce(), trainer.lease_until(), trainer.stop_requested()) == (QuiesceOrder(3.0, 2), 4.0, True)
     agent.put_lease(5.0)
-    agent.clear_hold()
-    agent.clear_hold()
-    assert (trainer.hold(), trainer.lease_until()) == (None, 5.0)
+    agent.clear_quiesce()
+    agent.clear_quiesce()
+    assert (trainer.quiesce(), trainer.lease_until()) == (None, 5.0)
     progress = Progress(state="training", step=3, loss=0.5)
     trainer.write_progress(progress)
     assert agent.progress() == progress
@@ -33,10 +33,10 @@ def test_what_one_end_writes_the_other_reads(tmp_path):
 def test_the_files_have_the_documented_form(tmp_path):
     control = ControlDirectory(tmp_path)
     control.put_notice(Notice("preemption", 1.0))
-    control.put_hold(Hold(2.0, 7))
+    control.put_quiesce(QuiesceOrder(2.0, 7))
     assert json.loads((tmp_path / "notice.json").read_text()) == {"kind": "preemption", "deadline_monotonic_s": 1.0}
-    assert json.loads((tmp_path / "hold.json").read_text()) == {"until_monotonic_s": 2.0, "successor": 7}
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["hold.json", "notice.json"]
+    assert json.loads((tmp_path / "quiesce.json").read_text()) == {"until_monotonic_s": 2.0, "successor": 7}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["notice.json", "quiesce.json"]
 
 
 @pytest.fixture
@@ -63,8 +63,8 @@ def test_a_state_is_seen_at_once_and_the_rest_ten_times_a_second(journal, clock)
     journal.step(2, 0.25)
     assert (seen(journal)["step"], seen(journal)["loss"]) == (2, 0.25)
     journal.step(3, 0.25)
-    journal.enter("holding")
-    assert (seen(journal)["state"], seen(journal)["step"]) == ("holding", 3)
+    journal.enter("quiesced")
+    assert (seen(journal)["state"], seen(journal)["step"]) == ("quiesced", 3)
 
 
 def test_a_step_is_due_from_when_it_is_awaited_and_again_after_each_one(journal, clock):
@@ -81,7 +81,7 @@ def test_a_step_is_due_from_when_it_is_awaited_and_again_after_each_one(journal,
         assert (seen(journal)["still_since_s"], seen(journal)["awaited"]) == (7.01, "save")
         clock[0] = 90.0
     assert (seen(journal)["still_since_s"], seen(journal)["awaited"]) == (90.0, "step")
-    journal.enter("holding")
+    journal.enter("quiesced")
     with journal.saving():
         pass
     assert seen(journal)["still_since_s"] is None

@@ -141,7 +141,7 @@ def test_no_fence_is_written_for_what_is_no_generation(root: Path, generation: i
 
 
 def repaired(root: Path, *options: str) -> tuple[int, str]:
-    """Run the command that the error names."""
+    """TrainingLoop the command that the error names."""
     with pytest.raises(DamagedCheckpoint) as damage:
         store.counting(root, JOB, 9)
     command = damage.value.hint.removeprefix("repair it: ").split()

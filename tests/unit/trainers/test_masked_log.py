@@ -48,7 +48,7 @@ def test_a_full_disk_stops_no_run_and_is_said(tmp_path):
         log = disk / "log"
         script = (
             "import os, pathlib\n"
-            "from trainers.log_pump import MaskedLog\n"
+            "from trainers.process.log_pump import MaskedLog\n"
             f"log = MaskedLog(pathlib.Path({str(log)!r}), {{'TOKEN': 'topsecret'}})\n"
             "os.write(log.descriptor, b'x' * 300_000 + b'\\n')\n"
             "log.settle()\n"
@@ -64,7 +64,7 @@ def test_a_full_disk_stops_no_run_and_is_said(tmp_path):
 def test_the_value_is_in_no_argument_and_not_in_the_environment_of_the_process_that_masks(tmp_path):
     script = (
         "import os, pathlib\n"
-        "from trainers.log_pump import MaskedLog\n"
+        "from trainers.process.log_pump import MaskedLog\n"
         f"log = MaskedLog(pathlib.Path({str(tmp_path / 'log')!r}), {{'TOKEN': os.environ['TOKEN']}})\n"
         "pump = pathlib.Path(f'/proc/self/task/{os.getpid()}/children').read_text().split()[0]\n"
         "print([os.environ['TOKEN'].encode() in pathlib.Path(f'/proc/{pump}/{name}').read_bytes()\n"

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainers.masking import MAX_CHARACTERS, MIN_CHARACTERS, Mask, Stream, forms
+from trainers.process.masking import MAX_CHARACTERS, MIN_CHARACTERS, Mask, Stream, forms
 
 KEY = 'corr/ect+horse="battery" 4711\u00e9'
 PEM = "-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQ\nEFAASCBKcwggSjAgEAAoIBAQ\n-----END KEY-----\n"

@@ -230,17 +230,22 @@ def test_a_loss_that_is_no_number_is_told_by_the_first_step_that_had_it(job):
 
 @pytest.mark.parametrize(
     ("what", "state", "code"),
-    [("stop", "yielded", 0), ("notice", "yielded", 0), ("lease", "fenced", 3), ("fence", "fenced", 3)],
+    [
+        ("stop", "checkpointed_and_stopped", 0),
+        ("notice", "checkpointed_and_stopped", 0),
+        ("lease", "fenced", 3),
+        ("fence", "fenced", 3),
+    ],
 )
 def test_a_program_that_never_attaches_is_ended_when_it_must_end(job, what, state, code):
     outcome = job.run(spec={"entry": "stubborn:main"}, what=what)
     assert (outcome.status, outcome.progress.state) == (f"left {code}", state)
 
 
-@pytest.mark.parametrize(("on_term", "status"), [("leave", "yielded"), ("ignore", "left 0")])
+@pytest.mark.parametrize(("on_term", "status"), [("leave", "checkpointed_and_stopped"), ("ignore", "left 0")])
 def test_a_program_that_handles_sigterm_may_save_its_state_and_is_not_finished(job, on_term, status):
     outcome = job.run(spec={"entry": "stubborn:main"}, what="stop", on_term=on_term)
-    assert (outcome.status, outcome.progress.state) == (status, "yielded")
+    assert (outcome.status, outcome.progress.state) == (status, "checkpointed_and_stopped")
     assert (job.folder / "outputs" / "saved").read_text() == "mine"
 
 

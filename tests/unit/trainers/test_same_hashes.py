@@ -13,7 +13,7 @@ import pytest
 REPOSITORY = Path(__file__).parents[3]
 TELLS = """
 import json, os, sys
-from trainers import same_hashes
+from trainers.process import same_hashes
 same_hashes.require()
 told = {"hash": hash("text"), "argv": sys.argv, "path": sys.path, "flags": list(sys.flags), "options": sys._xoptions}
 told |= {"warnings": sys.warnoptions, "name": __name__, "python": [sys.executable, sys.prefix], "at": os.getcwd()}

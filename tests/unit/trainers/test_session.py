@@ -11,11 +11,11 @@ import torch
 
 import trainers
 from trainers.checkpoint import store
-from trainers.control import ControlDirectory, Hold, Notice
+from trainers.control import ControlDirectory, Notice, QuiesceOrder
 from trainers.errors import CheckpointReadOnly, FencedError, StateError, TrainerError
 from trainers.journal import Journal
-from trainers.run_context import RunContext, RunEnded, Timers, opened
-from trainers.session import attach
+from trainers.loop.session import attach
+from trainers.process.run_context import RunContext, RunEnded, Timers, opened
 from trainers.spec import SPEC_VARIABLE, TrainerSpec
 
 JOB = "job-1"
@@ -33,7 +33,7 @@ class World:
         self.at: list[tuple[float, object]] = []  # (instant, action), done while the run sleeps
         self.trained: list[int] = []
         self.states: list[str] = []
-        self.due_s: dict[str, list[float | None]] = {"step": [], "save": [], "hold": []}  # as the world sees it
+        self.due_s: dict[str, list[float | None]] = {"step": [], "save": [], "quiesce": []}  # as the world sees it
         fields = {"generation": 1, "steps": 30, "keep": 100} | changes
         run = root / f"run-{fields['generation']}"
         self.spec = TrainerSpec(
@@ -54,7 +54,7 @@ class World:
     def sleep(self, wall_s: float) -> None:
         self.slept.append(wall_s)
         self.states.append(self.progress().state)
-        self.due_s["hold"].append(self.progress().still_since_s)
+        self.due_s["quiesce"].append(self.progress().still_since_s)
         self.now += wall_s
         for due, action in [entry for entry in self.at if entry[0] <= self.now]:
             self.at.remove((due, action))
@@ -131,11 +131,11 @@ def test_an_undisturbed_run_trains_all_steps_and_says_so(world):
 
 def test_a_step_is_due_since_the_last_one_then_the_end_of_a_save_and_nothing_while_a_run_holds(world):
     world.save_s = 50.0
-    world.at.append((1060.0, lambda: world.control.clear_hold()))
-    hold = {7: lambda: world.control.put_hold(Hold(1e9, 2))}
-    assert world.train(before_step=lambda step: hold.get(step, lambda: None)()) == "finished"
-    assert "holding" in world.states
-    assert set(world.due_s["hold"]) == {None}
+    world.at.append((1060.0, lambda: world.control.clear_quiesce()))
+    quiesce = {7: lambda: world.control.put_quiesce(QuiesceOrder(1e9, 2))}
+    assert world.train(before_step=lambda step: quiesce.get(step, lambda: None)()) == "finished"
+    assert "quiesced" in world.states
+    assert set(world.due_s["quiesce"]) == {None}
     assert None not in world.due_s["save"]
     assert world.due_s["step"] == pytest.approx(sorted(world.due_s["step"]))
     assert len(world.due_s["step"]) == 30
@@ -176,7 +176,7 @@ def test_training_waits_for_the_fence_of_its_generation(world):
 def test_a_run_that_waits_for_its_fence_can_be_stopped(world):
     world = World(world.root.parent, generation=2)
     world.at.append((1001.0, world.control.request_stop))
-    assert world.train() == "yielded"
+    assert world.train() == "checkpointed_and_stopped"
     assert world.trained == []
 
 
@@ -188,7 +188,7 @@ def test_a_run_that_waits_ends_when_another_generation_gets_the_job(world):
 
 
 def test_a_run_starts_from_the_checkpoint_that_the_fence_names_even_if_it_restored_another(world):
-    assert world.train(lambda step: world.control.request_stop() if step == 19 else None) == "yielded"
+    assert world.train(lambda step: world.control.request_stop() if step == 19 else None) == "checkpointed_and_stopped"
     assert names(world)[-2:] == ["1-15-0", "1-20-0"]
     target = World(world.root.parent, generation=2, manifest="1-15-0")
     target.at.append((1000.0, lambda: store.write_fence(target.root, JOB, 2, "1-20-0")))
@@ -207,15 +207,18 @@ def test_a_run_refuses_to_mix_a_restored_state_with_a_fresh_start(world):
 
 
 def test_a_stop_request_ends_at_the_next_step_with_a_checkpoint(world):
-    assert world.train(lambda step: world.control.request_stop() if step == 6 else None) == "yielded"
+    assert world.train(lambda step: world.control.request_stop() if step == 6 else None) == "checkpointed_and_stopped"
     assert world.trained[-1] == 7
     assert world.progress().manifest == "1-7-0"
 
 
 def test_a_holding_run_waits_with_a_checkpoint_and_trains_on_when_let_go(world):
-    world.at.append((1001.5, world.control.clear_hold))
-    assert world.train(lambda step: world.control.put_hold(Hold(1060.0, 2)) if step == 6 else None) == "finished"
-    assert set(world.states) == {"holding"}
+    world.at.append((1001.5, world.control.clear_quiesce))
+    assert (
+        world.train(lambda step: world.control.put_quiesce(QuiesceOrder(1060.0, 2)) if step == 6 else None)
+        == "finished"
+    )
+    assert set(world.states) == {"quiesced"}
     assert "1-7-0" in names(world)
     assert world.trained == list(range(1, 31))
     assert world.now < 1010
@@ -223,7 +226,10 @@ def test_a_holding_run_waits_with_a_checkpoint_and_trains_on_when_let_go(world):
 
 
 def test_a_hold_that_nobody_ends_runs_out(world):
-    assert world.train(lambda step: world.control.put_hold(Hold(1060.0, 2)) if step == 6 else None) == "finished"
+    assert (
+        world.train(lambda step: world.control.put_quiesce(QuiesceOrder(1060.0, 2)) if step == 6 else None)
+        == "finished"
+    )
     assert world.now == pytest.approx(1060 + 2.3, abs=0.1)
 
 
@@ -233,7 +239,7 @@ def test_a_run_that_goes_on_after_a_hold_can_never_be_replaced_by_the_generation
 
     def hand_over(step):
         if step == 6:
-            world.control.put_hold(Hold(1060.0, 2))
+            world.control.put_quiesce(QuiesceOrder(1060.0, 2))
         if step == 25:
             with pytest.raises(FencedError):
                 store.write_fence(world.root, JOB, 2, "1-7-0")
@@ -246,13 +252,18 @@ def test_a_run_that_goes_on_after_a_hold_can_never_be_replaced_by_the_generation
 
 def test_a_holding_run_can_be_stopped_without_a_second_checkpoint(world):
     world.at.append((1002.0, world.control.request_stop))
-    assert world.train(lambda step: world.control.put_hold(Hold(1060.0, 2)) if step == 6 else None) == "yielded"
+    assert (
+        world.train(lambda step: world.control.put_quiesce(QuiesceOrder(1060.0, 2)) if step == 6 else None)
+        == "checkpointed_and_stopped"
+    )
     assert names(world) == ["1-5-0", "1-7-0"]
 
 
 def test_a_holding_run_whose_job_moved_ends_quietly(world):
     world.at.append((1002.0, lambda: store.write_fence(world.root, JOB, 2, "1-7-0")))
-    assert world.train(lambda step: world.control.put_hold(Hold(1060.0, 2)) if step == 6 else None) == "fenced"
+    assert (
+        world.train(lambda step: world.control.put_quiesce(QuiesceOrder(1060.0, 2)) if step == 6 else None) == "fenced"
+    )
     assert names(world) == ["1-5-0", "1-7-0"]
 
 
@@ -263,7 +274,7 @@ def test_a_notice_is_used_to_the_last_safe_step_and_none_is_lost(world):
         if step == 6:
             world.control.put_notice(Notice("preemption", world.now + 2.0))
 
-    assert world.train(notice) == "yielded"
+    assert world.train(notice) == "checkpointed_and_stopped"
     assert world.now <= 1000.6 + 0.2 + 2.0
     assert len(world.trained) > 12
     assert world.progress().manifest_step == world.trained[-1]
@@ -272,7 +283,7 @@ def test_a_notice_is_used_to_the_last_safe_step_and_none_is_lost(world):
 def test_a_notice_without_time_ends_the_run_at_once_with_a_checkpoint(world):
     assert (
         world.train(lambda step: world.control.put_notice(Notice("preemption", world.now + 0.2)) if step == 2 else None)
-        == "yielded"
+        == "checkpointed_and_stopped"
     )
     assert world.trained == [1, 2, 3]
     assert world.progress().manifest == "1-3-0"
@@ -331,7 +342,10 @@ def test_a_program_that_leaves_its_loop_and_comes_back_goes_on_where_it_was(worl
 
 
 def test_a_program_that_leaves_its_loop_after_each_step_is_stopped_like_any_other(world):
-    assert world.train(lambda step: world.control.request_stop() if step == 9 else None, leave_every=1) == "yielded"
+    assert (
+        world.train(lambda step: world.control.request_stop() if step == 9 else None, leave_every=1)
+        == "checkpointed_and_stopped"
+    )
     assert world.progress().manifest_step == 10
 
 

@@ -13,7 +13,7 @@ from torch import nn
 from trainers.checkpoint.given import Given
 from trainers.checkpoint.state import Encoder, decode
 from trainers.errors import StateError
-from trainers.transient import _CONVINCED, Transient
+from trainers.loop.transient import _CONVINCED, Transient
 
 
 class Loop:

@@ -9,7 +9,7 @@ from torch.optim import optimizer as torch_optimizers
 from torch.utils.data import DataLoader, TensorDataset
 
 from trainers.errors import StateError
-from trainers.unseen import Unseen
+from trainers.loop.unseen import Unseen
 
 
 class Program:

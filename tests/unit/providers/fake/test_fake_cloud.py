@@ -5,13 +5,7 @@ import pytest
 from providers.base import LaunchSpec
 from providers.charges import disk_nano_usd, rate_card
 from providers.clock import VirtualClock
-from providers.errors import (
-    CapacityError,
-    NotFoundError,
-    QuotaError,
-    ThrottledError,
-    UnavailableError,
-)
+from providers.errors import CapacityError, NotFoundError, QuotaError, ThrottledError, UnavailableError
 from providers.fake import Behaviour, FakeCloud, FakeProvider, Fault, Faults
 from providers.instance import EndReason, InstanceState
 from providers.money import cost_nano_usd, usd

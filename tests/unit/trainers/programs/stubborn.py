@@ -6,11 +6,11 @@ import sys
 import threading
 from pathlib import Path
 
-from trainers import unattached
 from trainers.checkpoint import store
 from trainers.control import ControlDirectory, Notice
+from trainers.process import unmanaged
 
-unattached.POLL_S = unattached.GRACE_S = 0.05
+unmanaged.POLL_S = unmanaged.GRACE_S = 0.05
 
 
 def main(what: str, on_term: str = "default") -> None:

@@ -1,6 +1,6 @@
 """A trainer's process before it has an order: it loads what every trainer needs, then waits for a spec to execute.
 
-    python -m trainers.waiting FOLDER
+    python -m trainers.process.prewarm FOLDER
 
 A node starts one while its site's own software comes up, because loading torch is most of a cold start. Whoever drives
 it connects to `trainer.sock` in FOLDER and stays connected; lines of JSON:
@@ -30,22 +30,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from trainers import same_hashes, words
+from trainers import checked_json
 from trainers.control import TrainerState
 from trainers.errors import MalformedWord
+from trainers.process import same_hashes
 
 SOCKET = "trainer.sock"
 EXIT_FILE = "trainer.exit"
 STACKS_SIGNAL = signal.SIGRTMAX - 5  # one that nobody else uses; trainers.runner answers it with all stacks in the log
 _WORD = {
-    "state": words.one_of("prepared", *get_args(TrainerState)),
-    "error": words.maybe(words.text),
+    "state": checked_json.one_of("prepared", *get_args(TrainerState)),
+    "error": checked_json.maybe(checked_json.text),
 }
 _SO_PEERCRED = struct.Struct("iII")  # pid, uid, gid: unix(7)
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class PrewarmReply:
     """One thing that it says; `error` is set when it failed."""
 
     state: str
@@ -68,7 +69,7 @@ class Trainer:
         listener = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _SO_PEERCRED.size)
         self._process = os.pidfd_open(_SO_PEERCRED.unpack(listener)[0])
 
-    def words(self) -> Generator[Word, None, None]:
+    def words(self) -> Generator[PrewarmReply, None, None]:
         """What it says, until it is gone (a child that it forked may hold its end of the line for longer) or says too
         much at once. The job's own code runs in that process, so that it may say anything."""
         line, partial = self._socket.fileno(), b""
@@ -79,7 +80,7 @@ class Trainer:
                     return
                 *lines, partial = (partial + received).split(b"\n")
                 yield from map(_word, lines)
-                if len(partial) > words.MOST_BYTES:
+                if len(partial) > checked_json.MOST_BYTES:
                     yield _word(partial)
                     return
 
@@ -93,11 +94,13 @@ class Trainer:
         self._socket.sendall(json.dumps({"spec": dict(spec), "secrets": dict(secrets)}).encode() + b"\n")
 
 
-def _word(line: bytes) -> Word:
+def _word(line: bytes) -> PrewarmReply:
     try:
-        return Word(**words.fitting(words.document(line, "the trainer's word"), _WORD, "the trainer's word"))
+        return PrewarmReply(
+            **checked_json.fitting(checked_json.document(line, "the trainer's word"), _WORD, "the trainer's word")
+        )
     except (MalformedWord, TypeError) as error:  # without a state
-        return Word("failed", f"the trainer's process said what makes no sense: {error}")
+        return PrewarmReply("failed", f"the trainer's process said what makes no sense: {error}")
 
 
 def write_exit_status(folder: Path, status: int) -> None:
@@ -158,8 +161,6 @@ def _load() -> str:
 
     # the first optimizer imports torch._dynamo and sympy: half of all the time
     torch.optim.AdamW([torch.zeros(1, requires_grad=True)])
-    import trainers.runner
-    import trainers.session  # noqa: F401 - loaded for the order to come
 
     gc.freeze()
     gc.enable()
@@ -167,7 +168,7 @@ def _load() -> str:
 
 
 def _carry_out(order: Mapping[str, Any]) -> dict[str, object]:
-    from trainers.masking import Mask
+    from trainers.process.masking import Mask
     from trainers.runner import execute
     from trainers.spec import TrainerSpec
 

@@ -9,7 +9,7 @@ they are stood in for by NaN, and touching those ends the run with the reason, b
 
 Buffers that are not persistent are saved when they differ from what they were at `attach`, where a new run begins, too.
 Parameters of an optimizer that are in no attached module are saved here, for its state_dict has no values; and which
-parameters are in which group of it (trainers.groups). Tensors in `extra` may have gradients, too.
+parameters are in which group of it (trainers.loop.groups). Tensors in `extra` may have gradients, too.
 Modes are which parameters want gradients (a program may thaw layers on its way) and which modules are in `train()`.
 
 Must not know: files, when to save.
@@ -27,7 +27,7 @@ from torch.nn.parameter import is_lazy
 
 from trainers.checkpoint.state import require_no_graph, tensor_bytes
 from trainers.errors import StateError
-from trainers.groups import Groups
+from trainers.loop.groups import Groups
 
 # Kept on the gradients themselves, as attributes, so that they go when the gradients go.
 _SPENT = "_tradewind_spent"  # the version of the gradient that an optimizer has used

@@ -1,6 +1,6 @@
 """The log of a run that has secrets: a process of its own between the run and its file, which masks their values.
 
-    python -m trainers.log_pump        (started by MaskedLog; settings come over a pipe, in no argument)
+    python -m trainers.process.log_pump        (started by MaskedLog; settings come over a pipe, in no argument)
 
 All output of the run, of C libraries and of its children as well, goes through a pipe. The process outlives the run, so
 that what a dying run said last is still written; it ends when the last process that writes is gone. A disk that is full
@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from trainers.masking import Mask, Stream
+from trainers.process.masking import Mask, Stream
 
 READY_S = 60.0
 SETTLE_S = 10.0
@@ -40,16 +40,16 @@ class MaskedLog:
         with suppress(OSError):  # more than this user may have: a smaller one does
             fcntl.fcntl(self.descriptor, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         places = ((read, 0), (acknowledge, 1), (settings_read, _SETTINGS))
-        command = [sys.executable, "-m", "trainers.log_pump"]
+        command = [sys.executable, "-m", "trainers.process.log_pump"]
         environment = {name: value for name, value in os.environ.items() if name not in secrets}
         os.posix_spawn(
             command[0], command, environment, file_actions=[(os.POSIX_SPAWN_DUP2, *place) for place in places]
         )
         for inherited in (read, acknowledge, settings_read):
             os.close(inherited)
-        told = {"log": str(log.absolute()), "secrets": dict(secrets), "word": self._word.decode()}
+        reported = {"log": str(log.absolute()), "secrets": dict(secrets), "word": self._word.decode()}
         with os.fdopen(settings, "wb") as file:
-            file.write(json.dumps(told).encode())
+            file.write(json.dumps(reported).encode())
         if not self._await(READY_S):
             raise OSError(f"the log {log} cannot be written")
 

@@ -16,7 +16,7 @@ from trainers.journal import Journal
 from trainers.spec import TrainerSpec
 
 if TYPE_CHECKING:
-    from trainers.session import Session
+    from trainers.loop.session import Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Timers:
 class RunContext:
     """One run: its orders, its papers, its clocks; and its session once the program has called attach().
 
-    `leaving` is how a program that did not call it is being ended (trainers.unattached).
+    `leaving` is how a program that did not call it is being ended (trainers.process.unmanaged).
     """
 
     spec: TrainerSpec

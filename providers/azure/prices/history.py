@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from providers.azure.graph import ORDER, SOURCE, GraphSource
 from providers.azure.hardware import sizes
+from providers.azure.prices.graph import ORDER, SOURCE, GraphSource
 from providers.collect.facts import Finding, Flag, hourly_price, instant_ms
 from providers.offer import CapacityType, Offer
 from providers.price import PricePoint

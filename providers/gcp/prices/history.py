@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from providers.collect.facts import Finding, Flag, PollResult, Signal, gather, instant_ms
-from providers.gcp.prices import machines_in, offer_of
+from providers.gcp.prices.list_prices import machines_in, offer_of
+from providers.gcp.prices.skus import NANO, Machine
 from providers.gcp.session import Connections, in_our_words, listed_regions
-from providers.gcp.skus import NANO, Machine
 from providers.offer import CapacityType
 from providers.price import PricePoint
 

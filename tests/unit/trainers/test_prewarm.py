@@ -14,19 +14,19 @@ import pytest
 
 from trainers.checkpoint import store
 from trainers.control import ControlDirectory
+from trainers.process.prewarm import PrewarmReply, Trainer, exit_status, told_exit, write_exit_status
 from trainers.spec import TrainerSpec
-from trainers.waiting import Trainer, Word, exit_status, told_exit, write_exit_status
 
 PATIENCE_S = 120.0
 LISTENS = """
 import os, socket, sys
-from trainers import waiting
+from trainers.process import prewarm
 listen = socket.socket.listen
 def and_say_so(self, backlog):
     listen(self, backlog)
     os.close(int(sys.argv[2]))
 socket.socket.listen = and_say_so
-sys.exit(waiting.main(sys.argv[1]))
+sys.exit(prewarm.main(sys.argv[1]))
 """
 PROGRAM = """
 import ctypes, os, signal, sys, threading, pathlib
@@ -53,7 +53,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def process(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """`python -m trainers.waiting`, which listens already."""
+    """`python -m trainers.process.prewarm`, which listens already."""
     reader, writer = os.pipe()
     command = [sys.executable, "-c", LISTENS, str(folder), str(writer)]
     with open(reader) as ready, subprocess.Popen(command, pass_fds=[writer]) as waiting:
@@ -86,9 +86,9 @@ def test_it_waits_prepared_and_executes_one_order_with_its_secrets(
 ) -> None:
     trainer = Trainer(folder)
     words = trainer.words()
-    assert next(words) == Word("prepared")
+    assert next(words) == PrewarmReply("prepared")
     trainer.order(spec(folder, "writes", name="word"), {"WORD": "hush"})
-    assert next(words) == Word("finished")
+    assert next(words) == PrewarmReply("finished")
     assert list(words) == []
     assert process.wait(PATIENCE_S) == 0
     assert (folder / "word").read_text() == "hush 0", "texts have the same hashes in all processes of all runs"
@@ -100,7 +100,7 @@ def test_it_waits_prepared_and_executes_one_order_with_its_secrets(
 def test_it_ends_when_its_driver_is_gone_whatever_it_does(folder: Path, process: subprocess.Popen[bytes]) -> None:
     trainer = Trainer(folder)
     words = trainer.words()
-    assert next(words) == Word("prepared")
+    assert next(words) == PrewarmReply("prepared")
     trainer.order(spec(folder, "lingers"), {})
     words.close()
     assert process.wait(PATIENCE_S) == 1
@@ -111,7 +111,7 @@ def test_a_trainer_that_stands_still_shows_the_stacks_of_its_threads_in_its_log(
 ) -> None:
     trainer = Trainer(folder)
     words = trainer.words()
-    assert next(words) == Word("prepared")
+    assert next(words) == PrewarmReply("prepared")
     trainer.order(spec(folder, "waits_for_a_lock"), {})
     with following(folder / "run" / "log") as await_text:
         await_text("now\n")

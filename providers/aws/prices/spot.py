@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from providers.aws.hardware import InstanceType
-from providers.aws.prices import RegionalPrices
+from providers.aws.prices.regional import RegionalPrices
 from providers.aws.regions import gpu_types, pages_of, rows_of, zones_by_type
 from providers.aws.session import in_our_words
 from providers.collect.facts import Finding, Flag, Passed, PollResult, gather, hourly_price

@@ -1,4 +1,4 @@
-"""Session: a Run under Tradewind. It restores, waits for its turn, saves, and obeys the control directory.
+"""Session: a TrainingLoop under Tradewind. It restores, waits for its turn, saves, and obeys the control directory.
 
 Must not know: who wrote the control directory, clouds, money. `attach` is the one function that programs call.
 """
@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-from trainers.cadence import Cadence
 from trainers.checkpoint import store
 from trainers.checkpoint.given import Given
 from trainers.checkpoint.manifest import ManifestName
@@ -19,12 +18,13 @@ from trainers.checkpoint.reader import Loaded, load_newest, weights_hash
 from trainers.checkpoint.state import Encoder, restore
 from trainers.checkpoint.writer import save
 from trainers.errors import FencedError, StateError, TrainerError
-from trainers.loop import Parts, Run
-from trainers.rng import capture_rng, restore_rng
-from trainers.run_context import RunContext, RunEnded, present_context
+from trainers.loop.cadence import Cadence
+from trainers.loop.rng import capture_rng, restore_rng
+from trainers.loop.training_loop import Parts, TrainingLoop
+from trainers.loop.transient import Transient
+from trainers.loop.unseen import Unseen
+from trainers.process.run_context import RunContext, RunEnded, present_context
 from trainers.spec import OUTPUT_VARIABLE, SPEC_VARIABLE
-from trainers.transient import Transient
-from trainers.unseen import Unseen
 
 _POLL_S = 0.02
 _OWN_ITEMS = frozenset({"given", "rng", "transient"})  # of a checkpoint, besides the parts
@@ -40,7 +40,7 @@ def attach(
     extra: dict[str, Any] | None = None,
     steps: int | None = None,
     epochs: int | None = None,
-) -> Run:
+) -> TrainingLoop:
     """Hand the parts of a training loop to Tradewind; call it once, when all of them are built.
 
     `extra`: more that must survive, by name: objects with state_dict() and load_state_dict(), random number
@@ -65,10 +65,10 @@ def attach(
             hint="call it in the process of train.entry; by hand: python -m trainers.runner SPEC.json",
         )
     output_dir = Path(os.environ.get(OUTPUT_VARIABLE, "."))
-    return Run(parts, steps=steps, epochs=epochs, seed=0, output_dir=output_dir)
+    return TrainingLoop(parts, steps=steps, epochs=epochs, seed=0, output_dir=output_dir)
 
 
-class Session(Run):
+class Session(TrainingLoop):
     """One run of a job. Ends early by RunEnded."""
 
     def __init__(self, parts: Parts, *, steps: int | None, epochs: int | None, context: RunContext) -> None:
@@ -113,7 +113,7 @@ class Session(Run):
         """The program is over, however it ended."""
         self._unseen.close()
 
-    # The hooks of Run
+    # The hooks of TrainingLoop
 
     def _begin(self) -> None:
         self._given.require_kept("extra", besides=1)  # self.parts has it, too
@@ -171,11 +171,11 @@ class Session(Run):
 
     def _obey(self) -> None:
         if self._control.stop_requested():
-            self._yield()
-        if self._holding():
+            self._checkpoint_and_stop()
+        if self._quiesced():
             self._save_once()
-            self._journal.enter("holding")
-            self._wait_while(self._holding)
+            self._journal.enter("quiesced")
+            self._wait_while(self._quiesced)
             self._keep_the_job()
             self._journal.enter("training")
             self._journal.expect("step")
@@ -184,13 +184,13 @@ class Session(Run):
             if self._cadence.save_s is None:
                 self._save_once()  # secures the work at once, and shows how long a save takes here
             if self._notice_is_due():
-                self._yield()
+                self._checkpoint_and_stop()
 
-    def _holding(self) -> bool:
-        hold = self._control.hold()
-        if hold is None or self._timers.monotonic() >= hold.until_monotonic_s:
+    def _quiesced(self) -> bool:
+        quiesce = self._control.quiesce()
+        if quiesce is None or self._timers.monotonic() >= quiesce.until_monotonic_s:
             return False
-        self._successors.add(hold.successor)
+        self._successors.add(quiesce.successor)
         return True
 
     def _keep_the_job(self) -> None:
@@ -210,9 +210,9 @@ class Session(Run):
         now = self._timers.monotonic()
         return notice is not None and self._cadence.must_end(now, notice.deadline_monotonic_s)
 
-    def _yield(self) -> None:
+    def _checkpoint_and_stop(self) -> None:
         self._save_once()
-        raise RunEnded("yielded")
+        raise RunEnded("checkpointed_and_stopped")
 
     # Ownership
 
@@ -256,7 +256,7 @@ class Session(Run):
             if self._owner() > self._spec.generation:
                 raise RunEnded("fenced")
             if self._control.stop_requested() or self._notice_is_due():
-                raise RunEnded("yielded")
+                raise RunEnded("checkpointed_and_stopped")
             self._timers.sleep(_POLL_S)
 
     # Checkpoints

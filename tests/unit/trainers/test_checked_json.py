@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from orchestrator.engine.machines.reports import report_of
 from orchestrator.engine.runtime import RunReport
-from trainers import words
-from trainers.control import PROGRESS, ControlDirectory, Hold, Notice, Progress
+from trainers import checked_json
+from trainers.control import PROGRESS, ControlDirectory, Notice, Progress, QuiesceOrder
 from trainers.errors import MalformedWord, TrainerError
-from trainers.loop import Parts, Run
+from trainers.loop.training_loop import Parts, TrainingLoop
 
-FILES = ("progress.json", "lease.json", "hold.json", "notice.json")
+FILES = ("progress.json", "lease.json", "quiesce.json", "notice.json")
 ANY_JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | st.just(10**30) | st.just(-1),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
@@ -42,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def ask_everything(control: ControlDirectory) -> list[object]:
     answers: list[object] = []
-    for question in (control.progress, control.lease_until, control.hold, control.notice):
+    for question in (control.progress, control.lease_until, control.quiesce, control.notice):
         try:
             answers.append(question())
         except MalformedWord as error:
@@ -54,13 +54,13 @@ def ask_everything(control: ControlDirectory) -> list[object]:
 @settings(max_examples=150, deadline=None)
 def test_a_control_file_of_any_bytes_is_read_or_is_malformed(folder: Path, name: str, raw: bytes) -> None:
     (folder / name).write_bytes(raw)
-    progress, lease_s, hold, notice = ask_everything(ControlDirectory(folder))
+    progress, lease_s, quiesce, notice = ask_everything(ControlDirectory(folder))
     assert isinstance(progress, Progress | MalformedWord | None)
     assert isinstance(notice, Notice | MalformedWord | None)
-    assert isinstance(hold, Hold | MalformedWord | None)
+    assert isinstance(quiesce, QuiesceOrder | MalformedWord | None)
     assert isinstance(lease_s, float | MalformedWord | None)
     if isinstance(progress, Progress):
-        assert 0 <= progress.step <= words.LARGEST_COUNT
+        assert 0 <= progress.step <= checked_json.LARGEST_COUNT
         assert report_of("run_A", dataclasses.asdict(progress)).state == progress.state
 
 
@@ -73,7 +73,7 @@ def test_whatever_a_node_says_is_a_report_that_every_database_can_hold(said: obj
         if type(value) is int and name != "exit_status":
             assert 0 <= value <= 2**53
         if isinstance(value, str):
-            assert len(value) <= words.LONGEST_TEXT
+            assert len(value) <= checked_json.LONGEST_TEXT
 
 
 def test_every_field_of_a_progress_and_of_a_report_is_checked() -> None:
@@ -114,7 +114,7 @@ def test_a_longer_traceback_keeps_its_end_and_unknown_fields_are_left_out() -> N
     assert report.error is not None
     assert report.error.startswith("line of it\n")  # a part of a secret would not be known as one
     assert report.error.endswith("line of it\nValueError: here")
-    assert words.LONGEST_TEXT - 20 < len(report.error) <= words.LONGEST_TEXT
+    assert checked_json.LONGEST_TEXT - 20 < len(report.error) <= checked_json.LONGEST_TEXT
     one_line = report_of("run_A", {"state": "failed", "error": "x" * 10**6})
     assert one_line.error == "(a line of more than 20000 characters)"
 
@@ -127,7 +127,7 @@ def test_a_step_past_a_loaders_length_means_that_nobody_knows_the_end() -> None:
 def test_a_pipe_a_folder_and_a_huge_file_in_place_of_a_control_file_are_malformed(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "progress.json")
     (tmp_path / "lease.json").mkdir()
-    (tmp_path / "hold.json").write_bytes(b"[" * (words.MOST_BYTES + 1))
+    (tmp_path / "quiesce.json").write_bytes(b"[" * (checked_json.MOST_BYTES + 1))
     (tmp_path / "notice.json").write_bytes(b"[" * 100_000)  # deeper than the parser goes
     assert [type(answer) for answer in ask_everything(ControlDirectory(tmp_path))] == [MalformedWord] * 4
 
@@ -135,4 +135,4 @@ def test_a_pipe_a_folder_and_a_huge_file_in_place_of_a_control_file_are_malforme
 @pytest.mark.parametrize("steps", [10**19, 0, -5, 2.5, "many", True, float("nan")])
 def test_attach_refuses_a_number_of_steps_that_is_none(tmp_path: Path, steps: Any) -> None:
     with pytest.raises(TrainerError, match=r"attach\(\) was given steps=.*a whole number from 1"):
-        Run(Parts(None, None), steps=steps, epochs=None, seed=0, output_dir=tmp_path)
+        TrainingLoop(Parts(None, None), steps=steps, epochs=None, seed=0, output_dir=tmp_path)

@@ -1,6 +1,6 @@
-"""Run: the training loop as the user's program sees it: batches in, a step recorded after each, an end.
+"""TrainingLoop: the training loop as the user's program sees it: batches in, a step recorded after each, an end.
 
-Outside Tradewind this is all there is; trainers.session adds what happens between the steps.
+Outside Tradewind this is all there is; trainers.loop.session adds what happens between the steps.
 Must not know: checkpoints, control directories, the runner.
 """
 
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainers.checked_json import LARGEST_COUNT
 from trainers.data.loader import resumable
 from trainers.errors import TrainerError
-from trainers.words import LARGEST_COUNT
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Parts:
     extra: Any = None
 
 
-class Run:
+class TrainingLoop:
     """A training loop of `steps` steps or `epochs` passes over the loader, whichever ends first.
 
         run = trainers.attach(model=model, optimizer=optimizer, loader=loader, steps=1000)

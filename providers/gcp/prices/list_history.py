@@ -13,8 +13,8 @@ from typing import Any
 
 from providers.collect.facts import Finding
 from providers.errors import ProviderError
-from providers.gcp.prices import SOURCE, CatalogSource, machines_in, offer_of, sold_as
-from providers.gcp.skus import Part, parts_of, price_list
+from providers.gcp.prices.list_prices import SOURCE, CatalogSource, machines_in, offer_of, sold_as
+from providers.gcp.prices.skus import Part, parts_of, price_list
 from providers.offer import CapacityType
 from providers.price import PricePoint
 

@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator.config import Config, load_config
 from orchestrator.errors import SpecError
-from orchestrator.installation import open_world
+from orchestrator.installation import open_installation
 from orchestrator.model import Event
 from orchestrator.store.leadership import leader
 from providers.base import LaunchSpec
@@ -37,13 +37,13 @@ def anchor(config: Config) -> str:
 def refused(config: Config, *, starts: bool) -> SpecError:
     before = anchor(config)
     with pytest.raises(SpecError) as caught:
-        open_world(config, starts=starts)
+        open_installation(config, starts=starts)
     assert anchor(config) == before
     return caught.value
 
 
 def test_a_command_with_another_clock_factor_is_refused_and_changes_nothing(configured: Configured) -> None:
-    open_world(configured(600.0)).close()
+    open_installation(configured(600.0)).close()
     error = refused(configured(100_000.0), starts=False)
     assert error.exit_code == 3
     (problem,) = error.problems
@@ -56,53 +56,53 @@ def test_a_command_with_another_clock_factor_is_refused_and_changes_nothing(conf
 
 
 def test_where_nothing_acts_the_control_plane_brings_its_own_factor_and_time_goes_on(configured: Configured) -> None:
-    first = open_world(configured(600.0))
+    first = open_installation(configured(600.0))
     first.close()
     before_ms = first.clock.now_ms()
-    second = open_world(configured(60.0), starts=True)
+    second = open_installation(configured(60.0), starts=True)
     second.close()
     assert isinstance(second.clock, AcceleratedClock)
     assert second.clock.factor == 60.0
     assert before_ms <= second.clock.epoch_ms <= first.clock.now_ms()
-    again = open_world(configured(60.0))
+    again = open_installation(configured(60.0))
     again.close()
     assert again.clock == second.clock
 
 
 def test_a_leader_keeps_its_clock(configured: Configured) -> None:
-    world = open_world(configured(600.0))
-    leadership = world.store.campaign("a control plane")
+    installation = open_installation(configured(600.0))
+    leadership = installation.store.campaign("a control plane")
     assert leadership is not None
     refused(configured(60.0), starts=True)
-    world.store.resign(leadership)
-    world.close()
-    open_world(configured(60.0), starts=True).close()
+    installation.store.resign(leadership)
+    installation.close()
+    open_installation(configured(60.0), starts=True).close()
 
 
 def test_a_machine_keeps_the_clock_that_it_is_billed_by(configured: Configured) -> None:
-    world = open_world(configured(600.0))
-    local = world.providers["local"]
+    installation = open_installation(configured(600.0))
+    local = installation.providers["local"]
     offer = next(offer for offer in local.offers() if not offer.spot)
-    tags = {"tradewind-install": world.store.install_id}
+    tags = {"tradewind-install": installation.store.install_id}
     (instance_id,) = local.launch(LaunchSpec("token", offer.id, "exec sleep 600\n", tags))
     try:
         refused(configured(60.0), starts=True)
     finally:
         local.terminate(instance_id)
-        world.close()
-    open_world(configured(60.0), starts=True).close()
+        installation.close()
+    open_installation(configured(60.0), starts=True).close()
 
 
 def test_a_leader_from_before_a_reboot_keeps_nothing(configured: Configured, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leader, "TAKEOVER_S", 0.1)
     monkeypatch.setattr(leader, "_WATCH_S", 0.05)
-    world = open_world(configured(600.0))
-    world.store.campaign("a control plane")
-    world.close()
-    with closing(sqlite3.connect(world.state_dir / "tradewind.db")) as connection:
+    installation = open_installation(configured(600.0))
+    installation.store.campaign("a control plane")
+    installation.close()
+    with closing(sqlite3.connect(installation.state_dir / "tradewind.db")) as connection:
         connection.execute("UPDATE leader SET realm = 'another boot'")
         connection.commit()
-    started = open_world(configured(60.0), starts=True)
+    started = open_installation(configured(60.0), starts=True)
     started.close()
     assert started.clock.factor == 60.0
 
@@ -119,25 +119,27 @@ def test_after_a_reboot_with_the_wall_clock_behind_market_time_goes_on_from_the_
     configured: Configured, lost: bool
 ) -> None:
     config = configured(600.0)
-    world = open_world(config)
-    later_ms = world.clock.now_ms() + 2 * 3_600_000  # two hours of market time, of which the clock's file knows nothing
-    with world.store.write() as tx:
+    installation = open_installation(config)
+    later_ms = (
+        installation.clock.now_ms() + 2 * 3_600_000
+    )  # two hours of market time, of which the clock's file knows nothing
+    with installation.store.write() as tx:
         tx.add_event(Event("ev-1", later_ms, "run.training", "it trains", "control-plane"))
-    world.close()
+    installation.close()
     reboot(config, wall_behind_ms=7_200_000)
     if lost:
         (config.state_dir / "clock.json").unlink()
-    again = open_world(config)
+    again = open_installation(config)
     again.close()
     assert again.clock.now_ms() >= later_ms
 
 
 def test_a_poll_of_the_market_is_a_record_of_its_time_and_one_of_real_prices_is_not(configured: Configured) -> None:
     config = configured(600.0)
-    world = open_world(config)
-    later_ms = world.clock.now_ms() + 3_600_000
-    with world.store.write() as tx:
+    installation = open_installation(config)
+    later_ms = installation.clock.now_ms() + 3_600_000
+    with installation.store.write() as tx:
         tx.record_poll("local", later_ms, later_ms + 5, 1, 0, None)
         tx.record_poll("aws", later_ms, later_ms + 86_400_000, 1, 0, None)
         assert tx.latest_ms(config.providers.enabled) == later_ms + 5
-    world.close()
+    installation.close()

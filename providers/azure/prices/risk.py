@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from providers.azure.graph import ORDER, SOURCE, GraphSource
 from providers.azure.hardware import sizes
+from providers.azure.prices.graph import ORDER, SOURCE, GraphSource
 from providers.collect.facts import Finding, Flag, Signal
 
 BUCKETS = {"0-5": (0, 5), "5-10": (5, 10), "10-15": (10, 15), "15-20": (15, 20), "20+": (20, 100)}

@@ -16,12 +16,12 @@ from contextlib import contextmanager
 from trainers.checkpoint import store
 from trainers.control import TrainerState
 from trainers.errors import TrainerError
-from trainers.run_context import RunContext
+from trainers.process.run_context import RunContext
 
 GRACE_S = 5.0  # from SIGTERM to the end
 POLL_S = 0.5
 NOTICE_MARGIN_S = 1.0  # it is over so long before its machine goes
-EXIT_CODES = {"yielded": 0, "fenced": 3}  # as those of trainers.runner
+EXIT_CODES = {"checkpointed_and_stopped": 0, "fenced": 3}  # as those of trainers.runner
 
 
 @contextmanager
@@ -39,7 +39,7 @@ def _watch(context: RunContext, over: threading.Event) -> None:
     while not over.wait(POLL_S):
         if context.session is None and (state := _asked(context)) is not None:
             context.leaving = state
-            if state == "yielded" and callable(signal.getsignal(signal.SIGTERM)):
+            if state == "checkpointed_and_stopped" and callable(signal.getsignal(signal.SIGTERM)):
                 os.kill(os.getpid(), signal.SIGTERM)
                 if over.wait(GRACE_S):
                     return  # it ended by itself
@@ -58,10 +58,10 @@ def _asked(context: RunContext) -> TrainerState | None:
         if until is not None and context.timers.monotonic() >= until:
             return "fenced"
         if control.stop_requested():
-            return "yielded"
+            return "checkpointed_and_stopped"
         if notice is not None:
             left_s = notice.deadline_monotonic_s - context.timers.monotonic()
-            return "yielded" if left_s <= GRACE_S + NOTICE_MARGIN_S else None
+            return "checkpointed_and_stopped" if left_s <= GRACE_S + NOTICE_MARGIN_S else None
     except (OSError, TrainerError):
         pass  # asked again: a folder that does not answer for a moment ends nothing
     return None

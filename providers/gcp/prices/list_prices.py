@@ -15,9 +15,9 @@ from typing import Any, ClassVar
 from providers.collect.facts import Finding, Flag, Passed, PollResult, gather
 from providers.collect.http import Http, Patience
 from providers.errors import ProviderError
-from providers.gcp.billing import BILLING, BillingCatalog
+from providers.gcp.prices.billing import BILLING, BillingCatalog
+from providers.gcp.prices.skus import GPUS, Machine, PriceList, parts_of, price_list
 from providers.gcp.session import Connections, in_our_words, listed_regions
-from providers.gcp.skus import GPUS, Machine, PriceList, parts_of, price_list
 from providers.hardware import canonical_gpu
 from providers.money import format_usd
 from providers.offer import CapacityType, Offer

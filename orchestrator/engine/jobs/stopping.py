@@ -1,7 +1,7 @@
-"""Guard: states that a user or a ceiling asked for and that take more than one tick: pausing, cancelling, ceilings.
+"""Pausing, cancelling and spending limits: what a user or a limit asked for and takes more than one tick.
 
-A ceiling is a ceiling. Near the end of its budget a job is asked to pause with a checkpoint; when the money for waiting
-is used up it ends at its last one, at once. At its max_duration it fails. Must not know: where a job runs next.
+Near the end of its budget a job is asked to pause with a checkpoint; when the money for waiting
+is used up it ends at its last one, at once. At its max_duration it fails.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ STOP_EVERY_S = 2.0
 LONGEST_LOOK_S = 10.0  # a control plane that stood still longer than this is expected to do so no second time
 
 
-def guard(ctx: Context) -> bool:
-    """Carry pausing and cancelling jobs to their end and stop jobs before a ceiling is passed."""
+def stop_as_asked(ctx: Context) -> bool:
+    """Carry pausing and cancelling jobs to their end and stop jobs before a spending limit is passed."""
     changed = False
     look_s = _look_s(ctx)
     migrating = {migration.job_id for migration in ctx.work.migrations if migration.step is not Step.RELEASE}
     for job in ctx.work.jobs.values():
         changed |= contained(
             ctx,
-            Compartment.GUARD,
-            partial(_guard, ctx, job, job.id in migrating, look_s),
+            Compartment.STOPPING,
+            partial(_stop_as_asked, ctx, job, job.id in migrating, look_s),
             False,
             job_id=job.id,
         )
     return changed
 
 
-def _guard(ctx: Context, job: Job, migrating: bool, look_s: float) -> bool:
+def _stop_as_asked(ctx: Context, job: Job, migrating: bool, look_s: float) -> bool:
     current = snapshot.current_run([run for run in ctx.work.runs if run.job_id == job.id])
     if job.state == "cancelling":
         return _cancelling(ctx, job, current, migrating)
     if job.state in ("starting", "running", "migrating", "pausing"):
-        if _ceilings(ctx, job, current, look_s):
+        if _limits(ctx, job, current, look_s):
             return True
         if job.state == "pausing":
             return _pausing(ctx, job, current, migrating)
@@ -60,9 +60,9 @@ def _guard(ctx: Context, job: Job, migrating: bool, look_s: float) -> bool:
 
 def _look_s(ctx: Context) -> float:
     """Wall seconds until the next look, as far as the last one tells."""
-    now = ctx.world.clock.monotonic_s()
-    since = now - ctx.pacing.get("guard", now)
-    ctx.pacing["guard"] = now
+    now = ctx.installation.clock.monotonic_s()
+    since = now - ctx.pacing.get("stopping", now)
+    ctx.pacing["stopping"] = now
     return max(LOOK_EVERY_S, min(since, LONGEST_LOOK_S))
 
 
@@ -109,17 +109,17 @@ def _end_now(ctx: Context, job: Job, current: Run | None, how: str, why: str | N
         paused(ctx, tx, job, current, how, why=why)
     for migration in ctx.work.migrations:
         if migration.job_id == job.id and migration.step is not Step.RELEASE:
-            with ctx.world.store.read() as tx:
+            with ctx.installation.store.read() as tx:
                 move = load(tx, migration)
             with suppress(CheckpointUnusable):  # engine.migration.steps tries again
                 abort(ctx, move, "the job is paused")
 
 
-def _ceilings(ctx: Context, job: Job, current: Run | None, look_s: float) -> bool:
+def _limits(ctx: Context, job: Job, current: Run | None, look_s: float) -> bool:
     spec = job.spec
     if spec.budget_nano_usd is None and spec.max_duration_s is None:
         return False
-    if not ctx.due(f"ceiling/{job.id}", LOOK_EVERY_S):
+    if not ctx.due(f"limits/{job.id}", LOOK_EVERY_S):
         return False
     if spec.max_duration_s is not None and job.state != "pausing" and _overran(ctx, job, current, spec.max_duration_s):
         return True
@@ -133,7 +133,7 @@ def _near_budget(ctx: Context, job: Job, current: Run | None, budget: int, now: 
         why = why_paused(ctx, job, current, now)
         _end_now(ctx, job, current, "at its last checkpoint (its budget leaves no time to wait for another)", why)
         return True
-    if now.too_little_for_two(budget) and _end_spare(ctx, job):
+    if now.too_little_for_two(budget) and _end_standby(ctx, job):
         return True
     if job.state != "pausing" and now.nearly_used_up(budget):
         why = why_paused(ctx, job, current, now)
@@ -145,20 +145,20 @@ def _near_budget(ctx: Context, job: Job, current: Run | None, budget: int, now: 
     return False
 
 
-def _end_spare(ctx: Context, job: Job) -> bool:
-    """A job goes on without a spare rather than pause for its sake."""
-    spares = [each for each in ctx.work.migrations if each.job_id == job.id and each.reason == "standby"]
-    for migration in spares:
-        with ctx.world.store.read() as tx:
+def _end_standby(ctx: Context, job: Job) -> bool:
+    """A job goes on without a standby rather than pause for its sake."""
+    standbys = [each for each in ctx.work.migrations if each.job_id == job.id and each.reason == "standby"]
+    for migration in standbys:
+        with ctx.installation.store.read() as tx:
             move = load(tx, migration)
         abort(ctx, move, "what is left of the job's budget would not last for both machines")
-    return bool(spares)
+    return bool(standbys)
 
 
 def _overran(ctx: Context, job: Job, current: Run | None, longest_s: float) -> bool:
     """A job that held machines to train on for its max_duration has failed; open migrations are given up."""
     now = ctx.now_ms
-    with ctx.world.store.read() as tx:
+    with ctx.installation.store.read() as tx:
         trained = trained_s(tx.runs(job_id=job.id), now)
     if trained < longest_s:
         return False

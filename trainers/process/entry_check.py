@@ -1,6 +1,6 @@
 """Loads a job's function and binds its arguments without calling it: the child process of a check before renting.
 
-    python -m trainers.entry_check SPEC.json VERDICT.json BYTES
+    python -m trainers.process.entry_check SPEC.json VERDICT.json BYTES
 
 Loading runs the top level of the job's modules, which may do anything; so the memory of this process is limited to
 BYTES, and the caller ends it after a while. The verdict is {"permanent", "error", "takes"}, the first two empty when
@@ -19,7 +19,7 @@ import sys
 import types
 from pathlib import Path
 
-from trainers.runner import loaded, told, would_repeat
+from trainers.runner import loaded, reported, would_repeat
 from trainers.spec import TrainerSpec
 
 _BUILTIN = frozenset({"int", "float", "str", "bool", "list", "tuple", "dict"})
@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> int:
         takes = asked(function)
     except BaseException as raised:  # whatever the job's code raises, also SystemExit
         trace = raised.__traceback__
-        permanent, error = would_repeat(raised), told(raised.with_traceback(trace and trace.tb_next))
+        permanent, error = would_repeat(raised), reported(raised.with_traceback(trace and trace.tb_next))
     verdict.write_text(json.dumps({"permanent": permanent, "error": error, "takes": takes}))
     return 0
 

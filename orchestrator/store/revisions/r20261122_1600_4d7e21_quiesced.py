@@ -1,0 +1,12 @@
+"""A run that waits at its checkpoint for its successor is quiesced; it was called holding."""
+
+from __future__ import annotations
+
+from alembic import op
+
+revision = "20261122_1600_4d7e21"
+down_revision = "20261122_1345_b6d20f"
+
+
+def upgrade() -> None:
+    op.execute("UPDATE run SET state = 'quiesced' WHERE state = 'holding'")

@@ -1,0 +1,1 @@
+"""What machines cost there. Knows prices; rents nothing."""

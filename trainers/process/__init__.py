@@ -1,0 +1,1 @@
+"""The process around a training program: what it starts with, and what watches it and its log."""
