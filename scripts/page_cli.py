@@ -13,10 +13,11 @@ HEAD = """# Command line
 <!-- Made by `python -m scripts.gen_docs` from orchestrator/cli. -->
 
 Results go to stdout, everything else to stderr. `--output json` gives a result with a versioned schema
-(`"schema": "tradewind/<kind>/v1"`); money in it is integer nano-USD with a readable twin, instants are epoch
-milliseconds of market time with an ISO twin. Colour only on a terminal and never with `NO_COLOR`. Jobs are named by id,
-by the beginning of one, or by name. `tradewind --install-completion` completes commands, options and jobs. The exit
-codes are in [exit-codes.md](exit-codes.md).
+(`"schema": "tradewind/<kind>/v1"`); it holds numbers, with the unit in the name: money is integer
+nano-USD (`cost_nano_usd`), instants are epoch milliseconds of market time (`at_ms`), durations are seconds. Colour only
+on a terminal and never with `NO_COLOR`. Jobs are named by id, by the beginning of one, or by name.
+`tradewind --install-completion` completes commands, options and jobs. The exit codes are in
+[exit-codes.md](exit-codes.md).
 """
 
 

@@ -7,7 +7,6 @@ Understandable without colour; colour only on a terminal and never with NO_COLOR
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterator
@@ -41,9 +40,9 @@ class Output:
     def show(self, view: View, *, stream: bool = False) -> None:
         """A result, to stdout; one of a stream is a single line of JSON."""
         if self.format is Format.JSON:
-            from orchestrator.formats.documents import to_json
+            from orchestrator.formats.documents import dumps
 
-            self.data(json.dumps(to_json(view), indent=None if stream else 2))
+            self.data(dumps(view, indent=None if stream else 2))
         else:
             from orchestrator.cli.render import render
 

@@ -1,1 +1,1 @@
-"""Formats: values as JSON, CSV cells and documents. Must not know: any view."""
+"""Formats: values as JSON, CSV cells and HTML."""

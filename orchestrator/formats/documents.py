@@ -1,26 +1,35 @@
-"""Documents: a view as JSON with its schema. Loads nothing heavy. Must not know: any view."""
+"""Documents: a view as JSON with its schema, exactly; plan files are read back from it."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Protocol
+import json
+from typing import Any, ClassVar, Protocol, TypeVar
 
-from orchestrator.formats.readable import encode
+from orchestrator.formats.codec import Codec
 
 SCHEMA_VERSION = 1
 
 
 class View(Protocol):
-    """A dataclass with a `kind`. One whose values must be read back exactly has `exact`: fields in the store's form."""
+    """A dataclass with a `kind`."""
 
     kind: ClassVar[str]
 
 
-def schema_of(kind: str) -> str:
-    """`tradewind/<kind>/v<version>`."""
-    return f"tradewind/{kind}/v{SCHEMA_VERSION}"
+V = TypeVar("V", bound=View)
+
+
+def codec_of(view: type[V]) -> Codec[V]:
+    """Its documents, of schema `tradewind/<kind>/v<version>`."""
+    return Codec(view, f"tradewind/{view.kind}/v{SCHEMA_VERSION}")
+
+
+def dumps(view: View, *, indent: int | None = None) -> str:
+    """A view as JSON text, with its schema; money is integer nano-USD, instants are epoch milliseconds."""
+    return codec_of(type(view)).dumps(view, indent=indent)
 
 
 def to_json(view: View) -> dict[str, Any]:
-    """A view as JSON types, with its schema. What a plan document is read back from is in it exactly."""
-    exact = getattr(view, "exact", dict)
-    return {"schema": schema_of(view.kind), **encode(view), **exact()}
+    """As `dumps`, as JSON types."""
+    document: dict[str, Any] = json.loads(dumps(view))
+    return document

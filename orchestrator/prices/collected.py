@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from orchestrator.prices.merge import Kind, ReportedPrice, merged
 from providers.catalog import load
+from providers.collect.facts import Signal
 from providers.offer import CapacityType
 
 if TYPE_CHECKING:  # a command that asks the catalogue alone loads no database
     from orchestrator.config import Config
     from orchestrator.installation import Installation
-    from providers.collect.facts import Signal
 
 
 @dataclass(frozen=True, slots=True)

@@ -204,15 +204,6 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
-    """What a saved plan remembers of other objectives."""
-
-    job_id: str
-    front: tuple[Pick, ...]
-    picks: tuple[Pick, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class PlanView:
     """A plan to review; its JSON is the saved plan document, of which `plan` and `new_jobs` are read back.
 
@@ -231,16 +222,6 @@ class PlanView:
     new_jobs: tuple[Job, ...]
     anywhere: bool = False
     not_enabled: tuple[str, ...] = ()
-
-    def exact(self) -> dict[str, object]:
-        """What a plan document is read back from."""
-        from orchestrator.store import codec
-
-        return {
-            "plan": codec.encode(self.plan),
-            "new_jobs": codec.encode(self.new_jobs),
-            "compared": codec.encode([Compared(each.job_id, each.front, each.picks) for each in self.decisions]),
-        }
 
     @property
     def changes(self) -> bool:

@@ -4,7 +4,6 @@ Must not know policies, providers' libraries, Ray or the command line. Alembic i
 store, SQLAlchemy's ORM never.
 """
 
-from orchestrator.store.codec import Codec, CodecError, decode, encode
 from orchestrator.store.leadership.leader import TAKEOVER_S, LeaderInfo, Leadership
 from orchestrator.store.market.availability import AvailabilityPoint
 from orchestrator.store.market.flags import NewFlag, StoredFlag
@@ -24,8 +23,6 @@ __all__ = [
     "TAKEOVER_S",
     "AvailabilityPoint",
     "Claim",
-    "Codec",
-    "CodecError",
     "Command",
     "Interval",
     "JobFactFields",
@@ -44,6 +41,4 @@ __all__ = [
     "Store",
     "StoredFlag",
     "Tx",
-    "decode",
-    "encode",
 ]

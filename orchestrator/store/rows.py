@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 from sqlalchemy import Row
 
 from orchestrator.errors import RowError, UnreadableRowError
-from orchestrator.store.codec import decode
+from orchestrator.formats.codec import Codec, CodecError, decode
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Sequence[Any])
@@ -54,8 +54,8 @@ def quickly(
 def decoded(type_: type[T], table: str, values: dict[str, Any], of: object = None) -> T:
     """As `record`, of the values of a row's columns by name."""
     try:
-        return decode(type_, values)
-    except ValueError as error:
+        return decode(type_, {str(name): value for name, value in values.items()})  # SQLAlchemy's are a kind of text
+    except CodecError as error:
         raise UnreadableRowError(table, values.get("id", of), str(error)) from error
 
 
@@ -75,6 +75,14 @@ def records(
                 raise
             unreadable(str(row._mapping[job]), error)
     return found
+
+
+def document(codec: Codec[T], text: Any, table: str, key: object) -> T:
+    """The document of a column. Raises UnreadableRowError."""
+    try:
+        return codec.loads(text)
+    except CodecError as error:
+        raise UnreadableRowError(table, key, str(error)) from error
 
 
 def mapping(table: str, key: object, text: Any) -> dict[str, Any]:

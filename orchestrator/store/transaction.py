@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Insert, Table, insert
 
+from orchestrator.formats.codec import encode
 from orchestrator.model import new_id
 from orchestrator.model.ids import RandomBits
-from orchestrator.store.codec import encode
 from providers.clock import Clock
 
 if TYPE_CHECKING:
@@ -65,9 +65,8 @@ def insert_into(table: Table) -> Insert:
 
 def columns(value: DataclassInstance) -> dict[str, Any]:
     """The fields of a dataclass as values of the columns of the same names. Raises CodecError."""
-    document = encode(value)
-    assert isinstance(document, dict)
-    return dict(document)
+    values: dict[str, Any] = encode(value)
+    return values
 
 
 def to_text(value: Mapping[str, Any]) -> str:

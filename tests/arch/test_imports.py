@@ -9,7 +9,19 @@ from pathlib import Path
 
 import pytest
 
-HEAVY = {"torch", "ray", "sqlalchemy", "alembic", "numpy", "pydantic", "yaml", "boto3", "botocore", "google.cloud"}
+HEAVY = {
+    "torch",
+    "ray",
+    "sqlalchemy",
+    "alembic",
+    "numpy",
+    "pydantic",
+    "msgspec",
+    "yaml",
+    "boto3",
+    "botocore",
+    "google.cloud",
+}
 HEAVY |= {"azure", "pandas", "polars", "asyncio", "multiprocessing"}
 
 

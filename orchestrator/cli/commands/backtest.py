@@ -34,8 +34,6 @@ def backtest(
     Every policy plays the same windows; the table tells the cost over the optimum, paired differences and where each
     dollar was saved. A policy that fails or misses a deadline is told; exit code 8 where one failed.
     """
-    import json
-
     from orchestrator.arena.paper_tables import paper_tables
     from orchestrator.arena.results import summarise
     from orchestrator.arena.runner import run
@@ -43,16 +41,14 @@ def backtest(
     from orchestrator.cli.render import backtest as text
     from orchestrator.cli.render.text import Paint
     from orchestrator.errors import PartialFailure, UsageError
-    from orchestrator.formats.documents import to_json
+    from orchestrator.formats.documents import dumps
 
     out = Output(output)
     if (scenario is None) == (paper is None):
         raise UsageError("name a scenario, or a folder with --paper", hint="examples/scenarios has scenarios")
     if paper is not None:
         tables = paper_tables(paper)
-        out.data(
-            json.dumps(to_json(tables), indent=2) if output is Format.JSON else text.paper(tables, Paint(out.color))
-        )
+        out.data(dumps(tables, indent=2) if output is Format.JSON else text.paper(tables, Paint(out.color)))
         return
     assert scenario is not None
     plan = load_scenario(scenario)
@@ -68,6 +64,6 @@ def backtest(
 
         html.write_text(page(view, played), "utf-8")
         out.note(f"wrote {html}")
-    out.data(json.dumps(to_json(view), indent=2) if output is Format.JSON else text.backtest(view, Paint(out.color)))
+    out.data(dumps(view, indent=2) if output is Format.JSON else text.backtest(view, Paint(out.color)))
     if view.failures:
         raise PartialFailure(f"{len(view.failures)} runs failed: {view.failures[0]}")

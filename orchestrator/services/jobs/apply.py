@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.errors import NotFoundError, Problem, SpecError, StalePlanError, UsageError
-from orchestrator.formats.documents import schema_of, to_json
+from orchestrator.formats.codec import CodecError
+from orchestrator.formats.documents import codec_of
 from orchestrator.installation import Installation
-from orchestrator.model import TERMINAL, Job, Plan
+from orchestrator.model import TERMINAL
 from orchestrator.services.actor import actor
 from orchestrator.services.control_plane.presence import control_plane
 from orchestrator.services.jobs.plan import freshen, plan_view, planned, require_startable
 from orchestrator.services.jobs.submit import add_jobs, make_checkpoint_folder
-from orchestrator.services.views import Accepted, Compared, Decision, PlanView
-from orchestrator.store import codec
+from orchestrator.services.views import Accepted, Decision, PlanView
 from providers.money import format_usd
 
+PLAN_FILE = codec_of(PlanView)
 PRICE_TOLERANCE = 0.02  # a chosen offer may become this much dearer and the plan still be what was reviewed
 
 
@@ -29,7 +29,7 @@ def save(view: PlanView, path: Path) -> None:
             hint="--output json writes it to stdout",
         )
     try:
-        path.write_text(json.dumps(to_json(view), indent=2) + "\n")
+        path.write_text(PLAN_FILE.dumps(view, indent=2) + "\n", "utf-8")
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}", hint="choose another path") from error
 
@@ -37,22 +37,18 @@ def save(view: PlanView, path: Path) -> None:
 def load(installation: Installation, path: Path) -> PlanView:
     """Read a plan document. Raises NotFoundError, SpecError."""
     try:
-        data = json.loads(path.read_text())
-        if not isinstance(data, dict) or data.get("schema") != schema_of(PlanView.kind):
-            raise ValueError(f"this is no {schema_of(PlanView.kind)} document")
-        plan = codec.decode(Plan, data.get("plan"))
-        new = [codec.decode(Job, job) for job in data.get("new_jobs", ())]
-        compared = {each.job_id: each for each in (codec.decode(Compared, item) for item in data.get("compared", ()))}
+        saved = PLAN_FILE.loads(path.read_bytes())
     except OSError as error:
         raise NotFoundError(f"{path}: {error.strerror}", hint="make one: tradewind plan FILE -o PLAN") from error
-    except ValueError as error:
+    except CodecError as error:
         raise SpecError([Problem(str(path), 0, 0, "", str(error), "make it again: tradewind plan -o")]) from error
     with installation.store.read() as tx:
-        jobs = {job.id: job for job in (*tx.outlines(), *new)}
-        view = plan_view(installation, tx, plan, jobs, new, installation.clock.now_ms())
+        jobs = {job.id: job for job in (*tx.outlines(), *saved.new_jobs)}
+        view = plan_view(installation, tx, saved.plan, jobs, saved.new_jobs, installation.clock.now_ms())
+    reviewed = {each.job_id: each for each in saved.decisions}
     decisions = tuple(
-        replace(each, front=compared[each.job_id].front, picks=compared[each.job_id].picks)
-        if each.job_id in compared
+        replace(each, front=reviewed[each.job_id].front, picks=reviewed[each.job_id].picks)
+        if each.job_id in reviewed
         else each
         for each in view.decisions
     )

@@ -10,13 +10,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from orchestrator.errors import TokenConflictError, UsageError
+from orchestrator.formats.codec import encode
 from orchestrator.installation import Installation
 from orchestrator.model import Event, Job, JobSpec, Plan, new_id
 from orchestrator.services.actor import actor
 from orchestrator.services.jobs.current import job_view
 from orchestrator.services.jobs.plan import require_startable
 from orchestrator.services.views import JobView, PlanView
-from orchestrator.store import Tx, codec
+from orchestrator.store import Tx
 
 TOKEN = re.compile(r"[!-~]{1,200}")
 """What a submitter may choose as a token: printable ASCII without spaces."""
@@ -49,7 +50,7 @@ def _with_token(tx: Tx, spec: JobSpec, token: str) -> Job | None:
     if not TOKEN.fullmatch(token):
         raise UsageError(f"{token!r} is no token", hint="1 to 200 printable ASCII characters without spaces")
     job = tx.job_with_token(spec.project, token)
-    if job is not None and codec.encode(_as_submitted(tx, job)) != codec.encode(spec):
+    if job is not None and encode(_as_submitted(tx, job)) != encode(spec):
         raise TokenConflictError(
             f"the token {token} is that of another submission to project {spec.project}: {job.name} ({job.id})",
             hint=f"see it: tradewind status {job.id}; a job that differs from it needs a token of its own",

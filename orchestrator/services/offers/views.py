@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-if TYPE_CHECKING:
-    from orchestrator.model import Estimate
-    from providers.offer import Offer
-    from providers.price import PricePoint
+from orchestrator.model import Estimate
+from providers.offer import Offer
+from providers.price import PricePoint
 
 
 @dataclass(frozen=True, slots=True)

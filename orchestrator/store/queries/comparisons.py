@@ -13,14 +13,14 @@ from typing import Any
 
 from sqlalchemy import Row, bindparam, func, select, update
 
+from orchestrator.formats.codec import Codec
 from orchestrator.ledger import Comparison, Inputs
 from orchestrator.model import TERMINAL
-from orchestrator.store.codec import Codec
-from orchestrator.store.rows import Unreadable, record, records
+from orchestrator.store.rows import Unreadable, document, record, records
 from orchestrator.store.schema import UNCOMPARED, UNSETTLED, comparison, job, run
 from orchestrator.store.transaction import Transaction
 
-_INPUTS = Codec(Inputs, "comparison-inputs", 1)
+_INPUTS = Codec(Inputs, "comparison-inputs/1")
 _ENDED = job.c.state.in_(sorted(TERMINAL))
 _OPEN_BOOKS = select(run.c.id).where(run.c.job_id == job.c.id, UNSETTLED).correlate(job).exists()
 _DUE = (
@@ -87,4 +87,6 @@ class ComparisonRows(Transaction):
 
 def _comparison(row: Row[Any]) -> Comparison:
     found = record(Comparison, "comparison", row, of=row.job_id, inputs=None)
-    return found if row.inputs is None else replace(found, inputs=_INPUTS.loads(row.inputs))
+    if row.inputs is None:
+        return found
+    return replace(found, inputs=document(_INPUTS, row.inputs, "comparison", row.job_id))

@@ -11,13 +11,13 @@ from typing import Any, TypedDict, Unpack, get_args
 from sqlalchemy import Row, Select, bindparam, func, select, update
 
 from orchestrator.errors import NotFoundError, RowError, UnreadableRowError, UsageError
+from orchestrator.formats.codec import Codec, CodecError
 from orchestrator.model import Job, JobSpec, JobState, TrainSpec
-from orchestrator.store.codec import Codec
 from orchestrator.store.rows import Unreadable, record, records
 from orchestrator.store.schema import job
 from orchestrator.store.transaction import Transaction
 
-_SPEC = Codec(JobSpec, "job-spec", 1)
+_SPEC = Codec(JobSpec, "job-spec/1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,8 +237,8 @@ def _stand_in(row: Row[Any]) -> _Stored:
 def _spec_of(stored: _Stored) -> JobSpec:
     try:
         return _spec(stored.spec)
-    except UnreadableRowError as error:
-        raise UnreadableRowError("job", stored.id, f"spec: {error.reason}") from error
+    except CodecError as error:
+        raise UnreadableRowError("job", stored.id, f"spec: {error}") from error
 
 
 def _with(stored: _Stored, spec: JobSpec) -> Job:

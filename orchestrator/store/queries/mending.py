@@ -16,8 +16,8 @@ from typing import Any, cast, get_type_hints
 from sqlalchemy import bindparam, func, or_, select, update
 
 from orchestrator.errors import UnreadableRowError
+from orchestrator.formats.codec import CodecError, decode
 from orchestrator.model import Migration, Run, Step
-from orchestrator.store.codec import decode
 from orchestrator.store.queries.events import EventRows
 from orchestrator.store.queries.runs import (
     RunRows,
@@ -26,6 +26,7 @@ from orchestrator.store.queries.runs import (
     names_a_place,
     sound,
 )
+from orchestrator.store.rows import decoded
 from orchestrator.store.schema import ledger_entry, migration, run
 
 _COLUMNS = tuple(field.name for field in fields(Run))
@@ -86,8 +87,8 @@ class MendingRows(RunRows, EventRows):
             if not changed:
                 continue
             try:
-                whole = sound(decode(Run, after))
-            except (ValueError, UnreadableRowError):
+                whole = sound(decoded(Run, "run", after))
+            except UnreadableRowError:
                 continue  # too little is known of it
             self._connection.execute(update(run).where(run.c.id == before["id"]).values(changed))
             cells = (f"{name}: {reprlib.repr(before[name])} -> {value!r}" for name, value in changed.items())
@@ -162,8 +163,8 @@ def _at_a_machine(row: Mapping[str, Any]) -> dict[str, Any]:
 def _can_be(name: str, value: object) -> bool:
     """Whether a cell holds what its column can hold."""
     try:
-        decode(cast("type[Any]", _hints()[name]), cast("Any", value))
-    except ValueError:
+        decode(_hints()[name], value)
+    except CodecError:
         return False
     if name == "offer_id":
         return names_a_place(cast("str", value))

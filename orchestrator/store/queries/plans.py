@@ -10,15 +10,15 @@ from typing import Any
 from sqlalchemy import bindparam, delete, func, select, update
 
 from orchestrator.errors import NotFoundError, UnreadableRowError
+from orchestrator.formats.codec import Codec
 from orchestrator.model import Placement, Plan
-from orchestrator.store.codec import Codec
 from orchestrator.store.market.offers import batches
-from orchestrator.store.rows import record
+from orchestrator.store.rows import document, record
 from orchestrator.store.schema import job, perf_point, plan, plan_job, plan_placement
 from orchestrator.store.transaction import Transaction, insert_into
 
-_PLAN = Codec(Plan, "plan", 1)
-_PLACEMENT = Codec(Placement, "placement", 1)
+_PLAN = Codec(Plan, "plan/1")
+_PLACEMENT = Codec(Placement, "placement/1")
 
 MAX_PERF_POINTS = 64
 """So many measurements are kept of one job on one kind of hardware: enough to see a scatter, however long it trains."""
@@ -69,7 +69,7 @@ _NEWEST_OF_JOB = (
     .limit(1)
 )
 _NEWEST_WHOLE_OF_JOB = (
-    select(plan.c.document)
+    select(plan.c.id, plan.c.document)
     .join(plan_job, plan_job.c.plan_seq == plan.c.seq)
     .where(plan_job.c.job_id == bindparam("of_job"))
     .order_by(plan.c.seq.desc())
@@ -134,7 +134,7 @@ class PlanRows(Transaction):
             raise NotFoundError(f"there is no plan {plan_id}")
         if row.looked_at is not None and row.acting is not None:
             return row.looked_at, row.acting
-        placements = _PLAN.loads(row.document).placements
+        placements = document(_PLAN, row.document, "plan", plan_id).placements
         return len(placements), sum(each.action in ("place", "move") for each in placements)
 
     def latest_plan(self, job_id: str | None = None) -> Plan | None:
@@ -146,8 +146,8 @@ class PlanRows(Transaction):
         row = self._connection.execute(_NEWEST_OF_JOB, {"of_job": job_id}).one_or_none()
         if row is not None:
             return _with_placements(row.id, row.document, row.looked_at, [row.placement])
-        before = self._connection.execute(_NEWEST_WHOLE_OF_JOB, {"of_job": job_id}).scalar_one_or_none()
-        return None if before is None else _PLAN.loads(before)
+        before = self._connection.execute(_NEWEST_WHOLE_OF_JOB, {"of_job": job_id}).one_or_none()
+        return None if before is None else document(_PLAN, before.document, "plan", before.id)
 
     def add_perf(
         self, job_id: str, gpu: str | None, gpu_count: int, steps_per_s: float, steps: int, at_ms: int
@@ -198,8 +198,8 @@ class PlanRows(Transaction):
         return [record(PerfPoint, "perf_point", row) for row in rows]
 
 
-def _with_placements(plan_id: str, document: str, looked_at: int | None, placements: Sequence[Any]) -> Plan:
-    stored = _PLAN.loads(document)
+def _with_placements(plan_id: str, text: str, looked_at: int | None, placements: Sequence[Any]) -> Plan:
+    stored = document(_PLAN, text, "plan", plan_id)
     if looked_at is None:
         return stored
     return replace(stored, placements=tuple(_placement(plan_id, each) for each in placements))
@@ -209,8 +209,9 @@ def _compressed(placement: Placement) -> bytes:
     return zlib.compress(_PLACEMENT.dumps(placement).encode())
 
 
-def _placement(plan_id: str, document: Any) -> Placement:
+def _placement(plan_id: str, compressed: Any) -> Placement:
     try:
-        return _PLACEMENT.loads(zlib.decompress(document).decode())
-    except (zlib.error, TypeError, UnicodeDecodeError) as error:
+        text = zlib.decompress(compressed)
+    except (zlib.error, TypeError) as error:
         raise UnreadableRowError("plan_placement of", plan_id, str(error)) from error
+    return document(_PLACEMENT, text, "plan_placement of", plan_id)

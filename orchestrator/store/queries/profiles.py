@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 from sqlalchemy import bindparam, delete, select
 
+from orchestrator.formats.codec import Codec
 from orchestrator.perf import Program, Row, Work
-from orchestrator.store.codec import Codec
-from orchestrator.store.rows import record
+from orchestrator.store.rows import document, record
 from orchestrator.store.schema import table_rate, work_profile
 from orchestrator.store.transaction import Transaction, insert_into
 
-_WORK = Codec(Work, "work", 1)
+_WORK = Codec(Work, "work/1")
 _FORGET = delete(work_profile).where(work_profile.c.digest == bindparam("wanted"))
 _ALL = select(work_profile.c.program, work_profile.c.settings, work_profile.c.document).order_by(work_profile.c.digest)
 
@@ -43,7 +43,10 @@ class ProfileRows(Transaction):
     def works(self) -> dict[Program, Work]:
         """The newest count of every program that was profiled."""
         rows = self._connection.execute(_ALL).all()
-        return {Program(row.program, row.settings): _WORK.loads(row.document) for row in rows}
+        return {
+            Program(row.program, row.settings): document(_WORK, row.document, "work_profile", row.program)
+            for row in rows
+        }
 
     def put_rates(self, source: str, rows: Sequence[Row]) -> None:
         """Remember a table; what was imported from the same `source` before goes."""

@@ -217,6 +217,6 @@ def test_one_row_that_cannot_be_read_is_left_out_of_a_list_and_heard_of(config: 
         ((job_id, error),) = heard
         assert isinstance(error, UnreadableRowError)
         assert (error.table, error.key) == ("job", job_id)
-        assert "'asleep' is none of queued" in str(error)
+        assert "state: invalid enum value 'asleep'" in str(error)
         with pytest.raises(UnreadableRowError):
             tx.jobs()

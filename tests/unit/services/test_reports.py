@@ -160,4 +160,4 @@ def test_what_a_stranger_wrote_is_only_text(installation: Installation, past: Pa
 
 def test_a_report_without_jobs_is_a_page_too(installation: Installation) -> None:
     assert "no jobs" in page(report(installation))
-    assert to_json(report(installation))["paid_usd"] == "$0.00"
+    assert to_json(report(installation))["paid_nano_usd"] == 0

@@ -12,10 +12,11 @@ import pytest
 from sqlalchemy import text, update
 
 from orchestrator.errors import BookingError, NotFoundError, StoreError
+from orchestrator.formats.codec import Codec
 from orchestrator.ledger import Comparison, Inputs, Part, Rate, Stay
 from orchestrator.model import Alternative, Estimate, Placement, Plan
 from orchestrator.perf import Program, Row, Work
-from orchestrator.store import Codec, Command, PerfPoint, Store, Tx, schema
+from orchestrator.store import Command, PerfPoint, Store, Tx, schema
 from orchestrator.store.queries.plans import MAX_PERF_POINTS
 from orchestrator.store.schema import APPEND_ONLY
 from providers.charges import RateCard
@@ -256,7 +257,7 @@ def test_what_a_plan_decided_is_kept_where_it_was_acted_on_and_else_until_a_newe
 def test_a_plan_that_was_stored_in_full_is_still_read(tx: Tx) -> None:
     whole = plan("plan_A", "job_A", "job_B")
     tx.add_plan(plan("plan_A"))
-    of_before = Codec(Plan, "plan", 1).dumps(whole)
+    of_before = Codec(Plan, "plan/1").dumps(whole)
     tx._connection.exec_driver_sql("UPDATE plan SET looked_at = NULL, acting = NULL")
     tx._connection.execute(update(schema.plan).values(document=of_before))
     tx._connection.exec_driver_sql("INSERT INTO plan_job SELECT 'job_A', seq FROM plan")

@@ -1,0 +1,114 @@
+"""Frozen dataclasses as JSON and back, exactly and strictly: store columns, plan files, `--output json`, sockets.
+
+msgspec converts between dataclasses and plain values, by their type hints. The text is Python's own JSON: that of
+msgspec has no infinity, no NaN and no lone surrogate, and a file name can have one. A float, also one that was given as
+an int, comes back as the equal float; tuples become lists and come back as tuples; a missing field with a default takes
+it, so that older documents stay readable.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping
+from functools import cache
+from itertools import count
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+_DIGITS = "0123456789"
+_NESTED = (dict, list)
+
+
+class CodecError(ValueError):
+    """A value or a document that does not fit; `path` names the field ("" is the whole document)."""
+
+    def __init__(self, reason: str, path: str = "") -> None:
+        super().__init__(f"{path or 'document'}: {reason}")
+        self.path = path
+
+
+@dataclasses.dataclass(frozen=True)
+class Codec(Generic[T]):
+    """Documents of one dataclass: JSON objects that begin with their `schema`, a name that ends in its version."""
+
+    type: type[T]
+    schema: str
+
+    def dumps(self, value: T, *, indent: int | None = None) -> str:
+        """Raises CodecError for a value that JSON cannot carry."""
+        document = {"schema": self.schema, **encode(value)}
+        return json.dumps(document, indent=indent, separators=(",", ":") if indent is None else None)
+
+    def loads(self, text: str | bytes) -> T:
+        """The inverse of `dumps`, for documents of this version or an older one. Raises CodecError."""
+        try:
+            document = json.loads(text)
+        except (ValueError, TypeError, RecursionError) as error:  # TypeError: it is not text
+            raise CodecError(f"is not JSON: {error}") from error
+        schema = str(document.pop("schema", "")) if type(document) is dict else ""
+        name = self.schema.rstrip(_DIGITS)
+        version = schema.removeprefix(name)
+        if version == schema or not version.isdecimal():
+            raise CodecError(f"is not a {self.schema} document")
+        if len(version) > 9 or int(version) > int(self.schema.removeprefix(name)):
+            raise CodecError(f"says that a newer version wrote it ({schema[:80]})")
+        return decode(self.type, document)
+
+
+def encode(value: object) -> Any:
+    """Dataclasses, mappings, sequences, enums and scalars as values that `json.dumps` takes. Raises CodecError."""
+    try:
+        return msgspec.to_builtins(value, str_keys=True, enc_hook=_plain)
+    except (TypeError, RecursionError) as error:
+        raise CodecError(f"{type(value).__name__} has no JSON form: {error}") from error
+
+
+def decode(type_: type[T], plain: Any) -> T:
+    """The inverse of `encode`, of JSON's own types. An unknown field, a missing one without a default, or a value of
+    another type is an error, never a guess. Raises CodecError."""
+    try:
+        value = msgspec.convert(plain, type_)
+    except (msgspec.ValidationError, RecursionError) as error:
+        reason, _, path = str(error).partition(" - at `$")
+        raise CodecError(reason[:1].lower() + reason[1:], path.removesuffix("`").lstrip(".")) from error
+    if (unknown := _unknown(plain, value)) is not None:
+        raise CodecError("unknown field", unknown.lstrip("."))
+    return value
+
+
+def _plain(value: object) -> Any:
+    """What msgspec does not know: subclasses of scalars, such as a float64 of numpy, and read-only mappings."""
+    for scalar in (str, int, float):
+        if isinstance(value, scalar):
+            return scalar(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"it holds a {type(value).__name__}")
+
+
+def _unknown(plain: Any, value: Any) -> str | None:
+    """The path of a field that the dataclasses of `value` lack, which was decoded from `plain`: msgspec drops those."""
+    parts: Iterable[tuple[object, Any, Any]] = ()
+    if type(plain) is dict and (names := _names(value.__class__)) is not None:
+        if extra := plain.keys() - names:
+            return f".{min(extra)}"
+        parts = [(name, item, getattr(value, name)) for name, item in plain.items() if type(item) in _NESTED]
+    elif type(plain) is dict and type(value) is dict:
+        parts = zip(plain, plain.values(), value.values(), strict=True)
+    elif type(plain) is list and type(value) in (tuple, list):
+        parts = zip(count(), plain, value)
+    for step, item, part in parts:
+        if type(item) in _NESTED and (found := _unknown(item, part)) is not None:
+            return (f"[{step}]" if type(step) is int else f".{step}") + found
+    return None
+
+
+@cache
+def _names(type_: type) -> frozenset[str] | None:
+    """The fields of a dataclass; None for another type."""
+    if not dataclasses.is_dataclass(type_):
+        return None
+    return frozenset(field.name for field in dataclasses.fields(type_))
