@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from alembic.script import Script
 
 VERSION_TABLE = "schema_revision"
-HEAD = "20261122_1600_4d7e21"
+HEAD = "20261122_1610_3fd8a1"
 
 
 class ForeignDatabaseError(StoreError):

@@ -36,6 +36,9 @@ QUARANTINED = text("(quarantined_at_ms IS NOT NULL)")
 FLAG_OPEN = text("(cleared_ms IS NULL)")
 UNCOMPARED = text("(compared_at_ms IS NULL)")
 CUTOVER = text("(kind = 'migration.cutover')")
+MACHINE_TIME = text("(kind = 'compute')")
+BESIDES = text("(kind <> 'compute')")
+JOB_OPEN = text("(state NOT IN ('finished', 'failed', 'cancelled'))")
 
 meta = Table("meta", metadata, Column("key", Word, primary_key=True), Column("value", Word, nullable=False))
 
@@ -81,6 +84,7 @@ job = Table(
     Index("job_name", "name"),
     Index("job_token", "project", "token", unique=True),
     Index("job_quarantined", "id", sqlite_where=QUARANTINED, postgresql_where=QUARANTINED),
+    Index("job_open", "submitted_at_ms", "id", sqlite_where=JOB_OPEN, postgresql_where=JOB_OPEN),
     Index("job_uncompared", "id", sqlite_where=UNCOMPARED, postgresql_where=UNCOMPARED),
 )
 
@@ -376,6 +380,7 @@ event = Table(
     Column("labels", Text, nullable=False),
     UniqueConstraint("id", name="event_id"),
     Index("event_job", "job_id", "seq"),
+    Index("event_kind", "job_id", "kind", "seq"),
     Index("event_cutover", "seq", sqlite_where=CUTOVER, postgresql_where=CUTOVER),
 )
 
@@ -401,6 +406,19 @@ ledger_entry = Table(
     UniqueConstraint("run_id", "period_start_ms", "kind", "reverses", name="ledger_entry_once"),
     Index("ledger_entry_job", "job_id"),
     Index("ledger_entry_period", "period_start_ms"),
+    Index("ledger_entry_until", "run_id", "period_end_ms", sqlite_where=MACHINE_TIME, postgresql_where=MACHINE_TIME),
+    Index("ledger_entry_besides", "run_id", sqlite_where=BESIDES, postgresql_where=BESIDES),
+)
+
+ledger_sum = Table(  # of ledger_entry, kept with every entry that is added
+    "ledger_sum",
+    metadata,
+    Column("job_id", Word, ForeignKey("job.id"), primary_key=True),
+    Column("run_id", Word, ForeignKey("run.id"), primary_key=True),
+    Column("kind", Word, primary_key=True),
+    Column("entries", Number, nullable=False),
+    Column("amount_nano_usd", Number, nullable=False),
+    sqlite_with_rowid=False,
 )
 
 comparison = Table(

@@ -135,12 +135,14 @@ def _wait_until(installation: Installation, at_ms: int) -> None:
         installation.clock.sleep(min(wall_s, ROUNDED_UP_S))
 
 
-def cost_so_far(ctx: Context, runs: Sequence[Run]) -> tuple[int, int]:
-    """(what these runs have cost up to now, what the living ones cost per hour), in nano-USD at the prices known."""
-    spent = rate = 0
+def cost_so_far(ctx: Context, job_id: str, unsettled: Sequence[Run]) -> tuple[int, int]:
+    """(what a job has cost up to now, what its living machines cost per hour), in nano-USD at the prices known.
+    `unsettled` are its runs whose books are open: what all others cost is booked."""
+    rate = 0
     with ctx.installation.store.read() as tx:
-        for run in runs:
-            spent += machine_cost_nano_usd(tx, run, ctx.now_ms)
+        spent = tx.total_nano_usd(job_id)
+        for run in unsettled:
+            spent += machine_cost_nano_usd(tx, run, ctx.now_ms) - tx.total_nano_usd(job_id, run.id)
             if run.billed_from_ms is not None and run.billed_to_ms is None:
                 changes = tx.price_changes(run.offer_id, ctx.now_ms, ctx.now_ms + 1)
                 rate += changes[-1][1] if changes else 0

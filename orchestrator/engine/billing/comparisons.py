@@ -145,7 +145,7 @@ class _Case:
 
     def offer(self, offer_id: str) -> Offer:
         if offer_id not in self.offers:
-            self.offers[offer_id] = next(iter(self.tx.find_offers(offer_id=offer_id)), None)
+            self.offers[offer_id] = self.tx.offer(offer_id)
         found = self.offers[offer_id]
         if found is None:
             raise _LeftOut(f"{offer_id} is unknown")

@@ -1,6 +1,6 @@
 """What one machine has cost up to an instant, at the prices known: for spending limits and messages.
 
-The ledger holds what is final; a machine that lives is reckoned as if it ended then. Must not know: jobs, budgets.
+One whose books are closed has cost what is booked. One that lives is reckoned as if it ended then.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from providers.money import cost_nano_usd
 def machine_cost_nano_usd(tx: Tx, run: Run, upto_ms: int) -> int:
     """The run's time on it, and every charge besides, with the last run that has it; of one that was never billed, what
     its launch cost."""
+    if run.billed_to_ms is not None:
+        return tx.total_nano_usd(run.job_id, run.id)
     booked = tx.charged_nano_usd(run.id)
-    own_ms, end_ms = run.billed_from_ms, upto_ms if run.billed_to_ms is None else run.billed_to_ms
-    start_ms = run.machine_billed_from_ms
-    if own_ms is None or start_ms is None or end_ms < own_ms:
+    own_ms, start_ms = run.billed_from_ms, run.machine_billed_from_ms
+    if own_ms is None or start_ms is None or upto_ms < own_ms:
         return booked
-    changes = tx.price_changes(run.offer_id, start_ms, end_ms)
-    spent = cost_nano_usd(changes, start_ms, end_ms) - cost_nano_usd(changes, start_ms, own_ms) + booked
+    changes = tx.price_changes(run.offer_id, start_ms, upto_ms)
+    spent = cost_nano_usd(changes, start_ms, upto_ms) - cost_nano_usd(changes, start_ms, own_ms) + booked
     card = rate_card(run.offer_id.partition("/")[0])
-    if run.billed_to_ms is None and card.declared:
-        spent += sum(charges(card, changes, start_ms, end_ms, upto_ms, ended=True, usage=usage_of(run)).values())
+    if card.declared:
+        spent += sum(charges(card, changes, start_ms, upto_ms, upto_ms, ended=True, usage=usage_of(run)).values())
     return spent

@@ -55,11 +55,11 @@ def spending(
     factor, budget = ctx.installation.clock.factor, job.spec.budget_nano_usd
     assert budget is not None
     with ctx.installation.store.read() as tx:
-        runs = [_described(ctx, run) for run in tx.runs(job_id=job.id)]
+        runs = [_described(ctx, run) for run in tx.runs(job_id=job.id, unsettled=True)]
         wanted = [run for run in runs if run.billed_from_ms is None and run.end is None]
         rate_to_come = sum(price_now(tx, run.offer_id, ctx.now_ms) for run in wanted)
         unheard, rise = _unheard(tx, runs, ctx.now_ms)
-    spent, rate = cost_so_far(ctx, runs)
+    spent, rate = cost_so_far(ctx, job.id, runs)
     rate += rate_to_come + beside
     step_wall_s = current.step_wall_s or 0.0 if current is not None else 0.0
     stop_s = STOP_WALL_S + 2 * step_wall_s + 2 * look_every_s

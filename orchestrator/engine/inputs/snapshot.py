@@ -97,7 +97,7 @@ def market(tx: Tx, now_ms: int, config: Config, used: Collection[str] = ()) -> M
     since = now_ms - AVAILABILITY_WINDOW_MS
     offers = tx.offers(config.providers.enabled)  # what others ask is for people: nothing can be launched there
     listed = {offer.id for offer in offers}
-    withdrawn = [offer for name in sorted({*used} - listed) for offer in tx.find_offers(offer_id=name)]
+    withdrawn = [offer for name in sorted({*used} - listed) if (offer := tx.offer(name)) is not None]
     offers += withdrawn
     starts = latencies.starts(tx, config, offers, left_out)
     gone = price_courses.learned(tx, offers, now_ms)

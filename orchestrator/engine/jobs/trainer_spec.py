@@ -49,5 +49,6 @@ def run_spec(ctx: Context, migration: Migration, job: Job) -> RunSpec:
 def throttle(ctx: Context, offer_id: str) -> float:
     """The declared speed of a simulated machine; 1.0 for real ones."""
     with ctx.installation.store.read() as tx:
-        gpu = next((offer.gpu for offer in tx.offers() if offer.id == offer_id), None)
+        offer = tx.offer(offer_id)
+    gpu = None if offer is None else offer.gpu
     return GPUS[gpu].throttle if gpu in GPUS else 1.0

@@ -29,7 +29,6 @@ from orchestrator.model import Job, Run, RunEnd, Step
 from orchestrator.perf import kind_of, on_host
 from orchestrator.store import Tx
 from providers.instance import EndReason, Instance
-from providers.offer import Offer
 
 PROGRESS_EVERY_S = 0.5
 PERF_EVERY_S = 3.0
@@ -230,20 +229,18 @@ def _record_one(ctx: Context, tx: Tx, run: Run, report: RunReport) -> bool:
         return False
     first = f"measured/{run.id}" not in ctx.pacing
     ctx.pacing[f"measured/{run.id}"] = report.step
-    offers = tx.offers()
-    offer = next((offer for offer in offers if offer.id == run.offer_id), None)
-    if offer is not None:
+    if (offer := tx.offer(run.offer_id)) is not None:
         known = bool(tx.perf([run.job_id]))
         per_market_s = 1.0 / (report.step_wall_s * ctx.installation.clock.factor)
         tx.add_perf(run.job_id, offer.gpu, max(1, offer.gpu_count), per_market_s, measured, ctx.now_ms)
         if not known:
             return True  # nothing could be forecast of it until now
-    return first and ctx.work.jobs[run.job_id].spec.probe and _may_be_tried(offers)
+    return first and ctx.work.jobs[run.job_id].spec.probe and _may_be_tried(tx)
 
 
-def _may_be_tried(offers: Sequence[Offer]) -> bool:
+def _may_be_tried(tx: Tx) -> bool:
     """Whether there is another kind of hardware of which something is to be found out."""
-    kinds = {kind_of(offer.gpu, offer.gpu_count) for offer in offers}
+    kinds = {kind_of(gpu, count) for gpu, count in tx.kinds_listed()}
     return sum(not on_host(kind) for kind in kinds) > 1
 
 

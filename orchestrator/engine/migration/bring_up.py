@@ -89,7 +89,8 @@ def check_limits(ctx: Context, tx: Tx, offer_id: str, *, besides: str | None = N
             f"{count} instances are up and limits.max_instances is {limits.max_instances}",
             hint="raise limits.max_instances in tradewind.toml, or wait",
         )
-    prices = {point.offer_id: point.nano_usd_per_hour for point in tx.payable_as_of(ctx.now_ms)}
+    points = tx.payable_as_of(ctx.now_ms, {offer_id, *(run.offer_id for run in up)})
+    prices = {point.offer_id: point.nano_usd_per_hour for point in points}
     rate = sum(prices.get(run.offer_id, 0) for run in up) + prices.get(offer_id, 0)
     if rate > limits.max_usd_per_hour * NANO_USD:
         raise LimitError(

@@ -1,4 +1,4 @@
-"""What can be rented, as its sources named it. Must not know prices or jobs."""
+"""What can be rented, as its sources named it."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ _NAMES = [field.name for field in fields(Offer)]
 _OFFER = [offer.c[name] for name in _NAMES]
 _OFFERS = select(*_OFFER).where(offer.c.listed).order_by(offer.c.id)
 _OFFERS_OF = _OFFERS.where(offer.c.provider.in_(bindparam("names", expanding=True)))
+_ONE_OFFER = select(*_OFFER).where(offer.c.id == bindparam("name"))
+_KINDS = select(offer.c.gpu, offer.c.gpu_count).where(offer.c.listed).distinct()
 _STORED = select(*_OFFER, offer.c.id, offer.c.listed, offer.c.source)
 _OF_SOURCE = _STORED.where(offer.c.source == bindparam("name"))
 _OF_REGION = _OF_SOURCE.where(offer.c.region == bindparam("place"))
@@ -96,6 +98,14 @@ class OfferRows(Transaction):
         """Everything listed now, by id; of these providers, where they are named."""
         query, asked = (_OFFERS, {}) if providers is None else (_OFFERS_OF, {"names": sorted(providers)})
         return _offers(self._connection.execute(query, asked).all())
+
+    def offer(self, offer_id: str) -> Offer | None:
+        """An offer that was ever known, listed or not."""
+        return next(iter(_offers(self._connection.execute(_ONE_OFFER, {"name": offer_id}).all())), None)
+
+    def kinds_listed(self) -> list[tuple[str | None, int]]:
+        """The kinds of hardware of everything listed now: GPU and how many."""
+        return [(row.gpu, row.gpu_count) for row in self._connection.execute(_KINDS)]
 
     def listed_by(self, source: str, region: str = "") -> frozenset[str]:
         """Ids of the offers that `source` named last in `region` ('': in all)."""

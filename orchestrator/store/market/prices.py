@@ -81,17 +81,22 @@ class PriceRows(OfferRows):
             self._forget_days(first_day)
         return len(fresh)
 
-    def payable_as_of(self, at_ms: int) -> list[PricePoint]:
-        """Per offer the newest price that was in force and known at `at_ms`: what a machine there cost, whether or not
-        it was fit to be chosen; ordered by offer id."""
-        return self._as_of(_PAYABLE, at_ms)
+    def payable_as_of(self, at_ms: int, offer_ids: Collection[str] | None = None) -> list[PricePoint]:
+        """Per offer (of these) the newest price that was in force and known at `at_ms`: what a machine there cost,
+        whether or not it was fit to be chosen; ordered by offer id."""
+        if offer_ids is None:
+            return self._as_of(_PAYABLE, at_ms)
+        found: list[PricePoint] = []
+        for batch in batches(offer_ids):
+            found += self._as_of(_PAYABLE_OF, at_ms, ids=batch)
+        return found
 
     def eligible_as_of(self, at_ms: int) -> list[PricePoint]:
         """As `payable_as_of`, without offers whose newest report was flagged then (FlagRows)."""
         return self._as_of(_ELIGIBLE, at_ms)
 
-    def _as_of(self, statements: tuple[Select[Any], Select[Any]], at_ms: int) -> list[PricePoint]:
-        newest, older = (self._connection.execute(each, {"at_ms": at_ms}).all() for each in statements)
+    def _as_of(self, statements: tuple[Select[Any], Select[Any]], at_ms: int, **asked: Any) -> list[PricePoint]:
+        newest, older = (self._connection.execute(each, {"at_ms": at_ms, **asked}).all() for each in statements)
         return sorted(_points("price_point", (*newest, *older)), key=lambda point: point.offer_id)
 
     def newest_prices(self, providers: Collection[str] | None = None) -> list[PricePoint]:
@@ -307,7 +312,15 @@ _OLDER_KNOWN_AT = (  # few, unless the instant lies in the past
     .where(offer.c.key.in_(select(price_now.c.offer_key).where(~_NEW_BY_THEN)))
     .where(price_point.c.effective_at_ms == newest_known(_AT))
 )
+_NOT_NEW_BY_THEN = (
+    select(price_now.c.offer_key).where(price_now.c.offer_key == offer.c.key, ~_NEW_BY_THEN).correlate(offer).exists()
+)
+_OF_THESE = offer.c.id.in_(bindparam("ids", expanding=True))
 _PAYABLE = (_NEWEST_KNOWN_AT, _OLDER_KNOWN_AT)
+_PAYABLE_OF = (
+    _NEWEST_KNOWN_AT.where(_OF_THESE),
+    _points_of(price_point).where(_OF_THESE, _NOT_NEW_BY_THEN, price_point.c.effective_at_ms == newest_known(_AT)),
+)
 _ELIGIBLE = (_NEWEST_KNOWN_AT.where(~_FLAGGED), _OLDER_KNOWN_AT.where(~_FLAGGED))
 
 

@@ -1,18 +1,23 @@
-"""Ledger entries: money, to the nano-dollar, never changed once written. Must not know how a cost is worked out."""
+"""Ledger entries: money, to the nano-dollar, never changed once written.
+
+Their sums by job, run and kind are kept beside them, in the transaction that adds an entry: every tick asks what a job
+has cost, and a year of entries need not be added up for that. `unequal_sums` compares them with the entries.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import fields
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import Select, bindparam, func, select, update
+from sqlalchemy import Select, bindparam, func, select, text, update
 
 from orchestrator.errors import BookingError
 from orchestrator.model import Entry
-from orchestrator.store.rows import mapping, record
-from orchestrator.store.schema import job, ledger_entry, run
+from orchestrator.store.market.offers import batches
+from orchestrator.store.rows import checked, mapping, record
+from orchestrator.store.schema import BESIDES, MACHINE_TIME, job, ledger_entry, ledger_sum, run
 from orchestrator.store.transaction import Transaction, columns, insert_into, to_text
 
 _ENTRY = [ledger_entry.c[field.name] for field in fields(Entry)]
@@ -24,32 +29,30 @@ _FILTERS = {
     "until_ms": ledger_entry.c.period_start_ms < bindparam("until_ms"),
 }
 
-_BOOKED_UNTIL = (  # periods of a run follow one another: the one that starts last ends last
-    select(ledger_entry.c.period_end_ms)
-    .where(ledger_entry.c.run_id == bindparam("run_id"), ledger_entry.c.kind == "compute")
-    .order_by(ledger_entry.c.period_start_ms.desc(), ledger_entry.c.period_end_ms.desc())
-    .limit(1)
+_BOOKED_UNTIL = select(func.max(ledger_entry.c.period_end_ms)).where(
+    ledger_entry.c.run_id == bindparam("run_id"), MACHINE_TIME
 )
 
 _charges = (
     select(ledger_entry.c.id, ledger_entry.c.amount_nano_usd)
-    .where(ledger_entry.c.run_id == bindparam("run_id"), ledger_entry.c.kind.not_in(("compute", "correction")))
+    .where(ledger_entry.c.run_id == bindparam("run_id"), BESIDES, ledger_entry.c.kind != "correction")
     .cte("charges", recursive=True)
 )
 _charges = _charges.union_all(  # what corrects them, and what corrects that
     select(ledger_entry.c.id, ledger_entry.c.amount_nano_usd)
     .join(_charges, ledger_entry.c.reverses == _charges.c.id)
-    .where(ledger_entry.c.run_id == bindparam("run_id"))
+    .where(ledger_entry.c.run_id == bindparam("run_id"), ledger_entry.c.kind != "compute")
 )
 _CHARGED = select(func.sum(_charges.c.amount_nano_usd))
 
+_ADDED = ("job_id", "run_id", "kind", "amount_nano_usd")
 _CHECK = "nothing was written; see what the books say: tradewind store check"
 _BILLED_TO = select(run.c.billed_to_ms).where(run.c.id == bindparam("run_id"))
 _OVERLAPPING = (
     select(ledger_entry.c.id)
     .where(
         ledger_entry.c.run_id == bindparam("run_id"),
-        ledger_entry.c.kind == "compute",
+        MACHINE_TIME,
         ledger_entry.c.period_start_ms < bindparam("end_ms"),
         ledger_entry.c.period_end_ms > bindparam("start_ms"),
     )
@@ -59,9 +62,36 @@ _CORRECTED = select(ledger_entry.c.id).where(
     ledger_entry.c.id == bindparam("entry_id"), ledger_entry.c.run_id == bindparam("run_id")
 )
 
+_ADD_TO_SUM = text(
+    "INSERT INTO ledger_sum (job_id, run_id, kind, entries, amount_nano_usd) "
+    "VALUES (:job_id, :run_id, :kind, 1, :amount_nano_usd) ON CONFLICT (job_id, run_id, kind) DO UPDATE SET "
+    "entries = ledger_sum.entries + 1, amount_nano_usd = ledger_sum.amount_nano_usd + excluded.amount_nano_usd"
+)
+_SUM = [ledger_sum.c[name] for name in ("job_id", "run_id", "kind", "entries", "amount_nano_usd")]
+_SUMS = select(*_SUM).where(ledger_sum.c.job_id.in_(bindparam("job_ids", expanding=True)))
+_TOTAL = select(func.sum(ledger_sum.c.amount_nano_usd))
+_TOTAL_OF_JOB = _TOTAL.where(ledger_sum.c.job_id == bindparam("job_id"))
+_TOTAL_OF_RUN = _TOTAL_OF_JOB.where(ledger_sum.c.run_id == bindparam("run_id"))
+_UNEQUAL = text(
+    "SELECT job_id, run_id, kind FROM (SELECT job_id, run_id, kind, entries, amount_nano_usd FROM ledger_sum UNION ALL "
+    "SELECT job_id, run_id, kind, -count(*), -sum(amount_nano_usd) FROM ledger_entry GROUP BY job_id, run_id, kind) "
+    "AS both_of_them GROUP BY job_id, run_id, kind HAVING sum(entries) <> 0 OR sum(amount_nano_usd) <> 0 "
+    "ORDER BY job_id, run_id, kind"
+)
+
 _UNCOMPARED_AGAIN = (
     update(job).where(job.c.id == bindparam("of_job"), job.c.compared_at_ms.is_not(None)).values(compared_at_ms=None)
 )
+
+
+class LedgerSum(NamedTuple):
+    """How many entries a run has of a kind, and what they add up to (nano-USD)."""
+
+    job_id: str
+    run_id: str
+    kind: str
+    entries: int
+    amount_nano_usd: int
 
 
 @cache
@@ -78,6 +108,7 @@ class LedgerRows(Transaction):
             self._admit_entry(entry)
             row = columns(entry) | {"labels": to_text(entry.labels), "reverses": entry.reverses or ""}
             self._connection.execute(insert_into(ledger_entry), row)
+            self._connection.execute(_ADD_TO_SUM, {name: row[name] for name in _ADDED})
             self._connection.execute(_UNCOMPARED_AGAIN, {"of_job": entry.job_id})
 
     def entries(
@@ -113,12 +144,21 @@ class LedgerRows(Transaction):
         """The largest period end among the entries of a run's machine time, None when it has none."""
         return self._connection.execute(_BOOKED_UNTIL, {"run_id": run_id}).scalar_one_or_none()
 
-    def total_nano_usd(self, job_id: str | None = None) -> int:
-        """The exact sum of the entries, of one job or of all."""
-        query = select(func.sum(ledger_entry.c.amount_nano_usd))
-        if job_id is not None:
-            query = query.where(ledger_entry.c.job_id == job_id)
-        return int(self._connection.execute(query).scalar_one() or 0)
+    def total_nano_usd(self, job_id: str | None = None, run_id: str | None = None) -> int:
+        """The exact sum of the entries: of all jobs, of one, or of one of its runs."""
+        query = _TOTAL if job_id is None else _TOTAL_OF_JOB if run_id is None else _TOTAL_OF_RUN
+        return int(self._connection.execute(query, {"job_id": job_id, "run_id": run_id}).scalar_one() or 0)
+
+    def ledger_sums(self, job_ids: Collection[str]) -> Iterator[LedgerSum]:
+        """Of these jobs' runs, by kind of entry. Raises UnreadableRowError."""
+        for batch in batches(job_ids):
+            rows = self._connection.execute(_SUMS, {"job_ids": batch})
+            yield from (LedgerSum(*row) for row in checked("ledger_sum", rows, (str, str, str, int, int)))
+
+    def unequal_sums(self) -> list[str]:
+        """The runs, with the kind of entry, whose kept sums are not those of their entries: none, in a sound store.
+        Reads all entries."""
+        return [f"{row.kind} of {row.run_id}" for row in self._connection.execute(_UNEQUAL)]
 
     def charged_nano_usd(self, run_id: str) -> int:
         """The sum of what is booked for a run besides its machine's time, with the corrections of that."""

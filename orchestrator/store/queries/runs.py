@@ -1,4 +1,4 @@
-"""Runs and migrations: what really happened to jobs, step by step. Must not know how a step is carried out."""
+"""Runs and migrations: what really happened to jobs, step by step."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ _ADVANCE = update(migration).where(
 
 
 @cache
-def _runs(of_job: bool, live: bool | None) -> Select[Any]:
-    query = _RUNS
+def _runs(of_job: bool, live: bool | None, unsettled: bool) -> Select[Any]:
+    query = _UNSETTLED if unsettled else _RUNS
     if of_job:
         query = query.where(run.c.job_id == bindparam("job_id"))
     if live is not None:
@@ -111,13 +111,19 @@ class RunRows(Transaction):
         return _run(row)
 
     def runs(
-        self, job_id: str | None = None, live: bool | None = None, unreadable: Unreadable | None = None
+        self,
+        job_id: str | None = None,
+        live: bool | None = None,
+        unreadable: Unreadable | None = None,
+        *,
+        unsettled: bool = False,
     ) -> list[Run]:
-        """In the order of their creation; `live` picks those that have not ended, or those that have.
+        """In the order of their creation; `live` picks those that have not ended, or those that have, `unsettled` those
+        of `unsettled_runs`.
 
         One that cannot be read is told to `unreadable` with its job's id, and left out; or raised as RowError.
         """
-        rows = self._connection.execute(_runs(job_id is not None, live), {"job_id": job_id}).all()
+        rows = self._connection.execute(_runs(job_id is not None, live, unsettled), {"job_id": job_id}).all()
         return records(_run, rows, "job_id", unreadable)
 
     def runs_started(self, provider: str, limit: int, unreadable: Unreadable | None = None) -> list[Run]:
