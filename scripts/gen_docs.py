@@ -1,4 +1,4 @@
-"""Write the pages of docs/ that are made of the code: `python -m scripts.gen_docs` (`--check`: say which are stale).
+"""Write the pages and pictures of docs/ that are made of the code: `python -m scripts.gen_docs` (`--check`: say which are stale).
 
 A page is a line of PAGES: its path and the function that returns its text.
 """
@@ -13,6 +13,7 @@ from scripts.page_cli import cli_page
 from scripts.page_configuration import configuration_page
 from scripts.page_exit_codes import exit_codes_page
 from scripts.page_job_file import job_file_page
+from scripts.picture_migration import migration_picture
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES: Sequence[tuple[str, Callable[[], str]]] = (
@@ -20,6 +21,7 @@ PAGES: Sequence[tuple[str, Callable[[], str]]] = (
     ("docs/configuration.md", configuration_page),
     ("docs/cli.md", cli_page),
     ("docs/exit-codes.md", exit_codes_page),
+    ("docs/migration.svg", migration_picture),
 )
 
 
