@@ -1,4 +1,6 @@
-"""Write the pages and pictures of docs/ that are made of the code: `python -m scripts.gen_docs` (`--check`: say which are stale).
+"""Write the pages and pictures of docs/ that are made of the code: `python -m scripts.gen_docs`.
+
+`--check` only says which are stale.
 
 A page is a line of PAGES: its path and the function that returns its text.
 """

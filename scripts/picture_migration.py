@@ -17,7 +17,8 @@ TOP_PRICE = 3.5
 STYLE = """
 text{font:13px system-ui,sans-serif;fill:#1c2024}.muted{fill:#5b6470}.title{font-weight:600;font-size:15px}
 .grid{stroke:#dfe3e8}.thin{fill:none;stroke-width:1.4;opacity:.6}.thick{fill:none;stroke-width:3.6}
-.in{fill:#fff;stroke:#000a;stroke-width:2px;paint-order:stroke;font-weight:600}.mark{stroke:#1c2024;stroke-dasharray:3 3}.dot{fill:#1c2024}
+.in{fill:#fff;stroke:#000a;stroke-width:2px;paint-order:stroke;font-weight:600}
+.mark{stroke:#1c2024;stroke-dasharray:3 3}.dot{fill:#1c2024}
 .number{fill:#fff;font-weight:600}
 """
 
