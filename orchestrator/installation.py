@@ -6,22 +6,36 @@ control plane read the same market time. Must not know: policies.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from orchestrator.config import Config
 from orchestrator.config.private import private_folder, write_privately
 from orchestrator.errors import Problem, ProviderFailure, SpecError, StoreError
+from orchestrator.formats.codec import CodecError, dumps, loads
 from orchestrator.store import Store
 from providers.base import Provider
 from providers.clock import AcceleratedClock, Clock, SystemClock, boot_id
 from providers.errors import ProviderError
 from providers.registry import provider_factory
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """A pair of instants of the market clock and of this boot's monotonic clock, and the wall clock's then."""
+
+    boot_id: str
+    factor: float
+    epoch_ms: int
+    anchor_s: float
+    wall_ms: int
+
+    @property
+    def clock(self) -> AcceleratedClock:
+        return AcceleratedClock(self.factor, self.epoch_ms, self.anchor_s)
 
 
 @dataclass(frozen=True)
@@ -162,14 +176,14 @@ def _anchor_path(config: Config) -> Path:
 def _other_factor(config: Config) -> float | None:
     """The factor at which the market here has run so far, if it is not the one configured."""
     saved = _read(_anchor_path(config)) if _accelerated(config) else None
-    if saved is None or saved["factor"] == config.providers.local.clock_factor:
+    if saved is None or saved.factor == config.providers.local.clock_factor:
         return None
-    return float(saved["factor"])
+    return saved.factor
 
 
 def _of_this_boot(path: Path) -> bool:
     saved = _read(path)
-    return saved is not None and saved["boot_id"] == boot_id()
+    return saved is not None and saved.boot_id == boot_id()
 
 
 def anchored_clock(path: Path, factor: float, *, reached_ms: int = 0) -> AcceleratedClock:
@@ -181,42 +195,36 @@ def anchored_clock(path: Path, factor: float, *, reached_ms: int = 0) -> Acceler
     where the file is lost.
     """
     saved = _read(path)
-    if saved is not None and saved["boot_id"] == boot_id() and saved["factor"] == factor:
-        return AcceleratedClock(factor, int(saved["epoch_ms"]), float(saved["anchor_s"]))
+    if saved is not None and saved.boot_id == boot_id() and saved.factor == factor:
+        return saved.clock
     wall_ms = time.time_ns() // 1_000_000
     epoch_ms = max(wall_ms, reached_ms)
     if saved is not None:
-        if saved["boot_id"] == boot_id():
-            old = AcceleratedClock(float(saved["factor"]), int(saved["epoch_ms"]), float(saved["anchor_s"]))
-            epoch_ms = old.now_ms()
+        if saved.boot_id == boot_id():
+            epoch_ms = saved.clock.now_ms()
         else:
-            elapsed_ms = max(0, wall_ms - int(saved["wall_ms"]))
-            epoch_ms = max(int(saved["epoch_ms"]) + int(elapsed_ms * saved["factor"]), reached_ms)
-    anchor: dict[str, Any] = {
-        "boot_id": boot_id(),
-        "factor": factor,
-        "epoch_ms": epoch_ms,
-        "anchor_s": time.monotonic(),
-        "wall_ms": wall_ms,
-    }
+            elapsed_ms = max(0, wall_ms - saved.wall_ms)
+            epoch_ms = max(saved.epoch_ms + int(elapsed_ms * saved.factor), reached_ms)
+    anchor = Anchor(boot_id(), factor, epoch_ms, time.monotonic(), wall_ms)
     partial = path.with_suffix(f".{os.getpid()}.tmp")
-    write_privately(partial, json.dumps(anchor))
+    write_privately(partial, dumps(anchor))
     if saved is None:
         try:
             os.link(partial, path)  # the first one wins, also against a process that does the same right now
         except FileExistsError:
+            if _read(path) is not None:
+                partial.unlink()
+                return anchored_clock(path, factor, reached_ms=reached_ms)
+            partial.replace(path)  # what is there cannot be read
+        else:
             partial.unlink()
-            return anchored_clock(path, factor, reached_ms=reached_ms)
-        partial.unlink()
     else:
         partial.replace(path)
-    return AcceleratedClock(factor, epoch_ms, float(anchor["anchor_s"]))
+    return anchor.clock
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def _read(path: Path) -> Anchor | None:
     try:
-        saved = json.loads(path.read_text())
-        assert {"boot_id", "factor", "epoch_ms", "anchor_s", "wall_ms"} <= set(saved)
-    except (OSError, ValueError, AssertionError):
+        return loads(Anchor, path.read_bytes())
+    except (OSError, CodecError):
         return None
-    return dict(saved)

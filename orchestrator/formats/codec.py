@@ -20,6 +20,7 @@ import msgspec
 T = TypeVar("T")
 _DIGITS = "0123456789"
 _NESTED = (dict, list)
+_COMPACT = (",", ":")
 
 
 class CodecError(ValueError):
@@ -40,14 +41,11 @@ class Codec(Generic[T]):
     def dumps(self, value: T, *, indent: int | None = None) -> str:
         """Raises CodecError for a value that JSON cannot carry."""
         document = {"schema": self.schema, **encode(value)}
-        return json.dumps(document, indent=indent, separators=(",", ":") if indent is None else None)
+        return json.dumps(document, indent=indent, separators=_COMPACT if indent is None else None)
 
     def loads(self, text: str | bytes) -> T:
         """The inverse of `dumps`, for documents of this version or an older one. Raises CodecError."""
-        try:
-            document = json.loads(text)
-        except (ValueError, TypeError, RecursionError) as error:  # TypeError: it is not text
-            raise CodecError(f"is not JSON: {error}") from error
+        document = _parsed(text)
         schema = str(document.pop("schema", "")) if type(document) is dict else ""
         name = self.schema.rstrip(_DIGITS)
         version = schema.removeprefix(name)
@@ -56,6 +54,16 @@ class Codec(Generic[T]):
         if len(version) > 9 or int(version) > int(self.schema.removeprefix(name)):
             raise CodecError(f"says that a newer version wrote it ({schema[:80]})")
         return decode(self.type, document)
+
+
+def dumps(value: object) -> str:
+    """Text without a schema: for the parts of a row, and for what two processes of one version tell each other."""
+    return json.dumps(encode(value), separators=_COMPACT)
+
+
+def loads(type_: type[T], text: str | bytes) -> T:
+    """The inverse of `dumps`. Raises CodecError."""
+    return decode(type_, _parsed(text))
 
 
 def encode(value: object) -> Any:
@@ -77,6 +85,13 @@ def decode(type_: type[T], plain: Any) -> T:
     if (unknown := _unknown(plain, value)) is not None:
         raise CodecError("unknown field", unknown.lstrip("."))
     return value
+
+
+def _parsed(text: str | bytes) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, TypeError, RecursionError) as error:  # TypeError: it is not text
+        raise CodecError(f"is not JSON: {error}") from error
 
 
 def _plain(value: object) -> Any:

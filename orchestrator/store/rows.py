@@ -5,7 +5,6 @@ SQLite notices neither a zeroed byte inside a page nor a value of another type i
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Protocol, TypeVar
@@ -13,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 from sqlalchemy import Row
 
 from orchestrator.errors import RowError, UnreadableRowError
-from orchestrator.formats.codec import Codec, CodecError, decode
+from orchestrator.formats.codec import Codec, CodecError, decode, loads
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Sequence[Any])
@@ -88,12 +87,9 @@ def document(codec: Codec[T], text: Any, table: str, key: object) -> T:
 def mapping(table: str, key: object, text: Any) -> dict[str, Any]:
     """A JSON object of a column. Raises UnreadableRowError."""
     try:
-        found = json.loads(text)
-    except (ValueError, TypeError, RecursionError) as error:
-        raise UnreadableRowError(table, key, f"{type(error).__name__}: {error}") from error
-    if type(found) is not dict:
-        raise UnreadableRowError(table, key, "it holds no JSON object")
-    return found
+        return loads(dict[str, Any], text)
+    except CodecError as error:
+        raise UnreadableRowError(table, key, str(error)) from error
 
 
 def checked(table: str, rows: Iterable[R], types: tuple[type, ...]) -> Iterator[R]:

@@ -8,7 +8,6 @@ Must not know any table.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -67,11 +66,3 @@ def columns(value: DataclassInstance) -> dict[str, Any]:
     """The fields of a dataclass as values of the columns of the same names. Raises CodecError."""
     values: dict[str, Any] = encode(value)
     return values
-
-
-def to_text(value: Mapping[str, Any]) -> str:
-    """A mapping of scalars (labels, the data of an event, a command's arguments) as JSON text; rows.mapping reads it.
-
-    Raises CodecError.
-    """
-    return json.dumps(encode(value), separators=(",", ":"))

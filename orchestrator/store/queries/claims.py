@@ -5,12 +5,12 @@ Must not know what that is good for.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, delete, insert, select
 
 from orchestrator.errors import StoreError
+from orchestrator.formats.codec import CodecError, dumps, loads
 from orchestrator.store.schema import meta
 from orchestrator.store.transaction import Transaction
 
@@ -38,16 +38,15 @@ class ClaimRows(Transaction):
         if text is None:
             return Claim()
         try:
-            said = json.loads(text)
-            return Claim(tuple(map(str, said["words"])), said["adoption"])
-        except (ValueError, TypeError, KeyError) as error:
+            return loads(Claim, text)
+        except CodecError as error:
             raise StoreError(
                 f"the store's claim on the machines of {provider} cannot be read: {error}",
                 hint="restore a backup: tradewind store restore",
             ) from error
 
     def set_claim(self, provider: str, claim: Claim) -> None:
-        _put(self._connection, _key(provider), json.dumps({"words": claim.words, "adoption": claim.adoption}))
+        _put(self._connection, _key(provider), dumps(claim))
 
     def adoption(self) -> str | None:
         """The latest permission to take over; None if there never was one."""

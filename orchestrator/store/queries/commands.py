@@ -9,9 +9,10 @@ from typing import Any
 from sqlalchemy import Row, bindparam, delete, select, update
 
 from orchestrator.errors import NotFoundError, UnreadableRowError
+from orchestrator.formats.codec import dumps
 from orchestrator.store.rows import mapping, record
 from orchestrator.store.schema import COMMAND_OPEN, command, duty
-from orchestrator.store.transaction import Transaction, to_text
+from orchestrator.store.transaction import Transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class CommandRows(Transaction):
             id=command_id,
             kind=kind,
             job_id=job_id,
-            args=to_text(args),
+            args=dumps(args),
             actor=actor,
             at_ms=self._clock.now_ms(),
         )

@@ -10,10 +10,11 @@ from typing import Any
 from sqlalchemy import Select, bindparam, select
 
 from orchestrator.errors import NotFoundError
+from orchestrator.formats.codec import dumps
 from orchestrator.model import Event
 from orchestrator.store.rows import mapping, record
 from orchestrator.store.schema import CUTOVER, event
-from orchestrator.store.transaction import Transaction, columns, to_text
+from orchestrator.store.transaction import Transaction, columns
 
 _EVENT = [event.c[field.name] for field in fields(Event)]
 _SEQ = select(event.c.seq).where(event.c.id == bindparam("after_id"))
@@ -35,7 +36,7 @@ def _events(job: bool, after: bool, kinds: bool, limit: bool, newest_first: bool
 class EventRows(Transaction):
     def add_event(self, new: Event) -> None:
         """Raises StoreError when the id exists."""
-        self._insert(event, **columns(new) | {"data": to_text(new.data), "labels": to_text(new.labels)})
+        self._insert(event, **columns(new) | {"data": dumps(new.data), "labels": dumps(new.labels)})
 
     def events(
         self,

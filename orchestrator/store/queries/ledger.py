@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 from sqlalchemy import Select, bindparam, func, select, text, update
 
 from orchestrator.errors import BookingError
+from orchestrator.formats.codec import dumps
 from orchestrator.model import Entry
 from orchestrator.store.market.offers import batches
 from orchestrator.store.rows import checked, mapping, record
 from orchestrator.store.schema import BESIDES, MACHINE_TIME, job, ledger_entry, ledger_sum, run
-from orchestrator.store.transaction import Transaction, columns, insert_into, to_text
+from orchestrator.store.transaction import Transaction, columns, insert_into
 
 _ENTRY = [ledger_entry.c[field.name] for field in fields(Entry)]
 _FILTERS = {
@@ -106,7 +107,7 @@ class LedgerRows(Transaction):
         `reverses`. Whoever catches it undoes the transaction: those before it are written."""
         for entry in entries:
             self._admit_entry(entry)
-            row = columns(entry) | {"labels": to_text(entry.labels), "reverses": entry.reverses or ""}
+            row = columns(entry) | {"labels": dumps(entry.labels), "reverses": entry.reverses or ""}
             self._connection.execute(insert_into(ledger_entry), row)
             self._connection.execute(_ADD_TO_SUM, {name: row[name] for name in _ADDED})
             self._connection.execute(_UNCOMPARED_AGAIN, {"of_job": entry.job_id})

@@ -114,9 +114,9 @@ def reboot(config: Config, *, wall_behind_ms: int) -> None:
     path.write_text(json.dumps(saved | {"boot_id": "before", "wall_ms": saved["wall_ms"] + wall_behind_ms}))
 
 
-@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize("file", ["whole", "lost", "garbage", '{"boot_id": "before", "factor": "fast"}'])
 def test_after_a_reboot_with_the_wall_clock_behind_market_time_goes_on_from_the_latest_on_record(
-    configured: Configured, lost: bool
+    configured: Configured, file: str
 ) -> None:
     config = configured(600.0)
     installation = open_installation(config)
@@ -127,8 +127,10 @@ def test_after_a_reboot_with_the_wall_clock_behind_market_time_goes_on_from_the_
         tx.add_event(Event("ev-1", later_ms, "run.training", "it trains", "control-plane"))
     installation.close()
     reboot(config, wall_behind_ms=7_200_000)
-    if lost:
+    if file == "lost":
         (config.state_dir / "clock.json").unlink()
+    elif file != "whole":
+        (config.state_dir / "clock.json").write_text(file)
     again = open_installation(config)
     again.close()
     assert again.clock.now_ms() >= later_ms
