@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
+from orchestrator.formats.codec import decode
 from trainers.control import ControlDirectory, Progress, QuiesceOrder
 from trainers.errors import MalformedWord
 from trainers.process.prewarm import Trainer, exit_status, told_exit
@@ -88,7 +89,7 @@ class RunActor:
         """Write or remove a request in the control directory; `quiesce` has the fields of
         trainers.control.QuiesceOrder."""
         if what == "quiesce" and quiesce is not None:
-            self._control.put_quiesce(QuiesceOrder(**quiesce))
+            self._control.put_quiesce(decode(QuiesceOrder, quiesce))
         elif what == "resume":
             self._control.clear_quiesce()
         elif what == "stacks":

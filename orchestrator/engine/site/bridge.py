@@ -23,7 +23,8 @@ from typing import Any
 
 from orchestrator.config.private import PRIVATE_UMASK
 from orchestrator.engine.site.actor import ACTOR_THREADS, RunActor
-from orchestrator.engine.site.environment import NAMESPACE, NODE_RESOURCE, SiteFiles, ray_environment
+from orchestrator.engine.site.environment import NAMESPACE, NODE_RESOURCE, Answer, Request, SiteFiles, ray_environment
+from orchestrator.formats.codec import dumps, loads
 from trainers.checked_json import MOST_BYTES
 
 REPORT_EVERY_S = 0.1
@@ -192,7 +193,7 @@ def _report(said: object) -> dict[str, object]:
 
 
 def serve(bridge: Bridge, connection: socket.socket) -> None:
-    """Answer requests `{"op": ..., **arguments}` line by line until the other end closes."""
+    """Answer requests line by line until the other end closes."""
     operations = {op: getattr(bridge, op) for op in ("prepare", "start", "control", "kill", "reports", "nodes")}
     selector = selectors.DefaultSelector()
     selector.register(connection, selectors.EVENT_READ)
@@ -210,12 +211,11 @@ def serve(bridge: Bridge, connection: socket.socket) -> None:
 
 
 def _answer(operations: dict[str, Any], line: bytes) -> bytes:
-    request = json.loads(line)
-    op = request.pop("op")
     try:
-        return json.dumps({"ok": operations[op](**request)}).encode()
+        request = loads(Request, line)
+        return dumps(Answer(operations[request.op](**request.arguments))).encode()
     except Exception as error:  # the bridge must answer: the engine decides what an error means
-        return json.dumps({"error": f"{type(error).__name__}: {error}"}).encode()
+        return dumps(Answer(error=f"{type(error).__name__}: {error}")).encode()
 
 
 def die_with_parent() -> None:
@@ -242,7 +242,7 @@ def main(folder: str, temp_dir: str, socket_fd: str) -> int:
         _node_ip_address="127.0.0.1",
     )
     with socket.socket(fileno=int(socket_fd)) as connection:
-        connection.sendall(b'{"ok": "ready"}\n')
+        connection.sendall(dumps(Answer()).encode() + b"\n")
         serve(Bridge(), connection)
     ray.shutdown()
     return 0

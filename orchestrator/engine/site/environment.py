@@ -8,16 +8,17 @@ are sessions, and are ended as `local` ends its machines. Must not know: jobs, t
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from orchestrator.config.private import private_folder, write_privately
 from orchestrator.errors import SiteError
+from orchestrator.formats.codec import CodecError, dumps, loads
 from providers.clock import boot_id
 from providers.errors import ProviderError
 from providers.local import process
@@ -35,6 +36,22 @@ class Head:
     pid: int
     pid_start: int
     boot_id: str  # the numbers mean something in this boot only
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A line to the bridge: one of its operations, with its arguments."""
+
+    op: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A line from the bridge, the first of them without being asked: it is attached. `error`: what was refused, why."""
+
+    ok: Mapping[str, Any] | None = None
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +94,14 @@ class SiteFiles:
 
     def write_head(self, head: Head) -> None:
         partial = self.head_path.with_suffix(f".{os.getpid()}.tmp")
-        write_privately(partial, json.dumps(asdict(head)))
+        write_privately(partial, dumps(head))
         partial.replace(self.head_path)
 
     def read_head(self) -> Head | None:
         """The head that was written last, dead or alive; None when there never was one or the file is damaged."""
         try:
-            return Head(**json.loads(self.head_path.read_text()))
-        except (OSError, ValueError, TypeError):
+            return loads(Head, self.head_path.read_bytes())
+        except (OSError, CodecError):
             return None
 
 

@@ -7,7 +7,6 @@ for them. Everything that Ray holds outlives this object. Must not know: policie
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import shlex
@@ -16,7 +15,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -25,9 +23,10 @@ from orchestrator.config import Config
 from orchestrator.config.private import append_privately
 from orchestrator.engine.machines.reports import report_of
 from orchestrator.engine.runtime import RunReport, RunSpec
-from orchestrator.engine.site.environment import Head, SiteFiles, ray_environment, writing
+from orchestrator.engine.site.environment import Answer, Head, Request, SiteFiles, ray_environment, writing
 from orchestrator.engine.site.keeper import HeadKeeper
 from orchestrator.errors import MissingExtraError, SiteError
+from orchestrator.formats.codec import CodecError, dumps, loads
 from orchestrator.installation import Installation
 from trainers.control import QuiesceOrder
 
@@ -97,7 +96,7 @@ class RayRuntime:
 
     def quiesce(self, run_id: str, successor: int) -> None:
         quiesce = QuiesceOrder(time.monotonic() + QUIESCE_S, successor)
-        self._ask("control", run_id=run_id, what="quiesce", quiesce=asdict(quiesce))
+        self._ask("control", run_id=run_id, what="quiesce", quiesce=quiesce)
 
     def resume(self, run_id: str) -> None:
         self._ask("control", run_id=run_id, what="resume")
@@ -139,7 +138,7 @@ class RayRuntime:
         """One request, one answer. Raises SiteError, also while head or bridge are being started."""
         connection = self._connect()
         try:
-            connection.sendall(json.dumps({"op": op, **arguments}).encode() + b"\n")
+            connection.sendall(dumps(Request(op, arguments)).encode() + b"\n")
             answer = self._receive(ANSWER_S)
         except OSError as error:
             self._drop_bridge()
@@ -148,11 +147,9 @@ class RayRuntime:
             self._drop_bridge()
             raise SiteError(f"the bridge to Ray did not answer within {ANSWER_S:g} s; starting another one")
         self._reached_at = time.monotonic()
-        if "error" in answer:
-            raise SiteError(f"the site refused {op}: {answer['error']}")
-        if not isinstance(answer.get("ok"), dict | None):
-            raise SiteError(f"the site's answer to {op} makes no sense")
-        return answer.get("ok")
+        if answer.error is not None:
+            raise SiteError(f"the site refused {op}: {answer.error}")
+        return answer.ok
 
     def _connect(self) -> socket.socket:
         """The line to a bridge that is attached to the living head. Raises SiteError until there is one."""
@@ -202,7 +199,7 @@ class RayRuntime:
         if not self._bridge_ready:
             raise SiteError("the bridge to Ray is being started")
 
-    def _receive(self, timeout_s: float) -> dict[str, Any] | None:
+    def _receive(self, timeout_s: float) -> Answer | None:
         """The next line of the bridge, None if there is none in time. Raises OSError when it is gone."""
         assert self._socket is not None
         deadline = time.monotonic() + timeout_s
@@ -215,12 +212,9 @@ class RayRuntime:
             self._buffer += received
         line, _, self._buffer = self._buffer.partition(b"\n")
         try:
-            answer = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise ConnectionError("it speaks no JSON") from error
-        if not isinstance(answer, dict):
-            raise ConnectionError("it speaks no JSON objects")
-        return answer
+            return loads(Answer, line)
+        except CodecError as error:
+            raise ConnectionError(f"it does not speak as a bridge: {error}") from error
 
     def _drop_bridge(self) -> None:
         if self._bridge is not None:

@@ -7,7 +7,6 @@ that damage is noticed. Must not know: how values arrive.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,6 +17,7 @@ from orchestrator.config import Config
 from orchestrator.config.private import write_privately
 from orchestrator.engine.secret_values import Given, SecretValues
 from orchestrator.errors import MissingExtraError, StoreError, UsageError
+from orchestrator.formats.codec import CodecError, dumps, loads
 
 if TYPE_CHECKING:
     from cryptography.fernet import Fernet
@@ -70,21 +70,20 @@ def _read(path: Path, key_file: Path, cipher: Fernet) -> Given:
     from cryptography.fernet import InvalidToken
 
     try:
-        given: Given = json.loads(cipher.decrypt(path.read_bytes()))
+        return loads(dict[str, dict[str, str]], cipher.decrypt(path.read_bytes()))
     except FileNotFoundError:
         return {}
-    except (InvalidToken, OSError) as error:
+    except (InvalidToken, OSError, CodecError) as error:
         raise StoreError(
             f"the secrets in {path} cannot be read with the key {key_file}",
             hint="put the key back with which they were written, or remove the file and give them again",
         ) from error
-    return given
 
 
 def _write(path: Path, cipher: Fernet, given: Given) -> None:
     """Raises StoreError."""
     unfinished = path.with_name(f"{path.name}.{os.getpid()}.part")
-    text = cipher.encrypt(json.dumps({job_id: dict(values) for job_id, values in given.items()}).encode()).decode()
+    text = cipher.encrypt(dumps(given).encode()).decode()
     try:
         write_privately(unfinished, text)
         os.replace(unfinished, path)

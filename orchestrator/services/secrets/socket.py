@@ -6,7 +6,6 @@ other is the same user (SO_PEERCRED). Nothing that is said here is written anywh
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import select
@@ -16,11 +15,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from orchestrator.engine.secret_values import Given, SecretValues
 from orchestrator.errors import SiteError, TradewindError, UsageError
+from orchestrator.formats.codec import dumps, loads
 from trainers.process.masking import MAX_CHARACTERS
 
 SOCKET = "secrets.sock"
@@ -32,6 +32,16 @@ _PATIENCE = struct.pack("ll", int(PATIENCE_S), 0)  # struct timeval
 QUEUE = 128  # of those who wait to be listened to
 LOOK_EVERY_S = 0.05
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
+
+
+@dataclass(frozen=True, slots=True)
+class _Give:
+    give: Given
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    error: str | None
 
 
 class SecretLine:
@@ -87,7 +97,7 @@ class SecretLine:
                 continue
             if _peer_uid(connection) != os.geteuid():
                 with closing(connection), suppress(OSError):
-                    _send(connection, {"error": "this control plane belongs to another user"})
+                    _send(connection, "this control plane belongs to another user")
                 continue
             # one thread each: whoever is silent keeps nobody else waiting
             threading.Thread(target=self._serve, args=(connection,), name="tradewind-secret", daemon=True).start()
@@ -96,14 +106,14 @@ class SecretLine:
         try:
             with closing(connection):
                 answer = self._answer(connection)
-                _send(connection, {"error": answer})
+                _send(connection, answer)
         except OSError as error:
             self._say(f"somebody who gave secrets went away: {error}")
 
     def _answer(self, connection: socket.socket) -> str | None:
         try:
-            self._secrets.give(_given(json.loads(_line(connection))))
-        except (ValueError, KeyError, TypeError, RecursionError):
+            self._secrets.give(_given(loads(_Give, _line(connection))))
+        except ValueError:
             return "that is no message of this version of Tradewind"  # the text of the error could quote a value
         except TradewindError as error:
             return str(error)
@@ -122,7 +132,7 @@ def hand_over(folder: Path, given: Given, *, patience_s: float = 0.0) -> bool:
                     f"the secret {name} has {len(value)} characters, and {MAX_CHARACTERS} are the most",
                     hint="hand it over in a file of your own, and its path in a variable",
                 )
-    message = json.dumps({"give": {job_id: dict(values) for job_id, values in given.items()}}).encode() + b"\n"
+    message = dumps(_Give(given)).encode() + b"\n"
     if len(message) > MAX_MESSAGE_BYTES:
         raise UsageError(
             f"these are more than {MAX_MESSAGE_BYTES >> 20} MiB of secrets at once", hint="submit the jobs one by one"
@@ -138,33 +148,30 @@ def hand_over(folder: Path, given: Given, *, patience_s: float = 0.0) -> bool:
         try:
             connection.settimeout(PATIENCE_S)
             connection.sendall(message)
-            error = json.loads(_line(connection))["error"]
-        except (OSError, ValueError, KeyError, TypeError) as failure:
+            error = loads(_Taken, _line(connection)).error
+        except (OSError, ValueError) as failure:
             raise SiteError("the control plane did not take the secrets", hint="see control-plane.log") from failure
     if error is not None:
         raise SiteError(f"the control plane did not take the secrets: {error}", hint="see control-plane.log")
     return True
 
 
-def _given(message: Any) -> Given:
-    """Raises ValueError, KeyError, TypeError unless it is a message as described above."""
-    given = message["give"]
-    if not isinstance(given, dict):
-        raise TypeError
-    for job_id, values in given.items():
-        if not re.fullmatch(r"[\w-]{1,100}", job_id) or not isinstance(values, dict):
+def _given(message: _Give) -> Given:
+    """Raises ValueError for an id, a name or a value that cannot be one."""
+    for job_id, values in message.give.items():
+        if not re.fullmatch(r"[\w-]{1,100}", job_id):
             raise ValueError
         for name, value in values.items():
-            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,254}", name) or not isinstance(value, str):
+            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,254}", name):
                 raise ValueError
             if len(value) > MAX_CHARACTERS or "\0" in value:
                 raise ValueError
-    return dict(given)
+    return message.give
 
 
-def _send(connection: socket.socket, message: dict[str, str | None]) -> None:
+def _send(connection: socket.socket, error: str | None) -> None:
     connection.settimeout(PATIENCE_S)
-    connection.sendall(json.dumps(message).encode() + b"\n")
+    connection.sendall(dumps(_Taken(error)).encode() + b"\n")
 
 
 def _line(connection: socket.socket) -> bytes:

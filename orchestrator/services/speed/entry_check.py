@@ -8,18 +8,19 @@ from being submitted. Must not know: plans, the store.
 
 from __future__ import annotations
 
-import json
 import os
 import reprlib
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.errors import Problem, SpecError
+from orchestrator.formats.codec import CodecError, loads
 from orchestrator.jobfile.arguments import misfit, settled
 from orchestrator.jobfile.entrypoint import entry_source
 from orchestrator.model import JobSpec
@@ -54,12 +55,14 @@ def check_entry(spec: JobSpec, *, timeout_s: float = TIMEOUT_S) -> str | None:
         command = [sys.executable, "-P", "-m", "trainers.process.entry_check", str(folder / "spec.json"), str(verdict)]
         if not run_bounded([*command, str(memory_limit_bytes())], timeout_s):
             return f"{entry} was not checked here: importing it takes longer than {timeout_s:g} s"
-        permanent, error, takes = _read(verdict)
-    error = Mask({name: os.environ[name] for name in spec.train.secrets}).text(error).strip()
-    if permanent:
+        found = _read(verdict)
+    error = Mask({name: os.environ[name] for name in spec.train.secrets}).text(found.error).strip()
+    if found.permanent:
         raise would_repeat(spec, error)
     wrong = [
-        _problem(spec, name, misfit(takes[name], value)) for name, value in spec.train.args.items() if name in takes
+        _problem(spec, name, misfit(found.takes[name], value))
+        for name, value in spec.train.args.items()
+        if name in found.takes
     ]
     if problems := [each for each in wrong if each is not None]:
         raise SpecError(problems)
@@ -130,15 +133,21 @@ def memory_limit_bytes() -> int:
     return max(LEAST_BYTES, os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
 
 
-def _read(verdict: Path) -> tuple[bool, str, dict[str, str]]:
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What trainers.process.entry_check found. `takes`: the arguments with an annotation, and that."""
+
+    permanent: bool
+    error: str
+    takes: Mapping[str, str]
+
+
+def _read(verdict: Path) -> Verdict:
     """The job's code ran in the process that wrote it, and may have written anything."""
     try:
         with open(verdict, "rb") as file:
-            said = json.loads(file.read(MOST_VERDICT_BYTES))
-    except (OSError, ValueError, RecursionError):
-        return False, "its modules ended the process", {}
-    if not isinstance(said, dict) or type(said.get("permanent")) is not bool or not isinstance(said.get("error"), str):
-        return False, "the check gave no valid answer", {}
-    takes = said.get("takes")
-    reported = takes.items() if isinstance(takes, dict) else ()
-    return said["permanent"], said["error"], {name: text for name, text in reported if isinstance(text, str)}
+            return loads(Verdict, file.read(MOST_VERDICT_BYTES))
+    except OSError:
+        return Verdict(False, "its modules ended the process", {})
+    except CodecError:
+        return Verdict(False, "the check gave no valid answer", {})
