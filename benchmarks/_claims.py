@@ -1,4 +1,4 @@
-"""A claim of the documents, its measured value and its target; as a table, or as JSON. Must not know any benchmark."""
+"""A claim of the documents, its measured value and its target; as a table, or as JSON."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """The demo's market in virtual time: the whole engine, the fake cloud with the prices, capacity and reclaims of the
 `local` provider's market of a seed, and machines whose start-up, restore and speed differ as they do in earnest.
-
-Must not know: what is measured on it.
 """
 
 from __future__ import annotations

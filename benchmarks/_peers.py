@@ -1,4 +1,4 @@
-"""Other tools, asked the same questions about the same offers, each in a throw-away venv. Must not know ours.
+"""Other tools, asked the same questions about the same offers, each in a throw-away venv.
 
 A peer runs as a program of its own (`_peer_NAME.py`): it reads the offers and the requests from a file, answers each
 request for spot and for on-demand once to warm up and then timed, and writes CPU seconds and cheapest prices.

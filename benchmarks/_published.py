@@ -2,7 +2,7 @@
 
 A job is one model, task, precision, sequence length and number of GPUs of one source; its rows differ in the GPU, and
 several of one GPU become their median. MLPerf's are per GPU, from each round's median single-node submission, and all
-rounds are one source. Precision "not stated" is taken for 16 bits. Must not know: how rates are predicted.
+rounds are one source. Precision "not stated" is taken for 16 bits.
 """
 
 from __future__ import annotations

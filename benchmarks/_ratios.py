@@ -1,4 +1,4 @@
-"""Ratios between GPUs at 16 bits that were published, each predicted without its model. Must not know how to print.
+"""Ratios between GPUs at 16 bits that were published, each predicted without its model.
 
 A job of a source was measured on several kinds of GPU. One of them is known, each in turn; the model of ratios is
 fitted to all other models' jobs, spreads and calibration included, and predicts the others.

@@ -1,7 +1,7 @@
 """Client: the SDK. The command line stands on it; a shared daemon will speak its methods over HTTP.
 
 In-process: it opens the state folder itself, when the first method needs it. Arguments and results are frozen
-dataclasses that serialise (orchestrator.services.views.to_json). Must not know: how anything is shown.
+dataclasses that serialise (orchestrator.services.views.to_json).
 
     client = orchestrator.Client()
     plan = client.plan("gpt.yaml")

@@ -1,7 +1,5 @@
-"""The SDK's store: opened when it is first needed, checked, corrected, backed up, restored, closed. Base of the Client.
-
-Must not know: jobs, plans, prices.
-"""
+"""The SDK's store: opened when it is first needed, checked, corrected, backed up, restored, closed. Base of the
+Client."""
 
 from __future__ import annotations
 

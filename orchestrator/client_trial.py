@@ -1,7 +1,5 @@
-"""The SDK's look at a job before it is handed over: its file, its function, the speed of its steps. Base of the Client.
-
-Must not know: plans, submitted jobs.
-"""
+"""The SDK's look at a job before it is handed over: its file, its function, the speed of its steps. Base of the
+Client."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The control plane as a process: `tradewind daemon run`, or started in the background by `tradewind up`.
 
 Campaigns for the leadership of the store, acts while it leads, stands by otherwise. SIGTERM and SIGINT end it after the
-current step; runs go on without it. Must not know: the command line's formatting.
+current step; runs go on without it.
 """
 
 from __future__ import annotations

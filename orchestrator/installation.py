@@ -1,7 +1,7 @@
 """Installation: everything the engine and the services act on, opened from a configuration.
 
 The market clock's anchor is a file in the state folder, so that the command line, the control plane and a restarted
-control plane read the same market time. Must not know: policies.
+control plane read the same market time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
 """providers: the market and the machines. Knows clouds and prices.
 
-Must not know: jobs, training, stores. The contract is providers.base; providers.registry finds who keeps it.
+The contract is providers.base; providers.registry finds who keeps it.
 """

@@ -1,6 +1,6 @@
 """The seam to every market: what a provider must do, and what callers may rely on.
 
-Must not know: jobs, checkpoints, Ray, the store. A provider boots the `user_data` that it is given and never looks
+A provider boots the `user_data` that it is given and never looks
 into it. All calls are synchronous and short; `launch` and `terminate` return at acceptance.
 
 Capabilities that not every provider has are protocols of their own (`KeepsClaims`, `ProvidesPriceHistory`,

@@ -4,8 +4,6 @@ The plan, the ledger and the bills of the simulated clouds call the same functio
 nano-dollar. Amounts are integers of nano-USD and each is rounded down once, at its end. What a provider does not
 declare is not billed and not booked. Machine time itself is `providers.money.cost_nano_usd`; list prices of egress by
 route are in `providers.egress`.
-
-Must not know: jobs, runs, who pays.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Time as an argument: every component that needs an instant or a pause asks a Clock.
 
-Must not know: what the time is used for. All instants are integers, milliseconds since the Unix epoch (UTC), of
+All instants are integers, milliseconds since the Unix epoch (UTC), of
 *market* time; on real clouds market time is wall time, on `local` it runs faster by a declared factor.
 Leases between processes are no market time: they use `monotonic_s`, which no wall-clock jump can move.
 """

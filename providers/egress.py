@@ -2,8 +2,6 @@
 
 A table of list prices in which the most specific row wins; no I/O, no clouds of its own (providers.catalog fills it).
 Rates are nano-USD per 10^9 bytes, all that both ends are charged, first paid tier, without an account's free allowance.
-
-Must not know: what the bytes are, who moves them.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ ProviderError
  |   +- CutOffError              the connection ended in the middle of an answer
  +- FormatError        an answer or file that is not in the form we know: nothing in it can be trusted
 
-Must not know: jobs, exit codes. `scope` says how far the verdict reaches, so that a caller knows what to avoid.
+ `scope` says how far the verdict reaches, so that a caller knows what to avoid.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ Figures are the vendors' data sheets, in bytes, bytes/s and dense FLOP/s (a shee
 halved). Memory is counted as the sheets do, in 10^9 bytes. Where a sheet describes a board of two GPUs (K80, M60), the
 figures are those of one, which is what clouds rent and count.
 The `SIM-*` kinds belong to the `local` provider: this machine's CPU with a declared throttle; they exist nowhere else.
-
-Must not know: prices, availability, instance types (providers/catalog).
 """
 
 from __future__ import annotations

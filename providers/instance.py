@@ -1,4 +1,4 @@
-"""Instance: a machine that was really rented, as its provider describes it. Must not know jobs or runs."""
+"""Instance: a machine that was really rented, as its provider describes it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Money: integers of nano-USD, and the one integral that turns prices and seconds into a cost.
 
-Must not know: who pays, or why. The ledger and the providers' own bills both use `cost_nano_usd`, so that they can
+The ledger and the providers' own bills both use `cost_nano_usd`, so that they can
 be compared to the nano-dollar.
 """
 

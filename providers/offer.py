@@ -1,4 +1,4 @@
-"""Offer: something rentable. Must not know prices, jobs or providers' libraries."""
+"""Offer: something rentable."""
 
 from __future__ import annotations
 

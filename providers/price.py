@@ -1,4 +1,4 @@
-"""PricePoint: an offer's price from an instant on, and when we learned it. Must not know jobs or stores."""
+"""PricePoint: an offer's price from an instant on, and when we learned it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Which process a number means: a pid is given anew, a pid with its start time within one boot is not.
-
-Must not know: what the process is for.
-"""
+"""Which process a number means: a pid is given anew, a pid with its start time within one boot is not."""
 
 from __future__ import annotations
 

@@ -3,8 +3,6 @@
 Third parties add a provider by declaring an entry point in the group `tradewind.providers`; ours do the same.
 A provider is imported when it is asked for, never before: its cloud's library may be missing, and costs time
 to load.
-
-Must not know: any provider, or how one is configured (each takes its own arguments).
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Tables that strangers wrote, within bounds: how long a line, a name or a table may be, and what a name may hold.
 
-Nothing here trusts what a file says of its own size: packed text is unpacked as it is read and counted. Must not know:
-what columns mean, who reads them.
+Nothing here trusts what a file says of its own size: packed text is unpacked as it is read and counted.
 """
 
 from __future__ import annotations

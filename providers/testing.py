@@ -8,7 +8,6 @@
 
 Plain asserts in methods named test_*, so that pytest collects them; pytest itself is not imported. Each test needs a
 cloud without instances of its own (give it a fresh account, or a fresh tag through `install`).
-Must not know: any provider.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 The lists lie outside the repository; the files written here are what is committed, so nobody but who refreshes the
 catalogue needs them. One on-demand and one spot price per offer: the latest. Same input, same bytes. What is written by
 hand (sources, instance types, regions, exclusions) is only read. A type that is neither known nor excluded stops it.
-
-Must not know: how the catalogue is used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Permissions that bind root, too. Must not know: what is tried without them."""
+"""Permissions that bind root, too."""
 
 from __future__ import annotations
 

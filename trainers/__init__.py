@@ -1,7 +1,4 @@
-"""trainers: the work. Makes a PyTorch loop stoppable, movable and bit-exactly resumable on a bare rented node.
-
-Must not know: clouds, money, Ray, the orchestrator. torch is loaded when something that needs it is first used.
-"""
+"""trainers: the work. Makes a PyTorch loop stoppable, movable and bit-exactly resumable on a bare rented node."""
 
 from __future__ import annotations
 

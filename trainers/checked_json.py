@@ -1,7 +1,7 @@
 """Words: what another process wrote as JSON, checked for type, range, length and form before any of it is believed.
 
 A job can write whatever it likes into the files and sockets that speak for it. Everything here raises MalformedWord and
-nothing else. Must not know: whose words they are, what they mean.
+nothing else.
 """
 
 from __future__ import annotations

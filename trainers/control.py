@@ -7,8 +7,7 @@
     progress.json                                   a Progress; the only file that the trainer writes
 
 What is read is checked first (trainers.checked_json): a file that another process spoiled is a MalformedWord, and no
-other error. Instants are of time.monotonic(), which is one clock per boot of a machine. Must not know: torch, who the
-agent is.
+other error. Instants are of time.monotonic(), which is one clock per boot of a machine.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ TrainerError
  +- EntryError              the job's module, function or arguments do not exist
  +- MalformedWord           what another process wrote is not what it must be
 
-Must not know: who started the trainer. They travel as text (a run's report), so str() has the remedy; whoever shows it
+They travel as text (a run's report), so str() has the remedy; whoever shows it
 apart takes `message` and `hint`.
 """
 

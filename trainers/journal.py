@@ -1,7 +1,4 @@
-"""What a run writes down: progress.json (its present state) and metrics.jsonl (one line per step).
-
-Must not know: torch, why states change.
-"""
+"""What a run writes down: progress.json (its present state) and metrics.jsonl (one line per step)."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
     python -m trainers.runner SPEC.json [--standalone]
 
-Must not know: who asked. With --standalone nobody is there to hand the job over, so the runner writes the fence.
+With --standalone nobody is there to hand the job over, so the runner writes the fence.
 """
 
 from __future__ import annotations

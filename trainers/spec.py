@@ -1,6 +1,6 @@
 """TrainerSpec: what a trainer process is told, as JSON in the file that $TRADEWIND_SPEC names.
 
-Must not know: clouds, money, Ray, the orchestrator. Written by whoever starts the trainer.
+Written by whoever starts the trainer.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Trace files: our .npz and Parquet, SkyPilot's spot-traces JSON, SkyNomad's JSON, exported prices -> Trace.
 
-    load(path)                               one .npz or .parquet
-    load(path, Prices(machine=..))           what `tradewind prices export` wrote (price_export.py)
-    load(folder, Prices(3.06, 0.92))         a folder of spot-traces JSON, one file a zone (us-west-2a_v100_1.json)
-    load(folder)                             a folder of SkyNomad's, one folder a zone (us-east-1a_v100_1/full.json)
-
-Must not know: jobs, policies.
+load(path)                               one .npz or .parquet
+load(path, Prices(machine=..))           what `tradewind prices export` wrote (price_export.py)
+load(folder, Prices(3.06, 0.92))         a folder of spot-traces JSON, one file a zone (us-west-2a_v100_1.json)
+load(folder)                             a folder of SkyNomad's, one folder a zone (us-east-1a_v100_1/full.json)
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ amount of work is a whole number. Where there is no usable one (odd overheads, k
 is rounded up to a coarser unit: again a lower bound. Of a gang every instance does the same, so it holds for gangs as
 for single machines.
 
-Runs backwards over ticks, all work amounts at once. Must not know: policies.
+Runs backwards over ticks, all work amounts at once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """The arena's page: the table, distributions of cost, time and misses, and a timeline per run (price, availability,
 where the job was). One self-contained file, drawn on the server.
-
-Must not know: how anything was played.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ Training" (DISPA 2020), as its notebook computed them ("paper") and under rules 
 Which option is taken is always the product's decision (`decide` on the prices of that instant). The paper's quirks are
 preparation of data: a day is one instant with its cheapest record; a slice of a machine can be rented for its share of
 the price; a price without a record that day stays as it was; a job that outlasts the log pays the last price on.
-
-Must not know: how files are stored, how tables are printed.
 """
 
 from __future__ import annotations

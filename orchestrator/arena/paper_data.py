@@ -2,8 +2,6 @@
 
 Reads `aws_spot_2020_dispa.parquet`, `azure_spot_2020_dispa.csv.gz`, `throughputs.csv.gz` and `paper_ratios.csv` from a
 folder (re-encodings of stanford-futuredata/training_on_a_dime, MIT).
-
-Must not know: policies, costs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The core paper's tables beside the published ones, as plain rows.
-
-Must not know: how a choice is made, how a table is shown.
-"""
+"""The core paper's tables beside the published ones, as plain rows."""
 
 from __future__ import annotations
 

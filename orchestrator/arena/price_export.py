@@ -2,8 +2,6 @@
 
 An export holds changes: a price holds until the next. It says nothing of capacity, so a trace of it takes every zone to
 be up from its first price to the last instant of the file, and says so (`Trace.assumed`).
-
-Must not know: jobs, policies, the store.
 """
 
 from __future__ import annotations

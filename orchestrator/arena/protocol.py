@@ -1,8 +1,6 @@
 """The tick protocol's values: what a policy is told of its job, its market and each tick.
 
 Any simulator may drive a policy with objects of its own that have these fields; these are ours. Units are in the names.
-
-Must not know: traces, how an answer is carried out.
 """
 
 from __future__ import annotations

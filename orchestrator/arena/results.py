@@ -1,7 +1,5 @@
 """Results of a back-test: per policy the cost over the optimum, paired differences with intervals, and where each
 dollar was saved. Frozen dataclasses, as JSON takes them.
-
-Must not know: how runs were played or are shown.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Plays a scenario: every policy from the same starts on the same windows, beside the optimum; in processes.
-
-Must not know: how results are shown.
-"""
+"""Plays a scenario: every policy from the same starts on the same windows, beside the optimum; in processes."""
 
 from __future__ import annotations
 

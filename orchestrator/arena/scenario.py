@@ -1,17 +1,15 @@
 """Scenario: which traces, jobs, starts and policies a back-test plays. Read from YAML, every mistake with its line.
 
-    name: V100 in six zones
-    traces:
-      - path: aws_v100x1_2023.npz           # to the scenario's folder; zones: [..], on_demand: 3.06, spot: 0.92 (USD/h)
-      - mixed: [{path: one.npz, kind: "V100:1"}, {path: eight.npz, kind: "V100:8", speed: 7}]  # to the first's
-      - {path: prices.parquet, machine: p5.48xlarge, tick: 10 min}  # of `tradewind prices export`
-    jobs:
-      - {work: 40h, deadline: [44h, 50h], overhead: 12 min, checkpoint: 50 GB, gang: 1}  # deadline: or ratio: [1.1, 2]
-    starts: 6                               # so many, evenly over the trace; or a list of ticks
-    policies: [greedy, uniform-progress, deadline, {policy: daily, replan_hours: 12}]
-    reference: greedy                       # paired differences are against it
-
-Must not know: how anything is played.
+name: V100 in six zones
+traces:
+  - path: aws_v100x1_2023.npz           # to the scenario's folder; zones: [..], on_demand: 3.06, spot: 0.92 (USD/h)
+  - mixed: [{path: one.npz, kind: "V100:1"}, {path: eight.npz, kind: "V100:8", speed: 7}]  # to the first's
+  - {path: prices.parquet, machine: p5.48xlarge, tick: 10 min}  # of `tradewind prices export`
+jobs:
+  - {work: 40h, deadline: [44h, 50h], overhead: 12 min, checkpoint: 50 GB, gang: 1}  # deadline: or ratio: [1.1, 2]
+starts: 6                               # so many, evenly over the trace; or a list of ticks
+policies: [greedy, uniform-progress, deadline, {policy: daily, replan_hours: 12}]
+reference: greedy                       # paired differences are against it
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Rules: whole ticks are billed; every launch pays the full restart overhead anew;
 finds capacity costs `probe_ms` of that zone's spot price; egress is paid when a launch is in another zone than the
 checkpoint; a preemption loses the machine and no progress. Time is counted in integer milliseconds.
 
-Must not know: how any policy decides. A policy sees the price of its tick, and capacity only where it tried.
+A policy sees the price of its tick, and capacity only where it tried.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 A trace is refused when it is not what it claims to be (gaps, disorder, negative prices); a window is refused when one
 of its series starts or ends inside it, because then a policy would be rewarded for data that appear or vanish.
-
-Must not know: jobs, policies, file formats (formats.py reads files).
 """
 
 from __future__ import annotations

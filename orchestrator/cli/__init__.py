@@ -1,4 +1,4 @@
-"""The command line. Must not know how anything is decided or done: every command is one call of orchestrator.Client."""
+"""The command line."""
 
 __all__ = ["main"]
 

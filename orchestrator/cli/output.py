@@ -1,8 +1,7 @@
 """Output: the one place that writes. Data goes to stdout, everything else to stderr.
 
 Nothing that a job, a feed or a file says can steer the terminal: control characters are shown, not sent.
-Understandable without colour; colour only on a terminal and never with NO_COLOR. Must not know: what a view means
-(orchestrator.cli.render turns views into text).
+Understandable without colour; colour only on a terminal and never with NO_COLOR.
 """
 
 from __future__ import annotations

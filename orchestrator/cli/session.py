@@ -1,7 +1,7 @@
 """What the commands share: option types, the client that they call and the output that they write to.
 
 The modules of commands take no string annotations (PEP 563): typer evaluates them all at every start, and would have to
-compile each. Must not know: any particular command.
+compile each.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 A reader that has left (`| head`) has what it wanted: nothing is said. Anything else is an error: a disk that is full, a
 descriptor that was closed before the start. What comes from other sockets and files is not mistaken for it.
-Must not know: what is written.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """What a command has stored for good. From there on it ends with 0, whatever fails: a script that reads another exit
-code would do it once more, and pay twice. What fails is a warning. Must not know: any particular command.
+code would do it once more, and pay twice. What fails is a warning.
 """
 
 import os

@@ -1,6 +1,6 @@
 """Settings from all their sources: flag > environment > ./tradewind.toml > the user's own file > default.
 
-Reads, never writes: no folder or file is made here. Must not know: what the settings are for.
+Reads, never writes: no folder or file is made here.
 """
 
 from __future__ import annotations

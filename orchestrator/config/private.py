@@ -1,6 +1,6 @@
 """Private files: folders that only their owner may enter (0700), files that only their owner may read (0600).
 
-The permissions do not depend on the umask of whoever runs a command. Must not know: what the files hold.
+The permissions do not depend on the umask of whoever runs a command.
 """
 
 from __future__ import annotations

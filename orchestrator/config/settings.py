@@ -1,8 +1,7 @@
 """Every setting: its name, default, meaning and how it is read. docs/configuration.md is made of it.
 
 A setting is a field of the tree below; its dotted path is its name in tradewind.toml, and TRADEWIND_ + that path in
-capitals with underscores its environment variable. Plain dataclasses, because each command loads them. Must not know:
-files, precedence, what the settings are for.
+capitals with underscores its environment variable. Plain dataclasses, because each command loads them.
 """
 
 from __future__ import annotations

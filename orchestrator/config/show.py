@@ -1,4 +1,4 @@
-"""The settings in force, for people: `tradewind config show --origins`. Must not know how they are printed."""
+"""The settings in force, for people: `tradewind config show --origins`."""
 
 from __future__ import annotations
 

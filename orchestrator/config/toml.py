@@ -1,7 +1,7 @@
 """tradewind.toml -> its settings by dotted name, each with its place.
 
 tomllib knows no positions, so they are looked up in the text: exact for a `key = value` on a line of its own, else the
-line of the table around it. Must not know: which settings there are.
+line of the table around it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Commands: what users asked of the control plane through the store, carried out once each.
 
 The outcome of each is written beside the command, so that whoever asked can read it; a refusal is an event as well.
-Must not know: the command line.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 An exception that nobody expected ends that step alone. It puts the job that the step was for into quarantine (what that
 means is in engine.jobs.quarantine); a step that was for no job leaves an `engine.fault` event. Everyone else goes on in
 the same tick. What a StoreError or a SiteError says is true for everybody, so these pass through; but for a RowError,
-which is about one row. Must not know: what the steps do.
+which is about one row.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Context: what every part of the engine acts with, and the view that one tick shares.
-
-Must not know: how a step is carried out.
-"""
+"""Context: what every part of the engine acts with, and the view that one tick shares."""
 
 from __future__ import annotations
 

@@ -5,7 +5,6 @@ can drive it. What it does for one job is a compartment of its own (engine.compa
 whole is left out of that tick, so that machines are still ended and money is still booked, and is raised at its end.
 One control plane acts on a store; any other stands by and takes over when the first is gone. One on a copy of the store
 does not act at all (engine.machines.claims).
-Must not know: signals, processes, the command line.
 """
 
 from __future__ import annotations

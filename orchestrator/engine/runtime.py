@@ -2,8 +2,6 @@
 
 The Ray runtime (engine/site) drives real trainers; tests.rig has one that trains in virtual time. Every call is
 short, never blocks on training, and may be repeated: the engine asks again after a crash of its own.
-
-Must not know: policies, prices, the store.
 """
 
 from __future__ import annotations

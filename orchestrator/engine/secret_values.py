@@ -1,7 +1,7 @@
 """The values of jobs' secrets, as given by whoever submitted each job: in memory, and only while this process lives.
 
 They may be kept elsewhere, too (orchestrator.services.secrets.file); the store never holds one. Any thread may give
-them; whoever reads them, or has text masked, waits for nobody. Must not know: how they arrive.
+them; whoever reads them, or has text masked, waits for nobody.
 """
 
 from __future__ import annotations

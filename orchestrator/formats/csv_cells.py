@@ -1,4 +1,4 @@
-"""Text in the cells of CSV files that people open in a spreadsheet. Must not know: which columns there are.
+"""Text in the cells of CSV files that people open in a spreadsheet.
 
 A spreadsheet runs a cell that begins with one of FORMULA as a formula. An apostrophe before it makes it text (OWASP,
 "CSV Injection"). Numbers stay numbers.

@@ -1,8 +1,7 @@
 """Whether `train.args` fit the function that the job names, as far as its source says so. Nothing is imported or run.
 
 What the source does not settle (a decorator, a class without an `__init__` of its own, a name that is imported or bound
-twice, an annotation that is none of Python's plain types) is let pass: the function itself tells. Must not know: YAML,
-other fields of the job.
+twice, an annotation that is none of Python's plain types) is let pass: the function itself tells.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Whether a job's code is there: found and parsed, never imported, so that a look at a job file runs nothing.
-
-Must not know: YAML, other fields of the job.
-"""
+"""Whether a job's code is there: found and parsed, never imported, so that a look at a job file runs nothing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Any mapping -> a tree of dicts with text keys, lists and scalars that JSON and a terminal can carry.
-
-Must not know: what the fields mean, or YAML.
-"""
+"""Any mapping -> a tree of dicts with text keys, lists and scalars that JSON and a terminal can carry."""
 
 from __future__ import annotations
 

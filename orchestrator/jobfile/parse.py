@@ -1,7 +1,4 @@
-"""Job file -> JobSpec: all problems of a file at once, each with its place. The same for a mapping from Python.
-
-Must not know: the store, the market, who submits.
-"""
+"""Job file -> JobSpec: all problems of a file at once, each with its place. The same for a mapping from Python."""
 
 from __future__ import annotations
 

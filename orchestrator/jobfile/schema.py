@@ -1,7 +1,6 @@
 """The job file as pydantic models: every field's name, type, default and meaning (docs/job-file.md is made of it).
 
-Each value is checked on its own here; what concerns several fields or files is in checks.py. Must not know:
-YAML, positions, the file system.
+Each value is checked on its own here; what concerns several fields or files is in checks.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """YAML text -> plain values, and where in the text each of them stands.
 
 Plain scalars are read by the rules of YAML 1.2: `3e-4` is a number, `no` and `12:30` are text. Duplicate keys,
-tags, merge keys and recursive aliases are findings. Must not know: what the fields mean.
+tags, merge keys and recursive aliases are findings.
 """
 
 from __future__ import annotations

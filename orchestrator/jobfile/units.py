@@ -1,6 +1,6 @@
 """Units of the job file: sizes, durations, instants, money and shares as people write them, as exact numbers.
 
-Pure functions of text and numbers. Must not know: fields, files or pydantic.
+Pure functions of text and numbers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What a valid job may ask for that this version cannot do yet, and that would change what happens.
-
-Must not know: YAML, positions.
-"""
+"""What a valid job may ask for that this version cannot do yet, and that would change what happens."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The types of single values in a job file: each reads what YAML gave it, or says what is wrong and what to write.
-
-Must not know: which fields use them, positions, the file system.
-"""
+"""The types of single values in a job file: each reads what YAML gave it, or says what is wrong and what to write."""
 
 from __future__ import annotations
 

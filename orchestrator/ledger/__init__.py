@@ -1,7 +1,4 @@
-"""Money as it was spent: integers of nano-USD, append-only, exact. Pure.
-
-Must not know: offers beyond their id and price path, policies, stores.
-"""
+"""Money as it was spent: integers of nano-USD, append-only, exact. Pure."""
 
 from orchestrator.ledger.accrual import accrue, amend, charge, correction, restate, twice_booked, usage_of
 from orchestrator.ledger.comparison import (

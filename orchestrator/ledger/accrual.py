@@ -5,8 +5,6 @@ so that the entries of any split, also into the runs that had the machine one af
 whole, to the nano-dollar. Entries are never edited: what turns out
 different later (a price learned late, a machine that ended earlier) becomes a correction that names what it corrects.
 What is billed besides a machine's time (providers.charges) is one entry per run and kind.
-
-Must not know: who pays, where entries are kept.
 """
 
 from __future__ import annotations

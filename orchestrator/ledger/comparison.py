@@ -2,8 +2,6 @@
 
 paid + saved = baseline, to the nano-dollar; `saved` may be negative. The cost of a baseline is a function of its inputs
 alone, which are kept with it, so that anybody can work it out again.
-
-Must not know: where the facts come from, or when a comparison is made.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ A stay is one unbroken time on a machine. The runs of a job make one stay togeth
 a move lies between them: what those added is left out (the work done again, the start of the next machine, the end of
 the one before, the wait of a standby). A pause, a failure of the job's own code and the loss of an on-demand machine
 would have come on any machine: after one of them another stay begins, and all of its time counts.
-
-Must not know: prices, speeds, what a stay is compared with.
 """
 
 from __future__ import annotations

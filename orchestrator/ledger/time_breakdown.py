@@ -5,7 +5,6 @@ exact.
         | provisioning   | useful, lost work, checkpoint; rest: idle   | migration or idle  |
 
 What a trainer measured in wall seconds is converted by the clock's factor and clipped to the time there was.
-Must not know: prices, why a run ended beyond its `end`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The market: everything known at an instant, and nothing later. Pure: no I/O, no clock, no random source.
-
-Must not know: jobs, throughput, policies, stores.
-"""
+"""The market: everything known at an instant, and nothing later. Pure: no I/O, no clock, no random source."""
 
 from orchestrator.market.ahead import Ahead
 from orchestrator.market.availability import PRIOR_LOSSES, AvailabilityKind, AvailabilityPoint, HazardPrior

@@ -1,4 +1,4 @@
-"""Ageing: how far a price may have moved since it was last seen in force. Must not know: offers, sources.
+"""Ageing: how far a price may have moved since it was last seen in force.
 
 The logarithm of a price is taken for a random walk. Its pace is that of GPU list prices of 2023 to 2026: spot steps
 four to seven times a year in each region, by 5% in the median and 12 to 22% at the 90th percentile (GCP), and zones of

@@ -1,6 +1,5 @@
 """Ahead: the mean prices that rows of a market are expected to have over a time to come, as multiples of the present
-ones. Computed once per row and horizon; a job then only picks its horizon. Must not know: jobs, how a course was
-learned (reversion.py).
+ones. Computed once per row and horizon; a job then only picks its horizon.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """AvailabilityPoint: one sighting of an offer's capacity, and what a history of them says of refusals and hazard.
 
 Clouds don't publish spot capacity: it is learned only by launching and by losing machines (SkyNomad, arXiv 2601.06520).
-Must not know: jobs, prices.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Cells and blocks: rows of a market taken together, so that a small change costs little.
 
-A cell is what agrees in all but price; a block is a run of rows that is hashed at once. Must not know: the market.
+A cell is what agrees in all but price; a block is a run of rows that is hashed at once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Listing: the part of a market that does not move with prices. Columns of codes; short tables say what they mean.
 
 A hundred thousand offers are a few hundred sites and a few thousand shapes: whatever depends on those alone (GPU,
-memory, region, egress) is worked out once per site or shape and looked up per row. Must not know: prices, availability.
+memory, region, egress) is worked out once per site or shape and looked up per row.
 """
 
 from __future__ import annotations

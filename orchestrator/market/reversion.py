@@ -5,8 +5,6 @@ market, so this is learned from a market's own history, by analogues: when price
 one does now, what was their mean over the next H hours, as a multiple of the price, and how widely did it vary? The
 level of an offer is its mean price so far, as it could be known at the time. A declared prior weighs as much as
 PRIOR_WEIGHT independent observations, so it gives way to evidence.
-
-Must not know: jobs, stores, kinds of machines.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ A row is an offer (sorted by id); `Offer` objects are views made on demand, beca
 ranked in milliseconds. There are two ways to a Market: `Market.as_of(t)`, which drops everything observed after t, and
 `learn(t)`, which adds what was learned since to an older one and shares the columns that did not change. Both give the
 same market, and neither can show the future.
-
-Must not know: jobs, throughput, how points are stored.
 """
 
 from __future__ import annotations

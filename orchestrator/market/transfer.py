@@ -1,4 +1,4 @@
-"""What it costs to move bytes between zones, regions and clouds. Must not know: what the bytes are.
+"""What it costs to move bytes between zones, regions and clouds.
 
 Rates are per 10^9 bytes, charged by the source. A `Tariff` says them; `TYPICAL` is used where none is given: figures of
 a provider, not of a pair of regions, enough to keep a policy from chasing cents with terabytes.

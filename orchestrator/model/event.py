@@ -1,4 +1,4 @@
-"""Event and Entry: the audit trail and the money, both append-only. Must not know how they are stored."""
+"""Event and Entry: the audit trail and the money, both append-only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prefixed ids that sort by time: `job_01JD3K...`. Must not know a clock or a random source: both are passed in."""
+"""Prefixed ids that sort by time: `job_01JD3K...`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Job: what the user wants trained, as frozen values. Must not know YAML, providers' libraries or where it runs.
+"""Job: what the user wants trained, as frozen values.
 
 Durations are market seconds, sizes bytes, money nano-USD; instants epoch milliseconds.
 """

@@ -1,4 +1,4 @@
-"""Plan: what `decide` proposes, immutable and explained. Must not know how it is applied."""
+"""Plan: what `decide` proposes, immutable and explained."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run and Migration: what really happened to a job. Must not know how it is carried out.
+"""Run and Migration: what really happened to a job.
 
 A job is a chain of runs; each run is one continuous execution on one instance and has a generation of its own, which
 fences all older ones. A migration brings up one run (and releases the one before it, if there is one): the first

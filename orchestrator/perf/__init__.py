@@ -1,7 +1,4 @@
-"""Throughput: how many steps per market second a job makes on a kind of hardware. Pure.
-
-Must not know: prices, availability, policies, stores.
-"""
+"""Throughput: how many steps per market second a job makes on a kind of hardware. Pure."""
 
 from orchestrator.perf.book import PerfBook
 from orchestrator.perf.fitted import FITTED, FITTED_NARROW

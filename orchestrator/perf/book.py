@@ -6,8 +6,6 @@ Best first: measured on this kind (by the job, or by one of the same program and
 under the job's name); predicted from the kinds where it was measured, by the ratios that other models showed; modelled
 from a profile of its step; typical of the models in the tables, which only says something about ratios. Rates are per
 *market* second, like prices and deadlines.
-
-Must not know: prices, availability, where the observations are stored.
 """
 
 from __future__ import annotations

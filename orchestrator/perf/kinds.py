@@ -1,7 +1,4 @@
-"""Kinds of hardware as the throughput model sees them: a few logarithms of data-sheet figures. Pure.
-
-Must not know: jobs, prices, observations.
-"""
+"""Kinds of hardware as the throughput model sees them: a few logarithms of data-sheet figures. Pure."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ The logarithm of one such time is what is usual at the provider, plus what the p
 Before anything was seen the provider's figure is a prior, good to a factor. Each start at a place moves what is held of
 that place, the more the more there were of them, and a little of all others. Scatter from one start to the next is
 learned as well, from starts at the same place (a scaled inverse chi-squared prior; Gelman et al., Bayesian Data
-Analysis, chapters 2 and 5). Must not know: prices, jobs, where the observations are stored.
+Analysis, chapters 2 and 5).
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Measured rates of one job on one kind of hardware, made one figure that warm-up and hiccups do not bend. Pure.
-
-Must not know: other kinds of hardware, other jobs.
-"""
+"""Measured rates of one job on one kind of hardware, made one figure that warm-up and hiccups do not bend. Pure."""
 
 from __future__ import annotations
 

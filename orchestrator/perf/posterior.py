@@ -2,8 +2,6 @@
 
 Learning one of them moves the others by their correlation, and a surprise widens them all. Student's tails, not the
 normal's, because the spread between models is itself known from a handful of model families only.
-
-Must not know: GPUs, jobs, prices.
 """
 
 from __future__ import annotations

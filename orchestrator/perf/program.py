@@ -1,7 +1,4 @@
-"""Which jobs tell of each other's speed: those of one program, and closest those with the same settings. Pure.
-
-Must not know: what was measured.
-"""
+"""Which jobs tell of each other's speed: those of one program, and closest those with the same settings. Pure."""
 
 from __future__ import annotations
 

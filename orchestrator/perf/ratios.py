@@ -8,8 +8,6 @@ for itself, each linear in a few figures of the hardware (`kinds.FEATURES`) plus
 `sort` is there where tables tell what their models compute. All parts are normal, so that everything that was ever
 measured, on whatever kinds, is conditioned on at once. How large they are (`Spreads`) is fitted to tables by marginal
 likelihood; what physics says of them is the prior.
-
-Must not know: prices, who measured, where rows came from, which GPUs exist in a cloud.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What rates of all models have in common: figures of the hardware, how models differ in them, and by how much. Pure.
 
 The matrices of `ratios.RatioModel`: which part of the shared mean each rate takes (`weights`), and how rates of one
-family and one job move together (`deviations`). Must not know: rates, tables, what is fitted.
+family and one job move together (`deviations`).
 """
 
 from __future__ import annotations

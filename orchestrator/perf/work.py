@@ -3,8 +3,6 @@
 A step takes the longer of two: its arithmetic and memory traffic at the share of the data sheet's peaks that training
 reaches (Williams et al. 2009, "Roofline"), and what the host does for it whatever the GPU: loading data and running
 Python, as long as that took where the step was counted, and launching its operations one after the other.
-
-Must not know: how the work was counted, prices, what was measured of the job.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The decision: where each job should run, as a pure function. Same inputs, byte-identical Plan.
-
-Must not know: stores, engines, Ray, clouds; how a plan is applied.
-"""
+"""The decision: where each job should run, as a pure function. Same inputs, byte-identical Plan."""
 
 from orchestrator.policy.decide import decide
 from orchestrator.policy.demand import Demand, MoveLimits, Running, Underway

@@ -3,8 +3,6 @@
 screen (eligible.py) -> forecast (cost.py) -> rank (objectives.py) -> gate (gate.py) -> explain (explain.py).
 Jobs are decided one by one, but what they have in common is worked out once: the screen of equal demands, and all of it
 for jobs that agree in everything. Decisions for groups will sit behind the same signature.
-
-Must not know: how a plan is applied, stored or shown.
 """
 
 from __future__ import annotations

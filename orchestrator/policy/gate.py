@@ -5,8 +5,6 @@ come, whichever is first. Over that horizon, what staying takes must exceed what
 times the cost of moving (both machines billed during start-up, the gap in training, egress) by `min_gain`. The idea is
 Karpenter's balanced consolidation (savings weighed against disruption); its spot consolidation RFC tells what happens
 without: a walk down the price ladder into one interruption after the other.
-
-Must not know: how offers were ranked, deadlines, budgets: what breaks a promise never comes here.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ checkpoint_zone) and cloud (try_launch, terminate). Where to run is always `deci
 ask it, what no price or egress may exceed (what on-demand would cost), and the deadline, which is never missed while
 on-demand is there.
 
-Pure: no clock, no I/O, no random source, nothing shared between objects. Must not know: traces, capacity.
+Pure: no clock, no I/O, no random source, nothing shared between objects.
 """
 
 from __future__ import annotations

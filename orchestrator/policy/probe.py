@@ -17,8 +17,6 @@ option is the best offer of its kind, with what it costs in nano-USD: `nano_usd_
 (its minutes at the price, start-up, and the way there and back). One that was `measured` is never probed. Work done
 during a probe counts for nothing, though the engine keeps it. After a probe the caller asks again with what was
 measured.
-
-Must not know: offers, markets, how a probe is carried out.
 """
 
 from __future__ import annotations

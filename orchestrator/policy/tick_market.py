@@ -4,7 +4,7 @@ Money per gigabyte of checkpoint is in the tariff, zone by zone; moving it takes
 zone is a site of its own, with one spot and one on-demand offer. One step is one second of work; where a market tells
 the `speed` of each zone (hours of work per hour; the protocol has none), machines are of as many kinds.
 
-Must not know: what to do with a plan; any simulator. Objects of the caller are read by attribute.
+Objects of the caller are read by attribute.
 """
 
 from __future__ import annotations

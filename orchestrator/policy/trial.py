@@ -3,8 +3,6 @@
 Of every kind of hardware the best offer that may keep the job's promises is an option. What it takes to get there, to
 try it and to come back is the price of trying. Time counts as money at the rate at which the objective would trade the
 two where the job would be without a probe; an objective that asks for no money has none to spend on knowing.
-
-Must not know: how a probe is carried out.
 """
 
 from __future__ import annotations

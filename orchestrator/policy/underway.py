@@ -6,7 +6,6 @@ staying breaks. To begin it took more than that (gate.py): between the two lies 
 A job that cannot stay where it is, or runs nowhere, goes where it is bound for unless that breaks a promise which
 another offer keeps, or another is better by as much as a voluntary move must bring in; of a job that was not measured
 also if another is cheaper to be wrong on by so much.
-Must not know: how a move is carried out, which steps it has.
 """
 
 from __future__ import annotations

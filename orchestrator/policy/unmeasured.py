@@ -3,8 +3,6 @@
 Ratios between kinds of hardware are known only so well. Each kind whose best offer has a chance of one in four to beat
 the one expected to be best is as good a guess; of those the job takes the one where its first minutes, until it is
 measured, cost least. Where the ratios are sure, as in a simulated market, that is the one expected to be best.
-
-Must not know: deadlines and budgets: without evidence nothing is promised.
 """
 
 from __future__ import annotations

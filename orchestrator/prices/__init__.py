@@ -1,1 +1,1 @@
-"""Prices: from what sources say to what may be paid and chosen. Must not know: jobs, machines, the engine."""
+"""Prices: from what sources say to what may be paid and chosen."""

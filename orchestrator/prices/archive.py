@@ -1,4 +1,4 @@
-"""Export of prices, the monthly archive, and letting old prices leave once they are in it. Must not know jobs.
+"""Export of prices, the monthly archive, and letting old prices leave once they are in it.
 
 The archive is one Parquet file per UTC month of `effective_at`, with the columns of an export, in <state>/archive.
 """

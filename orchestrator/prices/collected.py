@@ -1,5 +1,5 @@
 """Prices of clouds that are not enabled: what was collected, and for the rest the catalogue. Nothing can be rented
-there. Must not know: filters, jobs.
+there.
 """
 
 from __future__ import annotations

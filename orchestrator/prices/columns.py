@@ -1,4 +1,4 @@
-"""What the columns of a table of prices mean: rows to offers with prices, and back. Must not know files or the store.
+"""What the columns of a table of prices mean: rows to offers with prices, and back.
 
 A table is read if it has, under any of the names below, an instance type or a GPU, a time, and a price: one price with
 a column that says spot or on-demand, or one column for each. Others' tables call things differently; NAMES says how.

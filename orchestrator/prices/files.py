@@ -1,4 +1,4 @@
-"""Tables of prices in files: CSV (also .gz) and Parquet, row by row. Must not know what a column means.
+"""Tables of prices in files: CSV (also .gz) and Parquet, row by row.
 
 pyarrow comes with the extra `analysis` and is imported only for Parquet.
 """

@@ -1,4 +1,4 @@
-"""Merge: of what several sources say of one offer, what counts. Must not know: stores, the catalogue, how it is shown.
+"""Merge: of what several sources say of one offer, what counts.
 
 Sources are merged offer by offer and capacity type, never region by region: a feed that names one machine says nothing
 of the others in its region. The freshest counts, and says whose it is.

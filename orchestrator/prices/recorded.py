@@ -1,5 +1,4 @@
-"""Recorded tables: recorded prices from tables into the store, with what is wrong with them. Must not know how it is
-shown.
+"""Recorded tables: recorded prices from tables into the store, with what is wrong with them.
 
 Good rows count whatever else is in a file; bad ones are counted and told. The same files again change nothing.
 """

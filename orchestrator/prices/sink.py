@@ -1,4 +1,4 @@
-"""What collectors find, into the store: each poll of a region in one transaction, when it is over. Must not know jobs.
+"""What collectors find, into the store: each poll of a region in one transaction, when it is over.
 
 Of a long history all but the newest changes go before it, some thousands at once: nobody waits long for the store. What
 a poll found before it failed counts, and is marked by the poll's error; only a whole one may say that an offer is gone.

@@ -1,6 +1,4 @@
-"""Which price sources are collected, with what options: from the configuration, or as somebody asks. Must not know
-how they are polled.
-"""
+"""Which price sources are collected, with what options: from the configuration, or as somebody asks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Suspicion: a poll that succeeded and names too few offers. Must not know: how prices are judged.
+"""Suspicion: a poll that succeeded and names too few offers.
 
 An empty answer, a product that was renamed or a unit that is not understood looks like a region that sells nothing any
 more. So when more than half of the offers of a source and region vanish in one poll, those that it does not name stay

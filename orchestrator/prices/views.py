@@ -1,4 +1,4 @@
-"""What the services of prices answer. Must not know: how it is shown."""
+"""What the services of prices answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ledger entries as CSV, one row each, amounts in integer nano-USD and in dollars. Must not know: reports."""
+"""Ledger entries as CSV, one row each, amounts in integer nano-USD and in dollars."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Losses: a job's loss curve, from the metrics that its runs wrote. Must not know: who writes them."""
+"""Losses: a job's loss curve, from the metrics that its runs wrote."""
 
 from __future__ import annotations
 

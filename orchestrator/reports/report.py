@@ -1,7 +1,7 @@
 """Report: what jobs cost, what it was for, and what they would have cost otherwise.
 
 Every total is the exact sum of the rows, and of the ledger's entries. What a job would have cost is read as it was kept
-when its books closed, and worked out here only for one whose books are open. Must not know: how entries come to be.
+when its books closed, and worked out here only for one whose books are open.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Savings in words: what each baseline is, and what a comparison says.
-
-Must not know: how the cost of a baseline comes about.
-"""
+"""Savings in words: what each baseline is, and what a comparison says."""
 
 from __future__ import annotations
 

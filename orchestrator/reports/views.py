@@ -1,4 +1,4 @@
-"""What `report` answers: frozen dataclasses, as in orchestrator.services.views. Must not know: how a view is shown."""
+"""What `report` answers: frozen dataclasses, as in orchestrator.services.views."""
 
 from __future__ import annotations
 

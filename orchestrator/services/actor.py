@@ -1,4 +1,4 @@
-"""Who asks: the operating system's user. Must not know: anything else."""
+"""Who asks: the operating system's user."""
 
 from __future__ import annotations
 

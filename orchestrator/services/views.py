@@ -2,8 +2,7 @@
 
 Each top-level view has a `kind`; `documents.to_json(view)` gives {"schema": "tradewind/<kind>/v1", ...}. A change that
 takes a field away or changes its meaning raises the version. Money is integer nano-USD, instants are epoch ms of market
-time, durations are `_s` (market seconds) or `_wall_s` (real ones). Must not know: how a view is shown, or where it came
-from.
+time, durations are `_s` (market seconds) or `_wall_s` (real ones).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The store: everything that must survive, in SQLite by default and in Postgres by URL.
 
-Must not know policies, providers' libraries, Ray or the command line. Alembic is imported only to make or upgrade a
+Alembic is imported only to make or upgrade a
 store, SQLAlchemy's ORM never.
 """
 

@@ -1,7 +1,7 @@
 """Schema revisions on one connection: which one a database has, and the scripts that lead to another.
 
 Alembic takes a quarter of a second to import, so it is imported only when scripts are run; HEAD says which revision
-this version needs (a test compares it with the scripts). Must not know what the tables are for.
+this version needs (a test compares it with the scripts).
 """
 
 from __future__ import annotations

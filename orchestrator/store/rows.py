@@ -1,6 +1,6 @@
 """Rows as nouns: what comes out of the database has the types that its fields promise, or the row is named as damaged.
 
-SQLite notices neither a zeroed byte inside a page nor a value of another type in a column. Must not know any table.
+SQLite notices neither a zeroed byte inside a page nor a value of another type in a column.
 """
 
 from __future__ import annotations

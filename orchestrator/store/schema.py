@@ -1,4 +1,4 @@
-"""The tables as queries see them. Must not know how they came to be (revisions/) nor what is asked of them.
+"""The tables as queries see them.
 
 Rules: integers for time (market ms) and money (nano-USD); a column for everything that a query may ask for, JSON text
 only for documents (a job's spec, a plan, labels, the data of an event). Tables of APPEND_ONLY are protected by

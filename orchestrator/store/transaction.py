@@ -2,8 +2,6 @@
 
 Building a statement takes SQLAlchemy five times as long as carrying it out. So every statement that is asked more than
 now and then is built once: a constant, or the result of a cached function of its shape, with bound parameters.
-
-Must not know any table.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Bringing a store to the present schema revision. Must not know what the tables are for."""
+"""Bringing a store to the present schema revision."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""AWS. The only package that imports boto3, and only when a source is made. Must not know other clouds or stores."""
+"""AWS. The only package that imports boto3, and only when a source is made."""

@@ -1,4 +1,4 @@
-"""What AWS's instance types have in them, as far as prices need to know it. Must not know prices.
+"""What AWS's instance types have in them, as far as prices need to know it.
 
 The price list names no GPU, only a count, so the catalogue tells families apart; where DescribeInstanceTypes can be
 asked, it is what counts. Families that share one GPU among machines (g6f) are in the catalogue on purpose not.

@@ -1,4 +1,4 @@
-"""Who am I at AWS, and what may I read? Every call is a dry run or a read. Must not know prices."""
+"""Who am I at AWS, and what may I read? Every call is a dry run or a read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts of one AWS region: instance types with GPUs, and the zones that really have them. Must not know prices."""
+"""Facts of one AWS region: instance types with GPUs, and the zones that really have them."""
 
 from __future__ import annotations
 

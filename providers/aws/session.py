@@ -1,4 +1,4 @@
-"""Connections to AWS through boto3, and its exceptions in our words. Must not know prices.
+"""Connections to AWS through boto3, and its exceptions in our words.
 
 Endpoints follow boto3's own conventions (AWS_ENDPOINT_URL, AWS_ENDPOINT_URL_EC2, the config file), so that a test or a
 private endpoint needs no option of ours.

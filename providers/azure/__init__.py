@@ -1,2 +1,1 @@
-"""Azure. The only package that imports azure.*, and only where an account is used. Must not know other clouds, jobs,
-stores."""
+"""Azure. The only package that imports azure.*, and only where an account is used."""

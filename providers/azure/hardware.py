@@ -1,5 +1,5 @@
 """What Azure's GPU machines have in them: no interface of Azure's names the GPU, and the price list not even a count.
-So it is the catalogue that knows; sizes with a part of a GPU are not in it. Must not know prices.
+So it is the catalogue that knows; sizes with a part of a GPU are not in it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who am I at Azure, and what may I read? Must not know prices."""
+"""Who am I at Azure, and what may I read?"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Connections to Azure with an account: credentials, resource SKUs through azure-mgmt-compute, Resource Graph.
 
-Everything but the retail prices needs a subscription. Must not know prices.
+Everything but the retail prices needs a subscription.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     catalog = load()
     catalog.offers(), catalog.prices(), catalog.interruptions, catalog.egress(), catalog.flagged(), catalog.sources()
 
-Facts only, one latest price per offer, no time series. Must not know: jobs, stores, the network.
+Facts only, one latest price per offer, no time series.
 """
 
 from providers.catalog.accelerators import AcceleratorPrice

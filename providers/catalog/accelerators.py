@@ -1,7 +1,6 @@
 """Accelerators that Tradewind's trainers cannot use yet (TPUs, Trainium), and what they cost.
 
-They are shown for comparison and never offered, so they are no GPUs of providers.hardware. Must not know: offers, who
-shows them.
+They are shown for comparison and never offered, so they are no GPUs of providers.hardware.
 """
 
 from __future__ import annotations

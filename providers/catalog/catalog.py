@@ -1,7 +1,6 @@
 """Catalog: what can be rented where and for how much, as public lists last said: compiled in, dated, offline.
 
-The numbers are as old as they say. Collected prices replace them; until then they answer. Must not know: the present
-(callers pass it), jobs, how the files came about (scripts/compile_catalog.py).
+The numbers are as old as they say. Collected prices replace them; until then they answer.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Does the catalogue make sense? What no single line shows: contradictions, phantoms, prices that cannot be.
 
-Every finding names file, line, field and remedy. Must not know: the present (callers pass it), who asks.
+Every finding names file, line, field and remedy.
 """
 
 from __future__ import annotations

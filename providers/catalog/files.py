@@ -1,7 +1,4 @@
-"""The catalogue's files as lines of fields, and `Finding`: what is wrong with one, where, and what to do about it.
-
-Must not know: what the fields mean (providers.catalog.rows).
-"""
+"""The catalogue's files as lines of fields, and `Finding`: what is wrong with one, where, and what to do about it."""
 
 from __future__ import annotations
 

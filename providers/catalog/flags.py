@@ -1,7 +1,4 @@
-"""Why a price is kept in the catalogue without being an offer.
-
-Must not know: files, offers.
-"""
+"""Why a price is kept in the catalogue without being an offer."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Interruption: how often a cloud says that it takes spot machines back, and what hazard that may mean.
-
-Must not know: files, prices.
-"""
+"""Interruption: how often a cloud says that it takes spot machines back, and what hazard that may mean."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Making a catalogue the one that counts for this user.
 
 Every installed catalogue is a folder of its own; `current.json` names the one that counts and is replaced in one step,
-so that a reader sees the old catalogue or the new one. Must not know: the network, what the files mean.
+so that a reader sees the old catalogue or the new one.
 """
 
 from __future__ import annotations

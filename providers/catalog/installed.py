@@ -1,7 +1,4 @@
-"""Which catalogue is in force: the one that came with this version, or a later one that was installed for this user.
-
-Must not know: how one is installed (providers.catalog.install), what the files mean.
-"""
+"""Which catalogue is in force: the one that came with this version, or a later one that was installed for this user."""
 
 from __future__ import annotations
 

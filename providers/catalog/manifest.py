@@ -1,7 +1,7 @@
 """The manifest of a catalogue: its day, and of every file the size and SHA-256, so that what is read is what was
 published.
 
-Its own hash stands for the whole. Must not know: where a catalogue comes from, what its files mean.
+Its own hash stands for the whole.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The catalogue's rows, and how a line of a file becomes one.
 
 A line that makes no sense is a finding and no row: never a silent skip, never a guess. Whether rows agree with each
-other is the affair of providers.catalog.check. Must not know: offers, who reads the catalogue.
+other is the affair of providers.catalog.check.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Anchors: what a price is held against of whose offer nothing is known yet: the catalogue's price of it, and what its
-GPU costs elsewhere. Must not know: what was collected, how prices are kept.
+GPU costs elsewhere.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The process that collects: `python -m providers.collect.child`, one request on stdin, lines of facts on stdout.
 
 It lives for one round of polls, so that a cloud's library (the Google one takes over 100 MB) is paid for only while it
-works, and a fault or a leak in one ends with the process. It ends when its parent does: stdin closes. Must not know:
-schedules, stores.
+works, and a fault or a leak in one ends with the process. It ends when its parent does: stdin closes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a collector finds out, and the seam that every source of prices keeps.
 
 A poll of one region yields offers, prices, risk signals, and rows that were kept but must not be decided on, each with
-its reason. What was found before an error counts: a result holds both. Must not know: clouds, stores, schedules.
+its reason. What was found before an error counts: a result holds both.
 """
 
 from __future__ import annotations

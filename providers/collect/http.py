@@ -1,7 +1,7 @@
 """GET and POST with an end: every wait is bounded, throttling is honoured, and half an answer is an error.
 
 For the price lists that have no client library, or need none. The query of a URL never enters an error's text (keys may
-be in it). Must not know: which cloud answers.
+be in it).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ a machine costs there, which the books use; a leap is not until a second report 
 chosen; a payable price with a flag is not. Nor is one that nothing outside of its source makes plausible: the first of
 an offer, and one that leapt, are held against `Anchors`; a second source that says about the same, or a person, lifts
 that. Every price of every source passes here: of providers that are enabled, of
-collectors and feeds as they answer (`judge`), of recorded tables (`replay`). Must not know: clouds, stores, time.
+collectors and feeds as they answer (`judge`), of recorded tables (`replay`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The pages of a list that a server sends: they end, or the list is an error. Must not know: which server sends it."""
+"""The pages of a list that a server sends: they end, or the list is an error."""
 
 from __future__ import annotations
 

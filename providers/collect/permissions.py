@@ -1,4 +1,4 @@
-"""What an account may read, asked call by call: the shape of the answer. Must not know any cloud."""
+"""What an account may read, asked call by call: the shape of the answer."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 It keeps a few numbers per offer and never imports a cloud's library. Facts go to a sink, already judged: prices that
 changed, rows that were flagged, and for each poll what came of it, so that "no change" and "no data" stay different.
-Must not know: stores, jobs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """When each region of each source is polled next: its own cadence, jitter, and patience after a failure.
 
-Must not know: how a poll is made. Time and chance come in as arguments, so that a test turns them by hand.
+Time and chance come in as arguments, so that a test turns them by hand.
 """
 
 from __future__ import annotations

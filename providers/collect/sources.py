@@ -1,4 +1,4 @@
-"""The sources of prices by name, imported when asked for. Must not know what they read, or when.
+"""The sources of prices by name, imported when asked for.
 
 A name may carry a label after a colon, so that one kind serves several times: `feed:verda`, `feed:our-contract`.
 """

@@ -1,6 +1,6 @@
 """Facts as lines of JSON, between the child that collects and its parent.
 
-One line holds one batch or one ending, so that what arrived before a child died is whole. Must not know: processes.
+One line holds one batch or one ending, so that what arrived before a child died is whole.
 """
 
 from __future__ import annotations

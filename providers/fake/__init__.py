@@ -1,7 +1,4 @@
-"""A deterministic cloud in memory, with faults: the reference implementation of the Provider contract.
-
-Must not know: jobs, other providers.
-"""
+"""A deterministic cloud in memory, with faults: the reference implementation of the Provider contract."""
 
 from providers.fake.cloud import Behaviour, Bill, FakeCloud, default_catalog
 from providers.fake.faults import Fault, Faults

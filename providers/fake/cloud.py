@@ -3,8 +3,6 @@
 It outlives its clients: a control plane dies, a new FakeProvider attaches to the same cloud and finds what is true.
 Deterministic in (seed, clock, calls); an instance's state is computed from its record and the clock whenever it is
 asked for, so nothing has to be advanced.
-
-Must not know: faults of calls (those are the client's), jobs.
 """
 
 from __future__ import annotations

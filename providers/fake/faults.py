@@ -1,7 +1,4 @@
-"""Faults of the fake cloud: which call goes wrong, and how. Scripted for tests, seeded for long simulations.
-
-Must not know: what the calls do.
-"""
+"""Faults of the fake cloud: which call goes wrong, and how. Scripted for tests, seeded for long simulations."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """FakeProvider: a client of a FakeCloud, and the reference implementation of the Provider contract.
 
-Its calls can go wrong as a real cloud's do (`cloud.faults` of this client). Must not know: jobs, the cloud's insides.
+Its calls can go wrong as a real cloud's do (`cloud.faults` of this client).
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Prices from files and URLs that anyone can write: smaller clouds, reserved contracts. Must not know other sources."""
+"""Prices from files and URLs that anyone can write: smaller clouds, reserved contracts."""

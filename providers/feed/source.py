@@ -1,6 +1,6 @@
 """Source `feed:NAME`: a CSV or Parquet file, by path or URL, whose rows are prices (columns: docs/collectors.md).
 
-A row that can't be read is flagged with file, line and field, and the others count. Must not know who writes it.
+A row that can't be read is flagged with file, line and field, and the others count.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""GCP. The only package that imports google.*, and only when a source is made. Must not know other clouds or stores."""
+"""GCP. The only package that imports google.*, and only when a source is made."""

@@ -1,7 +1,7 @@
 """Connections to GCP through google-cloud-compute and google-auth, and their exceptions in our words.
 
 Everything is asked with an explicit timeout. Operations must not be waited for through the library's own future: it
-polls through a second client that ignores the endpoint. Must not know prices.
+polls through a second client that ignores the endpoint.
 """
 
 from __future__ import annotations

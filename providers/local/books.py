@@ -3,8 +3,6 @@
 SQLite in WAL mode, shared by all processes that hold a LocalProvider on the folder. Writers take the write
 lock first (BEGIN IMMEDIATE), and every update is guarded by the state it expects, so that two processes
 cannot both decide.
-
-Must not know: how processes are started or ended, the clock, the market's model.
 """
 
 from __future__ import annotations

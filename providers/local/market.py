@@ -2,8 +2,6 @@
 
 Everything is a pure function of (seed, market instant): each value is hashed from the seed, the offer and the
 number of a time cell, so the order of questions, restarts and other processes change nothing.
-
-Must not know: instances, overrides by a demo, files, the present.
 """
 
 from __future__ import annotations

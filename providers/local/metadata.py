@@ -1,7 +1,6 @@
 """metadata.json of a `local` instance: what a cloud's metadata service would tell the machine.
 
 The provider writes it; the node's agent reads it through `read_notice` at the path in TRADEWIND_METADATA.
-Must not know: books, processes, what a reader does with a notice.
 """
 
 from __future__ import annotations

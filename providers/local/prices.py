@@ -1,7 +1,6 @@
 """The price path that `local` shows and bills: the market's own course, with overrides laid over it.
 
 Prices shown, price history and bills all come from here, so they cannot differ.
-Must not know: instances, files, the present.
 """
 
 from __future__ import annotations

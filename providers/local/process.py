@@ -7,8 +7,6 @@ session of its own, cleared its environment and lost its parent still carries it
 process is dead. The environment names the instance as well, for a bash older than 5.1, which cannot set that limit.
 Only a program that lowers this very limit hides, and it must mean to. Process groups say nothing: Ray gives each
 worker one of its own. A zombie is dead. A pid alone proves nothing: start time and boot tell a recycled one.
-
-Must not know: books, prices, why an instance ends.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ before it is acted upon.
 
 Billing: whole market seconds, from the acceptance of the launch (floored) to the confirmed end (ceiled), or to the end
 of its time to live however late that is seen, at the price path of the market; plus what providers.charges declares.
-Must not know: jobs, Ray, what user data does.
 """
 
 from __future__ import annotations

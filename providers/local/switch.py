@@ -3,7 +3,7 @@ help but the machine's own.
 
 The launcher starts a small bash loop beside the user data. It counts down what the file `deadline` says, which the
 provider replaces when it renews; no clock is read, so none that jumps, and no host that sleeps, brings the end forward.
-It always comes a little later than the books have it, never earlier. Must not know: books, prices, who renews.
+It always comes a little later than the books have it, never earlier.
 
     python -m providers.local.switch    in an instance's environment: end that instance now
 """

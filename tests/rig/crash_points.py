@@ -5,7 +5,7 @@ A transaction dies just before it is committed (it is undone) or just after. Bet
 memory changes, so that a death there is the same as one at the edge before. A sleep is not: what was read before a
 transaction is old when it begins. So "asleep before a transaction" means before its first statement, which it finds
 refused when another control plane leads by then. What an edge is called is what the call does: `after step
-verify>cutover`, `before launch`. Must not know: what a control plane is for, when to strike.
+verify>cutover`, `before launch`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """ScratchDatabase: a database that is wiped for each history, so that its engine's compiled statements serve them all.
 
-A history is killed by an exception, never by a power cut: so commits need not wait for the disk. Must not know:
-histories.
+A history is killed by an exception, never by a power cut: so commits need not wait for the disk.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """File edges: what the checkpoint store does to the files of a job, operation by operation, as an onlooker sees it.
 
 Whoever looks on may raise there; then the process counts as dead, and nothing that it would still do to a file takes
-place, as after kill -9. Must not know: checkpoints' rules.
+place, as after kill -9.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 They are saved, verified and collected as a trainer does it, by the same functions (trainers.checkpoint.store); their
 chunks are a few bytes. Beside that, what only an onlooker knows: when each fence was made, and which manifests came
-into being although their writer was shut out. Must not know: trainers, machines, the engine's steps.
+into being although their writer was shut out.
 """
 
 from __future__ import annotations

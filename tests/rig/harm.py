@@ -3,8 +3,7 @@
 Nodes say what makes no sense, trainers die by themselves, vanish, stand still, forge their last word and listen to no
 order, an exception that nobody expects is thrown into a step of the engine, fences, progress files and rows of the
 store are altered, providers are silent for long or leave machines out. `culprits` are the jobs to which something of it
-was done: whatever becomes of them, they end in a stated state; every other job goes on. Must not know: how anything is
-survived.
+was done: whatever becomes of them, they end in a stated state; every other job goes on.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Jobs come, are moved, paused, resumed and cancelled; prices jump, pools run dry,
 trainers fall silent, calls fail in every way that the fake cloud knows. A control plane dies at edges of a kind that is
 drawn (each seed leans to one of them), at any other edge, and for a while. Others fall asleep there: another one takes
 over and acts, or nobody does, and then they wake and go on with what they remember. Trainers sleep in the middle of
-saving. Must not know: how anything is survived.
+saving.
 """
 
 from __future__ import annotations

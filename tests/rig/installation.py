@@ -2,7 +2,7 @@
 site.
 
 Cloud, site and checkpoints outlive control planes; any of these can be killed at any edge (tests.rig.crash_points)
-and is followed by another one with empty memory. Must not know: what happens to it.
+and is followed by another one with empty memory.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 It runs on a stack of its own (greenlet: a switch between stacks costs a microsecond, a thread's waits for the host's
 scheduler), never beside anybody else. So one thing happens at a time, and a history with naps is as deterministic as
-one without. Must not know: what is called, or where it sleeps.
+one without.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Outcome: what one history came to, for whoever adds many of them up. Must not know: how it came about."""
+"""Outcome: what one history came to, for whoever adds many of them up."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Sabotage: an exception that nobody expects, thrown into a compartment of the control plane (engine.compartment).
 
-A step breaks before it began, or when it was done but not told. Must not know: what a step does.
+A step breaks before it began, or when it was done but not told.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """SimSite: a site whose trainers train in virtual time, on the machines of a FakeCloud.
 
 It outlives control planes, as a real site does: a new one that attaches to the same SimSite finds the runs that an
-earlier one started, and what every trainer really did (`book`), whatever was heard of it. Must not know: policies, the
-store, prices.
+earlier one started, and what every trainer really did (`book`), whatever was heard of it.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 It is simulated only when somebody looks: from where it was looked at last to now. In a save, and when it keeps a job
 that nobody took over, it can be made to fall asleep before any operation on a file; the world goes on, and it wakes in
 the middle of what it did.
-Must not know: the engine, other trainers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Truth: what must hold after every history, seen from outside.
 
 It is read from the cloud's own books (every instance that ever lived, its seconds, its bill), from what trainers really
-did and from the checkpoints; the store is only what is compared with them. Must not know: what happened.
+did and from the checkpoints; the store is only what is compared with them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Wanted: what the users of a history want trained, and with which promises.
-
-Must not know: what becomes of it.
-"""
+"""Wanted: what the users of a history want trained, and with which promises."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""Weather: the cloud of a history. What it sells, how it behaves, and how often its calls fail; some of it by chance.
-
-Must not know: what happens on it.
-"""
+"""Weather: the cloud of a history. What it sells, how it behaves, and how often its calls fail; some of it by
+chance."""
 
 from __future__ import annotations
 

@@ -4,8 +4,6 @@
 
 A run shares chunks only with itself. So whatever a paused writer of an older generation deletes when it wakes, it is
 nothing that a newer one relies on; the price is that the first checkpoint after a handover is written whole.
-
-Must not know: torch, numpy, what a chunk holds.
 """
 
 from __future__ import annotations

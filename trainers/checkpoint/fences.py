@@ -6,8 +6,6 @@ A fence is created if absent and never changed. Its hash covers job, generation 
 exactly those that `Fence.to_bytes` gives: a byte that differs, another name, or a file from another job is damage. A
 void fence ("void": true) gives the job to nobody. It takes the place of a handover that was given up, so that whoever
 still tries to complete it fails: of `write_fence` and `void_fence` for one generation exactly one wins.
-
-Must not know: torch, manifests' contents.
 """
 
 from __future__ import annotations

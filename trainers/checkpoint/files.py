@@ -6,7 +6,7 @@ no error here: reading gives None, listing leaves it out, and a temporary file t
 What is made is as open to other users as the folder it is made in, whatever the umask of the process: below the state
 folder, which is closed, nobody else reads a checkpoint; below a place that the user chose, whoever that place admits.
 
-Must not know: what the files mean. Needs hard links (create-if-absent with whole content), as POSIX has them.
+Needs hard links (create-if-absent with whole content), as POSIX has them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Filling: the content of one checkpoint, put back into the objects that the program handed over.
-
-Must not know: files, which objects may be handed over.
-"""
+"""Filling: the content of one checkpoint, put back into the objects that the program handed over."""
 
 from __future__ import annotations
 

@@ -5,8 +5,6 @@ dict, set, deque, tensor and array in it which of those objects it is; a resume 
 the resuming program handed over in its place (trainers.checkpoint.filling). What came later, or took the place of
 another object, becomes a new object, one for all of its places: a program can know it only from the dict.
 Numbers and texts cannot be filled: they are read from the dict that holds them.
-
-Must not know: files, when to save.
 """
 
 from __future__ import annotations

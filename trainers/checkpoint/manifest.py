@@ -6,8 +6,6 @@
 
 Small tensors share chunks: a piece is a byte range of a chunk, and all chunks are of the manifest's own generation.
 A manifest comes from a job: that its hash is right proves nothing, so types, ranges and sizes are checked as well.
-
-Must not know: torch, numpy, where files lie.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Reading the newest checkpoint that counts and verifies; every chunk is checked as it is read.
-
-Must not know: what the state is put into.
-"""
+"""Reading the newest checkpoint that counts and verifies; every chunk is checked as it is read."""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
     python -m trainers.checkpoint.repair FOLDER [--starts-from MANIFEST]
 
 A fence says what it says twice: in words and as a hash of them. As long as one of the two is whole, the other follows.
-Must not know: torch, what is in a checkpoint.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 Only names of its own generation and of older ones: nothing of a newer run can be harmed, however long this one slept
 between its look at the fence and its last deletion. Inside its own generation it is the only writer, and not writing
 now. Older generations have lost the job; one that still writes finds its temporary file gone and writes it again.
-
-Must not know: torch, when to save, clocks.
 """
 
 from __future__ import annotations

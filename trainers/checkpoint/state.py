@@ -2,8 +2,6 @@
 
 JSON carries what JSON can; everything else is a tagged node {"$": tag, ...}. Tensors, arrays and bytes become
 entries of one list of tensors, referred to by place; two names of the same memory (tied weights) share an entry.
-
-Must not know: files, hashes, what the state belongs to.
 """
 
 from __future__ import annotations

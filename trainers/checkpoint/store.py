@@ -5,7 +5,7 @@
     <root>/<job>/fence/<generation>     created if absent, names the manifest that the generation starts from
                                         (trainers.checkpoint.fences, whose functions are offered here as well)
 
-Must not know: torch, numpy, what a tensor means. The orchestrator reads and fences through this module.
+The orchestrator reads and fences through this module.
 Every function that writes raises CheckpointFull or CheckpointReadOnly.
 """
 

@@ -1,7 +1,4 @@
-"""Views: how the numbers of a tensor or array lie in memory, and which of them are one and the same there.
-
-Must not know: what they are for.
-"""
+"""Views: how the numbers of a tensor or array lie in memory, and which of them are one and the same there."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Writing one checkpoint: tensors packed into chunks, then the manifest, then the collection of old ones.
 
-Must not know: when to save, or why. The format is that of trainers.checkpoint.store.
+The format is that of trainers.checkpoint.store.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """trainers.data: a loader whose position resumes exactly, and data sets that every machine can make for itself.
 
-Must not know: checkpoints, the training loop. Loads torch on first use.
+Loads torch on first use.
 """
 
 from __future__ import annotations

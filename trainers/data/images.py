@@ -1,6 +1,6 @@
 """Images made by rule: gratings, checks, discs, rings and crosses in noise, to be told apart.
 
-Each is a pure function of (seed, index). Must not know: models, the training loop.
+Each is a pure function of (seed, index).
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ The order of an epoch is a permutation by Philox keyed with (seed, epoch). Befor
 generators of python, numpy and torch are seeded with a hash of (seed, epoch, index), and put back after the
 batch. So workers have no state, their number may differ from run to run, and the position is two integers.
 A data set that keeps a state of its own must be able to save it, and is read in this process; else it is refused.
-
-Must not know: checkpoints, the training loop.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 What can be saved has `state_dict` and `load_state_dict`. What has not is watched: a number, text, small tensor or
 random number generator of a data set (or of what it holds) that changes while a sample is fetched is such a memory.
-
-Must not know: loaders, checkpoints.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Real text that every machine has: the source code of the running Python's standard library.
-
-Must not know: models, the training loop.
-"""
+"""Real text that every machine has: the source code of the running Python's standard library."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """When to save: periodically within a budget of overhead, and in time before a machine goes.
 
-Must not know: torch, clocks, how a save is made. All arguments are monotonic seconds.
+All arguments are monotonic seconds.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ An optimizer's state_dict() has numbers in place of parameters, so it can be loa
 many in each group. A program may add groups on its way (`add_param_group`, when it thaws layers): a checkpoint names
 the parameters of each group, and a resume puts the same ones there before the state is loaded. Parameters of an
 optimizer that are in no attached module are *loose*: known from attach() on, by where the optimizer had them then.
-
-Must not know: gradients, files.
 """
 
 from __future__ import annotations

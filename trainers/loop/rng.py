@@ -1,6 +1,6 @@
 """The states of the random number generators that a training loop draws from: python, numpy, torch, CUDA.
 
-Must not know: checkpoints. Their states are plain data and tensors.
+Their states are plain data and tensors.
 """
 
 from __future__ import annotations

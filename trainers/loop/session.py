@@ -1,6 +1,6 @@
 """Session: a TrainingLoop under Tradewind. It restores, waits for its turn, saves, and obeys the control directory.
 
-Must not know: who wrote the control directory, clouds, money. `attach` is the one function that programs call.
+`attach` is the one function that programs call.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """TrainingLoop: the training loop as the user's program sees it: batches in, a step recorded after each, an end.
 
 Outside Tradewind this is all there is; trainers.loop.session adds what happens between the steps.
-Must not know: checkpoints, control directories, the runner.
 """
 
 from __future__ import annotations

@@ -11,8 +11,6 @@ Buffers that are not persistent are saved when they differ from what they were a
 Parameters of an optimizer that are in no attached module are saved here, for its state_dict has no values; and which
 parameters are in which group of it (trainers.loop.groups). Tensors in `extra` may have gradients, too.
 Modes are which parameters want gradients (a program may thaw layers on its way) and which modules are in `train()`.
-
-Must not know: files, when to save.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@ DataLoader that is read from step to step. An attached object saves what it hold
 of it has parameters and buffers alone. Of an optimizer within another it is checked that its state is saved.
 
 What a program does before its loop, every run of it does again, so that this counts for nothing.
-
-Must not know: files, when to save.
 """
 
 from __future__ import annotations

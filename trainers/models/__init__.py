@@ -1,6 +1,6 @@
 """trainers.models: small models for the examples and the demo.
 
-Must not know: data, training loops. Loads torch on first use.
+Loads torch on first use.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""A small residual convolutional classifier (He et al. 2016, batch norm).
-
-Must not know: the data, the training loop.
-"""
+"""A small residual convolutional classifier (He et al. 2016, batch norm)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A small decoder-only transformer over characters (Radford et al. 2019, pre-norm, tied output weights).
 
-Shapes: B batch, T time, D width, H heads, V vocabulary. Must not know: the data, the training loop.
+Shapes: B batch, T time, D width, H heads, V vocabulary.
 """
 
 from __future__ import annotations

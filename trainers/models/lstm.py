@@ -1,7 +1,4 @@
-"""A small LSTM language model over characters (Hochreiter and Schmidhuber 1997).
-
-Must not know: the data, the training loop.
-"""
+"""A small LSTM language model over characters (Hochreiter and Schmidhuber 1997)."""
 
 from __future__ import annotations
 

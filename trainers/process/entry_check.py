@@ -5,7 +5,7 @@
 Loading runs the top level of the job's modules, which may do anything; so the memory of this process is limited to
 BYTES, and the caller ends it after a while. The verdict is {"permanent", "error", "takes"}, the first two empty when
 all is well; there is none when the program ended the process. "takes" is by parameter what the function's annotations
-ask for, as Python writes them: what values fit is the caller's to say. Must not know: who asked.
+ask for, as Python writes them: what values fit is the caller's to say.
 """
 
 from __future__ import annotations

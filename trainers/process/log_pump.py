@@ -4,7 +4,7 @@
 
 All output of the run, of C libraries and of its children as well, goes through a pipe. The process outlives the run, so
 that what a dying run said last is still written; it ends when the last process that writes is gone. A disk that is full
-loses output, which is said, and never stops the run. Must not know: specs, progress, torch.
+loses output, which is said, and never stops the run.
 """
 
 from __future__ import annotations

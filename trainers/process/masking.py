@@ -10,7 +10,7 @@ Of each value, and of each line of a value of several lines, these are looked fo
 `[secret NAME]` stands in their place. A value of fewer than MIN_CHARACTERS is not looked for: it would be found in
 innocent text, and tell by that what it is. Nothing else is found: a part of a value, a value with anything in between
 (line breaks of a wrapped text, colour codes, separators), other encodings, three of them in each other, what is
-computed from it. Must not know: who writes, where to.
+computed from it.
 """
 
 from __future__ import annotations

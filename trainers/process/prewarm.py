@@ -9,7 +9,7 @@ it connects to `trainer.sock` in FOLDER and stays connected; lines of JSON:
     to it:    {"spec", "secrets"}, once
 
 When the driver is gone, it ends at once: a run that nobody can stop must not go on. How it ended itself is written to
-`trainer.exit` by whoever started it, and is read by the driver. Must not know: Ray, jobs beyond the spec, why it waits.
+`trainer.exit` by whoever started it, and is read by the driver.
 """
 
 from __future__ import annotations

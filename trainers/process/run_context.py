@@ -1,7 +1,4 @@
-"""RunContext: what the runner lays out for the session of this process, and how a session ends the program.
-
-Must not know: torch (a run says that it is starting before torch is loaded).
-"""
+"""RunContext: what the runner lays out for the session of this process, and how a session ends the program."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Same hashes: in all processes of a job a text has the same hash, so that a set of texts has the same order.
 
 Python draws a new key of its hashes for each process. A program that numbers the members of a set (a vocabulary,
-`list(set(text))`) would number them differently after each resume. Must not know: which process it is.
+`list(set(text))`) would number them differently after each resume.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Asked to stop, or before the machine is taken, it gets SIGTERM if it has a handler for it, and some seconds to write a
 checkpoint of its own; then this process ends, wherever the program is. It ends at once when the lease has lapsed or a
-newer generation owns the job: another machine may train it already. Must not know: torch, what the program does.
+newer generation owns the job: another machine may train it already.
 """
 
 from __future__ import annotations

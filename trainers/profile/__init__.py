@@ -1,7 +1,4 @@
-"""profile: counts what a training step does, by running a few steps of the real program under `attach()`.
-
-Must not know: GPUs, prices, what is made of the counts. torch is loaded in the child process only.
-"""
+"""profile: counts what a training step does, by running a few steps of the real program under `attach()`."""
 
 from trainers.profile.counts import STEPS, TOO_FEW_STEPS, StepCounts
 

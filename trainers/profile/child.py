@@ -5,7 +5,7 @@
 The program has a real session, in folders of its own that the caller throws away, and is told the length of the whole
 job, which schedules are built from; it is ended as soon as a step was counted. Exit code: 0 counted, 1 the program
 failed (its error is in progress.json), 4 it ended without enough steps. With BYTES its memory is
-limited to that. Must not know: who asked.
+limited to that.
 """
 
 from __future__ import annotations

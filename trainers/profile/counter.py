@@ -1,4 +1,4 @@
-"""Counter: sees every operation that torch dispatches, in forward, backward and optimizer. Must not know: steps."""
+"""Counter: sees every operation that torch dispatches, in forward, backward and optimizer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""StepCounts: what one training step was seen to do. Must not know: torch."""
+"""StepCounts: what one training step was seen to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,1 @@
-"""Other people's policies as tick policies, re-implemented from their papers, documents or sources.
-
-Must not know: traces; our own policies.
-"""
+"""Other people's policies as tick policies, re-implemented from their papers, documents or sources."""

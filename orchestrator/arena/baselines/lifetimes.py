@@ -6,8 +6,6 @@ stretch until now of at most one unit of hazard; not before a unit was lived thr
 
 *Following* (the artifact's virtual availability): a zone where nothing runs is a run, too, as long as launches and
 probes find it up, and the run that is still open counts among those that got so far.
-
-Must not know: prices, jobs, the future.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@ In one zone, lifted to several by us, and lifted to several regions by SkyNomad.
 
 Behind: on-demand if no spot can be had; ahead: wait for spot. From on-demand back to spot only when two overheads
 ahead (hysteresis). The safety net buys on demand when no more than that fits before the deadline.
-
-Must not know: the future.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""BASELINES: every published policy by its name.
-
-Must not know: traces; our own policies.
-"""
+"""BASELINES: every published policy by its name."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""On-demand only and greedy spot: the two ends between which every policy must lie. And what all baselines share.
-
-Must not know: the future.
-"""
+"""On-demand only and greedy spot: the two ends between which every policy must lie. And what all baselines share."""
 
 from __future__ import annotations
 

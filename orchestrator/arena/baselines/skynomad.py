@@ -7,8 +7,6 @@ margin, and probes zones to learn of them. A safety net buys on-demand at the la
 Kept as coded, for the published results come of it: what runs at a loss is not stopped; a zone that answered a probe
 is not probed again before a launch was tried there; the run of a zone that was left for spot elsewhere stays open; one
 that took over from on-demand in its zone is not counted as lost when it is lost.
-
-Must not know: the future.
 """
 
 from __future__ import annotations

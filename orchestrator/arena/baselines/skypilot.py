@@ -1,7 +1,5 @@
 """SkyPilot 0.14.1's recovery of managed spot jobs. It knows no deadline: on-demand at the last safe tick is ours, else
 nothing could be compared.
-
-Must not know: the future.
 """
 
 from __future__ import annotations

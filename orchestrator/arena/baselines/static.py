@@ -1,7 +1,4 @@
-"""One zone for the whole job, and the core paper's daily choice by price.
-
-Must not know: the future. (The best zone in hindsight is found by running `OneZone` on each: see runner.py.)
-"""
+"""One zone for the whole job, and the core paper's daily choice by price."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Views as text for people. Plain, aligned, understandable without colour. Must not know: stdout, stderr, commands."""
+"""Views as text for people. Plain, aligned, understandable without colour."""
 
 from orchestrator.cli.render.dispatch import render
 

@@ -1,4 +1,4 @@
-"""A back-test and the paper's tables as text. Must not know: how anything was played."""
+"""A back-test and the paper's tables as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The catalogue as text. Must not know: where it comes from."""
+"""The catalogue as text."""
 
 from __future__ import annotations
 

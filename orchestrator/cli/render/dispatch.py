@@ -1,4 +1,4 @@
-"""Which function shows which view. Must not know: how.
+"""Which function shows which view.
 
 Names, not functions: a command loads the one that it needs.
 """

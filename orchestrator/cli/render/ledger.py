@@ -1,4 +1,4 @@
-"""Corrections of the books as text. Must not know: how they are worked out."""
+"""Corrections of the books as text."""
 
 from __future__ import annotations
 

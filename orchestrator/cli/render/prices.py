@@ -1,4 +1,4 @@
-"""Prices as text: tables, and a chart drawn by plotext. Must not know: where they come from."""
+"""Prices as text: tables, and a chart drawn by plotext."""
 
 from __future__ import annotations
 

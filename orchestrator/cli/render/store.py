@@ -1,4 +1,4 @@
-"""The store's backups as text. Must not know: how they are made."""
+"""The store's backups as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables, units and colour of the terminal. Must not know: any view.
+"""Tables, units and colour of the terminal.
 
 Everything that a user, a job or a feed wrote is made harmless here: control characters could rewrite the screen.
 """

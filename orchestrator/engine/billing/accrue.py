@@ -2,7 +2,7 @@
 
 Prices are known up to the last poll that succeeded, so nothing is booked past it: an entry never has to guess a price.
 What is booked is the run as it stands in the very transaction that books it, for another may have closed its books
-since it was last read. Must not know: why a machine was rented.
+since it was last read.
 """
 
 from __future__ import annotations

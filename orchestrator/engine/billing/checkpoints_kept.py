@@ -2,7 +2,7 @@
 and how much room they take.
 
 The room is that for as many checkpoints of that size as the job keeps, as long as the machine is billed: so the plan
-counts it, and so it is booked. Must not know: what it costs, when a checkpoint is written.
+counts it, and so it is booked.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ Its books are closed when it has ended and each of its machines is booked to its
 what was known at that instant: prices over its life, and the job's own speed as it was measured. An entry that is
 booked later (a correction, a charge that a provider bills late) makes another version: of the same machines and the
 same speeds, with the prices and the times as they are known then, and with the reason. The older versions stay.
-
-Must not know: how a comparison is shown.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Spending limits: how near a job is to its budget and to its max_duration. Must not know: what is done about it.
+"""Spending limits: how near a job is to its budget and to its max_duration.
 
 A budget is never passed, so what is spent counts together with what ending the job now would still cost: the time
 until the control plane looks again, the provider's delay, and a rise of a spot price since prices were last heard of.

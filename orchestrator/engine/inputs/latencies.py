@@ -1,7 +1,7 @@
 """Latencies: how long machines took to start and jobs to be handed over, from the store; and what is declared of it.
 
 Runs say when a machine was asked for and when training began on it, the event of a cutover how long training stood
-still. Nothing else remembers that. Must not know: what is held of them (orchestrator.perf.latency), decisions.
+still. Nothing else remembers that.
 """
 
 from __future__ import annotations

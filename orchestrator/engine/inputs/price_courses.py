@@ -1,5 +1,5 @@
 """Price courses: how the spot prices of each enabled provider behaved lately, read from the store and learned by
-orchestrator.market.reversion. Must not know: decisions.
+orchestrator.market.reversion.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Priors: what is known of any market, whoever collects its prices: egress tariffs, interruption rates.
 
-Both are in the catalogue; interruption rates that were collected are newer and stand in its place. Must not know:
-stores, jobs, prices.
+Both are in the catalogue; interruption rates that were collected are newer and stand in its place.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Snapshot: from the store to the inputs of `decide`. Must not know: how a decision is made or carried out."""
+"""Snapshot: from the store to the inputs of `decide`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Blame: whether a run ended by its job's own doing, which counts against the job's retries, or was lost to it.
 
 What a trainer says of its end is weighed against what others know: its node's agent, its provider, the checkpoints on
-disk, and the runs before it. Must not know: what follows from it.
+disk, and the runs before it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The engine reads manifests, looks whether their chunks are there, and writes fences; it never reads tensors, because a
 checkpoint of gigabytes would keep the control plane from everything else. The run that restores one verifies every
-byte, and takes an older one when it must. Must not know: torch, runs, prices.
+byte, and takes an older one when it must.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Pausing: how a job comes to be `pausing` and then `paused`, and that the reason is told at both.
-
-Must not know: who may ask, or when its trainer has ended (engine.jobs.stopping, engine.machines.observe).
-"""
+"""Pausing: how a job comes to be `pausing` and then `paused`, and that the reason is told at both."""
 
 from __future__ import annotations
 

@@ -4,7 +4,6 @@ Rows of its runs that cannot be read are mended by what other rows tell (orchest
 event. Its trainers are asked for a checkpoint and to end. When they have, or STOP_WITHIN_S after it was quarantined, or
 when its budget is used up or even asking breaks, its runs are ended in the store by statements that read nothing of it
 (`Tx.end_runs`), and engine.machines.reap ends their machines. `resume` lifts the quarantine, `cancel` ends the job.
-Must not know: what broke.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A step does not come, a save does not end, the program does not begin to train, or does not end. For how long is
 measured beside the run, on its own machine: time that it spends restoring, quiesced or waiting does not count, nor does
-any in which this control plane slept. Must not know: how a run is given up.
+any in which this control plane slept.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From a job and a migration to what the node executes. Must not know: offers' prices, the store."""
+"""From a job and a migration to what the node executes."""
 
 from __future__ import annotations
 

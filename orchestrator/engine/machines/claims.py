@@ -4,7 +4,7 @@ Whoever copies a store copies the installation's id with it. So a control plane 
 machines and in its store, and replaces it by a new one again and again. A store that does not know the word which it
 finds there is a copy of one that has acted since, and its control plane refuses to act; so does the one that it was
 copied from, should the copy be started before the word has changed. The new word is in the store before it is at the
-provider, so that a death in between changes nothing. Must not know: what is done with machines.
+provider, so that a death in between changes nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Collect: what providers offer and ask, into the store. Must not know: jobs, policies.
+"""Collect: what providers offer and ask, into the store.
 
 A provider that fails leaves a poll record with its error, so that "no change" and "no data" stay different facts.
 """

@@ -2,7 +2,7 @@
 
 A run ends here: finished, failed, preempted, lost, paused, cancelled. A silent one is only suspected; it is given up
 when its provider confirms that its instance is gone, or when its lease has run out, by when it has fenced itself.
-Runs that have not taken over yet belong to their migration. Must not know: where a job goes next.
+Runs that have not taken over yet belong to their migration.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Each region is described in one call, as often as its provider's limits bear, and more often while something is expected
 there. A machine is gone when its provider says so, or leaves it out of two looks that are its listing lag apart and
 then twice finds nothing under its token either: one answer that does not mention it proves nothing. Every machine ends
-by itself unless it is renewed, and only what a living run wants is. Must not know: what follows from a machine's end.
+by itself unless it is renewed, and only what a living run wants is.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Three sources: runs that have ended but whose instance is not confirmed gone (after a move, a finish, an abort, a
 cancellation); runs that were given up before the answer to their launch was known; and what engine.machines.sweep
-finds. Must not know: why a run ended.
+finds.
 """
 
 from __future__ import annotations

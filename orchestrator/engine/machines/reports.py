@@ -1,7 +1,7 @@
 """Reports: from what a node says of a run to a RunReport that the engine may act on.
 
 A run whose words make no sense lives, but nothing is known of its work: its report is `malformed`, and `error` says
-why. Must not know: what follows from a report.
+why.
 """
 
 from __future__ import annotations

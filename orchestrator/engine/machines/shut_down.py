@@ -1,7 +1,7 @@
 """Shut down: every machine of this installation is ended and booked, by whoever leads the store for the time of it.
 
 What cannot be done now (a provider that does not answer, a machine that takes its time to stop, a row that cannot be
-read) stays in the store as work for the next control plane. Must not know: processes, the site, how leadership was won.
+read) stays in the store as work for the next control plane.
 """
 
 from __future__ import annotations

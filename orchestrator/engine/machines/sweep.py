@@ -4,7 +4,6 @@ One that a launch of this store's own history made, by its token, is adopted by 
 its cost is booked, and is ended like any other; at once, if that run cannot be read. So is one that was taken for gone.
 Any other is told of and left alone: it was rented by another copy of the store, which may need it, or after the backup
 that was restored here. It ends by itself when nobody renews it.
-Must not know: why a run ended.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The first steps of a migration: rent the machine (provision), wait until a trainer is prepared on it (ready).
 
-The intent, a row with a deterministic token, is on disk before the launch. Must not know: checkpoints, generations.
+The intent, a row with a deterministic token, is on disk before the launch.
 """
 
 from __future__ import annotations

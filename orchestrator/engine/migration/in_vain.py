@@ -3,7 +3,7 @@
 One after another they make the next try later, keep the job from the offers that were to blame for a while, give a
 slow step more time, and in the end pause the job, with what to change and what it has cost. All of it is read from the
 audit trail, so that it outlives a control plane. A launch that was refused rented nothing and never counts; nor does
-what the user or a ceiling ended. Must not know: the steps of a migration, how a job is decided on.
+what the user or a ceiling ended.
 """
 
 from __future__ import annotations

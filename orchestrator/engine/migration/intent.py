@@ -1,7 +1,6 @@
 """Intent: what is written down before a job is brought up anywhere, a run and the migration that will start it.
 
-The token in it makes a launch the same however often it is asked for. Must not know: why the job goes there, or how it
-is brought up.
+The token in it makes a launch the same however often it is asked for.
 """
 
 from __future__ import annotations

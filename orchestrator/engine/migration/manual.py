@@ -1,4 +1,4 @@
-"""Manual moves: whether a user may move a job, and to which offer if none was named. Must not know: how it is moved.
+"""Manual moves: whether a user may move a job, and to which offer if none was named.
 
 What is ruled out by what an offer is (GPU, memory, CPUs, cloud, region, capacity type, simulated or not) stays so. What
 only the moment or an estimate speaks against (a stale price, no capacity a minute ago, a higher price) is the user's to

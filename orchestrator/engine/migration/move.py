@@ -1,7 +1,7 @@
 """Move: one migration with what it moves, as its steps see it; and how one is given up.
 
 Until its fence exists a migration can be given up at any step: the source trains on, the target's machine is released
-by engine.machines.reap. Must not know: the steps themselves.
+by engine.machines.reap.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 Runs when a job waits, a machine is lost or about to be, a price changed, or the daily decision is due. What it writes
 is an intent: a migration with its token and a run in state `provisioning`, in one transaction with the plan.
-Must not know: how a decision is reached, or how a migration is carried out.
 """
 
 from __future__ import annotations

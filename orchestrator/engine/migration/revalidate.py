@@ -3,7 +3,6 @@
 Before a machine is rented for a job that runs nowhere, or cannot stay where it runs (a first placement, a recovery), it
 is asked whether that place is still the one to take; before each of those steps of a voluntary move, whether the move
 still pays. A move that does not is given up, with its reason. A user's own order is carried out, and so is a standby.
-Must not know: what pays.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 The machine is paid for and has what the job needs, so it is tried there once before another one is rented. The run that
 failed is billed up to now and the next one from now on, in one transaction with the failure: a reader of the store
-finds either a run that has failed and is not counted yet, or the next attempt. Must not know: how a failure is counted,
-how an attempt is brought up.
+finds either a run that has failed and is not counted yet, or the next attempt.
 """
 
 from __future__ import annotations

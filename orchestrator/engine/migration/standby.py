@@ -3,7 +3,6 @@
 A standby is a run to which nothing moves the job yet. A migration of reason "standby" brings it up like any other, and
 then waits. To take it ends that migration and opens the recovery's, which begins where the other one waited: at its
 checkpoint, with the same run under a generation newer than all others. So planned moves and standbys do not meet.
-Must not know: how a standby comes up, or how the job is handed over to it.
 """
 
 from __future__ import annotations

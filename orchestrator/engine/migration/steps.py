@@ -5,7 +5,7 @@
 Each step is carried out by one function (engine.migration.bring_up, engine.migration.handover) that records it with a
 guarded update; any of them may be repeated after a crash. Until cutover a migration can be given up and the source
 trains on; from the fence on it only goes forward. The first placement and a recovery are migrations whose source does
-not exist or is already gone. Must not know: why the target was chosen.
+not exist or is already gone.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Each is at least a fixed time, longer where the checkpoint is large or where the job was measured to take longer, and
 longer after one that ran out. What a job says of itself (its steps, the size of its checkpoint) can make a limit
-longer, but never longer than LONGEST_S: a machine is billed meanwhile. Must not know: what happens when one runs out.
+longer, but never longer than LONGEST_S: a machine is billed meanwhile.
 """
 
 from __future__ import annotations

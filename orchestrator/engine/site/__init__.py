@@ -1,4 +1,1 @@
-"""This host's site: a Ray cluster whose head and nodes outlive the control plane. The only part that knows Ray.
-
-Must not know: jobs beyond the run that it starts, prices, stores.
-"""
+"""This host's site: a Ray cluster whose head and nodes outlive the control plane. The only part that knows Ray."""

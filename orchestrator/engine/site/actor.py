@@ -5,7 +5,7 @@ so it loads its libraries while Ray still comes up, and a program has its proces
 order and answers for it from the control directory; if either dies, so does the other's part in the run. A trainer that
 died by itself, while it executed its order and its machine lived on, has failed: the node's agent, its parent, tells
 how it ended. One of which nobody tells that is absent, as is one whose actor or machine died first. The same actor
-serves this host and remote sites. Must not know: policies, prices, the store.
+serves this host and remote sites.
 """
 
 from __future__ import annotations

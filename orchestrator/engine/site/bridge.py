@@ -5,7 +5,7 @@
 Ray aborts an attached driver about a minute after its head is lost, so the control plane never attaches: it talks JSON
 lines with this child over a socket pair, and starts another one when it died or hangs. Every request is answered at
 once from what is known; waiting for actors happens between requests. When the socket closes, the bridge ends; the
-actors are detached and go on. Must not know: jobs, prices, the store.
+actors are detached and go on.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A site is one Ray cluster. Its folder holds `token` (0600; every process of the site authenticates with it),
 `head.json` (address and process of the head) and `head.lock` (held by the head for as long as it lives). Head and nodes
-are sessions, and are ended as `local` ends its machines. Must not know: jobs, the store, markets.
+are sessions, and are ended as `local` ends its machines.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 Starts Ray's control store and a raylet without CPUs (no run is ever placed on the head), writes head.json and waits
 until SIGTERM or until one of the two dies. A site has one head: whoever is started while one lives leaves at once, with
-exit code TAKEN. Must not know: jobs, the store, providers.
+exit code TAKEN.
 """
 
 from __future__ import annotations

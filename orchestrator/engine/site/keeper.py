@@ -1,4 +1,4 @@
-"""HeadKeeper: sees to it that this host's site has one living head. Must not know: the bridge, runs, the store."""
+"""HeadKeeper: sees to it that this host's site has one living head."""
 
 from __future__ import annotations
 

@@ -12,7 +12,6 @@ whole session, so that no actor outlives its node unseen. A head that was starte
 business: its raylet cannot join it, so the leases lapse.
 
 The run actor registers its control directory as a file below $TRADEWIND_INSTANCE_DIR/runs.
-Must not know: jobs, prices, the store.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Head and bridge are started in the background when they are needed, the bridge again when it died or hangs, and both
 when the head died; until they are up, every question is answered by a SiteError, so that the engine's loop never waits
-for them. Everything that Ray holds outlives this object. Must not know: policies, the store.
+for them. Everything that Ray holds outlives this object.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Elements, escaped: the only place that makes a tag. Must not know: what is shown.
+"""Elements, escaped: the only place that makes a tag.
 
 Job names, projects and messages are other people's text, so nothing reaches the page but through `element` or `text`.
 """

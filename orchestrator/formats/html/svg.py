@@ -1,4 +1,4 @@
-"""Axes and frames of the charts, as SVG drawn on the server. Must not know: what a chart is about."""
+"""Axes and frames of the charts, as SVG drawn on the server."""
 
 from __future__ import annotations
 

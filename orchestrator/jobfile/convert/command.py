@@ -1,7 +1,7 @@
 """Shell commands of a task file -> the one Python program that they start, and what else they do. Nothing is run.
 
 Only what reads the same without a shell is understood; at anything else (loops, conditions, substitutions) it gives up
-and says at which line. Must not know: YAML, the job file, files on this machine.
+and says at which line.
 """
 
 from __future__ import annotations

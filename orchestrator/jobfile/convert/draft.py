@@ -1,7 +1,4 @@
-"""A job file in the making: its fields so far, and a note for everything that is not in it as it was in the source.
-
-Must not know: whose task file is converted.
-"""
+"""A job file in the making: its fields so far, and a note for everything that is not in it as it was in the source."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A task of dstack -> a job file. Its fields mean what they do in dstack's reference of `type: task`.
-
-Must not know: YAML, files on this machine.
-"""
+"""A task of dstack -> a job file. Its fields mean what they do in dstack's reference of `type: task`."""
 
 from __future__ import annotations
 

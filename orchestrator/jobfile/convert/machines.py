@@ -1,7 +1,4 @@
-"""Names of GPUs, clouds and sizes in SkyPilot's and dstack's files -> those of a job file.
-
-Must not know: the fields that they stand in.
-"""
+"""Names of GPUs, clouds and sizes in SkyPilot's and dstack's files -> those of a job file."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Files and folders that a task file brings to its machine -> the `data` of a job file.
-
-Must not know: whose task file it is.
-"""
+"""Files and folders that a task file brings to its machine -> the `data` of a job file."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Whose task file this is. Its top-level fields tell: a mistake in a file of ours is not taken for another tool's.
-
-Must not know: how a task file is converted.
-"""
+"""Whose task file this is. Its top-level fields tell: a mistake in a file of ours is not taken for another tool's."""
 
 from __future__ import annotations
 

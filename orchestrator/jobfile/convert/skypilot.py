@@ -1,7 +1,4 @@
-"""A task file of SkyPilot -> a job file. Its fields mean what they do in SkyPilot's YAML reference.
-
-Must not know: YAML, files on this machine.
-"""
+"""A task file of SkyPilot -> a job file. Its fields mean what they do in SkyPilot's YAML reference."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The section `train` of a job file from the commands of a task file.
 
 What would not run as it did is not guessed: the section then has comments that say what to fill in, and our own parser
-refuses the file until that is done. Must not know: whose task file it is.
+refuses the file until that is done.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """A job file's text from its values, with comments. What is written reads back as the same values by YAML 1.2.
 
 The rules of the library's own writer are others: it leaves the text 1e-4 bare, which is a number to us.
-
-Must not know: what the fields mean.
 """
 
 from __future__ import annotations

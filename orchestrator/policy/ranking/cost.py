@@ -15,8 +15,6 @@ and from the Poisson percentiles of the losses.
 
 Columns are computed over the rows that are asked for and no others: those that a job may use, or the few that are
 shown. What depends on the site or on the kind of hardware alone is worked out once per site or kind.
-
-Must not know: objectives, constraints, whether an offer may be used.
 """
 
 from __future__ import annotations

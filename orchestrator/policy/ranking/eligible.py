@@ -2,8 +2,6 @@
 
 Most reasons depend on the machine's shape or on its site alone: they are found once for each of those and looked up per
 row. What does not depend on the job (no price, a stale one, no capacity) is found once for all jobs of a decision.
-
-Must not know: what an offer would cost or how long it would take (objectives.py adds deadline and budget).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ lost), so that on-demand steps in when the slack is used up. A spot machine is s
 time left to lose it and still finish on demand ("safety net" of Can't Be Late, NSDI '24).
 
 Columns are over the pool of the outlook. Only the head of the order is sorted: the best, and whatever is ahead of where
-the job is. Must not know: where the job runs now beyond its row, whether a move pays (gate.py).
+the job is.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 Egress of the checkpoint and of the data, the requests for it, storage of checkpoints, the shortest time that is billed.
 Data and bucket of a job name a cloud and no region: within that cloud they are taken to lie where the machine is.
-providers.charges says what each charge comes to, as it does for the ledger. Must not know: throughput, offers, prices
-of machines beyond the one that is left.
+providers.charges says what each charge comes to, as it does for the ledger.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """What else could be wanted: every offer's figures for a job, the Pareto front of cost and time, what each objective
-would take. The same screen, outlook and ranking as `decide`; nothing here decides. Must not know: how it is shown.
+would take. The same screen, outlook and ranking as `decide`; nothing here decides.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""The words of a plan: why this offer, why not that one, what would have to change. One reason each, with its figure.
-
-Must not know: how anything was decided; it only reads columns.
-"""
+"""The words of a plan: why this offer, why not that one, what would have to change. One reason each, with its
+figure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """PlacementBuilder: writes a decision down as a Placement, with the offers that were looked at and the baseline.
 
 Of a large market only the best offers and the nearest misses get a line, and their words are made only then: the rest
-are counted. Must not know: how the decision was made.
+are counted.
 """
 
 from __future__ import annotations

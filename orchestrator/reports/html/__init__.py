@@ -1,4 +1,4 @@
-"""The report as one self-contained page: no external address, no script. Must not know: stores, files."""
+"""The report as one self-contained page: no external address, no script."""
 
 from orchestrator.reports.html.page import page
 

@@ -1,4 +1,4 @@
-"""The charts: where jobs ran, what it cost per hour, how the loss fell, paid and on-demand. Must not know: pages."""
+"""The charts: where jobs ran, what it cost per hour, how the loss fell, paid and on-demand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page: sections in order, each with the command that reproduces its numbers. Must not know: how to draw."""
+"""The page: sections in order, each with the command that reproduces its numbers."""
 
 from __future__ import annotations
 

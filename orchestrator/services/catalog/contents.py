@@ -1,4 +1,4 @@
-"""The offline catalogue: what it holds, how old it is, and whether it makes sense. Must not know: stores, jobs."""
+"""The offline catalogue: what it holds, how old it is, and whether it makes sense."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 hazards and transfer prices.
 
 Its prices are as old as they say, so decisions about it use `catalogue_limits`: what is older than
-`prices.max_age_days` is left out, and what is older than usual counts as higher and less certain. Must not know:
-stores, enabled providers' machines.
+`prices.max_age_days` is left out, and what is older than usual counts as higher and less certain.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Updating the catalogue without a release: fetch a published one, check it, and make it the one that counts.
 
 What is fetched is bounded in size, must be what its manifest says, must make sense by itself and beside the catalogue
-in force; until all of that holds, nothing changes. Must not know: stores, jobs, what a price means.
+in force; until all of that holds, nothing changes.
 """
 
 from __future__ import annotations

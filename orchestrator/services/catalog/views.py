@@ -1,4 +1,4 @@
-"""What the services of the catalogue answer. Must not know: how it is shown."""
+"""What the services of the catalogue answer."""
 
 from __future__ import annotations
 

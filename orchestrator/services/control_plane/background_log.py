@@ -1,7 +1,7 @@
 """The log of a control plane in the background: its stderr, in a file that is set aside when it has grown large.
 
 Whatever a process says before or beside this module, to its last words, lands in the same file, because the file
-descriptors themselves are turned to the new one. Must not know: what is said.
+descriptors themselves are turned to the new one.
 """
 
 from __future__ import annotations

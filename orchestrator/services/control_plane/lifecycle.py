@@ -1,7 +1,7 @@
 """Lifecycle: this host's control plane and site, started and ended from the command line or the SDK.
 
 `up` is idempotent. `down` pauses every job with a checkpoint, ends the control plane, every local instance and the
-site's head, and leaves no process behind. Must not know: decisions, migrations.
+site's head, and leaves no process behind.
 """
 
 from __future__ import annotations

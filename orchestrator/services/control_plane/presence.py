@@ -1,4 +1,4 @@
-"""Whether a control plane acts on this store. Must not know: how one is started."""
+"""Whether a control plane acts on this store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings as they are in force. Must not know: what they do."""
+"""Settings as they are in force."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Machines with this installation's tag that its store did not rent: looked for, and ended one by one by hand.
-
-Must not know: how a machine gets there.
-"""
+"""Machines with this installation's tag that its store did not rent: looked for, and ended one by one by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The installed version. Must not know: anything else."""
+"""The installed version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an account may read at a cloud, as checks. Must not know how a cloud is asked."""
+"""What an account may read at a cloud, as checks."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""All checks in their order. A check that breaks is a line that fails, never a doctor that does.
-
-Must not know: what any check looks at.
-"""
+"""All checks in their order. A check that breaks is a line that fails, never a doctor that does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of this machine and this Python: versions, extras, collisions, folders, disk. Must not know: the store."""
+"""Checks of this machine and this Python: versions, extras, collisions, folders, disk."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Checks of what runs and what is stored: store, clock, control plane, site, machines, prices.
-
-Must not know: Python packages.
-"""
+"""Checks of what runs and what is stored: store, clock, control plane, site, machines, prices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Apply: act on a reviewed plan, or refuse and say what moved. Must not know: how the control plane carries it out."""
+"""Apply: act on a reviewed plan, or refuse and say what moved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A user's orders to the control plane: written to the store, carried out by whoever leads. Must not know: how.
+"""A user's orders to the control plane: written to the store, carried out by whoever leads.
 
 What makes no sense is refused at once. Where a control plane runs, its answer is awaited for a moment, since the job
 may have changed in between: a refusal is raised as the error that it is.

@@ -1,4 +1,4 @@
-"""Jobs as they stand: `queue`, `status` and everything that needs one job's figures. Must not know: how jobs move."""
+"""Jobs as they stand: `queue`, `status` and everything that needs one job's figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events: the audit trail, as it is and as it grows. Must not know: who writes it."""
+"""Events: the audit trail, as it is and as it grows."""
 
 from __future__ import annotations
 

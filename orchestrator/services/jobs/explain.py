@@ -1,4 +1,4 @@
-"""Explain: why something is as it is, from what was decided and recorded then. Must not know: how to decide."""
+"""Explain: why something is as it is, from what was decided and recorded then."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fetch: copies a job's outputs to where the user wants them. Must not know: what is in them."""
+"""Fetch: copies a job's outputs to where the user wants them."""
 
 from __future__ import annotations
 

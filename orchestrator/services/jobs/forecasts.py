@@ -1,7 +1,7 @@
 """Forecasts: what jobs that have not ended will still cost and take, or why that is unknown.
 
 One decision over all of them, made with the function that plans them, so that `queue`, `status` and `report` say what
-`plan` says. Where a job's speed has not been measured, a forecast says only that. Must not know: how a job is shown.
+`plan` says. Where a job's speed has not been measured, a forecast says only that.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Logs: what a job wrote, stitched from the files of its runs, so that a migration is only a change of prefix.
-
-Must not know: who writes the files.
-"""
+"""Logs: what a job wrote, stitched from the files of its runs, so that a migration is only a change of prefix."""
 
 from __future__ import annotations
 

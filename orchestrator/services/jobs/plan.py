@@ -1,4 +1,4 @@
-"""Plan: what would be done with jobs now, without doing it. Must not know: how a plan is applied or shown."""
+"""Plan: what would be done with jobs now, without doing it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Submit: a job becomes a row, its event and its plan, in one transaction. Must not know: how it is placed."""
+"""Submit: a job becomes a row, its event and its plan, in one transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wait: until a job ends, or is paused, and its cost is final. Must not know: what ends it."""
+"""Wait: until a job ends, or is paused, and its cost is final."""
 
 from __future__ import annotations
 

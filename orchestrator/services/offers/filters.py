@@ -1,6 +1,6 @@
 """Filters of offers: what a user may ask for, read from text, and which filter it was that left nothing.
 
-Must not know: where offers come from, jobs, how offers are ranked. Loads nothing heavy.
+Loads nothing heavy.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Offers: what can be rented, and for how much; for a job, in its figures and in the order of its plan.
 
 What the enabled providers said last, from the store; and of other clouds what was collected, merged with the catalogue
-that came with this version, as old as it says. Must not know: how a filter is written on the command line.
+that came with this version, as old as it says.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Offers in the light of one job, ranked as a plan of it ranks them.
-
-Must not know: filters, how offers are shown.
-"""
+"""Offers in the light of one job, ranked as a plan of it ranks them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Accept: a person vouches for a price that is kept and not believed. Must not know: why it was not believed."""
+"""Accept: a person vouches for a price that is kept and not believed."""
 
 from __future__ import annotations
 

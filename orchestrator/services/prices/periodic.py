@@ -2,7 +2,7 @@
 over, months archived, old prices let go.
 
 All of it happens in a thread, in transactions of a few thousand rows, so that the tick waits for none of it; what fails
-is said, and tried again. Must not know: jobs, decisions.
+is said, and tried again.
 """
 
 from __future__ import annotations

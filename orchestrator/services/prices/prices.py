@@ -1,4 +1,4 @@
-"""Prices: how fresh they are, how they went, what changes now, and collecting them. Must not know jobs."""
+"""Prices: how fresh they are, how they went, what changes now, and collecting them."""
 
 from __future__ import annotations
 

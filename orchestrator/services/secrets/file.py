@@ -2,7 +2,7 @@
 
 The key is in a file elsewhere (`secrets.key_file`). So copies and backups of the state folder tell nothing; whoever can
 read both files, which this user and root can, reads the values. Fernet of `cryptography`: authenticated encryption, so
-that damage is noticed. Must not know: how values arrive.
+that damage is noticed.
 """
 
 from __future__ import annotations

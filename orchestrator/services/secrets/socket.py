@@ -1,7 +1,7 @@
 """Where a submitter hands over secrets to the control plane of this host: a unix socket in the state folder.
 
 A line of JSON there, `{"give": {JOB: {NAME: VALUE}}}`, and one back, `{"error": null | text}`. Both ends check that the
-other is the same user (SO_PEERCRED). Nothing that is said here is written anywhere. Must not know: what values are for.
+other is the same user (SO_PEERCRED). Nothing that is said here is written anywhere.
 """
 
 from __future__ import annotations

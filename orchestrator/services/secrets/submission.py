@@ -1,4 +1,4 @@
-"""From the environment of whoever submits a job to the control plane: secrets. Must not know: where it keeps them."""
+"""From the environment of whoever submits a job to the control plane: secrets."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 Where the source settles that (orchestrator.jobfile), nothing is run. A function that is decorated, imported or
 made at run time is imported here, in a child process with limits on its time and memory; its annotations are then
 weighed as those of a source are. What comes of it other than an error that would repeat on any machine keeps no job
-from being submitted. Must not know: plans, the store.
+from being submitted.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Profile: run a few steps of a job's own program here, count what one does, and say what that means elsewhere.
 
 The program runs in a child process, in folders that are removed afterwards; only the counts are kept, in the store,
-where plans find them. Must not know: how counting works (trainers.profile), how a view is shown.
+where plans find them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Throughput tables from files: Gavel's two formats and our own. Must not know: what is learned from them.
+"""Throughput tables from files: Gavel's two formats and our own.
 
     ours    CSV with job, gpu, gpu_count, steps_per_s, and optionally family (of models; else the job is its own)
     Gavel   CSV with job_type, scale_factor and one column per GPU (k80, p100, v100, ...); 0 or nothing: does not fit

@@ -1,4 +1,4 @@
-"""Throughputs from outside: a table is read, checked and kept for plans. Must not know: how rates are used."""
+"""Throughputs from outside: a table is read, checked and kept for plans."""
 
 from __future__ import annotations
 

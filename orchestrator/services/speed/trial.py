@@ -1,8 +1,7 @@
 """Trial: some steps of a job on the submitter's own machine before it is handed over, so that its plan has a forecast.
 
 It is a profile with little time and memory, and no condition: a program that does not fit this machine, fails here or
-takes too long is submitted all the same. Only what would fail alike on any machine is an error. Must not know: who was
-asked whether to try.
+takes too long is submitted all the same. Only what would fail alike on any machine is an error.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Backups of the store, and putting one in its place. Must not know: what is stored."""
+"""Backups of the store, and putting one in its place."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Is the store sound? The database first, then what its rows say of each other. Changes nothing, upgrades nothing.
 
-A check that breaks is a line that fails. Must not know: how the database is looked into.
+A check that breaks is a line that fails.
 """
 
 from __future__ import annotations

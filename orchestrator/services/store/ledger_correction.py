@@ -1,5 +1,5 @@
 """The books made right: whatever a run is booked at is brought to its price times its time, by new entries and with a
-reason. Nothing that was written is changed. Must not know: how the books came to be wrong.
+reason. Nothing that was written is changed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the services of the store answer. Must not know: how it is shown."""
+"""What the services of the store answer."""
 
 from __future__ import annotations
 

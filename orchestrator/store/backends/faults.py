@@ -1,4 +1,4 @@
-"""What a database says when something is wrong, as a StoreError with the remedy. Must not know tables or queries."""
+"""What a database says when something is wrong, as a StoreError with the remedy."""
 
 from __future__ import annotations
 

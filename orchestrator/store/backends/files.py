@@ -1,4 +1,4 @@
-"""Files of a store: free names beside it, and files that appear whole or not at all. Must not know databases."""
+"""Files of a store: free names beside it, and files that appear whole or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Column types that mean the same on SQLite and Postgres. Must not know tables or nouns."""
+"""Column types that mean the same on SQLite and Postgres."""
 
 from __future__ import annotations
 

@@ -3,8 +3,6 @@
 No clocks are compared: a standby takes over when the beat has not moved for TAKEOVER_S of its own monotonic clock, or
 at once when the holder is a dead process of its own machine. Whoever takes over raises the epoch; every transaction of
 a leader checks the epoch inside the transaction, so that one which slept through its own deposition writes nothing.
-
-Must not know what a leader does.
 """
 
 from __future__ import annotations

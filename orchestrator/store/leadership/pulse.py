@@ -3,8 +3,6 @@
 A standby cannot tell a leader that waits for a slow node from one that is gone: both are silent. So a thread beats for
 the leader, and TAKEOVER_S can be short. It stops when the leader has not beaten by itself for HANG_S: one that hangs
 must be deposed, before the leases of its runs expire. A stopped or dead process has no threads that run.
-
-Must not know what a leader does.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What became of launches, beside all else that the store knows of the market. Must not know jobs."""
+"""What became of launches, beside all else that the store knows of the market."""
 
 from __future__ import annotations
 

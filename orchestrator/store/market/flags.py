@@ -1,7 +1,6 @@
 """Rows that are kept but not to be chosen, each with its reason and its time; and what providers say of risks.
 
-A flag is open from the report that brought it to the report that showed its offer sound again. Must not know why a row
-is flagged: that is the judge's.
+A flag is open from the report that brought it to the report that showed its offer sound again.
 """
 
 from __future__ import annotations

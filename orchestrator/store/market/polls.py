@@ -1,4 +1,4 @@
-"""Polls: each look at a source's prices, and what the last one of each region came to. Must not know prices.
+"""Polls: each look at a source's prices, and what the last one of each region came to.
 
 "No change" and "no data" stay different facts: a price that did not change is as fresh as the last poll that succeeded.
 """

@@ -1,4 +1,4 @@
-"""Roll-ups: per offer and UTC day the lowest, mean (by time), highest and last price. Must not know who reads them.
+"""Roll-ups: per offer and UTC day the lowest, mean (by time), highest and last price.
 
 Only days that are over and fully known are rolled up. A price learned late takes the days from its own on away
 (PriceRows.add_prices), so that they are made again.

@@ -1,4 +1,4 @@
-"""Price changes: append-only, each with the instant it took effect and the instant it was learned. Must not know jobs.
+"""Price changes: append-only, each with the instant it took effect and the instant it was learned.
 
 Questions about many offers or runs are one statement, answered by walks down the key (offer, instant): the price in
 force is the newest entry before the instant that was asked for.

@@ -1,4 +1,4 @@
-"""Letting old history leave: prices and polls before an instant, once they are archived. Must not know archives.
+"""Letting old history leave: prices and polls before an instant, once they are archived.
 
 What an as-of question at or after the instant may need stays: of each offer the price that was known at the instant,
 and all that is newer. So does everything about offers that runs paid for or that jobs are compared with.

@@ -1,7 +1,4 @@
-"""Claims: what this store last wrote beside each provider's machines, to know itself again.
-
-Must not know what that is good for.
-"""
+"""Claims: what this store last wrote beside each provider's machines, to know itself again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands from users to the control plane, and when each of its duties was last done. Must not know what they mean."""
+"""Commands from users to the control plane, and when each of its duties was last done."""
 
 from __future__ import annotations
 

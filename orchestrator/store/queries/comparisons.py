@@ -1,8 +1,7 @@
 """Comparisons: what jobs saved, as worked out when their books closed, never changed once written.
 
 A job's books are open while one of its machines may still be booked. Every new entry of a job takes back the mark that
-it is compared: then, once its books are closed again, another version is due. Must not know how a baseline's cost is
-worked out.
+it is compared: then, once its books are closed again, another version is due.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Events: the audit trail, in the order of writing. Must not know what happened, only that it did."""
+"""Events: the audit trail, in the order of writing."""
 
 from __future__ import annotations
 

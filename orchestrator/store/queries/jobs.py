@@ -1,4 +1,4 @@
-"""Jobs: what users submitted, the state it is in, and the few facts learned since. Must not know runs or prices."""
+"""Jobs: what users submitted, the state it is in, and the few facts learned since."""
 
 from __future__ import annotations
 

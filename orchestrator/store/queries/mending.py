@@ -2,7 +2,7 @@
 
 Its migrations tell where it is and whether it took over, events which machine it got, the ledger since when that was
 billed. A cell of which nobody tells becomes that of a run of which nothing is known; steps it made may then count as
-not made. Only damaged cells are changed, and the caller is told of each. Must not know: what follows from the damage.
+not made. Only damaged cells are changed, and the caller is told of each.
 """
 
 from __future__ import annotations

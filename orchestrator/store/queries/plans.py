@@ -1,4 +1,4 @@
-"""Plans and measured speeds: what was proposed, and what the proposals rest on. Must not know how a plan is made."""
+"""Plans and measured speeds: what was proposed, and what the proposals rest on."""
 
 from __future__ import annotations
 

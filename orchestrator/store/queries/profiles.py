@@ -1,7 +1,4 @@
-"""What is known of speeds beyond the jobs' own reports: profiles of programs and imported tables.
-
-Must not know how a step is counted, nor what rates are used for.
-"""
+"""What is known of speeds beyond the jobs' own reports: profiles of programs and imported tables."""
 
 from __future__ import annotations
 

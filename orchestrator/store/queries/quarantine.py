@@ -1,7 +1,5 @@
-"""Quarantined jobs, and how they are brought to rest in the store without reading anything that may be what is broken.
-
-Must not know: what broke, how a machine is ended.
-"""
+"""Quarantined jobs, and how they are brought to rest in the store without reading anything that may be what is
+broken."""
 
 from __future__ import annotations
 

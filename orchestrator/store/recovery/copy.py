@@ -1,7 +1,4 @@
-"""Copying a whole store from one database into another, of either kind, row by row at the same schema revision.
-
-Must not know what the tables are for.
-"""
+"""Copying a whole store from one database into another, of either kind, row by row at the same schema revision."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What is wrong with a database as a store: damage, lost protection, dangling references. Changes nothing.
 
-Each function returns lines for people; none when all is well. Must not know what the rows say.
+Each function returns lines for people; none when all is well.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The API sends a few pages per region; the public file of a region has hundreds of megabytes, so that it is streamed and
 all but GPU lines are dropped unread. On-demand prices hold for a whole region: with an account there is an offer per
-zone that has the hardware, without one a single offer with an empty zone. Must not know other sources.
+zone that has the hardware, without one a single offer with an empty zone.
 """
 
 from __future__ import annotations

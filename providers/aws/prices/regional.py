@@ -1,6 +1,6 @@
 """What AWS's sources of prices share: a connection to each region that the account has switched on.
 
-spot.py and on_demand.py are the sources. Must not know what they ask.
+spot.py and on_demand.py are the sources.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How likely AWS takes a spot machine back: the Spot Advisor's public file, and placement scores where allowed.
 
-Both are optional: prices don't need them. Must not know prices.
+Both are optional: prices don't need them.
 """
 
 from __future__ import annotations

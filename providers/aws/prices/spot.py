@@ -1,4 +1,4 @@
-"""Spot prices of AWS with their history: DescribeSpotPriceHistory, region by region. Must not know other sources.
+"""Spot prices of AWS with their history: DescribeSpotPriceHistory, region by region.
 
 Points are keyed by zone ID (zone names are shuffled per account). Answers come newest first, repeat prices that have
 not changed, and hold the last change before their start; so a start of now gives the prices in force.

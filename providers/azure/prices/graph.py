@@ -1,4 +1,4 @@
-"""Sources that ask Azure's Resource Graph one question for all regions. Must not know what is asked."""
+"""Sources that ask Azure's Resource Graph one question for all regions."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Spot prices of the past months at Azure: Resource Graph's table of them, for those with a subscription.
 
-Source: learn.microsoft.com, "Use Azure Spot Virtual Machines", pricing and eviction history. Must not know the retail
-prices, which say what is in force now.
+Source: learn.microsoft.com, "Use Azure Spot Virtual Machines", pricing and eviction history.
 """
 
 from __future__ import annotations

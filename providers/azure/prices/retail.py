@@ -1,7 +1,7 @@
 """Retail prices of Azure, spot and on-demand: a public interface, asked region by region.
 
 Prices are regional: offers have an empty zone. With a subscription, resource SKUs say what it may really start there;
-without one, every price is believed. Must not know how an account is asked.
+without one, every price is believed.
 """
 
 from __future__ import annotations

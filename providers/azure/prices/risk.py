@@ -1,7 +1,4 @@
-"""How often Azure evicts spot machines: Resource Graph's table of eviction rates, for those with a subscription.
-
-Must not know prices.
-"""
+"""How often Azure evicts spot machines: Resource Graph's table of eviction rates, for those with a subscription."""
 
 from __future__ import annotations
 

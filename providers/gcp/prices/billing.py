@@ -1,6 +1,6 @@
 """The Billing Catalog over HTTP: with an API key, or where there is none or it is refused, with the credentials' token.
 
-The catalog is public, so that either is enough. Must not know what its SKUs mean.
+The catalog is public, so that either is enough.
 """
 
 from __future__ import annotations

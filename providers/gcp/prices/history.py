@@ -1,6 +1,6 @@
 """Spot prices and preemptions of the past at GCP: AdviceClient.capacity_history, where the project has access to it.
 
-Not every project has; a refusal is an error of this source alone. Must not know the Billing Catalog.
+Not every project has; a refusal is an error of this source alone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """List prices of the past months at GCP: the Billing Catalog's earlier versions, for machines that zones offer today.
 
-The catalog answers for a part of one calendar month in Google's own time zone at a time. Must not know what is in force
-now: that is `gcp-prices`.
+The catalog answers for a part of one calendar month in Google's own time zone at a time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """List prices of GCP, on-demand and spot: the Billing Catalog's SKUs for machines that zones really offer.
 
 GCP has SKUs for regions without the hardware, at a ninth of the usual price; so a price exists here only for a machine
-type that the Compute API lists in a zone. Must not know how SKUs are read.
+type that the Compute API lists in a zone.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 GCP prices no machine. A machine is vCPU x core + GiB x RAM + GPUs x GPU + GiB of local SSD, each an SKU found by its
 description; the odd ones are in the tables below. Whether a SKU is spot is in its description or its usage type: some
 spot SKUs (B200 slices, local SSD) are filed under OnDemand, while DWS Calendar SKUs are filed there and are not
-on-demand. Must not know: connections, zones.
+on-demand.
 """
 
 from __future__ import annotations
