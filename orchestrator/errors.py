@@ -88,6 +88,15 @@ def did_you_mean(word: str, options: Iterable[str]) -> str:
     return f'did you mean "{by_folded[near[0]]}"?' if near else ""
 
 
+def one_edit_apart(word: str, other: str) -> bool:
+    """Whether one letter was left out, added, changed, or swapped with the next one."""
+    if word == other:
+        return False
+    at = next((i for i, (a, b) in enumerate(zip(word, other, strict=False)) if a != b), min(len(word), len(other)))
+    rest, others = word[at:], other[at:]
+    return rest[1:] in (others, others[1:]) or rest == others[1:] or (rest[1::-1] + rest[2:] == others)
+
+
 class NotFoundError(TradewindError):
     exit_code = 4
 

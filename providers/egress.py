@@ -62,6 +62,11 @@ class EgressTable:
                 raise ValueError(f"two rates from {row.source} to {row.target} of {row.provider}")
             self._rates[key] = row.nano_usd_per_gb
 
+    @property
+    def places(self) -> frozenset[tuple[str, str]]:
+        """Every (provider, region) whose continent is known."""
+        return frozenset(self._continents)
+
     def rate(self, source: Sequence[str], target: Sequence[str]) -> int:
         """nano-USD per 10^9 bytes between two places, given as `Location` or as (provider, region[, zone]).
 

@@ -297,32 +297,46 @@ def _families() -> dict[str, list[tuple[Gpu, str | None]]]:
 _FAMILIES = _families()
 
 
-@lru_cache(maxsize=4096)
 def canonical_gpu(name: str) -> str | None:
     """The canonical name of a GPU from what any cloud calls it, or from an Azure size or family; None when unknown.
 
-    Case, separators, vendor words, counts (`8x`), form factor and memory are understood; without a memory size an A100
-    is the 40 GB one and a V100 the 16 GB one. A memory size that no GPU of that name has makes the name unknown.
+    Case, separators, vendor words, counts (`8x`), form factor and memory are understood; a cloud that does not say the
+    memory of an A100 has the 40 GB one. A memory size that no GPU of that name has makes the name unknown.
 
     >>> canonical_gpu("nvidia-tesla-v100"), canonical_gpu("NVIDIA A100-SXM4-80GB"), canonical_gpu("H900")
     ('V100', 'A100-80GB', None)
     >>> canonical_gpu("gpu_8x_h100_sxm5"), canonical_gpu("Standard_NC24ads_A100_v4"), canonical_gpu("T4-80GB")
     ('H100', 'A100-80GB', None)
     """
+    return next(iter(gpus_named(name)), None)
+
+
+@lru_cache(maxsize=4096)
+def gpus_named(name: str) -> tuple[str, ...]:
+    """The canonical names of all GPUs that a person may mean by `name`; empty when unknown.
+
+    They are several only where the canonical names say the memory and `name` does not; those of a job file and of a
+    filter are read this way.
+
+    >>> gpus_named("A100"), gpus_named("v100"), gpus_named("A100-80GB")
+    (('A100-40GB', 'A100-80GB'), ('V100',), ('A100-80GB',))
+    """
     key, form, memory = _parts(name)
     if (key, memory) == _GH200_CPU_MEMORY:
         memory = None
     members = _FAMILIES.get(key)
     if members is None:
-        return _of_azure(name)
+        found = _of_azure(name)
+        return () if found is None else (found,)
     same_form = [gpu for gpu, its in members if its == form]
     fitting = same_form or [gpu for gpu, its in members if its is None]
     if memory is None:
-        return fitting[0].name
+        told_apart = [gpu.name for gpu in fitting if _parts(gpu.name)[2] is not None]
+        return tuple(told_apart) if len(told_apart) == len(fitting) else (fitting[0].name,)
     for gpu in (*fitting, *(gpu for gpu, _ in members)):
         if abs(gpu.memory_bytes / GB - memory) <= _MEMORY_TOLERANCE * memory and (form is None or gpu in fitting):
-            return gpu.name
-    return None
+            return (gpu.name,)
+    return ()
 
 
 def _of_azure(name: str) -> str | None:

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from orchestrator.jobfile.parse import section_of
+from orchestrator.jobfile.fields import section_of
 from orchestrator.jobfile.schema import JobFile, ObjectiveSection, Section
 
 _INTRODUCTION = """\
@@ -35,12 +35,12 @@ at once, each as `file:line:column: field: what is wrong (what to do)`, and the 
 **Values.** Sizes: `64 GB` (10^9 bytes) or `64 GiB` (2^30); ranges of sizes: `40 GB..`, `40..80 GB`, `..80 GB`.
 Durations: `48h`, `90 min`, `2d 3h` (units s, min, h, d, w), counted in market time. Timestamps carry their time zone:
 `2030-01-31T18:00:00Z`. Money is in US dollars: `250 USD`, `$250` or `250`. Percentages: `3.5%`. Text, numbers and words
-follow YAML 1.2: `3e-4` is a number; `no`, `on` and `12:30` are text. Paths are relative to the job file's folder. A key
-without a value counts as left out.
+follow YAML 1.2: `3e-4` is a number; `no`, `on` and `12:30` are text. Paths are relative to the job file's folder. Empty
+keys are ignored. A typo gets a suggestion (`did you mean ...?`).
 
-**Not yet.** Some fields are understood and checked, but what they ask for is still to come: more than one node,
+**Not supported yet.** Some fields are checked, but what they ask for is not supported yet: more than one node,
 checkpoints in object stores, data that must be fetched or mounted elsewhere, and `keep: best`.
-Submitting a job that uses one is refused with "not yet: ...", because it would run differently from what its file says.
+Submitting a job that uses one is refused, because it would run differently from what its file says.
 """
 
 _EXAMPLE = """

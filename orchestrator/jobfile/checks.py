@@ -1,7 +1,6 @@
 """Rules of a job file that concern several fields, or files on this machine.
 
-They look at the plain tree and not at validated models, so that they also speak when other fields are wrong. Must not
-know: YAML, positions.
+They look at the plain tree and not at validated models, so that they also speak when other fields are wrong.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ import reprlib
 from collections.abc import Callable, Iterator
 
 from orchestrator.jobfile.arguments import misfits
-from orchestrator.jobfile.entrypoint import entry_problem, entry_source, script_problem
+from orchestrator.jobfile.entrypoint import ENTRY_PATTERN, entry_problem, entry_source, script_problem
+from orchestrator.jobfile.places import cloud_meant, known_cloud, region_meant
 from orchestrator.jobfile.source_map import Finding
-from orchestrator.jobfile.values import ENTRY_PATTERN
 
 OBJECT_STORES = ("s3", "gs", "az")
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
@@ -26,6 +25,7 @@ def check(tree: dict[str, object], base_dir: str) -> Iterator[Finding]:
         yield from _check_train(_section(tree, "train"), base_dir)
     yield from _check_resources(_section(tree, "resources"))
     yield from _check_objective(_section(tree, "objective"))
+    yield from _check_places(_section(tree, "where"))
     yield from _check_locations(tree, base_dir)
     yield from _check_outputs(tree)
 
@@ -52,9 +52,11 @@ def _check_train(train: dict[str, object], base_dir: str) -> Iterator[Finding]:
         wrong = "has neither entry nor script" if entry is None else "has both entry and script"
         yield Finding(("train",), wrong, 'give one: "entry: module:function" or "script: file.py"', "key")
     if "steps" in train and "epochs" in train:
-        yield Finding(("train", "epochs"), "given together with steps", "keep one of the two", "key")
+        yield Finding(("train", "epochs"), "cannot be combined with steps", "keep one of the two", "key")
     if entry is not None and script is None and not {"steps", "epochs"} & train.keys():
-        yield Finding(("train",), "has neither steps nor epochs", 'say when it is done: "steps: 20000"', "key")
+        yield Finding(
+            ("train",), "has neither steps nor epochs", 'say how long to train, such as "steps: 20000"', "key"
+        )
     yield from _check_lengths(train)
     yield from _check_code(train, base_dir)
     env, secrets = train.get("env"), train.get("secrets")
@@ -70,7 +72,7 @@ def _check_lengths(train: dict[str, object]) -> Iterator[Finding]:
     for name in ("steps", "epochs"):
         if isinstance(args, dict) and {name} <= args.keys() & train.keys() and args[name] != train[name]:
             wrong = f"is {reprlib.repr(args[name])}, but train.{name} is {reprlib.repr(train[name])}"
-            yield Finding(("train", "args", name), wrong, f"leave it out: the program gets train.{name}")
+            yield Finding(("train", "args", name), wrong, f"delete it: the program gets train.{name}")
 
 
 def _check_code(train: dict[str, object], base_dir: str) -> Iterator[Finding]:
@@ -79,7 +81,7 @@ def _check_code(train: dict[str, object], base_dir: str) -> Iterator[Finding]:
         return  # its own type is wrong already
     folder = absolute(workdir, base_dir)
     if not os.path.isdir(folder):
-        yield Finding(("train", "workdir"), f"there is no folder {folder}", "it is relative to the job file")
+        yield Finding(("train", "workdir"), f"there is no folder {folder}", "the path is relative to the job file")
         return
     if isinstance(entry, str) and ENTRY_PATTERN.fullmatch(entry):
         problem = entry_problem(entry, folder)
@@ -97,12 +99,30 @@ def _check_code(train: dict[str, object], base_dir: str) -> Iterator[Finding]:
 
 def _check_resources(resources: dict[str, object]) -> Iterator[Finding]:
     if "gpu" in resources and "gpu_memory" in resources:
-        yield Finding(("resources", "gpu_memory"), "given together with gpu", "keep one of the two", "key")
+        yield Finding(("resources", "gpu_memory"), "cannot be combined with gpu", "keep one of the two", "key")
 
 
 def _check_objective(objective: dict[str, object]) -> Iterator[Finding]:
     if objective.get("cost") == 0 and objective.get("time") == 0:
-        yield Finding(("objective",), "weighs neither cost nor time", "make one of them more than 0")
+        yield Finding(("objective",), "the weights of cost and time are both 0", "set at least one of them above 0")
+
+
+def _check_places(where: dict[str, object]) -> Iterator[Finding]:
+    """Misspelt clouds; and misspelt regions, unless a cloud is named that only its own source knows."""
+    clouds, regions = (list(_texts(where.get(name))) for name in ("clouds", "regions"))
+    for index, cloud in clouds:
+        if meant := cloud_meant(cloud):
+            yield Finding(("where", "clouds", index), f'there is no cloud "{cloud}"', f'did you mean "{meant}"?')
+    if not all(known_cloud(cloud) for _, cloud in clouds):
+        return
+    for index, region in regions:
+        if meant := region_meant(region):
+            yield Finding(("where", "regions", index), f'there is no region "{region}"', f'did you mean "{meant}"?')
+
+
+def _texts(value: object) -> Iterator[tuple[int, str]]:
+    """(index, text) of one value or of a list of them."""
+    return ((i, each) for i, each in enumerate(value if isinstance(value, list) else [value]) if isinstance(each, str))
 
 
 def _check_locations(tree: dict[str, object], base_dir: str) -> Iterator[Finding]:
@@ -120,7 +140,7 @@ def _check_location(loc: tuple[str | int, ...], location: str, problem: Callable
             yield Finding(loc, message)
     elif store not in OBJECT_STORES:
         known = ", ".join(f"{name}://" for name in OBJECT_STORES)
-        yield Finding(loc, f"{store}:// is no place for checkpoints or data", f"use a path, or one of {known}")
+        yield Finding(loc, f"{store}:// is not supported", f"use a path, or one of {known}")
 
 
 def _folder_problem(path: str, base_dir: str) -> str:
@@ -130,14 +150,14 @@ def _folder_problem(path: str, base_dir: str) -> str:
 
 def _missing(path: str, base_dir: str) -> str:
     full = absolute(path, base_dir)
-    return "" if os.path.exists(full) else f"there is no {full}"
+    return "" if os.path.exists(full) else f"{full} does not exist"
 
 
 def _check_outputs(tree: dict[str, object]) -> Iterator[Finding]:
     for index, path in _items(tree, "outputs", "path"):
         if os.path.isabs(path) or ".." in path.split("/"):
-            hint = 'write it relative to that folder, such as "runs/"'
-            yield Finding(("outputs", index, "path"), "must lie below the job's output folder", hint)
+            hint = 'write a path relative to it, such as "runs/"'
+            yield Finding(("outputs", index, "path"), "must be inside the job's output folder", hint)
 
 
 def _items(tree: dict[str, object], name: str, key: str) -> Iterator[tuple[int, str]]:

@@ -6,11 +6,40 @@ import ast
 import importlib.machinery
 import importlib.util
 import os
+import re
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
 
 from orchestrator.errors import did_you_mean
+
+ENTRY_PATTERN = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+_PROGRAM = re.compile(r"(?:\./)?((?:[\w-]+/)*[\w-]+)\.py", re.ASCII)
+
+
+def entry_hint(text: str) -> str:
+    """What to write instead of an entry that is not of the form module:function."""
+    word, _, function = text.strip().partition(":")
+    if (program := _PROGRAM.fullmatch(word)) and function.isidentifier():
+        return f'write "entry: {_module(program[1])}:{function}"'
+    if program:
+        return f'write "script: {word}", or name a function of it: "entry: {_module(program[1])}:main"'
+    module, dot, function = text.strip().rpartition(".")
+    if dot and ENTRY_PATTERN.fullmatch(f"{module}:{function}"):
+        return f'write "entry: {module}:{function}"'
+    if command := script_of_command(text):
+        return f'write "script: {command}", and its arguments in train.args'
+    return 'write the module, a colon and the function, such as "entry: train:main"'
+
+
+def script_of_command(text: str) -> str:
+    """`train.py` of `python train.py --lr 3e-4`; empty if it is no such command."""
+    words = text.split()
+    return next((word for word in words if _PROGRAM.fullmatch(word)), "") if len(words) > 1 else ""
+
+
+def _module(path: str) -> str:
+    return path.replace("/", ".").replace("-", "_")
 
 
 def entry_problem(entry: str, workdir: str) -> tuple[str, str] | None:
@@ -21,6 +50,8 @@ def entry_problem(entry: str, workdir: str) -> tuple[str, str] | None:
     module, _, function = entry.partition(":")
     path = _module_in(workdir, module) or _installed_module(module)
     if path is None:
+        if module.endswith(".py"):
+            return f'"{module}" is a file, not a module', entry_hint(entry)
         near = did_you_mean(module, _modules_of(workdir))
         file = Path(workdir, *module.split(".")).with_suffix(".py")
         return f'there is no module "{module}"', near or f"create {file}, or set train.workdir to its folder"
@@ -58,12 +89,16 @@ def _parsed(path: Path) -> ast.Module:
 
 def script_problem(script: str, workdir: str) -> tuple[str, str] | None:
     """(message, hint) when `script` is no file below `workdir`."""
+    if ENTRY_PATTERN.fullmatch(script):
+        return f'"{script}" is a function, not a file', f'write "entry: {script}"'
     root = os.path.abspath(workdir)
     path = os.path.abspath(os.path.join(root, script))
     if os.path.commonpath([root, path]) != root:
-        return "the script must lie below train.workdir", f"which is {root}"
+        return "the script must be inside train.workdir", f"which is {root}"
     if os.path.isfile(path):
         return None
+    if command := script_of_command(script):
+        return f"there is no file {path}", f'write "script: {command}", and its arguments in train.args'
     folder = os.path.dirname(path)
     near = did_you_mean(os.path.basename(path), (entry.name for entry in _scan(folder) if entry.is_file()))
     return f"there is no file {path}", near or "create it, or set train.workdir to its folder"

@@ -40,7 +40,7 @@ def _plain(value: object, loc: Loc, findings: list[Finding]) -> object:
     elif isinstance(value, float):
         wrong = "" if math.isfinite(value) else "must be a finite number"
     else:
-        wrong = f"{quoted(value)} is no value of a job"
+        wrong = f"a job file cannot hold {quoted(value)}"
     if wrong:
         findings.append(Finding(loc, wrong))
         return None
@@ -63,5 +63,5 @@ def _wrong_text(text: str) -> str:
     if "\0" in text:
         return "contains a NUL character"
     if any("\ud800" <= char <= "\udfff" for char in text):
-        return "contains half a surrogate pair"
+        return "contains an unpaired surrogate"
     return ""

@@ -6,17 +6,17 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from orchestrator.errors import Problem, SpecError, did_you_mean
+from orchestrator.errors import Problem, SpecError
 from orchestrator.jobfile.checks import absolute, check, scheme
 from orchestrator.jobfile.convert.recognise import Tool, recognise, recognise_documents
+from orchestrator.jobfile.fields import unknown_field_hint
 from orchestrator.jobfile.normalize import to_plain
-from orchestrator.jobfile.schema import JobFile, Section
+from orchestrator.jobfile.schema import JobFile
 from orchestrator.jobfile.source_map import Finding, Loc, SourceMap, YamlSyntaxError, read_yaml
 from orchestrator.jobfile.units import BadValueError
 from orchestrator.jobfile.unsupported import unsupported_fields
@@ -45,7 +45,7 @@ def read_text(path: str | Path) -> str:
         content = Path(path).read_bytes()
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        problem = Problem(str(path), 0, 0, "", f"cannot be read: {reason}", "name an existing job file")
+        problem = Problem(str(path), 0, 0, "", f"cannot be read: {reason}", "give the path of a job file")
         raise SpecError([problem]) from None
     try:
         return content.decode("utf-8")
@@ -66,11 +66,11 @@ def parse_job(text: str, path: str | Path, *, now_ms: int | None = None, submitt
         value, source_map, findings = read_yaml(text)
     except YamlSyntaxError as error:
         _refuse_foreign(recognise_documents(text, str(path)), path)
-        problem = Problem(str(path), error.mark.line, error.mark.column, "", f"not valid YAML: {error}")
+        problem = Problem(str(path), error.mark.line, error.mark.column, "", f"not valid YAML: {error}", error.hint)
         raise SpecError([problem]) from None
     _refuse_foreign(recognise(value, str(path)), path)
     if value is None and not findings:
-        findings.append(Finding((), "the file is empty", "begin with: name: my-job"))
+        findings.append(Finding((), "the file is empty", 'start with "name: my-job"'))
     source = _Source(str(path), Path(path).parent, source_map, findings)
     return _job(value, source, now_ms=now_ms, submitting=submitting)
 
@@ -120,7 +120,7 @@ def _job(value: object, source: _Source, *, now_ms: int | None, submitting: bool
         if spec is not None and submitting:
             late += [item.finding() for item in unsupported_fields(spec)]
     elif not early:
-        late.append(Finding((), "must be a mapping of fields", "begin with: name: my-job"))
+        late.append(Finding((), "must be a mapping of fields", 'start with "name: my-job"'))
     findings = early + [finding for finding in late if finding.loc not in dropped]
     if spec is None or findings:
         raise SpecError(_problems(findings, source))
@@ -150,7 +150,7 @@ def _finding(details: ErrorDetails) -> Finding:
     if kind == "missing":
         return Finding(loc, "is required", at="key")
     if kind == "extra_forbidden":
-        return Finding(loc, "unknown field", _near_field(loc), "key")
+        return Finding(loc, "unknown field", unknown_field_hint(loc), "key")
     words = {
         "greater_than_equal": f"must be at least {context.get('ge')}",
         "less_than_equal": f"must be at most {context.get('le')}",
@@ -159,38 +159,6 @@ def _finding(details: ErrorDetails) -> Finding:
         "tuple_type": "must be a list",
     }
     return Finding(loc, words.get(kind, details["msg"]))
-
-
-def _near_field(loc: Loc) -> str:
-    """A hint for an unknown field: the like-named one beside it, or the section that has one of this name."""
-    name, sections = str(loc[-1]), _sections()
-    home = tuple(part for part in loc[:-1] if isinstance(part, str))
-    fields = sections.get(home, JobFile).model_fields
-    if near := did_you_mean(name, fields):
-        return near
-    for section, model in sections.items():
-        if name in model.model_fields:
-            return f'did you mean "{".".join((*section, name))}"?'
-    return f"known here: {', '.join(fields)}"
-
-
-def _sections() -> dict[tuple[str, ...], type[Section]]:
-    found: dict[tuple[str, ...], type[Section]] = {(): JobFile}
-    for name, field in JobFile.model_fields.items():
-        if model := section_of(field.annotation):
-            found[(name,)] = model
-    return found
-
-
-def section_of(annotation: Any) -> type[Section] | None:
-    """The section that a field's type holds, alone or in a list."""
-    if isinstance(annotation, type) and issubclass(annotation, Section):
-        return annotation
-    if get_origin(annotation) in (tuple, Union, UnionType):
-        for inner in get_args(annotation):
-            if model := section_of(inner):
-                return model
-    return None
 
 
 def _spec(file: JobFile, base_dir: str) -> JobSpec:
@@ -215,7 +183,7 @@ def _spec(file: JobFile, base_dir: str) -> JobSpec:
         data=tuple(DataSource(_location(d.source, base_dir), d.mount, d.size) for d in file.data),
         outputs=tuple(OutputSpec(output.path, output.keep) for output in file.outputs),
         resources=Resources(
-            gpus=resources.gpu or (),
+            gpus=tuple(request for entry in resources.gpu or () for request in entry),
             gpu_memory_bytes=resources.gpu_memory,
             cpu=resources.cpu,
             memory_bytes=resources.memory,

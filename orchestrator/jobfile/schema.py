@@ -17,6 +17,7 @@ from orchestrator.jobfile.values import (
     Duration,
     Entry,
     Gpu,
+    Gpus,
     Keep,
     Many,
     Money,
@@ -50,7 +51,7 @@ def _about(
 
 
 class Section(BaseModel):
-    """A mapping of the file. A key without a value counts as left out."""
+    """A mapping of the file. Empty keys are ignored."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -137,8 +138,9 @@ class OutputSection(Section):
 class ResourcesSection(Section):
     """What one node must have. With none of them, any machine will do."""
 
-    gpu: Annotated[tuple[Gpu, ...], Many, Distinct] | None = _about(
-        "Any of these kinds of GPU, each with how many of it the node must have (default 1).",
+    gpu: Gpus | None = _about(
+        "Any of these kinds of GPU, each with how many of it the node must have (default 1). `A100` means both "
+        "`A100-40GB` and `A100-80GB`.",
         "NAME or NAME:COUNT, or a list of them",
         "[H100:8, A100-80GB:8]",
         default=None,

@@ -71,11 +71,12 @@ class SourceMap:
 
 
 class YamlSyntaxError(Exception):
-    """The text is no YAML document. `mark` is where the reader gave up."""
+    """The text is no YAML document. `mark` is where the mistake begins, `hint` the remedy (may be empty)."""
 
-    def __init__(self, message: str, mark: Mark) -> None:
+    def __init__(self, message: str, mark: Mark, hint: str = "") -> None:
         super().__init__(message)
         self.mark = mark
+        self.hint = hint
 
 
 def dotted(loc: Loc) -> str:
@@ -98,8 +99,9 @@ def read_yaml(text: str) -> tuple[object, SourceMap, list[Finding]]:
     try:
         node = yaml.compose(text, Loader=yaml.BaseLoader)
     except yaml.MarkedYAMLError as error:
-        message = ": ".join(part for part in (error.context, error.problem) if part)
-        raise YamlSyntaxError(message, _mark(error.problem_mark or error.context_mark)) from None
+        from orchestrator.jobfile.syntax import syntax_error  # on the way to an error only
+
+        raise syntax_error(text, error) from None
     except yaml.reader.ReaderError as error:
         before = text[: error.position]
         mark = Mark(before.count("\n") + 1, len(before) - before.rfind("\n"))
@@ -129,14 +131,14 @@ class _Reader:
         self._count += 1
         if self._count > _MAX_VALUES or len(loc) > _MAX_DEPTH or id(node) in self._open:
             if not any(finding.message.startswith("too large") for finding in self.findings):
-                self.findings.append(Finding(loc, "too large or nested too deeply (an alias of itself?)"))
+                self.findings.append(Finding(loc, "too large or nested too deeply (does an alias contain itself?)"))
             return None
         if not node.tag.startswith("tag:yaml.org,2002:") or node.tag.rsplit(":", 1)[1] not in (
             "str",
             "seq",
             "map",
         ):
-            self.findings.append(Finding(loc, "a tag means nothing in a job file", "write the plain value"))
+            self.findings.append(Finding(loc, "YAML tags are not supported", "write the plain value"))
             return None
         if isinstance(node, yaml.ScalarNode):
             return node.value if node.style is not None else _scalar(node.value)
@@ -153,16 +155,16 @@ class _Reader:
         for key_node, value_node in node.value:
             mark = _mark(key_node.start_mark)
             if not isinstance(key_node, yaml.ScalarNode):
-                self.findings.append(Finding(loc, "a key must be plain text", mark=mark))
+                self.findings.append(Finding(loc, "keys must be plain text", mark=mark))
                 continue
             key, path = key_node.value, (*loc, key_node.value)
             if key == "<<" and key_node.style is None:
                 hint = "write the fields out"
-                self.findings.append(Finding(path, "a job file has no merge keys", hint, mark=mark))
+                self.findings.append(Finding(path, "YAML merge keys are not supported", hint, mark=mark))
             elif key in result:
                 first = self.source_map.keys[path].line
                 hint = "keep one of the two"
-                self.findings.append(Finding(path, f"given twice, first on line {first}", hint, mark=mark))
+                self.findings.append(Finding(path, f"is a duplicate; first set on line {first}", hint, mark=mark))
             else:
                 self.source_map.keys[path] = mark
                 result[key] = self.value(value_node, path)

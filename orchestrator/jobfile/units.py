@@ -83,7 +83,7 @@ def parse_size_range(value: object) -> tuple[int, int | None]:
         bare = low_text.replace(".", "", 1).isdigit()
         low = parse_size(f"{low_text} {match['unit'] or ''}B" if bare and match else low_text)
     if high is not None and low > high:
-        raise BadValueError(f"{quoted(value)} ends below its beginning", "write the smaller size first")
+        raise BadValueError(f"the range {quoted(value)} is empty", "write the smaller size first")
     return low, high
 
 
@@ -129,7 +129,7 @@ def parse_instant(value: str) -> int:
     if instant.tzinfo is None:
         raise BadValueError(f"{quoted(value)} has no time zone", 'add "Z" for UTC, or an offset such as "+02:00"')
     if instant.year < 1970:
-        raise BadValueError(f"{quoted(value)} has passed")
+        raise BadValueError(f"{quoted(value)} is in the past")
     return (instant - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 
 
@@ -166,7 +166,7 @@ def parse_share(value: object) -> float:
     elif isinstance(value, int | float) and not isinstance(value, bool):
         share = value
     if share is None:
-        raise BadValueError(f"{quoted(value)} is not a share", 'write it like "3.5%"')
+        raise BadValueError(f"{quoted(value)} is not a percentage", 'write it like "3.5%"')
     if not 0 < share <= 1:
         raise BadValueError("must be more than 0% and at most 100%", 'write "3.5%" for 0.035')
     return float(share)

@@ -12,7 +12,7 @@ from orchestrator.model import JobSpec
 
 @dataclass(frozen=True, slots=True)
 class UnsupportedField:
-    """A field whose machinery comes later; `message` begins with "not yet: "."""
+    """A field whose machinery comes later; `message` begins with "not supported yet: "."""
 
     loc: Loc
     message: str
@@ -32,23 +32,23 @@ def unsupported_fields(spec: JobSpec) -> tuple[UnsupportedField, ...]:
     found: list[UnsupportedField] = []
 
     def add(loc: Loc, message: str, hint: str) -> None:
-        found.append(UnsupportedField(loc, f"not yet: {message}", hint))
+        found.append(UnsupportedField(loc, f"not supported yet: {message}", hint))
 
     for index, data in enumerate(spec.data):
         if scheme(data.source):
-            hint = "bring the data to this machine and let train.args name its path"
-            add(("data", index, "source"), "data is not fetched from object stores", hint)
+            hint = "copy the data to this machine and pass its path in train.args"
+            add(("data", index, "source"), "fetching data from object stores", hint)
         elif data.source != data.mount:
-            hint = f"mount it where it lies: {data.source}"
-            add(("data", index, "mount"), "data is not mounted at another path", hint)
+            hint = f"mount it at its own path: {data.source}"
+            add(("data", index, "mount"), "mounting data at another path", hint)
     for index, output in enumerate(spec.outputs):
         if output.keep == "best":
-            add(("outputs", index, "keep"), "the best version is not recognised", "use keep: all")
+            add(("outputs", index, "keep"), "keeping the best version only", "use keep: all")
     if spec.resources.nodes > 1:
-        add(("resources", "nodes"), "a job runs on one node", "use nodes: 1")
+        add(("resources", "nodes"), "jobs on several nodes", "use nodes: 1")
     if spec.checkpoint.to is not None and scheme(spec.checkpoint.to) in OBJECT_STORES:
-        hint = "use a folder of this machine, or leave the field out"
-        add(("checkpoint", "to"), "checkpoints are not kept in object stores", hint)
+        hint = "use a folder of this machine, or delete the field"
+        add(("checkpoint", "to"), "checkpoints in object stores", hint)
     return tuple(found)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, PlainValidator, ValidationInfo
@@ -11,13 +12,13 @@ from pydantic import AfterValidator, BeforeValidator, PlainValidator, Validation
 from orchestrator import model
 from orchestrator.errors import did_you_mean
 from orchestrator.jobfile import units
+from orchestrator.jobfile.entrypoint import ENTRY_PATTERN, entry_hint
 from orchestrator.jobfile.units import BadValueError, quoted
 from orchestrator.model import LEAST_RATE, MOST_RATE, GpuRequest
 from providers import hardware
-from providers.hardware import GPUS, canonical_gpu
+from providers.hardware import GPUS, gpus_named
 from providers.offer import CapacityType
 
-ENTRY_PATTERN = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 _TAKEN_VARIABLES = frozenset({"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"})
 
 
@@ -39,7 +40,9 @@ def _whole(value: object) -> int:
 def _yes_no(value: object) -> bool:
     if isinstance(value, bool):
         return value
-    raise BadValueError(f"must be true or false, not {_kind(value)}")
+    word = value.casefold() if isinstance(value, str) else ""
+    meant = {"yes": "true", "on": "true", "no": "false", "off": "false"}.get(word, "")
+    raise BadValueError(f"must be true or false, not {_kind(value)}", f"write {meant}" if meant else "")
 
 
 def _weight(value: object) -> float:
@@ -68,14 +71,24 @@ def _matching(pattern: str, rule: str, *, secret: bool = False) -> Callable[[obj
     return read
 
 
-def _one_of(*options: str) -> Callable[[object], str]:
+def _one_of(*options: str, hints: Mapping[str, str] = MappingProxyType({})) -> Callable[[object], str]:
+    """One of some words; `hints` say what to write for other words, in lower case."""
+
     def read(value: object) -> str:
         if isinstance(value, str) and value in options:
             return value
-        hint = did_you_mean(value, options) if isinstance(value, str) else ""
+        word = str(value).casefold() if isinstance(value, str | int) else ""
+        hint = hints.get(word) or did_you_mean(word, options)
         raise BadValueError(f"{quoted(value)} is not one of {', '.join(options)}", hint)
 
     return read
+
+
+def _entry(value: object) -> str:
+    text = _text(value)
+    if ENTRY_PATTERN.fullmatch(text):
+        return text
+    raise BadValueError(f"{quoted(value)} is not of the form module:function", entry_hint(text))
 
 
 def _variable(value: object) -> str:
@@ -94,15 +107,39 @@ def _setting_text(value: object) -> str:
     raise BadValueError("must be text", "put it in quotes")
 
 
-def _gpu(value: object) -> GpuRequest:
+def _gpus(value: object) -> tuple[GpuRequest, ...]:
+    """All kinds of GPU that an entry such as `A100:8` means."""
     name, colon, count = _text(value).partition(":")
     if colon and not re.fullmatch(r"\s*[1-9]\d{0,3}\s*", count, re.ASCII):
-        raise BadValueError(f"{quoted(value)} is not a GPU and its count", 'write it like "H100:8"')
-    canonical = canonical_gpu(name)
-    if canonical is None:
+        raise BadValueError(f"{quoted(value)} is not a GPU with a count", _count_hint(name, count))
+    kinds = gpus_named(name)
+    if not kinds:
         hint = did_you_mean(name.strip(), GPUS) or f"known: {', '.join(GPUS)}"
         raise BadValueError(f"unknown GPU {quoted(name.strip())}", hint)
-    return GpuRequest(canonical, int(count) if colon else 1)
+    return tuple(GpuRequest(kind, int(count) if colon else 1) for kind in kinds)
+
+
+def _count_hint(name: str, count: str) -> str:
+    """`8:H100` and `A100:80GB` are other tools' ways to write it."""
+    if gpus_named(count) and name.strip().isdigit():
+        return f'write "{count.strip()}:{name.strip()}"'
+    memory = count.partition(":")[0].strip()
+    if len(kinds := gpus_named(f"{name}-{memory}")) == 1:
+        return f'write "{kinds[0]}"'
+    return 'write it like "H100:8"'
+
+
+def _gpu(value: object) -> GpuRequest:
+    kinds = _gpus(value)
+    if len(kinds) > 1:
+        names = " or ".join(kind.name for kind in kinds)
+        raise BadValueError(f"{quoted(value)} may be several kinds of GPU", f"write {names}")
+    return kinds[0]
+
+
+def _distinct_gpus(entries: tuple[tuple[GpuRequest, ...], ...]) -> tuple[tuple[GpuRequest, ...], ...]:
+    _distinct(tuple(request for entry in entries for request in entry))
+    return entries
 
 
 def _args(value: object) -> Mapping[str, Any]:
@@ -113,7 +150,7 @@ def _args(value: object) -> Mapping[str, Any]:
         if any(isinstance(item, dict | list) for item in inner):
             raise BadValueError(
                 f"the argument {quoted(name)} is nested deeper than one list or mapping of plain values",
-                "pass the path of a file of its own instead",
+                "pass the path of a file instead",
             )
     return value
 
@@ -132,40 +169,84 @@ def _one_or_many(value: object) -> object:
 
 def _distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
     if not values:
-        raise BadValueError("must name at least one", "or leave the field out")
+        raise BadValueError("must name at least one", "or delete the field")
     if len(set(values)) < len(values):
-        raise BadValueError("names the same thing twice")
+        raise BadValueError("lists the same value twice")
     return values
 
 
 def read_objective(value: object) -> object:
     """`cheapest`, `fastest` -> their weights; a mapping is left to the section of that name."""
     if isinstance(value, str):
-        _one_of("cheapest", "fastest")(value)
+        _OBJECTIVES(value)
         return {"cost": float(value == "cheapest"), "time": float(value == "fastest")}
     if isinstance(value, dict):
         return value
-    raise BadValueError(f"{_kind(value)} is no objective", "write cheapest, fastest or {cost: 0.7, time: 0.3}")
+    raise BadValueError(f"{_kind(value)} is not a valid objective", "write cheapest, fastest or {cost: 0.7, time: 0.3}")
 
 
 def _deadline(value: object, info: ValidationInfo) -> tuple[float | None, int | None]:
     after_s, at_ms = units.parse_deadline(value)
     now_ms = (info.context or {}).get("now_ms")
     if at_ms is not None and now_ms is not None and at_ms <= now_ms:
-        raise BadValueError(f"{quoted(value)} has passed", "choose a later instant, or a duration from now")
+        raise BadValueError(
+            f"{quoted(value)} is in the past", "choose a later time, or a duration from submission such as 48h"
+        )
     return after_s, at_ms
 
 
+_CHEAPEST, _FASTEST = ('write "objective: cheapest"', 'write "objective: fastest"')
+_ONE_JOB = f"a job file says what is best for this job alone; {_CHEAPEST}"
+_OBJECTIVES = _one_of(
+    "cheapest",
+    "fastest",
+    hints={
+        "deadline": f'{_CHEAPEST} and, on a line of its own, "deadline: 48h"',
+        "budget": f'{_FASTEST} and, on a line of its own, "budget: 250 USD"',
+        "balanced": 'write "objective: {cost: 0.5, time: 0.5}"',
+        **dict.fromkeys(("cost", "price", "cheap", "min_cost", "minimize_cost"), _CHEAPEST),
+        **dict.fromkeys(("time", "speed", "fast", "throughput", "makespan", "performance", "min_time"), _FASTEST),
+        **dict.fromkeys(("fair", "fairness", "finish_time_fairness", "max_min_fairness", "priority", "fifo"), _ONE_JOB),
+    },
+)
+_CAPACITY = _one_of(
+    "spot",
+    "on_demand",
+    hints={
+        **dict.fromkeys(("preemptible", "interruptible"), "write spot"),
+        **dict.fromkeys(("on-demand", "ondemand", "on demand"), "write on_demand"),
+        **dict.fromkeys(("reserved", "dedicated"), "write on_demand, or delete the field"),
+        **dict.fromkeys(("any", "auto", "both", "all"), "write [spot, on_demand], or delete the field"),
+    },
+)
+_STANDBY_HINTS = {"true": "write warm", "hot": "write warm", "false": "write none", "cold": "write none"}
+_PRECISION_HINTS = {
+    "16": "write fp16 or bf16",
+    "32": "write fp32",
+    "8": "write fp8",
+    "half": "write fp16",
+    "float16": "write fp16",
+    "float32": "write fp32",
+    "single": "write fp32",
+    "mixed": "write fp16 or bf16",
+    "amp": "write fp16 or bf16",
+    "bfloat16": "write bf16",
+}
+_SHARDING_HINTS = {"ddp": "write none", "dp": "write none", "false": "write none", "true": "write fsdp"} | {
+    stage: f"write zero{stage}" for stage in ("1", "2", "3")
+}
 _read_name = _matching(
     r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}",
-    "is not a name: letters, digits, . _ - (at most 63, beginning with a letter or digit)",
+    'is not a valid name: use letters, digits, ".", "_" and "-", at most 63, and begin with a letter or digit',
 )
 Name = Annotated[str, PlainValidator(_read_name)]
 NonEmpty = Annotated[str, PlainValidator(_matching(r"(?s).*\S.*", "must not be empty"))]
 SettingText = Annotated[str, PlainValidator(_setting_text)]
 Variable = Annotated[str, PlainValidator(_variable)]
-Pattern = Annotated[str, PlainValidator(_matching(r"[A-Za-z0-9*?\[\]!._-]{1,100}", 'is not a pattern such as "eu-*"'))]
-Entry = Annotated[str, PlainValidator(_matching(ENTRY_PATTERN.pattern, 'is not of the form "module:function"'))]
+Pattern = Annotated[
+    str, PlainValidator(_matching(r"[A-Za-z0-9*?\[\]!._-]{1,100}", 'is not a valid name or pattern, such as "eu-*"'))
+]
+Entry = Annotated[str, PlainValidator(_entry)]
 Whole = Annotated[int, BeforeValidator(_whole)]
 YesNo = Annotated[bool, PlainValidator(_yes_no)]
 Rate = Annotated[float, PlainValidator(_rate)]
@@ -175,14 +256,22 @@ SizeRange = Annotated[tuple[int, int | None], PlainValidator(units.parse_size_ra
 Duration = Annotated[float, PlainValidator(units.parse_duration)]
 Money = Annotated[int, PlainValidator(units.parse_money)]
 Share = Annotated[float, PlainValidator(units.parse_share)]
-Capacity = Annotated[CapacityType, PlainValidator(lambda value: CapacityType(_one_of("spot", "on_demand")(value)))]
+Capacity = Annotated[CapacityType, PlainValidator(lambda value: CapacityType(_CAPACITY(value)))]
 Many = BeforeValidator(_one_or_many)
 Distinct = AfterValidator(_distinct)
 Gpu = Annotated[GpuRequest, PlainValidator(_gpu)]
+Gpus = Annotated[
+    tuple[Annotated[tuple[GpuRequest, ...], PlainValidator(_gpus)], ...], Many, AfterValidator(_distinct_gpus)
+]
 Args = Annotated[Mapping[str, Any], PlainValidator(_args)]
 Deadline = Annotated[tuple[float | None, int | None], PlainValidator(_deadline)]
 Mount = Annotated[str, PlainValidator(_matching(r"/[^\n]*", "must be an absolute path"))]
-Keep = Annotated[Literal["all", "last", "best"], PlainValidator(_one_of("all", "last", "best"))]
-Standby = Annotated[Literal["none", "warm"], PlainValidator(_one_of("none", "warm"))]
-Precision = Annotated[hardware.Precision, PlainValidator(_one_of(*get_args(hardware.Precision)))]
-Sharding = Annotated[model.Sharding, PlainValidator(_one_of(*get_args(model.Sharding)))]
+Keep = Annotated[
+    Literal["all", "last", "best"],
+    PlainValidator(_one_of("all", "last", "best", hints={"newest": "write last", "latest": "write last"})),
+]
+Standby = Annotated[Literal["none", "warm"], PlainValidator(_one_of("none", "warm", hints=_STANDBY_HINTS))]
+Precision = Annotated[
+    hardware.Precision, PlainValidator(_one_of(*get_args(hardware.Precision), hints=_PRECISION_HINTS))
+]
+Sharding = Annotated[model.Sharding, PlainValidator(_one_of(*get_args(model.Sharding), hints=_SHARDING_HINTS))]

@@ -129,9 +129,7 @@ def read_types(report: Report, paths: Iterable[Path]) -> dict[tuple[str, str], I
 def _type(path: Path, line: int, fields: Fields, report: Report) -> InstanceType | None:
     gpu = canonical_gpu(fields["gpu"])
     if gpu is None:
-        report(
-            Finding(label(path), line, "gpu", f'"{fields["gpu"]}" is no GPU that is known here', _near(fields["gpu"]))
-        )
+        report(Finding(label(path), line, "gpu", f'"{fields["gpu"]}" is not a known GPU', _near(fields["gpu"])))
     numbers = {name: _amount(path, line, name, fields.get(name, ""), report) for name in TYPE_FACTS[1:5]}
     count = numbers["gpu_count"]
     if count is not None and (count < 1 or count != int(count)):

@@ -90,7 +90,9 @@ def from_dstack(draft: Draft, task: Mapping[str, Any], otherwise: str) -> tuple[
     nodes = task.get("nodes")
     if isinstance(nodes, int) and nodes > 1:
         draft.job.setdefault("resources", {})["nodes"] = nodes
-        draft.to_do(("nodes",), "not yet: a job runs on one node", "resources.nodes is understood, but not submitted")
+        draft.to_do(
+            ("nodes",), "not supported yet: jobs on several nodes", "resources.nodes is understood, but not submitted"
+        )
     else:
         known |= {"DSTACK_NODES_NUM": "1", "DSTACK_NODE_RANK": "0"}
     if gpus is not None:

@@ -67,8 +67,8 @@ def _add_data(draft: Draft, loc: Loc, target: str, source: str, writable: bool) 
         draft.job.setdefault("data", []).append({"source": source, "mount": target})
         if url is not None:
             hint = "until then bring it to the machine and name its path in train.args"
-            draft.to_do(loc, "not yet: data is not fetched from object stores", hint)
+            draft.to_do(loc, "not supported yet: fetching data from object stores", hint)
         elif source != target:
-            draft.to_do(loc, "not yet: data is found where it lies, at no other path", "mount it where it lies")
+            draft.to_do(loc, "not supported yet: mounting data at another path", "mount it at its own path")
         if writable:
             draft.changed(loc, "is read, never written", "results go to run.output_dir and outputs")

@@ -99,7 +99,9 @@ def from_skypilot(draft: Draft, task: Mapping[str, Any], otherwise: str) -> tupl
     if isinstance(nodes, int) and nodes > 1:
         draft.job.setdefault("resources", {})["nodes"] = nodes
         draft.to_do(
-            ("num_nodes",), "not yet: a job runs on one node", "resources.nodes is understood, but not submitted"
+            ("num_nodes",),
+            "not supported yet: jobs on several nodes",
+            "resources.nodes is understood, but not submitted",
         )
     else:
         known |= {"SKYPILOT_NUM_NODES": "1", "SKYPILOT_NODE_RANK": "0"}

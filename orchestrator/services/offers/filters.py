@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 
 from orchestrator.errors import UsageError, did_you_mean
 from orchestrator.services.offers.views import OfferRow
-from providers.hardware import GPUS, canonical_gpu
+from providers.hardware import GPUS, gpus_named
 from providers.money import NANO_USD, format_usd, usd
 
 Range = tuple[float | None, float | None]
@@ -26,9 +26,10 @@ _RANGE = re.compile(rf"({_NUMBER})?\s*(\.\.)?\s*({_NUMBER})?", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class OfferQuery:
-    """What offers must have. `gpu_memory` is per GPU, it and `memory` in GB; `max_price` in nano-USD per hour."""
+    """What offers must have; `gpus` are canonical names, any of which will do. `gpu_memory` is per GPU, it and `memory`
+    in GB; `max_price` in nano-USD per hour."""
 
-    gpu: str | None = None
+    gpus: tuple[str, ...] = ()
     gpu_count: Range | None = None
     gpu_memory: Range | None = None
     clouds: tuple[str, ...] = ()
@@ -52,11 +53,13 @@ class OfferQuery:
         memory: str | None = None,
     ) -> OfferQuery:
         """From what is typed: `H100:8`, `H100:1..8`, `40..80`. Raises UsageError."""
-        kind, count = (None, None) if gpu is None else _gpu(gpu)
+        kinds, count = ((), None) if gpu is None else _gpus(gpu)
         if max_price is not None and not 0 < max_price < 1e9:
-            raise UsageError(f"--max-price {max_price:g} is no price", hint="give US dollars per hour, more than 0")
+            raise UsageError(
+                f"--max-price {max_price:g} is not a valid price", hint="give US dollars per hour, above 0"
+            )
         return cls(
-            gpu=kind,
+            gpus=kinds,
             gpu_count=count,
             gpu_memory=_range("--gpu-memory", gpu_memory, "40.. or 40..80, in GB"),
             clouds=tuple(cloud),
@@ -72,11 +75,11 @@ class OfferQuery:
         clouds, regions, price = self.clouds, self.regions, self.max_price
         if clouds:
             yield f"--cloud {' '.join(clouds)}", lambda row: _matches(row.provider, clouds)
-        if self.gpu is not None:
-            yield f"--gpu {self.gpu}", lambda row: row.gpu == self.gpu
+        if self.gpus:
+            yield f"--gpu {' or '.join(self.gpus)}", lambda row: row.gpu in self.gpus
         if self.gpu_count is not None:
             counts = self.gpu_count
-            yield f"--gpu {self.gpu}:{_shown(counts)}", lambda row: _inside(row.gpu_count, counts)
+            yield f"--gpu {' or '.join(self.gpus)}:{_shown(counts)}", lambda row: _inside(row.gpu_count, counts)
         if self.gpu_memory is not None:
             inside = self.gpu_memory
             yield f"--gpu-memory {_shown(inside)}", lambda row: _inside(_gpu_gb(row), inside)
@@ -97,7 +100,7 @@ class OfferQuery:
         """Whether a provider can have a matching offer at all, as far as its name and its kind of GPUs tell."""
         if self.clouds and not _matches(provider, self.clouds):
             return False
-        return not (simulated_gpus_only and self.gpu is not None and not GPUS[self.gpu].simulated)
+        return not (simulated_gpus_only and self.gpus and not any(GPUS[gpu].simulated for gpu in self.gpus))
 
 
 def select(rows: Sequence[OfferRow], query: OfferQuery) -> list[OfferRow]:
@@ -161,16 +164,16 @@ def _some(values: Sequence[str] | Iterator[str]) -> str:
     return ", ".join(listed[:8]) + (f" and {len(listed) - 8} more" if len(listed) > 8 else "")
 
 
-def _gpu(text: str) -> tuple[str, Range | None]:
+def _gpus(text: str) -> tuple[tuple[str, ...], Range | None]:
     name, colon, count = text.partition(":")
     if colon and not _COUNTS.fullmatch(count.strip()):
         raise UsageError(f"--gpu {text} is not a GPU and its count", hint="write it like H100:8 or H100:1..8")
-    kind = canonical_gpu(name)
-    if kind is None:
+    kinds = gpus_named(name)
+    if not kinds:
         _refuse_if_priced(name)
         near = did_you_mean(name.strip(), GPUS)
-        raise UsageError(f"{name} is no GPU that is known here", hint=near or "see: tradewind offers --group-by gpu")
-    return kind, _range("--gpu", count, "H100:8 or H100:1..8") if colon else None
+        raise UsageError(f"unknown GPU {name}", hint=near or "see: tradewind offers --group-by gpu")
+    return kinds, _range("--gpu", count, "H100:8 or H100:1..8") if colon else None
 
 
 def _refuse_if_priced(name: str) -> None:
@@ -196,12 +199,12 @@ def _range(option: str, text: str | None, example: str) -> Range | None:
     match = _RANGE.fullmatch(text.strip())
     low, dots, high = match.groups() if match else (None, None, None)
     if match is None or (low is None and high is None):
-        raise UsageError(f"{option} {text} is no range", hint=f"write it like {example}")
+        raise UsageError(f"{option} {text} is not a range", hint=f"write it like {example}")
     limits = (None if low is None else float(low), None if high is None else float(high))
     if not dots:
         limits = (limits[0], limits[0])
     if limits[0] is not None and limits[1] is not None and limits[0] > limits[1]:
-        raise UsageError(f"{option} {text} ends below its beginning", hint="write the smaller number first")
+        raise UsageError(f"the range {option} {text} is empty", hint="write the smaller number first")
     return limits
 
 

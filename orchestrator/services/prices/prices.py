@@ -26,7 +26,7 @@ from orchestrator.prices.views import (
 from orchestrator.store import Interval, PollState, Tx
 from providers.collect.runner import PollOutcome, SourceSpec
 from providers.errors import ProviderError
-from providers.hardware import GPUS, canonical_gpu
+from providers.hardware import GPUS, gpus_named
 from providers.money import NANO_USD
 from providers.offer import Offer, region_of
 from providers.price import PricePoint
@@ -93,7 +93,7 @@ def history(
     if offer_id is None and gpu is None and provider is None:
         raise UsageError("this would be every offer there is", hint="name an offer, or --gpu, or --provider")
     with installation.store.read() as tx:
-        found = tx.find_offers(offer_id=offer_id, gpu=_gpu(gpu), provider=provider, region=region, spot=spot)
+        found = tx.find_offers(offer_id=offer_id, gpus=_gpus(gpu), provider=provider, region=region, spot=spot)
         if not found:
             raise _unknown(tx, offer_id)
         matching, found = found, [each for each in found if not each.simulated] or found
@@ -133,11 +133,11 @@ def _exact_usd(price_nano_usd: int) -> str:
 def watch(installation: Installation, *, gpu: str | None = None, every_wall_s: float = 2.0) -> Iterator[PriceChange]:
     """Prices that change and polls that fail or are suspect, as the store learns of them. Never ends. Each is dated by
     the clock of its own market: that of simulated prices runs faster. Raises UsageError."""
-    kind = _gpu(gpu)
-    prices, troubles = _snapshot(installation, kind)
+    kinds = _gpus(gpu)
+    prices, troubles = _snapshot(installation, kinds)
     while True:
         installation.clock.sleep(every_wall_s)
-        new_prices, new_troubles = _snapshot(installation, kind)
+        new_prices, new_troubles = _snapshot(installation, kinds)
         for name, (point, simulated) in new_prices.items():
             before = prices.get(name)
             price, old = point.nano_usd_per_hour, None if before is None else before[0].nano_usd_per_hour
@@ -260,12 +260,12 @@ def _series(tx: Tx, offer: Offer, start_ms: int, end_ms: int, listed: bool) -> P
 
 
 def _snapshot(
-    installation: Installation, gpu: str | None
+    installation: Installation, gpus: Collection[str]
 ) -> tuple[dict[str, tuple[PricePoint, bool]], dict[tuple[str, str], tuple[int, str, bool]]]:
     """Per offer its newest price and whether that is simulated; per source and region when it was polled last, what was
     wrong with that, and whether it is simulated."""
     with installation.store.read() as tx:
-        simulated = {offer.id: offer.simulated for offer in tx.offers() if gpu in (None, offer.gpu)}
+        simulated = {offer.id: offer.simulated for offer in tx.offers() if not gpus or offer.gpu in gpus}
         points = tx.newest_prices()
         states = tx.poll_states()
     prices = {each.offer_id: (each, simulated[each.offer_id]) for each in points if each.offer_id in simulated}
@@ -296,15 +296,14 @@ def instant_of(text: str, now_ms: int) -> int:
     return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-def _gpu(name: str | None) -> str | None:
+def _gpus(name: str | None) -> tuple[str, ...]:
+    """The kinds that a name means; none: any."""
     if name is None:
-        return None
-    kind = canonical_gpu(name)
-    if kind is None:
-        raise UsageError(
-            f"{name} is no GPU that is known here", hint=did_you_mean(name, GPUS) or "see: tradewind offers"
-        )
-    return kind
+        return ()
+    kinds = gpus_named(name)
+    if not kinds:
+        raise UsageError(f"unknown GPU {name}", hint=did_you_mean(name, GPUS) or "see: tradewind offers")
+    return kinds
 
 
 def _unknown(tx: Tx, offer_id: str | None) -> NotFoundError:

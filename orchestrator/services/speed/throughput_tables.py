@@ -178,7 +178,7 @@ class _Reader:
         known = canonical_gpu(name)
         if known is None:
             hint = did_you_mean(name, GPUS) or f"known: {', '.join(sorted(GPUS))}"
-            self.problem(line, column, where, f"{visible_name(name) or '(empty)'} is no GPU that is known here", hint)
+            self.problem(line, column, where, f"{visible_name(name) or '(empty)'} is not a known GPU", hint)
         return known
 
     def _count(self, value: str, line: int, column: int, where: str) -> int | None:

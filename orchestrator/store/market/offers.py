@@ -120,21 +120,22 @@ class OfferRows(Transaction):
         self,
         *,
         offer_id: str | None = None,
-        gpu: str | None = None,
+        gpus: Collection[str] = (),
         provider: str | None = None,
         region: str | None = None,
         spot: bool | None = None,
     ) -> list[Offer]:
-        """Every offer that was ever known and matches, listed or not, by id."""
+        """Every offer that was ever known and matches, listed or not, by id; `gpus`: any of these kinds, none: all."""
         query = select(*_OFFER).order_by(offer.c.id)
         for column, value in (
             (offer.c.id, offer_id),
-            (offer.c.gpu, gpu),
             (offer.c.provider, provider),
             (offer.c.region, region),
         ):
             if value is not None:
                 query = query.where(column == value)
+        if gpus:
+            query = query.where(offer.c.gpu.in_(sorted(gpus)))
         if spot is not None:
             query = query.where(offer.c.capacity_type == (CapacityType.SPOT if spot else CapacityType.ON_DEMAND).value)
         return _offers(self._connection.execute(query).all())

@@ -54,7 +54,7 @@ def test_each_task_file_becomes_a_job_file_or_one_with_a_marked_place_to_fill_in
     assert yaml.safe_load(conversion.text).keys() == conversion.job.keys()
     assert conversion.text.startswith("# Converted by")
     assert name in conversion.text.splitlines()[0]
-    wrong = [problem for problem in conversion.problems if not problem.message.startswith("not yet")]
+    wrong = [problem for problem in conversion.problems if not problem.message.startswith("not supported yet")]
     assert [problem.field for problem in wrong] == (["train"] if name in OPEN else [])
     assert ("FILL IN" in conversion.text) == (name in OPEN)
     if name not in OPEN:
@@ -163,7 +163,7 @@ def test_mounts_become_data_or_a_note(project: Path) -> None:
         ("file_mounts./checkpoints", "checkpoint.to"),
         ("file_mounts./outputs-${SIZE}", "outputs"),
         ("file_mounts./mnt/disk", "volumes"),
-        ("file_mounts./data/set", "not yet"),
+        ("file_mounts./data/set", "not supported yet"),
     ):
         assert word in said(conversion, field), field
 
@@ -175,7 +175,7 @@ def test_a_launcher_of_several_processes_is_never_one_program(project: Path) -> 
     assert not {"script", "entry"} & conversion.job["train"].keys()
     multi = convert_file(project / "multinode.yaml")
     assert multi.job["resources"]["nodes"] == 2
-    assert "not yet" in said(multi, "num_nodes")
+    assert "not supported yet" in said(multi, "num_nodes")
 
 
 @pytest.mark.parametrize(
@@ -314,7 +314,7 @@ def test_a_misspelt_field_is_told_with_what_was_meant(project: Path) -> None:
         ("- run\n", "task.yaml", "not a task file"),
         ("run: [\n", "task.yaml", "not valid YAML"),
         ("run: !!python/object:os.system x\n", "task.yaml", "tag"),
-        ("run: a\nrun: b\n", "task.yaml", "given twice"),
+        ("run: a\nrun: b\n", "task.yaml", "duplicate"),
         ("run: &a [*a]\n", "task.yaml", "too large"),
     ],
 )

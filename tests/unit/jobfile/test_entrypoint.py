@@ -101,8 +101,8 @@ def test_a_script_must_be_a_file_below_the_folder(code: Path) -> None:
         ("trian.py", "there is no file", 'did you mean "train.py"?'),
         ("none/zzz.py", "there is no file", "create it"),
         ("package", "there is no file", "create it"),
-        ("../train.py", "must lie below train.workdir", str(code)),
-        ("/etc/hostname", "must lie below train.workdir", str(code)),
+        ("../train.py", "must be inside train.workdir", str(code)),
+        ("/etc/hostname", "must be inside train.workdir", str(code)),
     ):
         problem = script_problem(script, str(code))
         assert problem is not None

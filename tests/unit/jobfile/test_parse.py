@@ -145,7 +145,7 @@ name: again
         ("train: 5", "train", "must be a mapping of fields"),
         ("train: {entry: 'train:main', script: train.py, steps: 5}", "train", "has both entry and script"),
         ("train: {entry: 'train:main'}", "train", "has neither steps nor epochs"),
-        ("train: {entry: 'train:main', steps: 5, epochs: 5}", "train.epochs", "given together with steps"),
+        ("train: {entry: 'train:main', steps: 5, epochs: 5}", "train.epochs", "cannot be combined with steps"),
         ("train: {entry: train.main, steps: 5}", "train.entry", "is not of the form"),
         ("train: {entry: 'train:main', steps: 5, workdir: nowhere}", "train.workdir", "there is no folder"),
         ("train: {entry: 'train:main', steps: 5.5}", "train.steps", "must be a whole number"),
@@ -160,47 +160,47 @@ name: again
         ("train: {entry: 'train:main', steps: 5, env: {RANK: 1}}", "train.env.RANK", "set by Tradewind itself"),
         ("train: {entry: 'train:main', steps: 5, env: {A: x}, secrets: [A]}", "train.secrets[0]", "also set in env"),
         ("name:", "name", "is required"),
-        ("name: ''", "name", "is not a name"),
-        ("name: -x", "name", "is not a name"),
+        ("name: ''", "name", "is not a valid name"),
+        ("name: -x", "name", "is not a valid name"),
         ("name: 5", "name", "must be text, not 5"),
         ("name: [x]", "name", "must be text, not a list"),
-        ("name: \N{GRINNING FACE}", "name", "is not a name"),
+        ("name: \N{GRINNING FACE}", "name", "is not a valid name"),
         ('name: "a\\0b"', "name", "contains a NUL character"),
-        ('name: "\\ud800"', "name", "half a surrogate pair"),
-        ("name: !!python/name:os.system", "name", "a tag means nothing in a job file"),
+        ('name: "\\ud800"', "name", "surrogate"),
+        ("name: !!python/name:os.system", "name", "tags"),
         ("train: {script: train.py, args: {a: &a [*a]}}", "train.args.a[0]", "nested too deeply"),
-        ("<<: {name: x}\nname: x", "<<", "a job file has no merge keys"),
-        ("? [a]\n: b", "", "a key must be plain text"),
-        ("resources: {gpu: T4, gpu_memory: 40 GB..}", "resources.gpu_memory", "given together with gpu"),
+        ("<<: {name: x}\nname: x", "<<", "merge keys"),
+        ("? [a]\n: b", "", "plain text"),
+        ("resources: {gpu: T4, gpu_memory: 40 GB..}", "resources.gpu_memory", "cannot be combined with gpu"),
         ("resources: {gpu: []}", "resources.gpu", "must name at least one"),
-        ("resources: {gpu: [T4, t4]}", "resources.gpu", "names the same thing twice"),
-        ("resources: {gpu: 'T4:0'}", "resources.gpu[0]", "is not a GPU and its count"),
+        ("resources: {gpu: [T4, t4]}", "resources.gpu", "twice"),
+        ("resources: {gpu: 'T4:0'}", "resources.gpu[0]", "count"),
         ("resources: {gpu: 5}", "resources.gpu[0]", "must be text"),
-        ("resources: {gpu_memory: 80..40 GB}", "resources.gpu_memory", "ends below its beginning"),
+        ("resources: {gpu_memory: 80..40 GB}", "resources.gpu_memory", "is empty"),
         ("resources: {cpu: -1}", "resources.cpu", "must be at least 1"),
         ("resources: {nodes: 0}", "resources.nodes", "must be at least 1"),
         ("resources: {memory: 64}", "resources.memory", "is not a size"),
         ("resources: [T4]", "resources", "must be a mapping of fields"),
-        ("objective: 5", "objective", "is no objective"),
+        ("objective: 5", "objective", "objective"),
         ("objective: {cost: 1}", "objective.time", "is required"),
         ("objective: {cost: -1, time: 1}", "objective.cost", "must be a number, 0 or more"),
-        ("objective: {cost: 0, time: 0}", "objective", "weighs neither cost nor time"),
+        ("objective: {cost: 0, time: 0}", "objective", "both 0"),
         ("deadline: 0h", "deadline", "must be more than 0"),
         ("deadline: 2030-01-31T18:00:00", "deadline", "has no time zone"),
         ("budget: 0", "budget", "must be more than 0"),
         ("budget: -5 USD", "budget", "must be more than 0"),
         ("budget: 5 EUR", "budget", "is not an amount of money"),
         ("capacity: on-demand", "capacity[0]", "is not one of spot, on_demand"),
-        ("where: {regions: 'eu west'}", "where.regions[0]", "is not a pattern"),
+        ("where: {regions: 'eu west'}", "where.regions[0]", "pattern"),
         ("checkpoint: {keep: 0}", "checkpoint.keep", "must be at least 1"),
         ("checkpoint: {max_overhead: 3.5}", "checkpoint.max_overhead", "at most 100%"),
         ("checkpoint: {to: train.py}", "checkpoint.to", "is a file, not a folder"),
-        ("checkpoint: {to: 'ftp://x/y'}", "checkpoint.to", "ftp:// is no place for checkpoints or data"),
-        ("data: [{source: nowhere, mount: /data}]", "data[0].source", "there is no"),
+        ("checkpoint: {to: 'ftp://x/y'}", "checkpoint.to", "ftp:// is not supported"),
+        ("data: [{source: nowhere, mount: /data}]", "data[0].source", "does not exist"),
         ("data: [{source: .}]", "data[0].mount", "is required"),
         ("data: {source: ., mount: /x}", "data", "must be a list"),
-        ("outputs: [{path: ../secrets}]", "outputs[0].path", "must lie below the job's output folder"),
-        ("outputs: [{path: /etc}]", "outputs[0].path", "must lie below the job's output folder"),
+        ("outputs: [{path: ../secrets}]", "outputs[0].path", "inside the job's output folder"),
+        ("outputs: [{path: /etc}]", "outputs[0].path", "inside the job's output folder"),
         ("outputs: [{path: a, keep: newest}]", "outputs[0].keep", "is not one of all, last, best"),
         ("standby: hot", "standby", "is not one of none, warm"),
         ("probe: yes", "probe", "must be true or false"),
@@ -226,12 +226,12 @@ def test_each_mistake_is_one_problem_at_its_field(folder: Path, lines: str, fiel
 
 def test_an_unknown_field_that_another_section_has_is_pointed_there(folder: Path) -> None:
     assert one_problem("steps: 5", folder).hint == 'did you mean "train.steps"?'
-    assert "known here: cost, time" in one_problem("objective: {cost: 1, time: 1, zzz: 1}", folder).hint
+    assert "cost, time" in one_problem("objective: {cost: 1, time: 1, zzz: 1}", folder).hint
 
 
 def test_a_deadline_in_the_past_is_refused_when_the_time_is_known(folder: Path) -> None:
     lines = "deadline: 1970-01-02T00:00:00Z"
-    assert "has passed" in one_problem(lines, folder, now_ms=86_400_000).message
+    assert "past" in one_problem(lines, folder, now_ms=86_400_000).message
     text = f"name: x\ntrain: {{script: train.py}}\n{lines}\n"
     assert parse_job(text, folder / "job.yaml", now_ms=86_399_999).deadline_at_ms == 86_400_000
 
@@ -261,14 +261,14 @@ def test_no_value_of_a_secret_or_variable_is_ever_repeated(folder: Path) -> None
         ("", 1, 1, "the file is empty"),
         ("# nothing\n", 1, 1, "the file is empty"),
         ("- a\n", 1, 1, "must be a mapping of fields"),
-        ("name: x\ntrain: [\n", 3, 1, "not valid YAML"),
+        ("name: x\ntrain: [\n", 2, 8, "never closed"),
         ("name: x\n\ttrain: 5\n", 2, 1, "not valid YAML"),
-        ("name: x\n---\nname: y\n", 2, 1, "expected a single document"),
-        ("name: 'x\n", 2, 1, "not valid YAML"),
+        ("name: x\n---\nname: y\n", 2, 1, "one document"),
+        ("name: 'x\n", 1, 7, "never closed"),
         ("name: \x01\n", 1, 7, "character U+0001 is not allowed"),
         ('name: "\\UFFFFFFFF"\n', 1, 1, "not valid YAML"),
         ("[" * 5000, 1, 1, "nested too deeply"),
-        ("name: *x\n", 1, 7, "undefined alias"),
+        ("name: *x\n", 1, 7, "alias"),
     ],
 )
 def test_what_is_no_job_file_at_all_has_one_problem(
@@ -333,7 +333,7 @@ def test_problems_of_a_mapping_have_no_line(folder: Path) -> None:
     loop["labels"] = loop
     cases: tuple[tuple[dict[Any, Any], str], ...] = (
         ({"name": "x"}, "job: train: is required"),
-        ({"name": object(), "train": {"script": "train.py"}}, "job: name: object is no value of a job"),
+        ({"name": object(), "train": {"script": "train.py"}}, "job: name: a job file cannot hold object"),
         ({"name": "x", "train": {"script": "train.py"}, 5: 6}, "the key 5 must be text"),
         ({"name": "x", "train": {"script": "train.py", "args": {"a": 2**64}}}, "is too large a number"),
         ({"name": "x", "train": {"script": "train.py", "args": {"a": math.nan}}}, "must be a finite number"),

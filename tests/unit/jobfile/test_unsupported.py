@@ -26,8 +26,8 @@ def test_a_field_without_its_machinery_is_not_yet(folder: Path, lines: str, fiel
     spec = parse_job(f"{BASE}{lines}\n", folder / "job.yaml")
     (item,) = unsupported_fields(spec)
     assert item.field == field
-    assert item.message.startswith("not yet: ")
-    with pytest.raises(SpecError, match=r"job\.yaml: .*not yet: "):
+    assert item.message.startswith("not supported yet: ")
+    with pytest.raises(SpecError, match=r"job\.yaml: .*not supported yet: "):
         refuse_unsupported_fields(spec, "job.yaml")
 
 

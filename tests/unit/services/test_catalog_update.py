@@ -202,7 +202,7 @@ def test_a_damaged_catalogue_is_refused_with_its_file_and_nothing_changes(server
         ),
         (
             lambda folder: edit(folder / "instance_types.csv", "aws,p3.2xlarge,V100,", "aws,p3.2xlarge,V900,"),
-            r'instance_types\.csv:\d+:\d+: gpu: "V900" is no GPU that is known here \(did you mean',
+            r'instance_types\.csv:\d+:\d+: gpu: "V900" is not a known GPU \(did you mean',
         ),
         (lambda folder: edit(folder / "sources.csv", "karpenter-aws,", "carpenter,"), r"prices_aws\.csv:\d+:.*source"),
     ],

@@ -88,7 +88,7 @@ def test_a_count_that_is_none(local: Config, text: str) -> None:
             "--gpu-memory ..40 leaves no offer",
             "the smallest GPU has 80 GB, 40 GB",
         ),
-        ({"gpu": "H101"}, "H101 is no GPU that is known here", 'did you mean "H100"?'),
+        ({"gpu": "H101"}, "unknown GPU H101", 'did you mean "H100"?'),
         (
             {"gpu": "tpu v6e"},
             "TPU-v6e cannot be used by Tradewind's trainers yet; gcp asks from $2.7000",
@@ -102,11 +102,11 @@ def test_a_count_that_is_none(local: Config, text: str) -> None:
         ),
         ({"gpu": "H200", "cloud": ["lambda"]}, "which does not say that none is sold", "there is "),
         ({"gpu": "H100:x"}, "--gpu H100:x is not a GPU and its count", "write it like H100:8"),
-        ({"gpu_memory": "80..40"}, "ends below its beginning", "smaller number first"),
-        ({"gpu_memory": ".."}, "--gpu-memory .. is no range", "40.. or 40..80"),
-        ({"vcpu": "-4.."}, "--vcpu -4.. is no range", "8.. or 8..32"),
-        ({"max_price": -1.0}, "--max-price -1 is no price", "more than 0"),
-        ({"max_price": float("nan")}, "--max-price nan is no price", "more than 0"),
+        ({"gpu_memory": "80..40"}, "is empty", "smaller number first"),
+        ({"gpu_memory": ".."}, "--gpu-memory .. is not a range", "40.. or 40..80"),
+        ({"vcpu": "-4.."}, "--vcpu -4.. is not a range", "8.. or 8..32"),
+        ({"max_price": -1.0}, "--max-price -1 is not a valid price", "above 0"),
+        ({"max_price": float("nan")}, "--max-price nan is not a valid price", "above 0"),
     ],
 )
 def test_what_leaves_nothing_or_makes_no_sense_is_named_with_a_remedy(local, wanted, message, hint):
@@ -223,3 +223,9 @@ def test_what_nobody_has_is_refused_as_before(installation: Installation) -> Non
     assert not view.anywhere
     with pytest.raises(InfeasibleError, match="gpt: no offer fits"):
         submit.submit(installation, view)
+
+
+def test_a_gpu_without_its_memory_means_every_memory(local):
+    shown = {row.gpu for row in listed(local, gpu="A100").offers}
+    assert shown == {"A100-40GB", "A100-80GB"}
+    assert {row.gpu for row in listed(local, gpu="A100-40GB").offers} == {"A100-40GB"}

@@ -108,7 +108,7 @@ def test_secrets_must_be_in_the_environment_and_unbuilt_fields_are_refused(
         plan.preview(installation, [spec(train=train)])
     monkeypatch.setenv("TW_TEST_SECRET", "hush")
     assert "hush" not in repr(plan.preview(installation, [spec(train=train)]))
-    with pytest.raises(SpecError, match="not yet"):
+    with pytest.raises(SpecError, match="not supported yet"):
         plan.preview(installation, [spec(resources=Resources(nodes=2))])
     with pytest.raises(UsageError, match="nothing to plan"):
         plan.preview(installation, [])

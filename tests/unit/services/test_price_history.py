@@ -343,7 +343,7 @@ def test_the_real_recorded_prices_are_imported_once(store: Store) -> None:
     assert phantoms > 1000
     with store.read() as tx:
         priced = {point.offer_id for point in tx.eligible_as_of(NOW)}
-        offered = {offer.region for offer in tx.find_offers(gpu="H100", provider="gcp") if offer.id in priced}
+        offered = {offer.region for offer in tx.find_offers(gpus=["H100"], provider="gcp") if offer.id in priced}
     assert 8 <= len(offered) < 20  # of 40 regions that have a price
     assert found.new_prices > 10_000
     second = import_prices(store, files, at_ms=NOW)

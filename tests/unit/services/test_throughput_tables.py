@@ -84,7 +84,7 @@ def test_every_bad_row_is_named_with_its_line_field_and_remedy(written):
         "table.csv:2:4: steps_per_s: 0 is no rate (leave the row out where the job does not fit)",
         "table.csv:3:4: steps_per_s: nan is no rate (give steps per second above 0)",
         "table.csv:4:4: steps_per_s: -2 is no rate (give steps per second above 0)",
-        'table.csv:5:2: gpu: V10O is no GPU that is known here (did you mean "V100"?)',
+        'table.csv:5:2: gpu: V10O is not a known GPU (did you mean "V100"?)',
         "table.csv:6:3: gpu_count: 0 is no number of GPUs (give 1, 2, 4, ...)",
         "table.csv:7:1: job: is empty (name the model and its settings)",
         "table.csv:8:1: 3 fields, the header has 4 (quote commas)",
@@ -95,7 +95,7 @@ def test_every_bad_row_is_named_with_its_line_field_and_remedy(written):
 
 def test_gavels_tables_are_checked_as_well(written):
     assert problems(written("job_type,scale_factor,v100,h10O\nA3C,one,-1,1\n")) == [
-        'table.csv:1:4: h10O: h10O is no GPU that is known here (did you mean "H100"?)',
+        'table.csv:1:4: h10O: h10O is not a known GPU (did you mean "H100"?)',
         "table.csv:2:2: scale_factor: one is no number of GPUs (give 1, 2, 4, ...)",
         "table.csv:2:3: v100: -1 is no rate (give steps per second above 0)",
     ]

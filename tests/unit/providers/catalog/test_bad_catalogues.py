@@ -172,7 +172,7 @@ SPOILT: dict[str, tuple[str, str, str, str, str]] = {
     "source of tomorrow": ("sources.csv", ",2025-11-16,MIT", ",2027-11-16,MIT", "valid_on", "future"),
     "unknown source": ("prices_small.csv", ",skypilot-nebius", ",hearsay", "source", '"hearsay" is not in sources.csv'),
     "unknown type": ("prices_small.csv", ",gpu_1x_a6000,", ",gpu_1x_a7000,", "instance_type", "not in instance_types"),
-    "unknown GPU": ("instance_types.csv", ",K80,1,", ",K8O,1,", "gpu", '"K8O" is no GPU'),
+    "unknown GPU": ("instance_types.csv", ",K80,1,", ",K8O,1,", "gpu", '"K8O" is not a known GPU'),
     "other memory": ("instance_types.csv", ",B300,8,268,", ",B300,8,180,", "gpu_memory_gb", "180 GB, but a B300 has"),
     "negative egress": ("egress.csv", "gcp,*,zone,0.01", "gcp,*,zone,-0.01", "usd_per_gb", 'is "-0.01"'),
     "bucket upside down": ("interruptions_aws.csv", ",0,5,", ",6,5,", "high_percent", "6.0 to 5.0"),
