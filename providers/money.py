@@ -26,6 +26,11 @@ def format_usd(nano_usd: int, places: int = 2) -> str:
     return f"{sign}${Decimal(abs(nano_usd)) / NANO_USD:,.{places}f}"
 
 
+def about_usd(nano_usd: int) -> str:
+    """An estimate, with as many places as say something: `$12.29`, below a dollar `$0.1365`."""
+    return format_usd(nano_usd, 2 if nano_usd == 0 or abs(nano_usd) >= NANO_USD else 4)
+
+
 def cost_nano_usd(changes: Sequence[tuple[int, int]] | Iterable[tuple[int, int]], start_ms: int, end_ms: int) -> int:
     """Cost of being billed from `start_ms` to `end_ms` at a piecewise-constant price.
 

@@ -29,11 +29,33 @@ MEANINGS = {
     READER_GONE: "whoever read the output closed it (as `head` does)",
 }
 
+JSON = """
+With `--output json` the error is part of the document on stdout, and the exit code is the same:
+
+```json
+{
+  "schema": "tradewind/error/v1",
+  "error": {
+    "code": 3,
+    "type": "SpecError",
+    "message": "job.yaml:4:3: resources.gpu: ...",
+    "hint": "",
+    "problems": [
+      {"file": "job.yaml", "line": 4, "column": 3, "field": "resources.gpu", "message": "...", "hint": "..."}
+    ]
+  }
+}
+```
+
+`type` is the error of the SDK; `problems` lists every mistake of a file, with `null` as line and column where there is
+none. A command that has a result as well (`doctor`, `plan`, `wait`) adds `error` to the document of the result.
+"""
+
 
 def exit_codes_page() -> str:
     """The page's text."""
     rows = [f"| {code} | {meaning} | {_errors(code)} |\n" for code, meaning in MEANINGS.items()]
-    return HEAD + "".join(rows)
+    return HEAD + "".join(rows) + JSON
 
 
 def _errors(code: int) -> str:

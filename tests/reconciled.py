@@ -14,6 +14,7 @@ from rich.console import Console
 
 from examples.demo.screen import closing_table
 from orchestrator.cli.render import render
+from orchestrator.cli.render.text import Screen
 from orchestrator.formats.documents import to_json
 from orchestrator.ledger import BASELINES, total_nano_usd
 from orchestrator.reports.entries_csv import entries_csv
@@ -74,7 +75,7 @@ def in_json(view: ReportView) -> None:
 
 
 def in_tables(view: ReportView) -> None:
-    text = render(view, color=False)
+    text = render(view, Screen())
     for line in text.splitlines()[: len(view.jobs) + 12]:
         if len(found := MONEY.findall(line)) == 3 and ":" not in line:
             assert nano(found[0]) + nano(found[1]) == nano(found[2]), line

@@ -5,12 +5,13 @@ Loads nothing heavy: each command imports the SDK when it is called, so that `tr
 
 import os
 import sys
-import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from orchestrator.cli.commands import (
     backtest,
@@ -28,63 +29,80 @@ from orchestrator.cli.commands import (
     store,
     system,
 )
-from orchestrator.cli.output import tell
+from orchestrator.cli.help import Commands, Group
+from orchestrator.cli.invocation import DEBUG_VARIABLE, Invocation, begin, current, tell
 from orchestrator.cli.session import Globals
 from orchestrator.cli.stdout import ReaderGoneError, watched_stdout
-from orchestrator.cli.stored import DEBUG_VARIABLE, nothing_is_stored, only_a_warning, something_is_stored
-from orchestrator.errors import PartialFailure, SpecError, TradewindError
+from orchestrator.errors import OutputError, PartialFailure, TradewindError
 
 CTRL_C = 130
 READER_GONE = 141
 
 
-class TradewindGroup(TyperGroup):
-    """Turns every error into one message on stderr, a hint and an exit code."""
+class TradewindGroup(Group):
+    """Turns every error into one message, a hint and an exit code: on stderr, or in the document of `--output json`."""
 
-    def main(self, *args: Any, **kwargs: Any) -> Any:
-        nothing_is_stored()
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        typed = list(sys.argv[1:] if args is None else args)
+        invocation = begin(typed)
+        call = partial(super().main, typed, prog_name, complete_var, windows_expand_args=windows_expand_args, **extra)
         try:
             with watched_stdout():
-                return super().main(*args, **kwargs)
+                code = _code_of(call, invocation) if standalone_mode else call(standalone_mode=False)
+                invocation.end()
         except Exception as error:
-            sys.exit(_exit_code(error))
+            code = _exit_code(error, invocation)
+            with suppress(OutputError, ReaderGoneError), watched_stdout():
+                invocation.end()
+        if not standalone_mode:
+            return code
+        sys.exit(code)
 
-    def invoke(self, *args: Any, **kwargs: Any) -> Any:
+    def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(*args, **kwargs)
+            return super().invoke(ctx)
         except KeyboardInterrupt:
-            tell("\ninterrupted")
-            sys.exit(CTRL_C)
+            if not current().json:
+                tell("\ninterrupted")
+                sys.exit(CTRL_C)
+            sys.exit(current().fail(InterruptedError("interrupted by Ctrl-C"), CTRL_C))
 
 
-def _exit_code(error: Exception) -> int:
-    """Of a command that ends with `error`, which is told."""
-    if isinstance(error, PartialFailure):  # how went what was asked for: also after the job was stored
-        return _complain(error)
+def _code_of(call: Callable[..., Any], invocation: Invocation) -> int:
+    """The exit code of a command, with what stopped it said in words or in the document."""
+    try:
+        if not invocation.json:
+            call()
+        return int(call(standalone_mode=False) or 0)
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 0
+    except (OutputError, ReaderGoneError):
+        raise
+    except Exception as error:
+        return _exit_code(error, invocation)
+
+
+def _exit_code(error: Exception, invocation: Invocation) -> int:
+    """Of a command that ends with `error`, which is reported."""
+    if isinstance(error, PartialFailure):  # the outcome of what was asked for, also after the job was stored
+        return invocation.fail(error, error.exit_code)
     if isinstance(error, ReaderGoneError):  # it has what it wanted: nothing to say
-        return 0 if something_is_stored() else READER_GONE
-    if only_a_warning(error):
+        return 0 if invocation.stored else READER_GONE
+    if invocation.only_a_warning(error):
         return 0
-    if isinstance(error, TradewindError):
-        return _complain(error)
-    if os.environ.get(DEBUG_VARIABLE):
-        traceback.print_exception(error)
-    tell(f"unexpected error: {type(error).__name__}: {error}")
-    tell("hint: run it again with `tradewind --debug ...` and report the traceback that it prints")
-    return 1
+    parsed = isinstance(error, TradewindError) or hasattr(error, "format_message")  # the latter: of the options' parser
+    return invocation.fail(error, error.exit_code if parsed else 1)  # type: ignore[attr-defined]
 
 
-def _complain(error: TradewindError) -> int:
-    if os.environ.get(DEBUG_VARIABLE):
-        traceback.print_exception(error)
-    prefix = "" if isinstance(error, SpecError) else "error: "
-    tell(f"{prefix}{error}")
-    if error.hint:
-        tell(f"hint: {error.hint}")
-    return error.exit_code
-
-
-app = typer.Typer(
+app = Commands(
     name="tradewind",
     cls=TradewindGroup,
     no_args_is_help=True,
@@ -106,14 +124,14 @@ def _print_version(asked: bool) -> None:
 def _globals(
     ctx: typer.Context,
     state_dir: Annotated[
-        Path | None, typer.Option(help="The state folder, instead of the configured one.", show_default=False)
+        Path | None, typer.Option(help="State folder to use instead of the configured one.", show_default=False)
     ] = None,
     _version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and end.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help=f"Show tracebacks (or set {DEBUG_VARIABLE}=1).")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help=f"Show tracebacks (same as {DEBUG_VARIABLE}=1).")] = False,
 ) -> None:
-    """Trains machine-learning models for the least money that the world's GPU markets allow."""
+    """Train machine-learning models at the lowest price on the GPU market, and move them when it changes."""
     if debug:
         os.environ[DEBUG_VARIABLE] = "1"
     ctx.obj = Globals(state_dir=state_dir)

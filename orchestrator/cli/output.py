@@ -1,21 +1,27 @@
 """Output: the one place that writes. Data goes to stdout, everything else to stderr.
 
 Nothing that a job, a feed or a file says can steer the terminal: control characters are shown, not sent.
-Understandable without colour; colour only on a terminal and never with NO_COLOR.
+Understandable without colour; colour only on a terminal and never with NO_COLOR. orchestrator.cli.render turns views
+into text.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TextIO
 
+from orchestrator.cli.invocation import current, tell
 from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
+    from orchestrator.cli.render.text import Screen
     from orchestrator.formats.documents import View
 
 
@@ -31,38 +37,61 @@ class Ticker(Protocol):
 
 
 class Output:
-    """Writes the results of one command in one format."""
+    """Writes the results of one command in one format. `wide`, `why` and `file` (the job file that was named) say how
+    much a table shows and what its hints name."""
 
-    def __init__(self, output: Format = Format.TABLE) -> None:
+    def __init__(
+        self, output: Format = Format.TABLE, *, wide: bool = False, why: bool = False, file: Path | str | None = None
+    ) -> None:
         self.format = output
+        self._wide, self._why = wide, why
+        self._file = "" if file is None else shlex.quote(str(file))
 
     def show(self, view: View, *, stream: bool = False) -> None:
         """A result, to stdout; one of a stream is a single line of JSON."""
         if self.format is Format.JSON:
-            from orchestrator.formats.documents import dumps
-
-            self.data(dumps(view, indent=None if stream else 2))
+            current().answer(view, stream=stream)
         else:
             from orchestrator.cli.render import render
 
-            self.data(render(view, color=self.color, terminal=sys.stdout.isatty()))
+            self.data(render(view, self.screen(sys.stdout), terminal=sys.stdout.isatty()))
+
+    def review(self, view: View) -> None:
+        """What somebody is to agree to, on stderr."""
+        from orchestrator.cli.render import render
+
+        tell(render(view, self.screen(sys.stderr)))
+
+    def screen(self, stream: TextIO | None = None) -> Screen:
+        """What a stream can show: as many columns as its terminal, or as COLUMNS says; in a pipe as many as needed."""
+        from orchestrator.cli.render.text import Screen
+
+        stream = sys.stdout if stream is None else stream
+        terminal = stream is not None and stream.isatty()
+        color = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        width = shutil.get_terminal_size().columns if terminal or os.environ.get("COLUMNS") else None
+        command = current().command
+        return Screen(
+            color and stream is sys.stdout, width, wide=self._wide, why=self._why, command=command, file=self._file
+        )
 
     def data(self, text: str) -> None:
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
 
     def note(self, text: str) -> None:
-        """Anything that is not the result, to stderr."""
-        tell(text)
+        """What is not the result, to stderr; nothing where the result is a document."""
+        if self.format is Format.TABLE:
+            tell(text)
 
-    @property
-    def color(self) -> bool:
-        return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    def warn(self, text: str, hint: str = "") -> None:
+        """Something that is wrong and changes no exit code: on stderr, or part of the document."""
+        current().warn(text, hint)
 
     @property
     def live(self) -> bool:
         """Whether somebody watches stderr."""
-        return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        return self.format is Format.TABLE and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
     @property
     def can_ask(self) -> bool:
@@ -72,7 +101,7 @@ class Output:
     def confirm(self, question: str) -> bool:
         """Ask on the terminal; anything but y or yes is no. Raises UsageError when nobody can answer."""
         if not self.can_ask:
-            raise UsageError("this asks before it acts, and stdin is no terminal", hint="add --yes")
+            raise UsageError("this command asks for confirmation, and stdin is not a terminal", hint="add --yes")
         sys.stderr.write(f"{question} [y/N] ")
         sys.stderr.flush()
         return sys.stdin.readline().strip().lower() in ("y", "yes")
@@ -92,13 +121,3 @@ class Output:
         with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task("", total=None)
             yield lambda text, done, total: bar.update(task, description=clean(text), completed=done, total=total)
-
-
-def tell(text: str) -> None:
-    """To stderr. Where that is closed or full there is nobody to tell, and what is done goes on."""
-    from orchestrator.cli.render.text import shown
-
-    with suppress(OSError):
-        if sys.stderr is not None:
-            sys.stderr.write(shown(text) + "\n")
-            sys.stderr.flush()

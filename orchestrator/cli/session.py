@@ -32,7 +32,9 @@ OptionalJobArgument = Annotated[
     str | None,
     typer.Argument(metavar="[JOB]", help="Job id or name.", autocompletion=complete.jobs, show_default=False),
 ]
-OutputOption = Annotated[Format, typer.Option("--output", help="How to write the result to stdout.")]
+OutputOption = Annotated[Format, typer.Option("--output", help="Format of the result on stdout.")]
+WideOption = Annotated[bool, typer.Option("--wide", help="Show all columns, ids too, however narrow the terminal is.")]
+WhyOption = Annotated[bool, typer.Option("--why", help="Show all figures, offers and reasons.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +45,19 @@ class Globals:
 
 
 @contextmanager
-def session(ctx: typer.Context, output: Format = Format.TABLE) -> Iterator[tuple[Client, Output]]:
-    """The SDK and the output of one command."""
+def session(
+    ctx: typer.Context,
+    output: Format = Format.TABLE,
+    *,
+    wide: bool = False,
+    why: bool = False,
+    file: Path | None = None,
+) -> Iterator[tuple[Client, Output]]:
+    """The SDK and the output of one command. `file` is the job file that hints are to name."""
     from orchestrator.client import Client
     from orchestrator.config import load_config
 
     options = ctx.find_object(Globals) or Globals()
     overrides = {} if options.state_dir is None else {"state_dir": str(options.state_dir)}
     with Client(load_config(overrides)) as client:
-        yield client, Output(output)
+        yield client, Output(output, wide=wide, why=why, file=file)

@@ -1,4 +1,4 @@
-"""The trial that `submit` offers: whether to make it, and what it told."""
+"""The trial that `submit` offers: whether to make it, and what it found."""
 
 from typing import TYPE_CHECKING
 
@@ -11,8 +11,7 @@ if TYPE_CHECKING:
 
 
 def tried_here(client: "Client", out: Output, spec: "JobSpec", plan: "PlanView", *, yes: bool) -> "Trial | None":
-    """What profiling a job of unknown speed on this machine told; None where its speed is known, or the user
-    declined."""
+    """What profiling a job of unknown speed on this machine found; None if its speed is known or the user declined."""
     from orchestrator.cli.render.text import number
     from orchestrator.services.speed.trial import TIMEOUT_S, speed_unknown, unfit
     from orchestrator.services.views import Trial
@@ -20,11 +19,11 @@ def tried_here(client: "Client", out: Output, spec: "JobSpec", plan: "PlanView",
     if not speed_unknown(plan) or not (yes or out.can_ask):
         return None
     if why := unfit(spec):
-        out.note(f"the speed of {spec.name} is unknown, and it is not profiled here: {why}")
+        out.note(f"the speed of {spec.name} is unknown, and it cannot be profiled here: {why}")
         return Trial(False, why)
     bounds = f"a few steps on this machine, {TIMEOUT_S:g} s at most"
     if yes:
-        out.note(f"profiling {spec.name} first: {bounds} (--no-profile leaves it)")
+        out.note(f"profiling {spec.name} first: {bounds} (skip it with --no-profile)")
     else:
         out.note(f"the speed of {spec.name} is unknown: the plan shows no cost and no finish time.")
         if not out.confirm(f"Profile it first ({bounds})?"):

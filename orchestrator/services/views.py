@@ -105,6 +105,7 @@ class JobList:
     jobs: tuple[JobView, ...]
     paid_nano_usd: int  # of the jobs listed
     simulated: bool
+    ended: int = 0  # how many more have ended and are not listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,9 +404,9 @@ class Version:
 
 
 def short_zone(offer_id: str) -> str:
-    """`local/sim-east/sim-east-1a/cpu.s/spot` -> `local/sim-east-1a`."""
-    provider, _, zone, *_ = offer_id.split("/")
-    return f"{provider}/{zone}"
+    """`local/sim-east/sim-east-1a/cpu.s/spot` -> `local/sim-east-1a`; the region where there is no zone."""
+    provider, region, zone, *_ = offer_id.split("/")
+    return f"{provider}/{zone or region}"
 
 
 def label_of(labels: Mapping[str, str]) -> str:

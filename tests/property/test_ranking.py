@@ -199,7 +199,7 @@ def test_a_large_market_is_told_by_its_best_its_nearest_misses_and_counts(scene)
         offer.gpu == "H100" and offer.region == "r0" and not scene.market.backed_off[scene.market.row(offer.id)]
         for offer in scene.offers
     ) == len(scene.offers)
-    assert {each.topic for each in placement.rejected} <= {"another GPU", "excluded regions", "no capacity"}
+    assert {each.topic for each in placement.rejected} <= {"GPU type", "region", "no capacity"}
     misses = [each for each in placement.alternatives if not each.feasible]
     assert misses
     assert all("excluded by where.regions" in each.reason or "lost there" in each.reason for each in misses)

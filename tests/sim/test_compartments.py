@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from orchestrator.cli.render import jobs as render
-from orchestrator.cli.render.text import Paint
+from orchestrator.cli.render.text import Screen
 from orchestrator.engine.commands import refusal
 from orchestrator.engine.compartment import Compartment
 from orchestrator.engine.inputs import snapshot
@@ -198,8 +198,8 @@ def test_a_quarantine_outlives_the_control_plane_and_is_lifted_only_by_resume(ho
     listed = {view.name: view for view in job_views.jobs(home.installation).jobs}["struck"]
     assert "stopping" in str(listed.quarantine)
     assert listed.note.startswith("quarantined: stopping")
-    assert "quarantined" in render.queue(job_views.jobs(home.installation), Paint(False))
-    assert "in quarantine" in render.status(job_views.status(home.installation, "struck"), Paint(False))
+    assert "quarantined" in render.queue(job_views.jobs(home.installation), Screen())
+    assert "in quarantine" in render.status(job_views.status(home.installation, "struck"), Screen())
     (check,) = [check for check in [doctor.quarantine(home.installation)] if check.state == "fail"]
     assert "struck" in check.found
     assert "tradewind resume struck" in check.fix

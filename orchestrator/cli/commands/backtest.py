@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.output import Format, Output
-from orchestrator.cli.session import INSIGHT, OutputOption
+from orchestrator.cli.session import INSIGHT, OutputOption, WideOption
 
 
 def register(app: typer.Typer) -> None:
@@ -20,35 +20,32 @@ def backtest(
     ] = None,
     paper: Annotated[
         Path | None,
-        typer.Option(help="Instead: the core paper's tables, from the data in this folder.", show_default=False),
+        typer.Option(help="Reproduce the core paper's tables from the data in this folder.", show_default=False),
     ] = None,
     html: Annotated[
         Path | None,
         typer.Option(help="Write one self-contained page with distributions and timelines.", show_default=False),
     ] = None,
-    processes: Annotated[int, typer.Option(min=1, help="Play so many runs at the same time.")] = 1,
+    processes: Annotated[int, typer.Option(min=1, help="Number of runs to play in parallel.")] = 1,
+    wide: WideOption = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Replay recorded markets through policies, beside the clairvoyant optimum.
+    """Compare policies with each other and with the clairvoyant optimum on recorded markets.
 
-    Every policy plays the same windows; the table tells the cost over the optimum, paired differences and where each
-    dollar was saved. A policy that fails or misses a deadline is told; exit code 8 where one failed.
+    Every policy plays the same windows. The table shows the cost over the optimum, paired differences, where each
+    dollar was saved, failures and missed deadlines. Exit code 8 if a policy failed.
     """
     from orchestrator.arena.paper_tables import paper_tables
     from orchestrator.arena.results import summarise
     from orchestrator.arena.runner import run
     from orchestrator.arena.scenario import load_scenario
-    from orchestrator.cli.render import backtest as text
-    from orchestrator.cli.render.text import Paint
     from orchestrator.errors import PartialFailure, UsageError
-    from orchestrator.formats.documents import dumps
 
-    out = Output(output)
+    out = Output(output, wide=wide)
     if (scenario is None) == (paper is None):
         raise UsageError("name a scenario, or a folder with --paper", hint="examples/scenarios has scenarios")
     if paper is not None:
-        tables = paper_tables(paper)
-        out.data(dumps(tables, indent=2) if output is Format.JSON else text.paper(tables, Paint(out.color)))
+        out.show(paper_tables(paper))
         return
     assert scenario is not None
     plan = load_scenario(scenario)
@@ -64,6 +61,6 @@ def backtest(
 
         html.write_text(page(view, played), "utf-8")
         out.note(f"wrote {html}")
-    out.data(dumps(view, indent=2) if output is Format.JSON else text.backtest(view, Paint(out.color)))
+    out.show(view)
     if view.failures:
         raise PartialFailure(f"{len(view.failures)} runs failed: {view.failures[0]}")

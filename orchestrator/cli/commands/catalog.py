@@ -5,10 +5,11 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.cli.help import Commands
 from orchestrator.cli.output import Format
-from orchestrator.cli.session import MARKET, OutputOption, session
+from orchestrator.cli.session import MARKET, OutputOption, WideOption, session
 
-catalog = typer.Typer(no_args_is_help=True, help="The offline catalogue of offers and list prices.")
+catalog = Commands(no_args_is_help=True, help="The offline catalogue of offers and list prices.")
 
 FileOption = Annotated[
     Path | None,
@@ -23,19 +24,21 @@ def register(app: typer.Typer) -> None:
     app.add_typer(catalog, name="catalog", rich_help_panel=MARKET)
 
 
-def show(ctx: typer.Context, file: FileOption = None, output: OutputOption = Format.TABLE) -> None:
-    """Show what the catalogue holds: offers by cloud, their sources and licences, and how old each is.
+def show(
+    ctx: typer.Context, file: FileOption = None, wide: WideOption = False, output: OutputOption = Format.TABLE
+) -> None:
+    """Show what the catalogue holds: offers by cloud, their sources and licences, and the age of each.
 
-    With --file it also counts the rows of that file, which win over equal ones of the catalogue.
+    With --file, include the rows of that file, which take precedence over the catalogue's.
     """
-    with session(ctx, output) as (client, out):
+    with session(ctx, output, wide=wide) as (client, out):
         out.show(client.catalog(file))
 
 
 def verify(ctx: typer.Context, file: FileOption = None, output: OutputOption = Format.TABLE) -> None:
-    """Check the catalogue, or a file of your own: phantom and absurd prices, contradictions, missing sources.
+    """Check the catalogue, or a file of your own, for impossible prices, contradictions and missing sources.
 
-    Each finding names file, line, field and remedy. Exit code 3 if there is one.
+    Each finding names file, line, field and remedy. Exit code 3 if there are any.
     """
     from orchestrator.services.catalog.contents import refuse
 
@@ -55,13 +58,13 @@ def update(
         str | None,
         typer.Option(metavar="HASH", help="Refuse a manifest with another SHA-256.", show_default=False),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Also one that is older, or has far fewer offers.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Install it even if it is older or much smaller.")] = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Install a newer catalogue without waiting for a release; the one before is kept.
+    """Install a newer catalogue without waiting for a release; the previous one is kept.
 
-    Every file must be what the manifest says, and the whole must pass `catalog verify`; else nothing changes. It counts
-    for all commands of this user from then on, until a newer one comes with Tradewind.
+    Every file must match the manifest, and the whole must pass `catalog verify`; otherwise nothing changes. All
+    commands of this user use it from then on, until Tradewind comes with a newer one.
     """
     with session(ctx, output) as (client, out):
         out.show(client.update_catalog(source, sha256=sha256, force=force))

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from orchestrator.cli.help import Commands
 from orchestrator.cli.output import Format, Output
 from orchestrator.cli.session import CONTROL, JobArgument, OutputOption, session
 
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from orchestrator.services.views import Accepted
 
 
-budget = typer.Typer(no_args_is_help=True, help="What a job may cost.")
+budget = Commands(no_args_is_help=True, help="Set what a job may cost.")
 
 AmountArgument = Annotated[str, typer.Argument(metavar="USD", help='Such as "2.50".', show_default=False)]
 
@@ -32,20 +33,20 @@ def migrate(
     ctx: typer.Context,
     job: JobArgument,
     to: Annotated[
-        str | None, typer.Option(metavar="OFFER", help="Offer id; default: the best other.", show_default=False)
+        str | None, typer.Option(metavar="OFFER", help="Offer id.  [default: the best other offer]", show_default=False)
     ] = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
     """Move a running job now, to a given offer or to the best other one.
 
-    Not a step is lost on the way.
+    No completed step is lost.
     """
     with session(ctx, output) as (client, out):
         _show(out, client.migrate(job, to))
 
 
 def pause(ctx: typer.Context, job: JobArgument, output: OutputOption = Format.TABLE) -> None:
-    """Write a checkpoint and let the machine go.
+    """Pause a job: write a checkpoint and release the machine.
 
     Nothing is billed until `resume`.
     """
@@ -54,15 +55,15 @@ def pause(ctx: typer.Context, job: JobArgument, output: OutputOption = Format.TA
 
 
 def resume(ctx: typer.Context, job: JobArgument, output: OutputOption = Format.TABLE) -> None:
-    """Let a paused job go on from its checkpoint, wherever it is best now."""
+    """Resume a paused job from its checkpoint, wherever it is best now."""
     with session(ctx, output) as (client, out):
         _show(out, client.resume(job))
 
 
 def set_budget(ctx: typer.Context, job: JobArgument, usd: AmountArgument, output: OutputOption = Format.TABLE) -> None:
-    """Give a job another budget, more than what is spent.
+    """Change a job's budget; it must be more than what is spent.
 
-    A job that is paused for its budget goes on with `tradewind resume`.
+    Use `tradewind resume` to continue a job that was paused because of its budget.
     """
     with session(ctx, output) as (client, out):
         _show(out, client.set_budget(job, usd))
@@ -74,9 +75,9 @@ def cancel(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """End a job for good.
+    """Cancel a job for good.
 
-    Its checkpoints, outputs and costs stay.
+    Its checkpoints, outputs and costs are kept.
     """
     with session(ctx, output) as (client, out):
         view = client.job(job)
@@ -89,4 +90,4 @@ def cancel(
 def _show(out: Output, accepted: "Accepted") -> None:
     out.show(accepted)
     if not accepted.control_plane:
-        out.note("warning: no control plane runs here; it will be done after: tradewind up")
+        out.warn("no control plane runs here; this will be done once one does", "tradewind up")

@@ -19,9 +19,10 @@ def convert(
         Path, typer.Argument(metavar="FILE", help="Task file of SkyPilot or dstack (YAML).", show_default=False)
     ],
     save: Annotated[
-        Path | None, typer.Option("-o", "--save", help="Write the job file there, not to stdout.", show_default=False)
+        Path | None,
+        typer.Option("-o", "--save", help="Write the job file to this path.", show_default=False),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the file of -o.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
     """Turn a task file of SkyPilot or dstack into a job file.

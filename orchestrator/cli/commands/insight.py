@@ -7,7 +7,7 @@ import typer
 
 from orchestrator.cli import complete
 from orchestrator.cli.output import Format
-from orchestrator.cli.session import INSIGHT, OptionalJobArgument, OutputOption, session
+from orchestrator.cli.session import INSIGHT, OptionalJobArgument, OutputOption, WideOption, session
 
 
 def register(app: typer.Typer) -> None:
@@ -21,13 +21,14 @@ def explain(
         str,
         typer.Argument(metavar="JOB|PLAN|MIGRATION|RUN", help="Its id, or a job's name.", autocompletion=complete.jobs),
     ],
+    wide: WideOption = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Say why: what was chosen, and the one reason against each other offer.
+    """Explain a decision: what was chosen, and the one reason against each other offer.
 
-    With the figures and their ages as of then, what would change the decision, and how it came about.
+    Shows the figures and prices as of then, what would have changed the decision, and what led to it.
     """
-    with session(ctx, output) as (client, out):
+    with session(ctx, output, wide=wide) as (client, out):
         out.show(client.explain(what))
 
 
@@ -41,15 +42,16 @@ def report(
     savings_csv: Annotated[
         bool, typer.Option("--savings-csv", help="What each job paid, saved and would have cost, as CSV on stdout.")
     ] = False,
+    wide: WideOption = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Say what each job cost, and what it would have cost otherwise.
+    """Report what each job cost, and what it would have cost otherwise.
 
-    paid + saved = what it would have cost, in every row. A job's comparison is made once, when it has ended and its
-    machines are booked to their end; until then it is provisional. Totals are the exact sums of the ledger's entries,
-    which `--csv` shows.
+    In every row, paid + saved = what it would have cost. A job's comparison is final once the job has ended and all its
+    machine time is booked; until then it is provisional. Totals are the exact sums of the ledger's entries, which
+    `--csv` lists.
     """
-    with session(ctx, output) as (client, out):
+    with session(ctx, output, wide=wide) as (client, out):
         view = client.report(job)
         if html is not None:
             client.write_html(view, html)

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli.output import Format, Output
-from orchestrator.cli.session import JOBS, JobArgument, OptionalJobArgument, OutputOption, session
+from orchestrator.cli.session import JOBS, JobArgument, OptionalJobArgument, OutputOption, WideOption, session
 
 if TYPE_CHECKING:
     from orchestrator.client import Client
     from orchestrator.services.views import JobView
 
-FollowOption = Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ends.")]
+FollowOption = Annotated[bool, typer.Option("--follow", "-f", help="Keep printing until the job ends.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -26,24 +26,24 @@ def register(app: typer.Typer) -> None:
 
 def queue(
     ctx: typer.Context,
-    all_jobs: Annotated[bool, typer.Option("--all", "-a", help="Also those that have ended.")] = False,
+    all_jobs: Annotated[bool, typer.Option("--all", "-a", help="Include jobs that have ended.")] = False,
     project: Annotated[str | None, typer.Option(help="Only of this project.", show_default=False)] = None,
+    wide: WideOption = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """List jobs: state, progress, where they run, what they have cost so far."""
-    with session(ctx, output) as (client, out):
-        jobs = client.jobs(ended=all_jobs, project=project)
-        out.show(jobs)
-        if not jobs.jobs and not all_jobs and output is Format.TABLE:
-            out.note("those that have ended: tradewind queue --all")
+    """List jobs: state, progress, where they run, and what they have cost so far."""
+    with session(ctx, output, wide=wide) as (client, out):
+        out.show(client.jobs(ended=all_jobs, project=project))
 
 
-def status(ctx: typer.Context, job: OptionalJobArgument = None, output: OutputOption = Format.TABLE) -> None:
-    """Show one job in detail: its runs, the move in progress, what happened last.
+def status(
+    ctx: typer.Context, job: OptionalJobArgument = None, wide: WideOption = False, output: OutputOption = Format.TABLE
+) -> None:
+    """Show one job in detail: its runs, the move in progress, and the latest events.
 
-    Without JOB it lists them like `queue`.
+    Without JOB, list all jobs as `queue` does.
     """
-    with session(ctx, output) as (client, out):
+    with session(ctx, output, wide=wide) as (client, out):
         out.show(client.jobs() if job is None else client.status(job))
 
 
@@ -55,7 +55,7 @@ def logs(
 ) -> None:
     """Print what the job wrote, across all its runs.
 
-    Each line begins with the number of the run and its zone, so that a move shows as a change of prefix.
+    Each line starts with the number of the run and its zone, so a move shows as a new prefix.
     """
     with session(ctx, output) as (client, out):
         for line in client.logs(job, follow=follow):
@@ -66,7 +66,7 @@ def wait(
     ctx: typer.Context,
     job: JobArgument,
     timeout: Annotated[
-        float | None, typer.Option(help="Give up after so many real seconds (exit 8).", min=0, show_default=False)
+        float | None, typer.Option(help="Give up after this many real seconds (exit 8).", min=0, show_default=False)
     ] = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
@@ -76,7 +76,7 @@ def wait(
     """
     with session(ctx, output) as (client, out):
         if not client.control_plane().running:
-            out.note("warning: no control plane runs here, so nothing moves; start it: tradewind up")
+            out.warn("no control plane runs here, so nothing moves", "tradewind up")
         view = wait_for(client, out, job, timeout)
         out.show(view)
         exit_as(view)
@@ -86,10 +86,10 @@ def events(
     ctx: typer.Context,
     job: OptionalJobArgument = None,
     follow: FollowOption = False,
-    limit: Annotated[int, typer.Option(help="At most so many, the newest.", min=1)] = 100,
+    limit: Annotated[int, typer.Option(help="Show at most this many, the newest.", min=1)] = 100,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Show who did what, when and why: the audit trail, oldest first."""
+    """Show who did what, when and why, oldest first: the audit trail."""
     with session(ctx, output) as (client, out):
         if not follow:
             out.show(client.events(job, limit=limit))
@@ -102,13 +102,13 @@ def fetch(
     ctx: typer.Context,
     job: JobArgument,
     to: Annotated[
-        Path | None, typer.Option(help="Folder to copy into; default: the job's name.", show_default=False)
+        Path | None, typer.Option(help="Folder to copy to.  [default: the job's name]", show_default=False)
     ] = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Bring back the outputs that the job file names.
+    """Copy the outputs that the job file names to this machine.
 
-    All of them where it names none. Exit code 8 when some are not there yet.
+    If it names none, copy all outputs. Exit code 8 if some do not exist yet.
     """
     with session(ctx, output) as (client, out):
         fetched = client.fetch(job, to)
@@ -117,7 +117,7 @@ def fetch(
             from orchestrator.errors import PartialFailure
 
             raise PartialFailure(
-                f"the job has not made: {', '.join(fetched.missing)}",
+                f"the job has not written: {', '.join(fetched.missing)}",
                 hint=f"it may still be running: tradewind status {job}",
             )
 
@@ -138,5 +138,5 @@ def exit_as(job: "JobView") -> None:
         from orchestrator.errors import PartialFailure
 
         if job.state == "paused":
-            raise PartialFailure(f"{job.name} is {job.note}", hint=f"go on: tradewind resume {job.name}")
-        raise PartialFailure(f"{job.name} {job.state}", hint=f"see why: tradewind logs {job.name}")
+            raise PartialFailure(f"{job.name} is {job.note}", hint=f"tradewind resume {job.name}")
+        raise PartialFailure(f"{job.name} {job.state}", hint=f"tradewind logs {job.name}")

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from orchestrator.cli.output import Format
-from orchestrator.cli.session import MARKET, OutputOption, session
+from orchestrator.cli.session import MARKET, OutputOption, WideOption, session
 
 SHOWN = 20  # of each kind, in a table
 
@@ -27,14 +27,14 @@ def offers(
         list[str] | None, typer.Option("--cloud", "--provider", help="Only of these clouds.", show_default=False)
     ] = None,
     region: Annotated[
-        list[str] | None, typer.Option(help="Only in these regions; * stands for anything.", show_default=False)
+        list[str] | None, typer.Option(help="Only in these regions; * matches anything.", show_default=False)
     ] = None,
     spot: Annotated[
         bool | None,
         typer.Option("--spot/--on-demand", help="Only one capacity type.", show_default=False),
     ] = None,
     max_price: Annotated[
-        float | None, typer.Option(metavar="USD", help="At most so many dollars per hour.", show_default=False)
+        float | None, typer.Option(metavar="USD", help="Highest price in dollars per hour.", show_default=False)
     ] = None,
     vcpu: Annotated[str | None, typer.Option(metavar="N..N", help="CPUs: 8.. or 8..32.", show_default=False)] = None,
     memory: Annotated[
@@ -42,22 +42,23 @@ def offers(
     ] = None,
     group_by: Annotated[
         Literal["gpu", "region", "cloud"] | None,
-        typer.Option(help="One line per group, with its cheapest.", show_default=False),
+        typer.Option(help="One line per group, with its cheapest offer.", show_default=False),
     ] = None,
     for_job: Annotated[
         Path | None,
-        typer.Option("--for", metavar="FILE", help="Rank as a plan of this job does.", show_default=False),
+        typer.Option("--for", metavar="FILE", help="Rank offers as a plan for this job does.", show_default=False),
     ] = None,
     limit: Annotated[
         int | None,
-        typer.Option(min=1, help=f"Show so many of each kind.  [default: {SHOWN} in a table]", show_default=False),
+        typer.Option(min=1, help=f"Show this many of each kind.  [default: {SHOWN} in a table]", show_default=False),
     ] = None,
+    wide: WideOption = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
     """List what can be rented, cheapest first.
 
-    Offers of the enabled providers with their newest prices, and those of the catalogue for all other clouds, which
-    need no account and say how old they are.
+    Shows the offers of enabled providers at their newest prices, and the catalogue's offers of all other clouds, with
+    the age of each price. Needs no account.
     """
     from orchestrator.services.offers.filters import OfferQuery
 
@@ -73,5 +74,5 @@ def offers(
     )
     if limit is None and output is Format.TABLE:
         limit = SHOWN
-    with session(ctx, output) as (client, out):
+    with session(ctx, output, wide=wide, file=for_job) as (client, out):
         out.show(client.offers(query, work=for_job, group_by=group_by, limit=limit))

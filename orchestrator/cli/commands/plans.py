@@ -1,14 +1,15 @@
 """`submit`, `plan`, `apply`: look at what would be done, agree, have it done."""
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from orchestrator.cli.invocation import current
 from orchestrator.cli.output import Format, Output
-from orchestrator.cli.session import PLANNING, OutputOption, session
-from orchestrator.cli.stored import is_stored, only_a_warning
+from orchestrator.cli.session import PLANNING, OutputOption, WhyOption, WideOption, session
 from orchestrator.cli.tried import tried_here
 
 if TYPE_CHECKING:
@@ -18,10 +19,11 @@ CHANGES = 10  # `plan --check`: exit code when applying it would start or move s
 
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="Job file (YAML).", show_default=False)]
 YesOption = Annotated[
-    bool, typer.Option("--yes", "-y", help="Do not ask, unless deadline and budget are kept with less than 80 %.")
+    bool,
+    typer.Option("--yes", "-y", help="Do not ask. Refused if a limit is less than 80 % likely to be met."),
 ]
 RiskOption = Annotated[
-    bool, typer.Option("--accept-risk", help="With --yes: also where deadline and budget are unlikely to be kept.")
+    bool, typer.Option("--accept-risk", help="With --yes: accept a deadline and budget that are unlikely to be met.")
 ]
 
 
@@ -38,27 +40,32 @@ def submit(
     accept_risk: RiskOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and stop.")] = False,
     no_profile: Annotated[
-        bool, typer.Option("--no-profile", help="Don't profile the job on this machine, even if its speed is unknown.")
+        bool, typer.Option("--no-profile", help="Do not profile the job on this machine, even if its speed is unknown.")
     ] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait for the end; exit 8 if it failed.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the job ends; exit 8 if it failed.")] = False,
     token: Annotated[
         str | None,
         typer.Option(
-            help="A name of your choice for this submission: made again with it, it is the same job.",
+            help="A name of your choice: submitting again with it returns the same job.",
             show_default=False,
         ),
     ] = None,
+    why: WhyOption = False,
+    wide: WideOption = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Hand a job over: shows where it would run and what it would cost, asks, then submits it.
+    """Submit a job: show where it would run and what it would cost, ask, then hand it over.
 
     If the speed of the job is unknown and the job fits this machine, submit offers to profile it here first; --yes
     accepts. Without a profile the plan shows no cost and no finish time.
+
     If the deadline and budget are less than 80 % likely to be met, --yes is refused with exit code 9 unless you also
-    pass --accept-risk. Starts the control plane in the background when none runs. Once the job is stored the exit code
-    is 0; what fails after that is a warning. Only with --wait the job's own end counts.
+    pass --accept-risk.
+
+    Starts the control plane in the background if none runs. Once the job is stored the exit code is 0; what fails after
+    that is a warning. With --wait, the exit code is the job's.
     """
-    with session(ctx, output) as (client, out):
+    with session(ctx, output, why=why, wide=wide, file=file) as (client, out):
         spec = client.load(file)
         before = client.submitted(spec, token) if token is not None and not dry_run else None
         tried = None
@@ -66,7 +73,7 @@ def submit(
             job = before
         else:
             if not dry_run and (unknown := client.check_entry(spec)) is not None:
-                out.note(unknown)
+                out.warn(unknown)
             plan = client.plan(spec)
             tried = None if dry_run or no_profile else tried_here(client, out, spec, plan, yes=yes)
             if tried is not None and tried.measured:
@@ -77,29 +84,29 @@ def submit(
                 out.show(plan)
                 require_startable(plan)
                 return
-            _review(out, plan)
+            _review(out, plan, yes=yes)
             if not _agreed(out, plan, "Submit this job?", yes=yes, accept_risk=accept_risk):
                 out.note("nothing was submitted")
                 raise typer.Exit(0)
             job = replace(client.submit(plan, token=token), trial=tried)
-        is_stored(f"{job.name} is submitted as {job.id}")
+        current().is_stored(f"{job.name} is submitted as {job.id}")
         if before is None:
             out.note(f"submitted {job.name} as {job.id}")
         else:
-            out.note(f"{job.name} was submitted before with this token, as {job.id}")
+            out.note(f"{job.name} was already submitted with this token, as {job.id}")
         try:
             if not client.control_plane().running:
-                out.note("no control plane runs here: starting one in the background (stop it: tradewind down)")
+                out.note("starting the control plane in the background; to stop it: tradewind down")
                 client.up(progress=out.note)
             if wait:
                 from orchestrator.cli.commands.jobs import wait_for
 
                 job = replace(wait_for(client, out, job.id, None), trial=tried)
         except KeyboardInterrupt:
-            out.note(f"\n{job.name} is submitted and goes on: tradewind status {job.name}")
+            out.note(f"\n{job.name} is submitted and continues: tradewind status {job.name}")
             raise
         except Exception as error:
-            only_a_warning(error)
+            current().only_a_warning(error)
             out.show(job)
             return
         out.show(job)
@@ -107,7 +114,7 @@ def submit(
             from orchestrator.cli.commands.jobs import exit_as
 
             exit_as(job)
-        out.note(f"follow it: tradewind logs -f {job.name}     why there: tradewind explain {job.name}")
+        out.note(f"watch it:  tradewind watch {job.name}\nread logs: tradewind logs -f {job.name}")
 
 
 def plan(
@@ -115,26 +122,29 @@ def plan(
     files: Annotated[
         list[Path] | None, typer.Argument(metavar="[FILE]...", help="Job files.", show_default=False)
     ] = None,
-    all_jobs: Annotated[bool, typer.Option("--all", help="All submitted jobs that have not ended.")] = False,
-    check: Annotated[bool, typer.Option("--check", help="Exit 10 if it would start or move something.")] = False,
+    all_jobs: Annotated[bool, typer.Option("--all", help="Plan all submitted jobs that have not ended.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Exit 10 if the plan would start or move something.")] = False,
     anywhere: Annotated[
-        bool, typer.Option("--anywhere", help="Plan with the catalogue's offers, also of clouds not enabled.")
+        bool, typer.Option("--anywhere", help="Include the catalogue's offers of clouds that are not enabled.")
     ] = False,
     save: Annotated[Path | None, typer.Option("-o", "--save", help="Save it for `apply`.", show_default=False)] = None,
+    why: WhyOption = False,
+    wide: WideOption = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Show where jobs would run now, what that would cost, and why not elsewhere.
+    """Show where jobs would run now, what that would cost, and what would change the choice.
 
-    Changes nothing. Where no enabled provider can run a job, the plan is about the catalogue's offers and says so.
+    Changes nothing. If no enabled provider can run a job, the plan uses the catalogue's offers and says so.
     """
     from orchestrator.services.jobs.plan import require_feasible
 
-    with session(ctx, output) as (client, out):
+    file = files[0] if files and len(files) == 1 else None
+    with session(ctx, output, why=why, wide=wide, file=file) as (client, out):
         view = client.plan(*files or (), all_jobs=all_jobs, anywhere=True if anywhere else None)
         out.show(view)
         if save is not None:
             client.save_plan(view, save)
-            out.note(f"saved; act on it: tradewind apply {save}")
+            out.note(f"saved; to act on it: tradewind apply {shlex.quote(str(save))}")
         require_feasible(view)
         if check and view.changes:
             raise typer.Exit(CHANGES)
@@ -145,25 +155,27 @@ def apply(
     file: Annotated[Path, typer.Argument(metavar="PLAN", help="Saved by `plan -o`.", show_default=False)],
     yes: YesOption = False,
     accept_risk: RiskOption = False,
+    why: WhyOption = False,
+    wide: WideOption = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Act on a saved plan exactly as it was reviewed.
+    """Apply a saved plan exactly as it was reviewed.
 
-    Refuses, with exit code 7, when the market or the jobs moved since, and says what did. Once the plan is accepted the
-    exit code is 0; what fails after that is a warning.
+    Refuses with exit code 7 if the market or the jobs have changed since, and says what did. Once the plan is accepted
+    the exit code is 0; what fails after that is a warning.
     """
-    with session(ctx, output) as (client, out):
+    with session(ctx, output, why=why, wide=wide) as (client, out):
         view = client.load_plan(file)
         client.check_plan(view)
-        _review(out, view)
+        _review(out, view, yes=yes)
         if not _agreed(out, view, "Apply this plan?", yes=yes, accept_risk=accept_risk):
             out.note("nothing was changed")
             raise typer.Exit(0)
         accepted = client.apply(view)
-        is_stored(f"the plan {view.id} is accepted")
+        current().is_stored(f"the plan {view.id} is accepted")
         out.show(accepted)
         if not accepted.control_plane:
-            out.note("no control plane runs here: starting one in the background (stop it: tradewind down)")
+            out.note("starting the control plane in the background; to stop it: tradewind down")
             client.up(progress=out.note)
 
 
@@ -178,9 +190,7 @@ def _agreed(out: Output, plan: "PlanView", question: str, *, yes: bool, accept_r
     return True
 
 
-def _review(out: Output, view: object) -> None:
-    from orchestrator.cli.render import render
-    from orchestrator.services.views import PlanView
-
-    assert isinstance(view, PlanView)
-    out.note(render(view, color=False))
+def _review(out: Output, plan: "PlanView", *, yes: bool) -> None:
+    """The plan, on stderr; where the result is a document, only if somebody is to agree to it."""
+    if out.format is Format.TABLE or (out.can_ask and not yes):
+        out.review(plan)

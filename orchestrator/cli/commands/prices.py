@@ -1,16 +1,18 @@
 """`prices ...`: how fresh prices are, how they went, and bringing them in and out of the store."""
 
+import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from orchestrator.cli.help import Commands
 from orchestrator.cli.output import Format
-from orchestrator.cli.session import MARKET, OutputOption, session
+from orchestrator.cli.session import MARKET, OutputOption, WideOption, session
 
-prices = typer.Typer(
-    no_args_is_help=True, help="Collect prices, accept them, look at their history, import and export them."
+prices = Commands(
+    no_args_is_help=True, help="Collect, check, accept, import and export prices, and show their history."
 )
 
 
@@ -36,9 +38,9 @@ def register(app: typer.Typer) -> None:
     app.add_typer(prices, name="prices", rich_help_panel=MARKET)
 
 
-def status(ctx: typer.Context, output: OutputOption = Format.TABLE) -> None:
-    """Show when each source and region was polled last, with what result, and what is flagged and why."""
-    with session(ctx, output) as (client, out):
+def status(ctx: typer.Context, wide: WideOption = False, output: OutputOption = Format.TABLE) -> None:
+    """Show when prices were last collected from each source and region, the result, and which prices are flagged."""
+    with session(ctx, output, wide=wide) as (client, out):
         out.show(client.price_status())
 
 
@@ -51,12 +53,17 @@ def history(
     spot: Annotated[
         bool | None, typer.Option("--spot/--on-demand", help="Only one capacity type.", show_default=False)
     ] = None,
-    since: Annotated[str, typer.Option(help="From when on: 30d, 12h, or a time like 2026-11-21.")] = "30d",
-    limit: Annotated[int, typer.Option(min=1, max=100, help="At most so many offers, the cheapest per GPU.")] = 6,
-    output: Annotated[HistoryFormat, typer.Option("--output", help="How to write the result.")] = HistoryFormat.TABLE,
+    since: Annotated[str, typer.Option(help="Start: 30d or 12h ago, or a time such as 2026-11-21.")] = "30d",
+    limit: Annotated[
+        int, typer.Option(min=1, max=100, help="Show at most this many offers, the cheapest per GPU.")
+    ] = 6,
+    wide: WideOption = False,
+    output: Annotated[
+        HistoryFormat, typer.Option("--output", help="Format of the result on stdout.")
+    ] = HistoryFormat.TABLE,
 ) -> None:
-    """Draw how prices went, in USD per GPU-hour; as CSV or JSON, every change exactly."""
-    with session(ctx, Format.JSON if output is HistoryFormat.JSON else Format.TABLE) as (client, out):
+    """Draw the price history in USD per GPU-hour; as CSV or JSON, list every change exactly."""
+    with session(ctx, Format.JSON if output is HistoryFormat.JSON else Format.TABLE, wide=wide) as (client, out):
         view = client.price_history(
             offer, gpu=gpu, provider=provider, region=region, spot=spot, since=since, limit=limit
         )
@@ -69,9 +76,9 @@ def history(
 
 
 def watch(ctx: typer.Context, gpu: GpuOption = None, output: OutputOption = Format.TABLE) -> None:
-    """Print every price that changes and every poll that fails, until Ctrl-C.
+    """Print every price change and every failed collection, until Ctrl-C.
 
-    It reads the store: a control plane or `prices collect` brings the changes.
+    Reads the store only: a control plane or `prices collect` brings the changes.
     """
     with session(ctx, output) as (client, out):
         for change in client.watch_prices(gpu=gpu):
@@ -93,9 +100,9 @@ def collect(
     ] = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Poll prices into the store, each region at its own pace, until Ctrl-C; with --once, one time.
+    """Collect prices into the store, each region at its own pace, until Ctrl-C; with --once, one time.
 
-    What fails in one region is kept, marked and shown, and disturbs no other. Exit code 8 if something failed.
+    A failure in one region is recorded and affects no other. Exit code 8 if something failed.
     """
     from orchestrator.errors import PartialFailure, UsageError
 
@@ -103,7 +110,7 @@ def collect(
     for each in feed or []:
         name, equals, at = each.partition("=")
         if not (name and equals and at):
-            raise UsageError(f"--feed {each} names no table", hint="for example --feed verda=prices.csv")
+            raise UsageError(f"--feed {each} is not NAME=FILE or NAME=URL", hint="for example --feed verda=prices.csv")
         feeds.append((name, at))
     with session(ctx, output) as (client, out):
         from orchestrator.cli.render import render
@@ -111,7 +118,7 @@ def collect(
         configured = client.config.prices
         if not (once or cloud or feeds or configured.clouds or configured.sources.options):
             once = True
-            out.note("the control plane polls the enabled providers; this polls them once")
+            out.note("collecting once; the control plane does so regularly")
         with out.progress() as tick:
             done = 0
 
@@ -120,12 +127,14 @@ def collect(
                 done += 1
                 tick(f"{poll.source} {poll.region}", done, None)
                 if not once:
-                    out.note(render(poll, color=False))
+                    out.note(render(poll, out.screen(sys.stderr)))
 
             view = client.collect_prices(clouds=cloud or [], feeds=feeds, once=once, reported=reported)
         out.show(view)
         if view.failed:
-            raise PartialFailure(f"{view.failed} of {len(view.polls)} polls failed", hint="tradewind prices status")
+            raise PartialFailure(
+                f"{view.failed} of {len(view.polls)} collections failed", hint="tradewind prices status"
+            )
 
 
 def accept(
@@ -133,9 +142,9 @@ def accept(
     offer: Annotated[str, typer.Argument(metavar="OFFER", help="The id of an offer whose price is flagged.")],
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Vouch for a price that is implausible or leapt: from now on jobs may be sent there. It leaves an event.
+    """Accept a flagged price, so that jobs may use the offer. This is recorded as an event.
 
-    `tradewind prices status` names what is flagged. A second source that tells about the same price does it, too.
+    `tradewind prices status` lists flagged prices. A second source that reports about the same price accepts it, too.
     """
     with session(ctx, output) as (client, out):
         out.show(client.accept_price(offer))
@@ -147,15 +156,15 @@ def import_(
         list[Path], typer.Argument(metavar="PATH...", help="Tables (.csv, .csv.gz, .parquet) or folders.")
     ],
     provider: Annotated[
-        str, typer.Option(help="Whose prices these are, where a table does not say.", show_default=False)
+        str, typer.Option(help="Provider of the prices, if a table does not say.", show_default=False)
     ] = "",
-    at: Annotated[str, typer.Option(help="When they held, where a table does not say.", show_default=False)] = "",
+    at: Annotated[str, typer.Option(help="Time of the prices, if a table does not say.", show_default=False)] = "",
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Take recorded prices into the store: an export, the archive, or other people's tables.
+    """Import recorded prices: an export, the archive, or tables of others.
 
-    The same files again change nothing. Offers that only an import knows are never rented. Exit code 8 if rows are bad;
-    the others are in the store.
+    Importing a file twice changes nothing. Offers that only an import lists are never rented. Exit code 8 if some rows
+    are invalid; the others are in the store.
     """
     from orchestrator.errors import PartialFailure
 
@@ -164,7 +173,9 @@ def import_(
             view = client.import_prices(paths, provider=provider, at=at, progress=tick)
         out.show(view)
         if view.bad_rows:
-            raise PartialFailure(f"{view.bad_rows} rows are bad and were left out", hint="correct them, import again")
+            raise PartialFailure(
+                f"{view.bad_rows} rows are invalid and were left out", hint="correct them and import again"
+            )
 
 
 def export(
@@ -172,22 +183,22 @@ def export(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="The file to write: .csv, .csv.gz or .parquet.")],
     gpu: GpuOption = None,
     provider: ProviderOption = None,
-    since: Annotated[str, typer.Option(help="From when on: 30d, or a time like 2026-11-21.", show_default=False)] = "",
+    since: Annotated[str, typer.Option(help="Start: 30d ago, or a time such as 2026-11-21.", show_default=False)] = "",
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Write every price change to a file that `prices import` and feeds read."""
+    """Export every price change to a file that `prices import` and feeds can read."""
     with session(ctx, output) as (client, out):
         out.show(client.export_prices(path, gpu=gpu, provider=provider, since=since))
 
 
 def archive(
     ctx: typer.Context,
-    keep_days: Annotated[int, typer.Option(help="Prices older than so many days leave the store.")] = 400,
+    keep_days: Annotated[int, typer.Option(help="Remove prices older than this many days from the store.")] = 400,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Write months that are over to Parquet files in the state folder, then let old prices leave the store.
+    """Archive complete months as Parquet files in the state folder, then remove old prices from the store.
 
-    Questions about the time that is kept are answered as before. `prices import` brings a month back.
+    Queries about the time that is kept give the same answers as before. `prices import` restores a month.
     """
     with session(ctx, output) as (client, out):
         out.show(client.archive_prices(keep_days=keep_days))

@@ -1,4 +1,4 @@
-"""`profile`, `throughputs`: what is known of a job's speed before it ran."""
+"""`profile`, `throughputs`: what is known about a job's speed before it runs."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.output import Format
-from orchestrator.cli.session import PLANNING, OutputOption, session
+from orchestrator.cli.session import PLANNING, OutputOption, WideOption, session
 
 
 def register(app: typer.Typer) -> None:
@@ -17,14 +17,15 @@ def register(app: typer.Typer) -> None:
 def profile(
     ctx: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Job file (YAML).", show_default=False)],
-    timeout: Annotated[float, typer.Option(min=1, help="Give up after so many seconds.")] = 900,
+    timeout: Annotated[float, typer.Option(min=1, help="Give up after this many seconds.")] = 900,
+    wide: WideOption = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
     """Run a few steps of a job here and predict its speed, cost per step and memory on each GPU.
 
-    Nothing that it trains is kept; plans of the job use what was counted.
+    The training itself is discarded; plans for the job use the profile.
     """
-    with session(ctx, output) as (client, out):
+    with session(ctx, output, wide=wide, file=file) as (client, out):
         out.show(client.profile(file, timeout_s=timeout))
 
 
@@ -33,6 +34,6 @@ def throughputs(
     table: Annotated[Path, typer.Argument(metavar="TABLE", help="CSV, or Gavel's CSV or JSON.", show_default=False)],
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Import a table of measured speeds, for plans of jobs of the same name and for the ratios between GPU kinds."""
+    """Import measured speeds, for plans of jobs with the same name and for the ratios between GPUs."""
     with session(ctx, output) as (client, out):
         out.show(client.import_throughputs(table))

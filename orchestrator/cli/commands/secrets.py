@@ -2,10 +2,11 @@
 
 import typer
 
+from orchestrator.cli.help import Commands
 from orchestrator.cli.output import Format
 from orchestrator.cli.session import CONTROL, JobArgument, OutputOption, session
 
-secrets = typer.Typer(no_args_is_help=True, help="Hand over secrets that a job waits for.")
+secrets = Commands(no_args_is_help=True, help="Give the control plane the secrets of a job.")
 
 
 def register(app: typer.Typer) -> None:
@@ -16,8 +17,8 @@ def register(app: typer.Typer) -> None:
 def give(ctx: typer.Context, job: JobArgument, output: OutputOption = Format.TABLE) -> None:
     """Give the control plane the secrets that the job file names, from this environment.
 
-    `submit` does it, too. Needed again after the control plane was restarted, unless secrets.key_file is set: until
-    then the job trains on, but cannot be started anywhere else.
+    `submit` does this, too. Needed again after the control plane was restarted, unless secrets.key_file is set: until
+    then the job keeps training, but cannot be started anywhere else.
     """
     with session(ctx, output) as (client, out):
         out.show(client.give_secrets(job))

@@ -5,10 +5,11 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.cli.help import Commands
 from orchestrator.cli.output import Format
 from orchestrator.cli.session import SYSTEM, OutputOption, session
 
-store = typer.Typer(no_args_is_help=True, help="Back up, restore and check the store.")
+store = Commands(no_args_is_help=True, help="Back up, restore and check the store.")
 
 
 def register(app: typer.Typer) -> None:
@@ -24,9 +25,9 @@ def backup(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="The file to write; it must not exist.")],
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Write a consistent copy of the store to a file, while everything goes on.
+    """Write a consistent copy of the store to a file, while everything keeps running.
 
-    It is an SQLite store, also of a store in Postgres, and can be restored into either. Checkpoints are not in it.
+    The copy is an SQLite file, even of a store in Postgres, and can be restored into either. It has no checkpoints.
     """
     with session(ctx, output) as (client, out):
         out.show(client.backup_store(path))
@@ -34,17 +35,17 @@ def backup(
 
 def restore(
     ctx: typer.Context,
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="A file that `store backup` or an upgrade wrote.")],
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="A file written by `store backup` or by an upgrade.")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Put a backup in the place of the store, which is kept beside it.
+    """Replace the store with a backup; the old store is kept beside it.
 
-    Refused while anything uses the store: end it first with `tradewind down --keep-jobs`. What happened since
-    the backup is forgotten; machines that were rented since are named by `tradewind doctor` and end by themselves.
+    Refused while anything uses the store: stop it first with `tradewind down --keep-jobs`. Everything since the
+    backup is lost; `tradewind doctor` lists machines that were rented since, and they end by themselves.
     """
     with session(ctx, output) as (client, out):
-        if not yes and path.is_file() and not out.confirm(f"Replace the store by {path}?"):
+        if not yes and path.is_file() and not out.confirm(f"Replace the store with {path}?"):
             out.note("nothing was changed")
             raise typer.Exit(0)
         out.show(client.restore_store(path))
@@ -55,22 +56,22 @@ def adopt(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Let this copy of a store replace the one that it was copied from.
+    """Make this copy of a store the one in use.
 
-    Of all copies of a store only one acts on the installation's machines. After this it is this one; the control plane
-    of any other stops by itself.
+    Only one copy of a store may control the installation's machines. After this it is this one; the control plane of
+    any other copy stops by itself.
     """
     with session(ctx, output) as (client, out):
-        if not yes and not out.confirm("Let this store take over all machines of its installation?"):
+        if not yes and not out.confirm("Use this copy of the store for all machines of the installation?"):
             out.note("nothing was changed")
             raise typer.Exit(0)
         out.show(client.adopt_store())
 
 
 def check(ctx: typer.Context, output: OutputOption = Format.TABLE) -> None:
-    """Check the store: damage, schema, history, references, the ledger's sums, work that nobody takes further.
+    """Check the store: damage, schema, history, references, the ledger's sums, stuck work.
 
-    Changes and upgrades nothing. Exit code 8 if something fails.
+    Changes nothing. Exit code 8 if something fails.
     """
     from orchestrator.errors import PartialFailure
 
@@ -78,4 +79,4 @@ def check(ctx: typer.Context, output: OutputOption = Format.TABLE) -> None:
         diagnosis = client.check_store()
         out.show(diagnosis)
         if diagnosis.failed:
-            raise PartialFailure("the store is not sound", hint="each line that fails names its remedy")
+            raise PartialFailure("the store has problems", hint="each failed line says how to fix it")

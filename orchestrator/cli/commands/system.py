@@ -4,11 +4,12 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.cli.help import Commands
 from orchestrator.cli.output import Format, Output
 from orchestrator.cli.session import SYSTEM, OutputOption, session
 
-daemon = typer.Typer(no_args_is_help=True, help="The control plane in the foreground.")
-config = typer.Typer(no_args_is_help=True, help="Settings, and where each comes from.")
+daemon = Commands(no_args_is_help=True, help="Run the control plane in the foreground.")
+config = Commands(no_args_is_help=True, help="Show settings and where each comes from.")
 
 
 def register(app: typer.Typer) -> None:
@@ -24,9 +25,9 @@ def register(app: typer.Typer) -> None:
 
 
 def up(ctx: typer.Context, output: OutputOption = Format.TABLE) -> None:
-    """Start this host's site and the control plane in the background.
+    """Start the control plane in the background.
 
-    Does nothing where they run.
+    Does nothing if it is running.
     """
     with session(ctx, output) as (client, out):
         out.show(client.up(progress=out.note))
@@ -35,14 +36,16 @@ def up(ctx: typer.Context, output: OutputOption = Format.TABLE) -> None:
 def down(
     ctx: typer.Context,
     force: Annotated[
-        bool, typer.Option("--force", help="Do not wait for checkpoints; jobs keep their last ones.")
+        bool, typer.Option("--force", help="Do not wait for new checkpoints; jobs keep their latest ones.")
     ] = False,
-    keep_jobs: Annotated[bool, typer.Option("--keep-jobs", help="End only the control plane; jobs train on.")] = False,
+    keep_jobs: Annotated[
+        bool, typer.Option("--keep-jobs", help="Stop only the control plane; jobs keep training.")
+    ] = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Pause all jobs with a checkpoint and stop everything on this host.
+    """Checkpoint and pause all jobs, then stop everything on this host.
 
-    Ends the control plane, every local instance and the site, and bills what was used.
+    Stops the control plane and every local instance, and books what they cost.
     """
     with session(ctx, output) as (client, out):
         out.show(client.down(progress=out.note, force=force, keep_jobs=keep_jobs))
@@ -53,15 +56,15 @@ def doctor(
     cloud: Annotated[
         list[str] | None,
         typer.Option(
-            help="Ask aws, gcp or azure instead: who am I, what may I read, which policy line is missing?",
+            help="Check aws, gcp or azure instead: which account, what it may read, which permission is missing.",
             show_default=False,
         ),
     ] = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Check everything that Tradewind needs, each with its remedy.
+    """Check everything that Tradewind needs, and say how to fix what is missing.
 
-    Exit code 8 if something fails.
+    Exit code 8 if a check fails.
     """
     from orchestrator.errors import PartialFailure
 
@@ -69,22 +72,22 @@ def doctor(
         diagnosis = client.doctor(cloud or ())
         out.show(diagnosis)
         if diagnosis.failed:
-            raise PartialFailure("something fails", hint="each line that fails names its remedy")
+            raise PartialFailure("a check failed", hint="each failed line says how to fix it")
 
 
 def reap(
     ctx: typer.Context,
-    instance: Annotated[str, typer.Argument(metavar="INSTANCE", help="Its id, as `doctor` names it.")],
+    instance: Annotated[str, typer.Argument(metavar="INSTANCE", help="Id of the machine, as `doctor` lists it.")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """End a machine of this installation that its store did not rent.
+    """Terminate a machine of this installation that its store did not rent.
 
-    Another copy of the store may have rented it and need it.
+    Another copy of the store may have rented it and still need it.
     """
     with session(ctx, output) as (client, out):
-        if not yes and not out.confirm(f"End the machine {instance}?"):
-            out.note("nothing was ended")
+        if not yes and not out.confirm(f"Terminate the machine {instance}?"):
+            out.note("nothing was terminated")
             raise typer.Exit(0)
         out.show(client.reap(instance))
 
@@ -101,11 +104,11 @@ def version(output: OutputOption = Format.TABLE) -> None:
 
 def daemon_run(
     ctx: typer.Context,
-    once: Annotated[bool, typer.Option("--once", help="Do what is due, then end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Do what is due, then exit.")] = False,
 ) -> None:
-    """Run the control plane: collect prices, decide, move jobs, bill.
+    """Run the control plane: collect prices, decide, move jobs, book costs.
 
-    Decides daily on the market clock, and after each price event or loss. A second one on the same store stands by.
+    Decides once a market day, and after each price change or loss. A second one on the same store stands by.
     """
     with session(ctx) as (client, _out):
         from orchestrator import daemon as control_plane
@@ -115,10 +118,10 @@ def daemon_run(
 
 def config_show(
     ctx: typer.Context,
-    origins: Annotated[bool, typer.Option("--origins", help="Also where each value comes from.")] = False,
+    origins: Annotated[bool, typer.Option("--origins", help="Show where each value comes from, too.")] = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Print every setting as it is in force."""
+    """Print every setting in force."""
     with session(ctx, output) as (client, out):
         if output is Format.JSON or origins:
             out.show(client.settings())

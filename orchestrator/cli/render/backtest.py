@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.render.text import Paint, blocks, clean, money, table
+from orchestrator.cli.render.table import Column, numbers, table
+from orchestrator.cli.render.text import Screen, blocks, clean, money
 
 if TYPE_CHECKING:
     from orchestrator.arena.paper_tables import PaperTable, PaperTables
     from orchestrator.arena.results import Backtest
 
 
-def backtest(view: Backtest, paint: Paint) -> str:
+def backtest(view: Backtest, screen: Screen) -> str:
     """The policies, and where each dollar was saved."""
     costs = [
         (
@@ -44,27 +45,27 @@ def backtest(view: Backtest, paint: Paint) -> str:
         if row.runs
     ]
     head = (
-        "policy",
-        "cost",
-        "/ optimum",
-        "p95",
-        "worst",
-        "missed",
-        "failed",
-        f"against {clean(view.reference)}",
-        "95 %",
+        Column("policy"),
+        numbers("cost"),
+        numbers("/ optimum"),
+        numbers("p95", 3),
+        numbers("worst", 4),
+        numbers("missed"),
+        numbers("failed", 5),
+        numbers(f"against {clean(view.reference)}", 1),
+        numbers("95 %", 2),
     )
     split = (
-        "saved",
-        "by spot",
-        "by zone",
-        "by GPU",
-        "by moving",
-        "egress",
-        "moves",
-        "preempted",
-        "useful",
-        "time / work",
+        Column("saved"),
+        numbers("by spot"),
+        numbers("by zone", 1),
+        numbers("by GPU", 2),
+        numbers("by moving", 3),
+        numbers("egress", 4),
+        numbers("moves", 6),
+        numbers("preempted", 8),
+        numbers("useful", 7),
+        numbers("time / work", 5),
     )
     filled = f"{view.filled_ticks} ticks were filled after outages of the recorder" if view.filled_ticks else ""
     inexact = f"{view.inexact_optima} optima are lower bounds" if view.inexact_optima else ""
@@ -77,14 +78,14 @@ def backtest(view: Backtest, paint: Paint) -> str:
         f"{clean(view.name)}: {view.runs} runs; on demand {money(view.on_demand_nano_usd)}, "
         f"optimum {money(view.optimum_nano_usd)} (means per run, per instance)",
         " ",
-        table(head, costs, paint, right=range(1, 9)),
+        table(head, costs, screen),
         " ",
-        table(split, sources, paint, right=range(1, 10)),
+        table(split, sources, screen),
         " ",
-        paint("a difference is on the same windows, with its bootstrap interval", "dim"),
-        paint("recorded prices and availability; simulated jobs", "dim"),
-        paint("; ".join(each for each in (assumed, filled, inexact) if each), "yellow"),
-        *(paint(clean(message), "red") for message in view.failures),
+        screen("a difference is on the same windows, with its bootstrap interval", "dim"),
+        screen("recorded prices and availability; simulated jobs", "dim"),
+        screen("; ".join(each for each in (assumed, filled, inexact) if each), "yellow"),
+        *(screen(clean(message), "red") for message in view.failures),
     )
 
 
@@ -92,14 +93,14 @@ def _ratio(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
-def paper(view: PaperTables, paint: Paint) -> str:
+def paper(view: PaperTables, screen: Screen) -> str:
     """Each table with ours and the published figure in every cell."""
-    parts = [part for each in view.tables for part in (*_paper_table(each, paint), " ")]
+    parts = [part for each in view.tables for part in (*_paper_table(each, screen), " ")]
     refused = f"{view.refused_runs} runs left out: they would outlast the log of 2020" if view.refused_runs else ""
-    return blocks(*parts, paint(refused, "dim"))
+    return blocks(*parts, screen(refused, "dim"))
 
 
-def _paper_table(each: PaperTable, paint: Paint) -> tuple[str, ...]:
+def _paper_table(each: PaperTable, screen: Screen) -> tuple[str, ...]:
     rows = list(dict.fromkeys(cell.row for cell in each.cells))
     columns = list(dict.fromkeys(cell.column for cell in each.cells))
     cells = {(cell.row, cell.column): cell for cell in each.cells}
@@ -115,5 +116,5 @@ def _paper_table(each: PaperTable, paint: Paint) -> tuple[str, ...]:
     if each.within is not None:
         verdict = "met" if each.worst <= each.within + 1e-9 else "MISSED"
         verdict = f"; largest distance {each.worst:.4f}, at most {each.within:g}: {verdict}"
-    title = paint(f"{each.title}: ours (published){verdict}", "bold")
-    return title, table(("", *columns), lines, paint, right=range(1, len(columns) + 1))
+    title = screen(f"{each.title}: ours (published){verdict}", "bold")
+    return title, table((Column(""), *(numbers(name, i) for i, name in enumerate(columns))), lines, screen)

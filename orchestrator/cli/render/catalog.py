@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from orchestrator.cli.render.text import Paint, blocks, clean, table
+from orchestrator.cli.render.table import Column, numbers, table
+from orchestrator.cli.render.text import Screen, blocks, clean
 from orchestrator.services.catalog.views import CatalogUpdate, CatalogVerdict, CatalogView
 from providers.money import format_usd
 
 
-def catalog(view: CatalogView, paint: Paint) -> str:
+def catalog(view: CatalogView, screen: Screen) -> str:
     clouds = [
         (
             row.provider,
@@ -21,13 +22,30 @@ def catalog(view: CatalogView, paint: Paint) -> str:
         )
         for row in view.clouds
     ]
-    head = ("provider", "offers", "spot", "regions", "types", "newest", "oldest", "GPUs")
+    head = (
+        Column("provider"),
+        numbers("offers"),
+        numbers("spot", 3),
+        numbers("regions", 4),
+        numbers("types", 5),
+        numbers("newest", 1),
+        numbers("oldest", 2),
+        Column("GPUs", text=True),
+    )
     sources = [
         (row.publisher, str(row.offers), str(row.flagged), row.oldest, row.newest, _days(row.age_days), row.licence)
         for row in view.sources
         if row.offers or row.flagged
     ]
-    source_head = ("price list", "offers", "flagged", "from", "to", "age", "licence")
+    source_head = (
+        Column("price list"),
+        numbers("offers"),
+        numbers("flagged", 4),
+        Column("from", 5),
+        Column("to", 3),
+        numbers("age", 1),
+        Column("licence", 2),
+    )
     flagged = [(row.provider, str(row.prices), row.reason) for row in view.flagged]
     total = sum(row.offers for row in view.clouds)
     chips = [
@@ -37,43 +55,53 @@ def catalog(view: CatalogView, paint: Paint) -> str:
             f"{row.memory_gb:.0f}",
             _least(row.nano_usd_per_chip_hour),
             _least(row.spot_nano_usd_per_chip_hour),
-            _short(row.regions),
             row.newest,
+            _short(row.regions),
         )
         for row in view.not_usable
     ]
-    chip_head = ("not usable yet", "provider", "GB", "$/chip-h from", "spot from", "regions", "as of")
+    chip_head = (
+        Column("not usable yet"),
+        Column("provider"),
+        numbers("GB", 3),
+        numbers("$/chip-h from"),
+        numbers("spot from", 1),
+        Column("as of", 2),
+        Column("regions", 4, text=True),
+    )
     broken = [f"the catalogue that was installed is not used: {clean(each)}" for each in view.damage[:3]]
     return "\n\n".join(
         part
         for part in (
-            paint.state("\n".join(broken), "fail") if broken else "",
+            screen.state("\n".join(broken), "fail") if broken else "",
             blocks(
-                table(head, clouds, paint, right=(1, 2, 3, 4, 5, 6)),
+                table(head, clouds, screen),
                 f"{total} offers of the catalogue {clean(view.version)}, which "
                 f"{'was installed' if view.installed else 'came with Tradewind'}; a list price is as old as it says "
                 "and may have changed since",
             ),
-            table(source_head, sources, paint, right=(1, 2, 5)),
-            table(("kept, not offered", "prices", "because"), flagged, paint, right=(1,)) if flagged else "",
-            table(chip_head, chips, paint, right=(2, 3, 4)) if chips else "",
+            table(source_head, sources, screen),
+            table((Column("not offered"), numbers("prices"), Column("because", text=True)), flagged, screen)
+            if flagged
+            else "",
+            table(chip_head, chips, screen) if chips else "",
         )
         if part
     )
 
 
-def update(view: CatalogUpdate, paint: Paint) -> str:
+def update(view: CatalogUpdate, screen: Screen) -> str:
     if not view.changed:
-        return paint.state(f"the catalogue {clean(view.version)} is in force already", "ok")
+        return screen.state(f"the catalogue {clean(view.version)} is in force already", "ok")
     before = f"before: {clean(view.version_before)} with {view.offers_before}"
-    return paint.state(f"the catalogue {clean(view.version)} with {view.offers} offers is in force ({before})", "ok")
+    return screen.state(f"the catalogue {clean(view.version)} with {view.offers} offers is in force ({before})", "ok")
 
 
-def verdict(view: CatalogVerdict, paint: Paint) -> str:
+def verdict(view: CatalogVerdict, screen: Screen) -> str:
     what = clean(view.path) if view.path else "the catalogue"
     if view.findings:
-        return paint.state(f"{what}: {len(view.findings)} finding(s)", "fail")
-    return paint.state(f"{what}: nothing wrong in {view.checked} prices", "ok")
+        return screen.state(f"{what}: {len(view.findings)} finding(s)", "fail")
+    return screen.state(f"{what}: nothing wrong in {view.checked} prices", "ok")
 
 
 def _least(nano_usd: int | None) -> str:

@@ -8,12 +8,13 @@ from __future__ import annotations
 from dataclasses import replace
 from importlib import import_module
 
-from orchestrator.cli.render.text import Paint, shown, visible
+from orchestrator.cli.render.text import Screen, fitted, shown, visible
 from orchestrator.formats.documents import View
 from orchestrator.services.views import LogLine
 
 RENDERERS = {
     "Accepted": "system:accepted",
+    "Backtest": "backtest:backtest",
     "CatalogUpdate": "catalog:update",
     "CatalogVerdict": "catalog:verdict",
     "CatalogView": "catalog:catalog",
@@ -21,7 +22,7 @@ RENDERERS = {
     "ControlPlaneView": "system:control_plane",
     "Conversion": "system:conversion",
     "Diagnosis": "system:diagnosis",
-    "EventList": "jobs:events",
+    "EventList": "events:events",
     "Explanation": "plans:explanation",
     "Fetched": "jobs:fetched",
     "ImportedTable": "profiles:imported",
@@ -30,6 +31,7 @@ RENDERERS = {
     "LedgerCorrection": "ledger:correction",
     "LogLine": "jobs:log_line",
     "OfferList": "offers:offers",
+    "PaperTables": "backtest:paper",
     "PlanView": "plans:plan",
     "AcceptedPrice": "prices:accepted",
     "PriceArchive": "prices:archived",
@@ -50,11 +52,12 @@ RENDERERS = {
 }
 
 
-def render(view: View, *, color: bool, terminal: bool = True) -> str:
-    """A view as text, without a newline at its end. What a job printed is as it was unless a `terminal` shows it."""
+def render(view: View, screen: Screen, *, terminal: bool = True) -> str:
+    """A view as text, without a newline at its end and with no line wider than the screen. What a job printed is as it
+    was, unless a `terminal` shows it."""
     module, _, function = RENDERERS[type(view).__name__].partition(":")
     show = getattr(import_module(f"orchestrator.cli.render.{module}"), function)
     if not isinstance(view, LogLine):
-        return shown(show(view, Paint(color)))
-    text: str = show(replace(view, text=visible(view.text)) if terminal else view, Paint(color))
+        return shown(fitted(show(view, screen), screen.limit))
+    text: str = show(replace(view, text=visible(view.text)) if terminal else view, screen)
     return text

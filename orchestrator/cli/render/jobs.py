@@ -2,61 +2,79 @@
 
 from __future__ import annotations
 
+from orchestrator.cli.render.events import event_lines
+from orchestrator.cli.render.table import Column, numbers, table
 from orchestrator.cli.render.text import (
-    Paint,
+    Screen,
+    amount,
     blocks,
+    capacity,
     clean,
-    clipped,
     instant,
-    moment,
-    money,
+    machine,
     note_simulated,
     number,
     progress,
     rate,
     span,
-    table,
+    where,
 )
 from orchestrator.model import Run
-from orchestrator.services.views import EventList, Fetched, JobList, JobView, LogLine, StatusView, short_zone
+from orchestrator.services.views import Fetched, JobList, JobView, LogLine, StatusView
 
-NOTE_WIDTH = 60
-TO_GO_WIDTH = 24
+QUEUE = (
+    Column("name"),
+    Column("state", state=True),
+    numbers("done"),
+    numbers("steps", 6),
+    numbers("loss", 8),
+    Column("where", 2),
+    numbers("price", 5),
+    numbers("paid"),
+    Column("to go", 1),
+    numbers("moves", 7),
+    Column("last", 4, text=True),
+    Column("id", wide=True),
+)
 
 
-def queue(view: JobList, paint: Paint) -> str:
+def queue(view: JobList, screen: Screen) -> str:
     if not view.jobs:
-        return "no jobs"
+        return f"{view.ended} ended: tradewind queue --all" if view.ended else "no jobs"
     rows = [
         (
             job.name,
             _state(job),
-            progress(job.step, job.total_steps),
+            _share(job),
+            f"{job.step}/{job.total_steps}" if job.total_steps else str(job.step),
             number(job.loss),
             job.zone or "-",
             rate(job.nano_usd_per_hour),
-            money(job.paid_nano_usd, 4),
-            clipped(job.to_go, TO_GO_WIDTH),
+            amount(job.paid_nano_usd),
+            job.to_go,
             str(job.moves),
-            clipped(job.quarantine or job.note, NOTE_WIDTH),
+            job.quarantine or job.note,
             job.id,
         )
         for job in view.jobs
     ]
-    head = ("name", "state", "progress", "loss", "where", "price", "paid", "to go", "moves", "last", "id")
-    total = f"{len(view.jobs)} job(s), {money(view.paid_nano_usd, 4)} paid"
+    total = f"{len(view.jobs)} {'job' if len(view.jobs) == 1 else 'jobs'}, {amount(view.paid_nano_usd)} paid"
     return blocks(
-        table(head, rows, paint, right=(3, 5, 6, 8), state=1),
-        paint(total, "dim"),
-        paint(note_simulated(view.simulated), "dim"),
+        table(QUEUE, rows, screen),
+        screen(total, "dim"),
+        screen(note_simulated(view.simulated), "dim"),
     )
+
+
+def _share(job: JobView) -> str:
+    return f"{min(job.step / job.total_steps, 1):.0%}" if job.total_steps else f"{job.step} steps"
 
 
 def _state(job: JobView) -> str:
     return job.state if job.quarantine is None else "quarantined"
 
 
-def job(view: JobView, paint: Paint) -> str:
+def job(view: JobView, screen: Screen) -> str:
     rows = [
         ("job", f"{view.name} ({view.id})"),
         ("state", view.state if view.quarantine is None else f"{view.state}, in quarantine"),
@@ -66,16 +84,17 @@ def job(view: JobView, paint: Paint) -> str:
         ("submitted", instant(view.submitted_at_ms)),
         ("ended", instant(view.finished_at_ms)),
         ("deadline", instant(view.deadline_at_ms)),
-        ("budget", money(view.budget_nano_usd)),
+        ("budget", amount(view.budget_nano_usd)),
         ("runs on", view.offer_id or "-"),
         ("price", rate(view.nano_usd_per_hour)),
-        ("paid", money(view.paid_nano_usd, 4)),
+        ("paid", amount(view.paid_nano_usd)),
         ("to go", _to_go(view)),
-        ("runs", f"{view.runs}, {view.moves} move(s), {view.steps_repeated} step(s) repeated"),
+        ("runs", f"{view.runs}; moves: {view.moves}; steps repeated: {view.steps_repeated}"),
         ("why" if view.state == "paused" else "last", view.note),
     ]
     shown = [row for row in rows if row[1] not in ("-", "")]
-    return blocks(table(("", ""), shown, paint, state=1), paint(note_simulated(view.simulated), "dim"))
+    columns = (Column(""), Column("", text=True, state=True))
+    return blocks(table(columns, shown, screen), screen(note_simulated(view.simulated), "dim"))
 
 
 def _to_go(view: JobView) -> str:
@@ -83,31 +102,37 @@ def _to_go(view: JobView) -> str:
     foretold = view.forecast
     if foretold is None:
         return view.to_go
-    cost = f"{money(foretold.cost_low_nano_usd, 4)} to {money(foretold.cost_high_nano_usd, 4)}"
+    cost = f"{amount(foretold.cost_low_nano_usd)} to {amount(foretold.cost_high_nano_usd)}"
     time = f"{span(foretold.duration_low_s)} to {span(foretold.duration_high_s)}"
     return f"{view.to_go} ({cost}, {time}, p5-p95)"
 
 
-def status(view: StatusView, paint: Paint) -> str:
+def status(view: StatusView, screen: Screen) -> str:
     migration = ""
     if view.migration is not None:
         move = view.migration
         migration = clean(f"moving to {move.offer_id}: step {move.step.value}, because {move.reason} ({move.id})")
     plane = "" if view.control_plane.running else "no control plane runs here, so nothing moves: tradewind up"
-    happened = "\n".join(_event_lines(EventList(view.events), paint))
     return blocks(
-        job(view.job, paint), paint(migration, "cyan") if migration else "", plane, "", _runs(view, paint), "", happened
+        job(view.job, screen),
+        screen(migration, "cyan") if migration else "",
+        plane,
+        "",
+        _runs(view, screen),
+        "",
+        "\n".join(event_lines(view.events, screen)),
     )
 
 
-def _runs(view: StatusView, paint: Paint) -> str:
+def _runs(view: StatusView, screen: Screen) -> str:
     if not view.runs:
         return "no runs yet"
     rows = [
         (
             str(i),
-            short_zone(run.offer_id),
-            _kind(run),
+            where(run.offer_id),
+            machine(run.offer_id),
+            capacity(run.offer_id),
             run.end or run.state,
             _steps(run),
             _trained(run, view.at_ms),
@@ -115,11 +140,17 @@ def _runs(view: StatusView, paint: Paint) -> str:
         )
         for i, run in enumerate(view.runs, 1)
     ]
-    return table(("run", "zone", "kind", "state", "steps", "trained", "id"), rows, paint, right=(0,))
-
-
-def _kind(run: Run) -> str:
-    return " ".join(run.offer_id.split("/")[3:])
+    columns = (
+        numbers("run"),
+        Column("where"),
+        Column("machine", 2),
+        Column("type", 3),
+        Column("state", state=True),
+        Column("steps"),
+        Column("trained", 1),
+        Column("id", wide=True),
+    )
+    return table(columns, rows, screen)
 
 
 def _steps(run: Run) -> str:
@@ -133,24 +164,12 @@ def _trained(run: Run, now_ms: int) -> str:
     return span(((run.training_to_ms or now_ms) - run.training_from_ms) / 1000)
 
 
-def events(view: EventList, paint: Paint) -> str:
-    return "\n".join(_event_lines(view, paint)) or "nothing has happened"
-
-
-def _event_lines(view: EventList, paint: Paint) -> list[str]:
-    return [
-        f"{paint(moment(event.at_ms), 'dim')}  {event.kind:<20}  {clean(event.message)}  "
-        f"{paint(f'[{clean(event.actor)}]', 'dim')}"
-        for event in view.events
-    ]
-
-
-def log_line(view: LogLine, paint: Paint) -> str:
+def log_line(view: LogLine, screen: Screen) -> str:
     """What a job prints; in a pipe every character of it, colours as well. On a terminal no colours but ours."""
-    return f"{paint(f'{view.number} {view.zone} |', 'dim')} {view.text}"
+    return f"{screen(f'{view.number} {view.zone} |', 'dim')} {view.text}"
 
 
-def fetched(view: Fetched, paint: Paint) -> str:
+def fetched(view: Fetched, screen: Screen) -> str:
     rows = [(file.path, f"{file.size_bytes:,}") for file in view.files]
-    head = f"{len(view.files)} file(s) in {clean(view.folder)}"
-    return blocks(table(("file", "bytes"), rows, paint, right=(1,)) if rows else "", head)
+    head = f"{len(view.files)} {'file' if len(view.files) == 1 else 'files'} in {clean(view.folder)}"
+    return blocks(table((Column("file"), numbers("bytes")), rows, screen) if rows else "", head)

@@ -1,222 +1,205 @@
-"""Plans and explanations as text: what was chosen, what came next, the one reason against each other offer."""
+"""Plans as text: the first screen of each job (what, at what cost, by when, what else, what would change that), and
+everything else where `--why` asks for it."""
 
 from __future__ import annotations
 
-from orchestrator.cli.render.jobs import events
+from orchestrator.cli.render.decisions import decision
+from orchestrator.cli.render.events import event_lines
+from orchestrator.cli.render.table import Column, numbers, table
 from orchestrator.cli.render.text import (
-    HOW_TO_KNOW,
-    Paint,
+    Screen,
+    amount,
     blocks,
+    capacity,
     clean,
     instant,
-    money,
+    machine,
     note_simulated,
-    number,
     rate,
-    ratio,
     span,
-    table,
+    ways_to_know,
+    where,
 )
-from orchestrator.services.views import Choice, Decision, EventList, Explanation, PlanView
+from orchestrator.services.views import Choice, Decision, Explanation, PlanView
 
-SHOWN = {"choose": 1, "stay": 1, "next": 3, "no": 3, "baseline": 1}
-WORDS = {"baseline": "on-demand"}
+VERBS = {"place": "start on", "stay": "stay on", "move": "move to"}
+MISSING = {
+    "profile": "a measured speed (predicted from a profile): its first minutes on a machine tell",
+    "table": "a measured speed (from an imported table): its first minutes on a machine tell",
+}
+LABELLED = (Column(""), Column("", text=True))
 
 
-def plan(view: PlanView, paint: Paint) -> str:
-    age = "prices never asked" if view.price_age_s is None else f"prices {span(view.price_age_s)} old"
-    head = f"Plan {view.id}   market as of {instant(view.at_ms)} ({age})"
-    if view.anywhere:
-        head = (
-            "Plan over prices as collected, else the catalogue's list prices "
-            f"(up to {span(view.price_age_s)} old; old prices count as higher), not over what is enabled here"
-        )
+def plan(view: PlanView, screen: Screen) -> str:
     if not view.decisions:
-        return blocks(head, "no jobs to plan")
-    parts = [text for decided in view.decisions for text in ("", decision(decided, paint))]
-    foot = note_simulated(view.simulated)
+        return blocks(_head(view, screen), "no jobs to plan")
+    if screen.why:
+        shown = [text for each in view.decisions for text in (" ", decision(each, screen))]
+        return blocks(_head(view, screen), *shown, _foot(view, screen))
+    if len(view.decisions) == 1:
+        return blocks(first_screen(view.decisions[0], screen), _head(view, screen), _foot(view, screen))
+    return blocks(_together(view, screen), _head(view, screen), _foot(view, screen))
+
+
+def _head(view: PlanView, screen: Screen) -> str:
     if view.anywhere:
-        clouds = ", ".join(view.not_enabled)
-        foot = f"{clouds}: not enabled; enable it in tradewind.toml to run there" if clouds else ""
-    return blocks(paint(head, "bold"), *(part or " " for part in parts), paint(foot, "dim"))
+        text = f"Plan over collected and list prices up to {span(view.price_age_s)} old; old prices count as higher"
+    else:
+        age = "no prices yet" if view.price_age_s is None else f"prices {span(view.price_age_s)} old"
+        simulated = ", simulated: no real money" if view.simulated and not screen.why else ""
+        text = f"{view.id}, {age}{simulated}"
+    return screen(text, "bold" if screen.why else "dim")
 
 
-def decision(view: Decision, paint: Paint) -> str:
-    """One job's placement."""
-    wants = [f"objective {view.objective}"]
-    if view.deadline_at_ms is not None:
-        wants.append(f"deadline {instant(view.deadline_at_ms)}")
-    if view.budget_nano_usd is not None:
-        wants.append(f"budget {money(view.budget_nano_usd)}")
-    title = f"{clean(view.name)}: {view.action}   {', '.join(wants)}"
-    expected = []
-    if view.cost_nano_usd is not None:
-        expected.append(f"{money(view.cost_nano_usd, 4)} expected{_interval(view)}")
-    if view.finish_at_ms is not None:
-        expected.append(f"done {instant(view.finish_at_ms)}{_finish_interval(view)}")
+def _foot(view: PlanView, screen: Screen) -> str:
+    clouds = ", ".join(view.not_enabled)
+    lines = [
+        f"all figures and reasons: {screen.command} --why" if screen.command and not screen.why else "",
+        f"not enabled here: {clouds}; to run there, enable it in tradewind.toml" if view.anywhere and clouds else "",
+        "" if view.anywhere or not screen.why else note_simulated(view.simulated),
+    ]
+    return screen(blocks(*lines), "dim") if any(lines) else ""
+
+
+def first_screen(view: Decision, screen: Screen) -> str:
+    """At most ten lines of one job."""
+    chosen = chosen_of(view)
+    rest = f"{VERBS[view.action]} {_place(chosen)}" if chosen is not None and view.action in VERBS else view.action
+    lines = [
+        ("why", clean(view.reason)),
+        ("cost", _cost(view, chosen)),
+        ("", _made_of(view, chosen)),
+        ("finish", _finish(view, chosen)),
+        ("runner-up", _runner_up(view, chosen)),
+        ("changes if", _changes(view)),
+        ("missing", _missing(view, screen)),
+    ]
+    shown = [(f"  {label}", text) for label, text in lines if text]
+    return blocks(screen(f"{clean(view.name)}: {clean(rest)}", "bold"), table(LABELLED, shown, screen))
+
+
+def chosen_of(view: Decision) -> Choice | None:
+    return next((each for each in view.choices if each.offer_id == view.offer_id and each.role != "baseline"), None)
+
+
+def _place(choice: Choice) -> str:
+    """`1xV100 spot in fake/beta-1 at $1.0200/h`."""
+    kind = f"{machine(choice.offer_id)} ({capacity(choice.offer_id)})" if choice.gpu == "cpu" else choice.gpu
+    spot = "" if choice.gpu == "cpu" else f" {capacity(choice.offer_id)}"
+    return f"{kind}{spot} in {where(choice.offer_id)} at {rate(choice.nano_usd_per_hour)}"
+
+
+def _cost(view: Decision, chosen: Choice | None) -> str:
+    if view.cost_nano_usd is None:
+        return "unknown until the speed is known" if view.evidence == "none" and chosen is not None else ""
+    text = amount(view.cost_nano_usd)
+    if chosen is not None and chosen.cost_low_nano_usd is not None:
+        text += f" (90%: {amount(chosen.cost_low_nano_usd)} to {amount(chosen.cost_high_nano_usd)})"
     if view.saving_nano_usd > 0:
-        instead = "staying" if view.action == "move" else "on-demand"
-        expected.append(f"{money(view.saving_nano_usd, 4)} less than {instead}")
-    standby = ""
-    if view.standby is not None:
-        kept = f"{money(view.standby.cost_nano_usd, 4)} more for a warm one on {view.standby.offer_id}"
-        standby = f"standby  {kept} ({rate(view.standby.nano_usd_per_hour)})"
-    speed = ""
-    if view.evidence == "none" and view.action in ("place", "stay", "move"):
-        speed = f"speed  {view.throughput_source}: its cost and finish time are unknown; {HOW_TO_KNOW}"
-    elif view.steps_per_s is not None:
-        speed = f"speed  {number(view.steps_per_s)} steps/s ({view.throughput_source})"
+        text += f", {amount(view.saving_nano_usd)} less than {'staying' if view.action == 'move' else 'on-demand'}"
+    return text
+
+
+def _made_of(view: Decision, chosen: Choice | None) -> str:
+    """What the cost consists of, so that the rate per step and the whole agree on sight."""
+    parts = view.parts
+    if parts is None or chosen is None or chosen.nano_usd_per_step is None:
+        return ""
+    steps = parts.compute_nano_usd + parts.checkpoint_nano_usd + parts.preemption_nano_usd
+    others = (
+        ("start-up", parts.start_nano_usd),
+        ("egress", parts.egress_nano_usd),
+        ("storage", parts.storage_nano_usd),
+        ("minimum billing", parts.minimum_nano_usd),
+    )
+    per_thousand = f"{amount(round(chosen.nano_usd_per_step * 1000))} per 1,000 steps"
+    rest = sum(cost for _, cost in others)
+    named = " and ".join(name for name, cost in others if cost * 50 >= (view.cost_nano_usd or 0)) or "other costs"
+    return f"= {amount(steps)} training ({per_thousand})" + (f" + {amount(rest)} {named}" if rest else "")
+
+
+def _finish(view: Decision, chosen: Choice | None) -> str:
+    if view.finish_at_ms is None:
+        return ""
+    text = instant(view.finish_at_ms)
+    if chosen is not None and chosen.duration_s is not None:
+        interval = f"(90%: {span(chosen.duration_low_s)} to {span(chosen.duration_high_s)})"
+        text = f"in {span(chosen.duration_s)} {interval}, {text}"
+    return text
+
+
+def _runner_up(view: Decision, chosen: Choice | None) -> str:
+    second = next((each for each in view.choices if each.role == "next"), None)
+    if second is None:
+        return "none: no other offer can run this job" if view.offer_id is not None else ""
+    name = _place(second)
+    if chosen is not None and second.gpu == chosen.gpu != "cpu":
+        name = f"{where(second.offer_id)} {capacity(second.offer_id)} at {rate(second.nano_usd_per_hour)}"
+    return f"{name}: {clean(second.reason)}"
+
+
+def _changes(view: Decision) -> str:
     turns = []
     if view.would_move_below_nano_usd_per_hour is not None:
-        verb = "be taken instead" if view.action == "place" else "be moved to"
-        turns.append(f"the next best would {verb} below {rate(view.would_move_below_nano_usd_per_hour)}")
+        turns.append(f"runner-up below {rate(view.would_move_below_nano_usd_per_hour)}")
     if view.kept_up_to_nano_usd_per_hour is not None:
-        turns.append(f"this one is best up to {rate(view.kept_up_to_nano_usd_per_hour)}")
-    return blocks(
-        paint(title, "bold"),
-        _choices(view, paint),
-        f"why    {clean(view.reason)}",
-        f"cost   {', '.join(expected)}" if expected else "",
-        _probe(view),
-        standby,
-        _parts(view),
-        speed,
-        _risk(view),
-        f"turn   {'; '.join(turns)}" if turns else "",
-        _ruled_out(view),
-        _comparison(view, paint),
-    )
+        turns.append(f"this offer above {rate(view.kept_up_to_nano_usd_per_hour)}")
+    return ", or ".join(turns)
 
 
-def _probe(view: Decision) -> str:
-    if view.probe is None:
-        return ""
-    if view.probe.offer_id is None:
-        return f"probe  none: {view.probe.reason}"
-    figures = (
-        f"costs {money(view.probe.cost_nano_usd, 4)}, expected to save {money(view.probe.saving_nano_usd, 4)} more"
-    )
-    when = "then decided again" if view.probe.offer_id == view.offer_id else "once it was measured where it begins"
-    return f"probe  {view.probe.minutes:g} min on {view.probe.offer_id}, {when} ({figures})"
-
-
-def _parts(view: Decision) -> str:
-    if view.parts is None:
-        return ""
-    parts = (
-        ("training", view.parts.compute_nano_usd),
-        ("checkpoints", view.parts.checkpoint_nano_usd),
-        ("preemptions", view.parts.preemption_nano_usd),
-        ("start", view.parts.start_nano_usd),
-        ("egress and requests", view.parts.egress_nano_usd),
-        ("storage and disk", view.parts.storage_nano_usd),
-        ("minimum billing", view.parts.minimum_nano_usd),
-    )
-    return "of it  " + " + ".join(f"{name} {money(amount, 4)}" for name, amount in parts if amount)
-
-
-def _risk(view: Decision) -> str:
-    if not view.expected_losses:
-        return ""
-    return f"risk   {number(view.expected_losses, 2)} preemption(s) expected ({view.hazard_source})"
-
-
-def _ruled_out(view: Decision) -> str:
-    if not view.rejected:
-        return ""
-    return "out    " + ", ".join(f"{each.count} by {each.topic}" for each in view.rejected[:6])
-
-
-def _comparison(view: Decision, paint: Paint) -> str:
-    """The Pareto front as a small plot beside its figures, and what each objective would take."""
-    if not view.picks:
-        return ""
-    best: dict[str | None, list[str]] = {}
-    for pick in view.picks:
-        best.setdefault(pick.offer_id, []).append(pick.objective)
-    listed = {point.offer_id for point in view.front}
-    points = [*view.front, *{p.offer_id: p for p in view.picks if p.offer_id not in listed and p.offer_id}.values()]
-    longest = max((point.duration_s or 0.0 for point in points), default=0.0) or 1.0
-    dearest = max((point.cost_nano_usd or 0 for point in points), default=0) or 1
-    rows = [
-        (
-            f"  {point.offer_id}",
-            money(point.cost_nano_usd, 4),
-            _bar((point.cost_nano_usd or 0) / dearest),
-            span(point.duration_s),
-            _bar((point.duration_s or 0.0) / longest),
-            ", ".join(best.get(point.offer_id, [])),
-        )
-        for point in points
-    ]
-    nothing = ", ".join(best.get(None, []))
-    return blocks(
-        " ",
-        table(("  cheaper or faster", "cost", "", "time", "", "picked by"), rows, paint, right=(1, 3)),
-        f"  no offer: {nothing}" if nothing else "",
-    )
-
-
-def _bar(share: float) -> str:
-    return "#" * max(1, round(share * 10))
-
-
-def _choices(view: Decision, paint: Paint) -> str:
-    left = dict(SHOWN)
-    rows = []
-    for choice in view.choices:
-        if left[choice.role] > 0:
-            left[choice.role] -= 1
-            rows.append(_row(choice, measured=view.evidence != "none"))
-    hidden = view.count - sum(choice[0].strip() != "on-demand" for choice in rows)
-    more = paint(f"  ... {hidden} more offer(s): tradewind offers --for FILE ranks them", "dim") if hidden > 0 else ""
-    head: tuple[str, ...] = ("", "offer", "gpu", "price", "age", "time", "cost", "")
+def _missing(view: Decision, screen: Screen) -> str:
     if view.evidence == "none":
-        head = ("", "offer", "gpu", "price", "age", "speed", "")
-    return blocks(table(head, rows, paint, right=range(3, len(head) - 1)) if rows else "", more)
+        return ways_to_know(screen.file) if view.offer_id is not None else ""
+    if view.evidence == "expected":
+        return f"a measured speed: tradewind profile {screen.file or 'FILE'}"
+    return MISSING.get(view.evidence, "")
 
 
-def _row(choice: Choice, *, measured: bool) -> tuple[str, ...]:
-    known = (span(choice.duration_s), money(choice.cost_nano_usd, 4)) if measured else (ratio(choice.relative_speed),)
+def _together(view: PlanView, screen: Screen) -> str:
+    """A line for each of several jobs."""
+    columns = (
+        Column("job"),
+        Column("plan"),
+        Column("where", 4),
+        Column("gpu", 5),
+        numbers("price", 3),
+        numbers("cost"),
+        numbers("time"),
+        Column("why", 2, text=True),
+    )
+    return table(columns, [_line(each) for each in view.decisions], screen)
+
+
+def _line(view: Decision) -> tuple[str, ...]:
+    chosen = chosen_of(view)
+    if chosen is None:
+        return (view.name, view.action, "-", "-", "-", "-", "-", view.reason)
     return (
-        f"  {WORDS.get(choice.role, choice.role)}",
-        choice.offer_id,
-        choice.gpu,
-        rate(choice.nano_usd_per_hour),
-        span(choice.price_age_s),
-        *known,
-        choice.reason,
+        view.name,
+        VERBS.get(view.action, view.action).partition(" ")[0],
+        where(chosen.offer_id),
+        chosen.gpu,
+        rate(chosen.nano_usd_per_hour),
+        amount(view.cost_nano_usd),
+        span(chosen.duration_s),
+        view.reason,
     )
 
 
-def _finish_interval(view: Decision) -> str:
-    for choice in view.choices:
-        if choice.offer_id == view.offer_id and choice.duration_low_s is not None:
-            return f" (in {span(choice.duration_low_s)} to {span(choice.duration_high_s)}, p5-p95)"
-    return ""
-
-
-def _interval(view: Decision) -> str:
-    for choice in view.choices:
-        if choice.offer_id == view.offer_id and choice.cost_low_nano_usd is not None:
-            return f" ({money(choice.cost_low_nano_usd, 4)} to {money(choice.cost_high_nano_usd, 4)}, p5-p95)"
-    return ""
-
-
-def explanation(view: Explanation, paint: Paint) -> str:
+def explanation(view: Explanation, screen: Screen) -> str:
     decided = ""
     if view.plan_id is not None:
-        decided = f"\ndecided {instant(view.planned_at_ms)} by {view.plan_id} (prices and ages as of then)"
+        decided = f"\ndecided {instant(view.planned_at_ms)} in {view.plan_id} (prices and ages as of then)"
     steps = ""
     if view.steps:
         rows = [(step.step, instant(step.at_ms), span(step.duration_s)) for step in view.steps]
-        steps = "\n" + table(("step", "from", "took"), rows, paint, right=(2,))
-    history = "\n" + events(EventList(view.history), paint) if view.history else ""
+        steps = "\n" + table((Column("step"), Column("from"), numbers("took")), rows, screen)
+    history = "\n" + "\n".join(event_lines(view.history, screen)) if view.history else ""
     return blocks(
-        paint(clean(view.headline), "bold"),
+        screen(clean(view.headline), "bold"),
         decided,
-        *(decision(each, paint) for each in view.decisions),
+        *(decision(each, screen) for each in view.decisions),
         steps,
         history,
-        paint(note_simulated(view.simulated), "dim"),
+        screen(note_simulated(view.simulated), "dim"),
     )

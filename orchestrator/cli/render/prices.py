@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 
+from orchestrator.cli.render.table import Column, numbers, table
 from orchestrator.cli.render.text import (
-    Paint,
+    Screen,
     blocks,
+    capacity,
     clean,
     instant,
+    machine,
     moment,
     note_simulated,
     rate,
     span,
-    table,
+    where,
 )
 from orchestrator.prices.views import (
     AcceptedPrice,
@@ -35,9 +37,9 @@ MARKERS = "ox+*#@%&"
 WIDTH, HEIGHT = 100, 20
 
 
-def status(view: PriceStatus, paint: Paint) -> str:
+def status(view: PriceStatus, screen: Screen) -> str:
     if not view.regions:
-        return "no source was polled yet\nhint: tradewind prices collect --once, or tradewind up"
+        return "no prices were collected yet\ntradewind prices collect --once"
     rows = [
         (
             "fail" if each.error is not None else "suspect" if each.suspect else "ok",
@@ -52,7 +54,17 @@ def status(view: PriceStatus, paint: Paint) -> str:
         )
         for each in view.regions
     ]
-    head = ("", "source", "region", "polled (UTC)", "age", "offers", "flagged", "why", "passed over")
+    columns = (
+        Column("", state=True),
+        Column("source"),
+        Column("region"),
+        Column("collected (UTC)", 4),
+        numbers("age"),
+        numbers("offers", 1),
+        numbers("flagged", 2),
+        Column("why", 5, text=True),
+        Column("passed over", 6, text=True),
+    )
     failed: dict[tuple[str, str, str], list[PricedRegion]] = {}
     for each in view.regions:
         if each.error is not None:
@@ -62,19 +74,19 @@ def status(view: PriceStatus, paint: Paint) -> str:
         for (source, error, hint), regions in failed.items()
     ]
     errors += [
-        f"{each.source} {each.region or 'all'}: the last poll {clean(each.suspect)}: "
-        "what it does not name stays as it was until another poll agrees"
+        f"{each.source} {each.region or 'all'}: the last collection {clean(each.suspect)}; "
+        "what it does not list keeps its price until another one agrees"
         for each in view.regions
         if each.suspect and each.error is None
     ]
     flags = [f"{flag.flag}: {clean(flag.subject)}: {clean(flag.detail)}" for flag in view.newest_flags]
     left = f"prices before {instant(view.prices_kept_from_ms)} are in the archive" if view.prices_kept_from_ms else ""
     return blocks(
-        table(head, rows, paint, right=(4, 5, 6), state=0),
+        table(columns, rows, screen),
         "\n".join(errors),
-        "newest flagged rows, not eligible:\n  " + "\n  ".join(flags) if flags else "",
+        "newest flagged prices, not used:\n  " + "\n  ".join(flags) if flags else "",
         left,
-        paint(note_simulated(view.simulated, _whose(view)), "dim"),
+        screen(note_simulated(view.simulated, _whose(view)), "dim"),
     )
 
 
@@ -94,42 +106,52 @@ def _where(regions: Sequence[PricedRegion]) -> str:
     return named + more + (f" (failed {most} times)" if most > 1 else "")
 
 
-def history(view: PriceHistory, paint: Paint) -> str:
+def history(view: PriceHistory, screen: Screen) -> str:
     drawn = [series for series in view.series if series.points]
     if not drawn:
-        return "no price of it is known for that time"
+        return "no prices are known for that time"
     rows = [
         (
             MARKERS[number % len(MARKERS)],
-            series.offer_id,
+            where(series.offer_id),
+            machine(series.offer_id),
+            capacity(series.offer_id),
             rate(series.points[-1][2] // max(1, series.gpu_count)),
             rate(min(price for _, _, price in series.points) // max(1, series.gpu_count)),
             rate(max(price for _, _, price in series.points) // max(1, series.gpu_count)),
             str(len(series.points) - (series.points[0][0] < view.from_ms)),
             "" if series.listed else "no longer listed",
             f"{len(series.flags)} flagged" if series.flags else "",
+            series.offer_id,
         )
         for number, series in enumerate(drawn)
     ]
-    head = ("", "offer", "per GPU, last", "lowest", "highest", "changes", "", "")
-    more = f"{view.left_out} more match, at higher prices or without one: --limit" if view.left_out else ""
-    others = (
-        f"simulated offers that match, too: {view.other_market} (name one, or its --provider)"
-        if view.other_market
-        else ""
+    columns = (
+        Column(""),
+        Column("where"),
+        Column("machine", 2),
+        Column("type", 1),
+        numbers("per GPU, last"),
+        numbers("lowest", 3),
+        numbers("highest", 3),
+        numbers("changes", 4),
+        Column("", 5),
+        Column("", 6),
+        Column("offer", wide=True),
     )
+    more = f"{view.left_out} more match, at higher prices or without one: --limit" if view.left_out else ""
+    others = f"{view.other_market} simulated offers match, too: name one, or its --provider"
     return blocks(
-        _chart(view, drawn, paint),
-        table(head, rows, paint, right=(2, 3, 4, 5)),
+        _chart(view, drawn, screen),
+        table(columns, rows, screen),
         more,
         others if view.other_market else "",
-        paint(note_simulated(view.simulated, "prices"), "dim"),
+        screen(note_simulated(view.simulated, "prices"), "dim"),
     )
 
 
-def _chart(view: PriceHistory, drawn: list[PriceSeries], paint: Paint) -> str:
+def _chart(view: PriceHistory, drawn: list[PriceSeries], screen: Screen) -> str:
     """Steps of USD per GPU-hour; a series ends where nothing is known of it any more."""
-    size = shutil.get_terminal_size((WIDTH, HEIGHT + 10))
     lines = [_steps(view, series) for series in drawn]
     first, last = min(at[0] for at, _ in lines), max(at[-1] for at, _ in lines)
     if first == last:
@@ -137,18 +159,18 @@ def _chart(view: PriceHistory, drawn: list[PriceSeries], paint: Paint) -> str:
     import plotext
 
     plotext.clear_figure()
-    plotext.theme("pro" if paint.on else "clear")
-    plotext.plotsize(min(size.columns, 160), HEIGHT)
+    plotext.theme("pro" if screen.color else "clear")
+    plotext.plotsize(min(screen.width or WIDTH, 160), HEIGHT)
     for number, ((at, prices), series) in enumerate(zip(lines, drawn, strict=True)):
         sign = MARKERS[number % len(MARKERS)]
-        label = f"{sign} {series.offer_id}" if paint.on else series.offer_id
-        plotext.plot(at, prices, marker="braille" if paint.on else sign, label=label[:60])
+        label = f"{sign} {series.offer_id}" if screen.color else series.offer_id
+        plotext.plot(at, prices, marker="braille" if screen.color else sign, label=label[:60])
     plotext.xlim(first, last)
     ticks = [first + (last - first) * part // 3 for part in range(4)]
     plotext.xticks(ticks, [instant(each)[:16] for each in ticks])
     plotext.ylabel("USD per GPU-hour")
     drawing = str(plotext.build()).rstrip("\n")
-    return drawing if paint.on else str(plotext.uncolorize(drawing))
+    return drawing if screen.color else str(plotext.uncolorize(drawing))
 
 
 def _steps(view: PriceHistory, series: PriceSeries) -> tuple[list[int], list[float]]:
@@ -162,19 +184,19 @@ def _steps(view: PriceHistory, series: PriceSeries) -> tuple[list[int], list[flo
     return at, prices
 
 
-def change(view: PriceChange, paint: Paint) -> str:
+def change(view: PriceChange, screen: Screen) -> str:
     at = moment(view.at_ms) + (" market" if view.simulated else "")
     if view.offer_id is None:
         text = f"{at}  {view.source} {view.region or 'all'}: {clean(view.error or '')}"
-        return paint(text, "red")
+        return screen(text, "red")
     before, now = view.before_nano_usd_per_hour, view.nano_usd_per_hour
     share = f"  {(now - before) / before:+.1%}" if before and now is not None else "  new"
     style = "green" if before and now is not None and now < before else "yellow"
-    whose = paint(f"  {clean(view.source)}", "dim")
-    return f"{at}  {clean(view.offer_id)}  {rate(now)}{paint(share, style)}{whose}"
+    whose = screen(f"  {clean(view.source)}", "dim")
+    return f"{at}  {clean(view.offer_id)}  {rate(now)}{screen(share, style)}{whose}"
 
 
-def polled(view: CollectedRegion, paint: Paint) -> str:
+def polled(view: CollectedRegion, screen: Screen) -> str:
     took = span((view.ended_at_ms - view.started_at_ms) / 1000)
     text = f"{view.source} {view.region or 'all'}: {view.offers} offers, {view.changed} changed, "
     text += f"{view.flagged} flagged, "
@@ -183,28 +205,28 @@ def polled(view: CollectedRegion, paint: Paint) -> str:
         text += f"{sum(view.passed.values())} passed over ({why}), "
     text += took
     if view.suspect:
-        return clean(text) + paint(f"  suspect: {clean(view.suspect)}", "yellow")
+        return clean(text) + screen(f"  suspect: {clean(view.suspect)}", "yellow")
     if view.error is None:
         return clean(text)
     return (
-        clean(text) + paint(f"  failed: {clean(view.error)}", "red") + (f" ({clean(view.hint)})" if view.hint else "")
+        clean(text) + screen(f"  failed: {clean(view.error)}", "red") + (f" ({clean(view.hint)})" if view.hint else "")
     )
 
 
-def collection(view: PriceCollection, paint: Paint) -> str:
+def collection(view: PriceCollection, screen: Screen) -> str:
     total = f"{len(view.polls)} {'poll' if len(view.polls) == 1 else 'polls'}, "
     total += f"{sum(each.offers for each in view.polls)} offers, "
     total += f"{sum(each.changed for each in view.polls)} prices changed, "
     total += f"{sum(each.flagged for each in view.polls)} rows flagged, {view.failed} failed"
-    return blocks(*(polled(each, paint) for each in view.polls), paint(total, "bold"))
+    return blocks(*(polled(each, screen) for each in view.polls), screen(total, "bold"))
 
 
-def accepted(view: AcceptedPrice, _paint: Paint) -> str:
+def accepted(view: AcceptedPrice, _screen: Screen) -> str:
     was = f"it was flagged {view.flag} of {clean(view.source)}: {clean(view.detail)}"
-    return f"{clean(view.offer_id)}: {rate(view.nano_usd_per_hour)} is accepted\n{was}"
+    return f"{clean(view.offer_id)}: accepted at {rate(view.nano_usd_per_hour)}\n{was}"
 
 
-def imported(view: PriceImport, paint: Paint) -> str:
+def imported(view: PriceImport, screen: Screen) -> str:
     rows = [
         (
             each.path.rpartition("/")[2],
@@ -219,24 +241,34 @@ def imported(view: PriceImport, paint: Paint) -> str:
         )
         for each in view.files
     ]
-    head = ("file", "rows", "series", "from", "to", "gaps", "flagged", "bad", "")
+    columns = (
+        Column("file"),
+        numbers("rows"),
+        numbers("series", 5),
+        Column("from", 3),
+        Column("to", 2),
+        numbers("gaps", 4),
+        numbers("flagged"),
+        numbers("bad"),
+        Column("", 6, text=True),
+    )
     new = (
         f"{view.series} series; new: {view.new_offers} offers, {view.new_prices} prices, {view.new_flags} flagged rows"
     )
     more = view.bad_rows - len(view.problems)
     problems = [clean(each) for each in view.problems] + ([f"... and {more} more bad rows"] if more > 0 else [])
-    return blocks(table(head, rows, paint, right=(1, 2, 5, 6, 7)), paint(new, "bold"), "\n".join(problems))
+    return blocks(table(columns, rows, screen), screen(new, "bold"), "\n".join(problems))
 
 
-def exported(view: PriceExport, paint: Paint) -> str:
-    return f"wrote {paint(clean(view.path), 'bold')}: {view.rows} price changes, {view.size_bytes / 1e6:.1f} MB"
+def exported(view: PriceExport, screen: Screen) -> str:
+    return f"wrote {screen(clean(view.path), 'bold')}: {view.rows} price changes, {view.size_bytes / 1e6:.1f} MB"
 
 
-def archived(view: PriceArchive, paint: Paint) -> str:
+def archived(view: PriceArchive, screen: Screen) -> str:
     lines = [f"wrote {clean(each.path)}: {each.rows} price changes" for each in view.months]
     if not lines:
-        lines = ["every month that is over is archived already"]
+        lines = ["every complete month is archived already"]
     lines.append(f"{view.rolled_up} offers rolled up by day")
-    gone = f"{view.prices_removed} prices and {view.polls_removed} polls left the store"
-    lines.append(f"{gone}; it is whole from {instant(view.kept_from_ms)} on")
-    return "\n".join([*lines[:-1], paint(lines[-1], "bold")])
+    gone = f"{view.prices_removed} prices and {view.polls_removed} collections were removed from the store"
+    lines.append(f"{gone}; it is complete from {instant(view.kept_from_ms)} on")
+    return "\n".join([*lines[:-1], screen(lines[-1], "bold")])

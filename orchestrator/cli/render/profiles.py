@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from orchestrator.cli.render.text import Paint, blocks, clean, note_simulated, number, rate, table
+from orchestrator.cli.render.table import Column, numbers, table
+from orchestrator.cli.render.text import Screen, amount, blocks, clean, note_simulated, number, rate
 from orchestrator.services.views import ImportedTable, ProfileRow, ProfileView
 
 GB = 1e9
 
 
-def profile(view: ProfileView, paint: Paint) -> str:
+def profile(view: ProfileView, screen: Screen) -> str:
     """What a step does, then a line per kind of hardware."""
     half = f" ({view.half_flops / view.flops:.0%} of them FP16/BF16)" if view.half_flops else ""
-    head = paint(f"{clean(view.name)}: one step", "bold")
+    head = screen(f"{clean(view.name)}: one step", "bold")
     does = (
         f"{number(view.flops / GB)} GFLOP{half}, {number(view.traffic_bytes / GB)} GB read and written by "
         f"{view.operations} operations, {number(view.parameters / 1e6)} M parameters; {number(view.step_wall_s)} s here"
@@ -23,7 +24,14 @@ def profile(view: ProfileView, paint: Paint) -> str:
         f"needs {number(view.gpu_memory_bytes / GB)} GB on a GPU: {number(view.resident_bytes / GB)} weights, "
         f"gradients and optimizer, {number(view.activation_bytes / GB)} activations, the rest for CUDA itself{shared}"
     )
-    columns = ("gpu", "steps/s", "5 % .. 95 %", "price", "per 1000 steps", "")
+    columns = (
+        Column("gpu"),
+        numbers("steps/s"),
+        numbers("p5-p95", 2),
+        numbers("price"),
+        numbers("$/1k steps"),
+        Column("", 1, text=True),
+    )
     rows = [_row(row) for row in view.kinds]
     sources = sorted({row.throughput_source for row in view.kinds})
     return blocks(
@@ -32,17 +40,17 @@ def profile(view: ProfileView, paint: Paint) -> str:
         needs,
         at,
         " ",
-        table(columns, rows, paint, right=(1, 2, 3, 4)),
+        table(columns, rows, screen),
         " ",
         *(f"speeds: {clean(source)}" for source in sources),
-        paint(note_simulated(view.simulated, "prices of SIM kinds"), "dim"),
+        screen(note_simulated(view.simulated, "prices of SIM kinds"), "dim"),
     )
 
 
-def imported(view: ImportedTable, paint: Paint) -> str:
+def imported(view: ImportedTable, screen: Screen) -> str:
     misfits = f", {view.misfits} that say it does not fit" if view.misfits else ""
     return blocks(
-        paint(f"{clean(view.source)}: {view.rates} rates{misfits}", "bold"),
+        screen(f"{clean(view.source)}: {view.rates} rates{misfits}", "bold"),
         f"{len(view.jobs)} jobs of {len(view.families)} model families on {', '.join(view.gpus)}",
     )
 
@@ -58,6 +66,6 @@ def _row(row: ProfileRow) -> tuple[str, ...]:
             "-",
             f"does not fit: {row.shortfall_bytes / GB:.1f} GB short",
         )
-    per_1000 = "-" if row.nano_usd_per_step is None else f"${row.nano_usd_per_step * 1000 / 1e9:.4g}"
-    interval = f"{number(row.steps_per_s_low, 3)} .. {number(row.steps_per_s_high, 3)}"
+    per_1000 = "-" if row.nano_usd_per_step is None else amount(round(row.nano_usd_per_step * 1000))
+    interval = f"{number(row.steps_per_s_low, 3)}-{number(row.steps_per_s_high, 3)}"
     return (name, number(row.steps_per_s), interval, rate(row.nano_usd_per_hour), per_1000, "")

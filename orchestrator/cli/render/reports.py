@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from orchestrator.cli.render.table import Column, numbers, table
 from orchestrator.cli.render.text import (
-    Paint,
+    Screen,
     blocks,
     clean,
     money,
@@ -11,17 +12,37 @@ from orchestrator.cli.render.text import (
     number,
     progress,
     span,
-    table,
 )
 from orchestrator.ledger import TimeBreakdown, totals
 from orchestrator.reports.views import BaselineSum, Compared, JobReport, ReportView
 
-JOBS = ("job", "state", "progress", "runs", "moves", "repeated", "time", "real", "loss")
-SAVED = ("paid", "+ saved", "= on-demand", "compared")
+JOBS = (
+    Column("job"),
+    Column("state", 2, state=True),
+    numbers("progress", 4),
+    numbers("runs", 8),
+    numbers("moves", 6),
+    numbers("repeated", 9),
+    numbers("time", 3),
+    numbers("real", 7),
+    numbers("loss", 5),
+    numbers("paid"),
+    numbers("+ saved"),
+    numbers("= on-demand"),
+    Column("compared", 1),
+)
+COMPARED = (
+    Column("compared with"),
+    Column("jobs", 1),
+    numbers("paid", 2),
+    numbers("+ saved"),
+    numbers("= cost"),
+    Column("which is", 3, text=True),
+)
 PLACES = 9  # whole: what is rounded does not add up on sight
 
 
-def report(view: ReportView, paint: Paint) -> str:
+def report(view: ReportView, screen: Screen) -> str:
     if not view.jobs:
         return "no jobs"
     rows = [_row(row) for row in view.jobs] + [_foot(*cells) for cells in _sums(view)]
@@ -36,19 +57,19 @@ def report(view: ReportView, paint: Paint) -> str:
         for each in view.totals
     ]
     return blocks(
-        table((*JOBS, *SAVED), rows, paint, right=range(2, 12), state=1),
+        table(JOBS, rows, screen),
         "",
-        table(("compared with", "jobs", "paid", "+ saved", "= cost", "which is"), compared, paint, right=(1, 2, 3, 4)),
+        table(COMPARED, compared, screen),
         "",
         *(f"{clean(row.job.name)}: to go: {clean(row.job.to_go)}" for row in view.jobs if row.job.to_go),
         *(f"{clean(row.job.name)}: {clean(row.verdict)}" for row in view.jobs),
         *_notes(view),
         "",
-        table(("billed time of", *DUTIES, "sum"), duties, paint, right=range(1, 8)),
+        table(DUTIES, duties, screen),
         "",
-        paint(f"{real}on-demand is the {view.total('same_machine').name}; paid + saved = cost", "dim"),
-        paint(f"paid is the exact sum of {entries} (--csv shows them)", "dim"),
-        paint(note_simulated(view.simulated), "dim"),
+        screen(f"{real}on-demand is the {view.total('same_machine').name}; paid + saved = cost", "dim"),
+        screen(f"paid is the exact sum of {entries} (--csv shows them)", "dim"),
+        screen(note_simulated(view.simulated), "dim"),
     )
 
 
@@ -95,7 +116,16 @@ KINDS = {
     "storage": "storage of checkpoints",
     "correction": "corrections",
 }
-DUTIES = ("useful", "checkpoint", "lost work", "provisioning", "migration", "idle")
+DUTIES = (
+    Column("billed time"),
+    numbers("useful"),
+    numbers("checkpoint", 4),
+    numbers("lost work", 1),
+    numbers("provisioning", 3),
+    numbers("migration", 2),
+    numbers("idle", 5),
+    numbers("sum"),
+)
 
 
 def _row(row: JobReport) -> tuple[str, ...]:

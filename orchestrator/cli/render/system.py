@@ -2,42 +2,43 @@
 
 from __future__ import annotations
 
-from orchestrator.cli.render.text import Paint, clean, instant, table
+from orchestrator.cli.render.table import Column, table
+from orchestrator.cli.render.text import Screen, clean, instant
 from orchestrator.jobfile.convert.task_file import Conversion
 from orchestrator.services.store.views import StoreDiagnosis
 from orchestrator.services.views import Accepted, ControlPlaneView, Diagnosis, SettingList, Version
 
 
-def accepted(view: Accepted, paint: Paint) -> str:
-    return paint(clean(view.message), "bold")
+def accepted(view: Accepted, screen: Screen) -> str:
+    return screen(clean(view.message), "bold")
 
 
-def conversion(view: Conversion, _paint: Paint) -> str:
+def conversion(view: Conversion, _screen: Screen) -> str:
     return view.text.rstrip("\n")
 
 
-def control_plane(view: ControlPlaneView, paint: Paint) -> str:
+def control_plane(view: ControlPlaneView, screen: Screen) -> str:
     if not view.running:
         return "no control plane runs here"
     since = f", since {instant(view.since_ms)}" if view.since_ms is not None else ""
-    return f"the control plane runs: {paint(f'process {view.pid} on {view.host}', 'bold')}{since}"
+    return f"the control plane runs: {screen(f'process {view.pid} on {view.host}', 'bold')}{since}"
 
 
-def settings(view: SettingList, paint: Paint) -> str:
+def settings(view: SettingList, screen: Screen) -> str:
     rows = [(setting.key, setting.value, setting.origin) for setting in view.settings]
-    return table(("setting", "value", "from"), rows, paint)
+    return table((Column("setting"), Column("value", text=True), Column("from")), rows, screen)
 
 
-def diagnosis(view: Diagnosis | StoreDiagnosis, paint: Paint) -> str:
-    rows = [(check.state, check.name, check.found) for check in view.checks]
-    lines = table(("", "", ""), rows, paint, state=0).splitlines()
-    shown = []
-    for check, line in zip(view.checks, lines, strict=True):
-        shown.append(line)
+def diagnosis(view: Diagnosis | StoreDiagnosis, screen: Screen) -> str:
+    """A line per check, and below it what repairs it."""
+    columns = (Column("", state=True), Column(""), Column("", text=True))
+    rows: list[tuple[str, str, str]] = []
+    for check in view.checks:
+        rows.append((check.state, check.name, check.found))
         if check.fix:
-            shown.append(f"      fix: {clean(check.fix)}")
-    return "\n".join(shown)
+            rows.append(("", "", f"fix: {check.fix}"))
+    return table(columns, rows, screen)
 
 
-def version(view: Version, paint: Paint) -> str:
-    return f"tradewind {paint(view.version, 'bold')}, Python {view.python}, {view.platform}"
+def version(view: Version, screen: Screen) -> str:
+    return f"tradewind {screen(view.version, 'bold')}, Python {view.python}, {view.platform}"

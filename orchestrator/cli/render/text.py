@@ -1,4 +1,4 @@
-"""Tables, units and colour of the terminal.
+"""Units, colour and widths of the terminal.
 
 Everything that a user, a job or a feed wrote is made harmless here: control characters could rewrite the screen.
 """
@@ -6,15 +6,16 @@ Everything that a user, a job or a feed wrote is made harmless here: control cha
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from unicodedata import category, east_asian_width
 
 from orchestrator.formats.readable import iso
 from orchestrator.model import Estimate
-from providers.money import format_usd
+from orchestrator.services.views import short_zone
+from providers.money import about_usd, format_usd
 
 SIMULATED = "simulated"
+FOLDED_INDENT = 4
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 _PAINT = re.compile(f"(\x1b\\[(?:0|{'|'.join(_CODES.values())})m)")  # the only ones that are sent
 _STEERING = ("Cc", "Cf", "Zl", "Zp", "Cs")  # controls, formats such as bidi marks, line ends, halves of characters
@@ -33,13 +34,25 @@ _STATES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Paint:
-    """Colours text, or does not."""
+class Screen:
+    """What text is made for: whether it shows colours, how many columns it has (None: any number), and how much
+    was asked for: all columns (`wide`), all reasons (`why`). `command` is what was typed, and can be typed again;
+    `file` is the job file that was named, quoted for a shell."""
 
-    on: bool
+    color: bool = False
+    width: int | None = None
+    wide: bool = False
+    why: bool = False
+    command: str = ""
+    file: str = ""
+
+    @property
+    def limit(self) -> int | None:
+        """Columns that a line may take; `--wide` lifts it."""
+        return None if self.wide else self.width
 
     def __call__(self, text: str, style: str) -> str:
-        return f"\x1b[{_CODES[style]}m{text}\x1b[0m" if self.on else text
+        return f"\x1b[{_CODES[style]}m{text}\x1b[0m" if self.color else text
 
     def state(self, text: str, state: str | None = None) -> str:
         """A word in the colour of a state; never the only sign of it."""
@@ -81,36 +94,49 @@ def _seen_of_many(character: str) -> str:
     return character if character == "\n" else _seen(character)
 
 
-def table(
-    head: Sequence[str], rows: Sequence[Sequence[str]], paint: Paint, *, right: Sequence[int] = (), state: int = -1
-) -> str:
-    """Aligned columns under a dim head; `right` are columns of numbers, `state` is coloured by its word."""
-    cells = [[clean(cell) for cell in row] for row in rows]
-    widths = [max(_width(row[i]) for row in [list(head), *cells]) for i in range(len(head))]
-    if len(head) - 1 not in right:
-        widths[-1] = 0  # nothing follows that would have to be aligned
-    lines = []
-    if any(head):
-        lines.append(paint("  ".join(_pad(h, widths[i], i in right) for i, h in enumerate(head)).rstrip(), "dim"))
-    for row in cells:
-        padded = [_pad(cell, widths[i], i in right) for i, cell in enumerate(row)]
-        if state >= 0:
-            padded[state] = paint.state(padded[state])
-        lines.append("  ".join(padded).rstrip())
+def width_of(text: str) -> int:
+    """Columns that a terminal takes for it; our own colours take none."""
+    plain = _PAINT.sub("", text)
+    return sum(2 if east_asian_width(c) in "WF" else 0 if category(c) == "Mn" else 1 for c in plain)
+
+
+def folded(text: str, width: int | None) -> list[str]:
+    """Its lines when folded at spaces to `width` columns; a word that is longer than that stays whole."""
+    if width is None or width_of(text) <= width:
+        return [text]
+    lines: list[str] = []
+    for word in text.split(" "):
+        if lines and width_of(lines[-1]) + 1 + width_of(word) <= width:
+            lines[-1] += f" {word}"
+        elif word:
+            lines.append(word)
+    return lines
+
+
+def fitted(text: str, width: int | None) -> str:
+    """Text of several lines, each folded at spaces with its continuation indented as far as its own words are, plus
+    four columns."""
+    if width is None:
+        return text
+    lines: list[str] = []
+    for line in text.split("\n"):
+        bare = line.lstrip(" ")
+        indent = " " * (len(line) - len(bare))
+        if width_of(line) <= width:
+            lines.append(line)
+            continue
+        first, *rest = folded(bare, width - len(indent) - FOLDED_INDENT)
+        lines += [indent + first, *(f"{indent}{' ' * FOLDED_INDENT}{each}" for each in rest)]
     return "\n".join(lines)
-
-
-def _width(text: str) -> int:
-    return sum(2 if east_asian_width(c) in "WF" else 0 if category(c) == "Mn" else 1 for c in text)
-
-
-def _pad(text: str, width: int, right: bool) -> str:
-    space = " " * (width - _width(text))
-    return space + text if right else text + space
 
 
 def money(nano_usd: int | None, places: int = 2) -> str:
     return "-" if nano_usd is None else format_usd(nano_usd, places)
+
+
+def amount(nano_usd: int | None) -> str:
+    """An amount that need not be exact: `$12.29`, below a dollar `$0.1365`."""
+    return "-" if nano_usd is None else about_usd(nano_usd)
 
 
 def rate(nano_usd_per_hour: int | None) -> str:
@@ -143,8 +169,24 @@ def number(value: float | None, digits: int = 4) -> str:
     return "-" if value is None else f"{value:.{digits}g}"
 
 
-HOW_TO_KNOW = "tradewind profile FILE measures a step here; `expected:` in the job file says what you know"
-"""How to get from ratios to a forecast."""
+def ways_to_know(file: str) -> str:
+    """How to get from ratios to a forecast."""
+    return f"measure a step: tradewind profile {file or 'FILE'}; or add `expected:` to the job file"
+
+
+def where(offer_id: str) -> str:
+    """`provider/zone` of an offer, or its region where it has no zone."""
+    return short_zone(offer_id) if offer_id.count("/") == 4 else offer_id
+
+
+def machine(offer_id: str) -> str:
+    """What a provider calls the machine of an offer."""
+    return offer_id.split("/")[3] if offer_id.count("/") == 4 else ""
+
+
+def capacity(offer_id: str) -> str:
+    """`spot` or `on-demand`."""
+    return offer_id.rpartition("/")[2].replace("_", "-")
 
 
 def ratio(value: Estimate | None) -> str:
@@ -161,6 +203,12 @@ def progress(step: int, total: int | None) -> str:
 
 def note_simulated(simulated: bool, what: str = "prices and costs") -> str:
     return f"{what} are {SIMULATED}: a market on this machine, no real money" if simulated else ""
+
+
+def again(command: str, option: str, value: int) -> str:
+    """A command with an option set, in the place of what it was set to."""
+    bare = re.sub(rf" {option}[= ]\S+", "", command)
+    return f"{bare} {option} {value}"
 
 
 def blocks(*parts: str) -> str:

@@ -115,9 +115,12 @@ def abort(
         plan_id = None if plan is None else plan.id
         if plan is not None:
             tx.add_plan(plan, acted_on=[job.id])
-        ctx.event(
-            tx, "migration.aborted", f"gave up: {last_line}", job, run=target, migration=migration, plan_id=plan_id
+        said = (
+            f"move cancelled: {last_line}"
+            if source is not None
+            else f"not started on {migration.offer_id}: {last_line}"
         )
+        ctx.event(tx, "migration.aborted", said, job, run=target, migration=migration, plan_id=plan_id)
         number = 0
         if cause is not None and not (failed and source is None):  # or its retries would count it, too
             number = _count_in_vain(ctx, tx, move, cause, last_line)

@@ -1,5 +1,4 @@
-"""The words of a plan: why this offer, why not that one, what would have to change. One reason each, with its
-figure."""
+"""The words of a plan: why this offer, why not that one, what would change the choice; one reason each."""
 
 from __future__ import annotations
 
@@ -23,25 +22,25 @@ from orchestrator.policy.ranking.objectives import (
     time_left_s,
 )
 from providers.hardware import GPUS
-from providers.money import format_usd
+from providers.money import about_usd, format_usd
 
 _TOPIC = {
-    RejectionReason.GPU: "another GPU",
-    RejectionReason.GPU_COUNT: "another number of GPUs",
-    RejectionReason.GPU_MEMORY: "another GPU memory",
-    RejectionReason.CPU: "too few CPUs",
-    RejectionReason.MEMORY: "too little memory",
-    RejectionReason.CLOUD: "excluded clouds",
-    RejectionReason.REGION: "excluded regions",
-    RejectionReason.CAPACITY_TYPE: "excluded capacity type",
-    RejectionReason.OTHER_MARKET: "not mixing simulated and real",
-    RejectionReason.NO_PRICE: "no known price",
-    RejectionReason.DOUBTED_PRICE: "a doubted price",
-    RejectionReason.STALE_PRICE: "a stale price",
+    RejectionReason.GPU: "GPU type",
+    RejectionReason.GPU_COUNT: "number of GPUs",
+    RejectionReason.GPU_MEMORY: "GPU memory",
+    RejectionReason.CPU: "CPUs",
+    RejectionReason.MEMORY: "memory",
+    RejectionReason.CLOUD: "cloud",
+    RejectionReason.REGION: "region",
+    RejectionReason.CAPACITY_TYPE: "capacity type",
+    RejectionReason.OTHER_MARKET: "simulated or real",
+    RejectionReason.NO_PRICE: "unknown price",
+    RejectionReason.DOUBTED_PRICE: "doubtful price",
+    RejectionReason.STALE_PRICE: "old price",
     RejectionReason.NO_CAPACITY: "no capacity",
-    RejectionReason.GIVEN_UP: "placements given up",
-    RejectionReason.DEADLINE: "the deadline",
-    RejectionReason.BUDGET: "the budget",
+    RejectionReason.GIVEN_UP: "failed placements",
+    RejectionReason.DEADLINE: "deadline",
+    RejectionReason.BUDGET: "budget",
 }
 
 MAY_PASS = frozenset(
@@ -54,7 +53,7 @@ MAY_PASS = frozenset(
         RejectionReason.GIVEN_UP,
     )
 )
-"""Topics of rejections that time may heal."""
+"""Topics of rejections that may pass with time."""
 
 
 NOT_MEASURED = "not measured yet"
@@ -108,7 +107,7 @@ def why_unfit(
             return _why_memory(gpu, wants.gpu_memory_bytes, shortfall_bytes)
         case RejectionReason.CPU:
             cpus = market.offer(row).vcpu
-            return f"has {cpus} CPUs, resources.cpu asks for {wants.cpu}" if cpus else "its CPUs are not known"
+            return f"has {cpus} CPUs, resources.cpu asks for {wants.cpu}" if cpus else "its number of CPUs is unknown"
         case RejectionReason.MEMORY:
             memory = market.offer(row).memory_bytes
             return (
@@ -124,8 +123,8 @@ def why_unfit(
             return f"{'spot' if market.spot[row] else 'on_demand'} is not in capacity"
         case RejectionReason.OTHER_MARKET:
             if market.place(row)[0] in market.listing.simulated_providers:
-                return "simulated, and not weighed against real offers (where.clouds chooses it)"
-            return "real, and not weighed against the simulated offers where the job has been"
+                return "simulated, and not compared with real offers (where.clouds selects it)"
+            return "real, and not compared with the simulated offers that the job has used"
         case RejectionReason.NO_PRICE:
             return "no price is known"
         case RejectionReason.DOUBTED_PRICE:
@@ -147,13 +146,13 @@ def _why_late(demand: Demand, forecast: Forecast, ranking: Ranking, row: int) ->
     late_s = float(forecast.high.seconds[at]) - left_s
     if late_s > 0:
         return f"could finish {span(late_s)} after the deadline"
-    return "leaves no time to fall back on on-demand if it is lost"
+    return "leaves no time to switch to on-demand if the machine is lost"
 
 
 def _why_dear(demand: Demand, forecast: Forecast, ranking: Ranking, row: int) -> str:
     left = budget_left(demand) or 0
     if left <= 0:
-        return "the budget is used up"
+        return "the budget is spent"
     at = forecast.pool.at(row)
     if ranking.tier(row) == IMPOSSIBLE:
         return f"would cost {format_usd(round(float(forecast.mid.cost[at])) - left)} over the budget"
@@ -176,7 +175,7 @@ class Figures(NamedTuple):
 def why_not(objective: Objective, mode: Mode, row: Figures, chosen: Figures, *, known: bool) -> str:
     """Why a candidate that ranks behind the chosen one was not taken. `known`: the number of steps is."""
     if mode == "likely":
-        return f"{row.chance:.0%} likely to keep the promises, the chosen one {chosen.chance:.0%}"
+        return f"{row.chance:.0%} likely to meet your limits, the chosen one {chosen.chance:.0%}"
     more_s, more_usd = row.seconds - chosen.seconds, row.cost - chosen.cost
     if mode == "late":
         return f"would finish {span(more_s)} later"
@@ -184,44 +183,45 @@ def why_not(objective: Objective, mode: Mode, row: Figures, chosen: Figures, *, 
     if objective.cost_weight == 0 and more_s >= 1:
         return f"{span(more_s)} slower" if known else f"{worse:.0%} slower"
     if objective.time_weight == 0 and more_usd >= 1:
-        more = f"{format_usd(round(more_usd))} ({worse:.0%}) more to finish" if known else f"{worse:.0%} more per step"
+        more = f"{about_usd(round(more_usd))} ({worse:.0%}) more to finish" if known else f"{worse:.0%} more per step"
+        if worse < 0.005:
+            more = "costs about the same"
         return f"{more}: its price is likely to rise by {row.rise:.0%}" if row.rise - chosen.rise >= _TELLING else more
     if worse < 0 and not known:
-        return f"may be {-worse:.0%} better in {objective.name}, but costs more if that is wrong"
+        return f"may be {-worse:.0%} better in {objective.name}, but costs more if that estimate is wrong"
     if worse >= 0.0005:
         return f"{worse:.1%} worse in {objective.name}"
     if more_usd >= 1:
-        return f"no faster, {format_usd(round(more_usd))} more"
-    return "no better"
+        return f"no faster, {about_usd(round(more_usd))} more"
+    return "about the same"
 
 
 def why_not_moved(demand: Demand, forecast: Forecast, row: int, current: int, held: str) -> str:
     """Why the job stays although `row` ranks before the current offer."""
     gain = _gain(demand.job.spec.objective, forecast, row, current)
-    return f"{gain}, but the job {held}" if held else f"{gain}, too little to pay for the move"
+    return f"{gain}, but the job {held}" if held else f"{gain}, which does not pay for the move"
 
 
 def why_given_up(demand: Demand, forecast: Forecast, ranking: Ranking, row: int, current: int) -> str:
     """Why a move to `row` that has begun is not worth its rest."""
     if ranking.mode == "likely":
-        odds = f"{ranking.odds(current):.0%} likely where it is, and {ranking.odds(row):.0%} there"
-        return f"to keep the promises is {odds}"
+        return f"{ranking.odds(current):.0%} likely to meet its limits where it is, {ranking.odds(row):.0%} there"
     objective = demand.job.spec.objective
     at, here = forecast.pool.at(row), forecast.pool.at(current)
     more_s = forecast.mid.seconds.item(at) - forecast.mid.seconds.item(here)
     more_usd = forecast.mid.cost.item(at) - forecast.mid.cost.item(here)
     if (ranking.mode == "late" or objective.cost_weight == 0) and more_s > 0:
-        worse = f"to finish there would take {span(more_s)} longer than to stay"
+        worse = f"finishing there would take {span(more_s)} longer than staying"
     elif ranking.mode != "late" and objective.time_weight == 0 and forecast.known and more_usd > 0:
-        worse = f"to finish there would cost {format_usd(round(more_usd))} more than to stay"
+        worse = f"finishing there would cost {about_usd(round(more_usd))} more than staying"
     else:
-        worse = f"{_gain(objective, forecast, row, current)}, too little to pay for the rest of the move"
+        worse = f"{_gain(objective, forecast, row, current)}, which does not pay for the rest of the move"
     kept = [
         promise
         for promise, given in (("deadline", demand.job.deadline_at_ms), ("budget", demand.job.spec.budget_nano_usd))
         if given is not None and ranking.mode == "safe"
     ]
-    return f"where it is, it keeps its {' and '.join(kept)}, and {worse}" if kept else worse
+    return f"where it is, it meets its {' and '.join(kept)}, and {worse}" if kept else worse
 
 
 def why_chosen(
@@ -234,7 +234,7 @@ def why_chosen(
         if ranking.mode == "safe":
             return _gain(demand.job.spec.objective, forecast, row, left_behind)
     if ranking.mode == "likely":
-        return f"no offer is safe; this one keeps the promises with {ranking.odds(row):.0%}"
+        return f"no offer is certain to meet your limits; this one has a {ranking.odds(row):.0%} chance"
     if not forecast.speed_known:
         return why_begun(demand)
     seconds = float(forecast.mid.seconds[forecast.pool.at(row)])
@@ -243,7 +243,7 @@ def why_chosen(
         late_s = seconds - (left_s or 0.0)
         return f"the deadline can no longer be met; earliest finish, {span(late_s)} late"
     objective = demand.job.spec.objective
-    per_thousand = format_usd(round(float(forecast.per_step[forecast.pool.at(row)]) * 1000), 4)
+    per_thousand = about_usd(round(float(forecast.per_step[forecast.pool.at(row)]) * 1000))
     if objective.cost_weight == 0:
         text = f"fastest to finish: {span(seconds)}"
     elif objective.time_weight == 0:
@@ -261,15 +261,15 @@ def why_chosen(
 
 
 def why_begun(demand: Demand) -> str:
-    """Why a job of whose speed nothing is known begins, or still is, where it is."""
+    """Why a job of unknown speed begins, or still is, where it is."""
     promises = [
         name
         for name, given in (("deadline", demand.job.deadline_at_ms), ("budget", demand.job.spec.budget_nano_usd))
         if given is not None
     ]
     objective = demand.job.spec.objective.name
-    text = f"{NOT_MEASURED}: of the machines that may be best ({objective}), the cheapest to be wrong on"
-    return f"{text}; what becomes of the {' and the '.join(promises)} is known once it runs" if promises else text
+    text = f"{NOT_MEASURED}: of the machines that may be best ({objective}), the one that costs least if it is not"
+    return f"{text}; whether it meets its {' and '.join(promises)} is known once it runs" if promises else text
 
 
 def rejections(ranking: Ranking) -> tuple[Rejection, ...]:
@@ -282,7 +282,7 @@ def why_waiting(demand: Demand, market: Market, forecast: Forecast, ranking: Ran
     """Why no offer can be used: the most common reason, the nearest miss, and which budget would do where that is what
     is missing."""
     if not len(market):
-        return "no offer is known"
+        return "no offers are known"
     most = rejections(ranking)[0]
     nearest = nearest_miss(market, forecast, ranking)
     reason = why_barred(demand, market, forecast, ranking, nearest)
@@ -300,12 +300,12 @@ def why_waiting(demand: Demand, market: Market, forecast: Forecast, ranking: Ran
 def _remedy(demand: Demand, forecast: Forecast, nearest: int) -> str:
     """The budget, in whole cents, that pays for the nearest miss also at the 95th percentile of its cost."""
     if not forecast.known:
-        return "; to go on: tradewind budget set JOB USD"
+        return f"; to continue: tradewind budget set {demand.job.name} USD"
     needed = demand.spent_nano_usd + math.ceil(float(forecast.high.cost[forecast.pool.at(nearest)]))
     amount = f"{-(-needed // CENT_NANO_USD) / 100:.2f}"
     if not demand.started:
-        return f"; a budget of ${amount} would do"
-    return f"; to go on: tradewind budget set JOB {amount}"
+        return f"; a budget of ${amount} would be enough"
+    return f"; to continue: tradewind budget set {demand.job.name} {amount}"
 
 
 def nearest_miss(market: Market, forecast: Forecast, ranking: Ranking) -> int:
@@ -356,14 +356,14 @@ def _gap(objective: Objective, forecast: Forecast, row: int, other: int) -> floa
 def why_instead(demand: Demand, forecast: Forecast, ranking: Ranking, row: int, target: int) -> str:
     """Why a job that has begun nowhere yet goes to `row` instead of `target`, after what the offer is called."""
     if ranking.mode == "likely":
-        return f"keeps the promises with {ranking.odds(row):.0%} by now, and not with {ranking.odds(target):.0%}"
+        return f"is now {ranking.odds(row):.0%} likely to meet its limits, not {ranking.odds(target):.0%}"
     at, there = forecast.pool.at(row), forecast.pool.at(target)
     if forecast.known and (ranking.mode == "late" or demand.job.spec.objective.cost_weight == 0):
-        return f"would finish {span(forecast.mid.seconds.item(there) - forecast.mid.seconds.item(at))} sooner by now"
+        return f"would finish {span(forecast.mid.seconds.item(there) - forecast.mid.seconds.item(at))} sooner now"
     if forecast.known and demand.job.spec.objective.time_weight == 0:
-        return f"costs {format_usd(round(forecast.mid.cost.item(there) - forecast.mid.cost.item(at)))} less by now"
+        return f"now costs {about_usd(round(forecast.mid.cost.item(there) - forecast.mid.cost.item(at)))} less"
     objective = demand.job.spec.objective
-    return f"is {-math.expm1(_gap(objective, forecast, row, target)):.1%} better in {objective.name} by now"
+    return f"is {-math.expm1(_gap(objective, forecast, row, target)):.1%} better in {objective.name} now"
 
 
 def _gain(objective: Objective, forecast: Forecast, row: int, current: int) -> str:
@@ -373,5 +373,5 @@ def _gain(objective: Objective, forecast: Forecast, row: int, current: int) -> s
         return f"{span(forecast.mid.seconds.item(here) - forecast.mid.seconds.item(at))} faster than staying"
     if objective.time_weight == 0 and forecast.known:
         saved = forecast.mid.cost.item(here) - forecast.mid.cost.item(at)
-        return f"saves {format_usd(round(saved))} against staying"
+        return f"saves {about_usd(round(saved))} compared with staying"
     return f"{-math.expm1(_gap(objective, forecast, row, current)):.1%} better than staying in {objective.name}"

@@ -33,9 +33,8 @@ def jobs(installation: Installation, *, ended: bool = False, project: str | None
     """All jobs of a project (None: of all), oldest first; those that have ended only when asked for."""
     now = installation.clock.now_ms()
     with installation.store.read() as tx:
-        shown = [
-            job for job in tx.outlines() if (ended or job.state not in TERMINAL) and project in (None, job.project)
-        ]
+        known = [job for job in tx.outlines() if project in (None, job.project)]
+        shown = [job for job in known if ended or job.state not in TERMINAL]
         said = forecasts(installation, tx, shown)
         views = tuple(job_view(installation, tx, job, said[job.id]) for job in shown)
     return JobList(
@@ -43,6 +42,7 @@ def jobs(installation: Installation, *, ended: bool = False, project: str | None
         jobs=views,
         paid_nano_usd=sum(view.paid_nano_usd for view in views),
         simulated=any(view.simulated for view in views),
+        ended=len(known) - len(shown),
     )
 
 

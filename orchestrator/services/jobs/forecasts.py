@@ -17,7 +17,7 @@ from orchestrator.policy import NOT_MEASURED, decide
 from orchestrator.policy.telling.explain import span
 from orchestrator.services.views import JobForecast
 from orchestrator.store import Tx
-from providers.money import format_usd
+from providers.money import about_usd
 
 _PLACED = ("queued", "starting", "running", "migrating")
 
@@ -57,7 +57,7 @@ def in_words(said: JobForecast | str) -> str:
     """As every surface says it."""
     if isinstance(said, str):
         return said
-    return f"{format_usd(said.cost_nano_usd, 4)}, {span(said.duration_s)}"
+    return f"{about_usd(said.cost_nano_usd)}, {span(said.duration_s)}"
 
 
 def _forecast(placement: Placement, now_ms: int) -> JobForecast | str:

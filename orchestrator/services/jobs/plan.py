@@ -185,8 +185,7 @@ def require_feasible(view: PlanView) -> None:
         reasons = sorted({choice.reason for choice in decided.choices if choice.role == "no"})
         raise InfeasibleError(
             f"{decided.name}: {decided.reason}" + "".join(f"\n  - {reason}" for reason in reasons[:8]),
-            hint="loosen what these lines name in the job file"
-            + ("" if view.anywhere else "; see where else it would run: tradewind plan --anywhere"),
+            hint="relax these in the job file" + ("" if view.anywhere else ", or try plan --anywhere"),
         )
 
 
@@ -195,11 +194,11 @@ def require_accepted_risk(view: PlanView) -> None:
     person who reads the plan may agree to that, a script that agrees to every plan does not."""
     new = {job.id for job in view.new_jobs}
     risky = [each for each in view.decisions if each.job_id in new and each.chance is not None]
-    reported = [f"{each.name} with {each.chance:.0%}" for each in risky if (each.chance or 0.0) < LIKELY_ENOUGH]
+    reported = [f"{each.name} {each.chance:.0%}" for each in risky if (each.chance or 0.0) < LIKELY_ENOUGH]
     if reported:
         raise LimitError(
-            f"its promises are unlikely to be kept: {', '.join(reported)}; --yes agrees to {LIKELY_ENOUGH:.0%} or more",
-            hint="loosen them in the job file, or take the risk: --accept-risk",
+            f"deadline and budget may not be met: {', '.join(reported)} likely; --yes requires {LIKELY_ENOUGH:.0%}",
+            hint="relax them in the job file, or add --accept-risk",
         )
 
 
@@ -209,8 +208,8 @@ def require_startable(view: PlanView) -> None:
     if view.anywhere:
         names, clouds = ", ".join(decided.name for decided in view.decisions), ", ".join(view.not_enabled)
         raise InfeasibleError(
-            f"{names}: this plan is about clouds that are not enabled: {clouds}",
-            hint="enable one in tradewind.toml (providers.enabled), or loosen the job file",
+            f"{names}: this plan uses clouds that are not enabled: {clouds}",
+            hint="enable one in tradewind.toml (providers.enabled), or relax the job file",
         )
 
 

@@ -91,7 +91,7 @@ class PriceDuties:
         return LOOK_EVERY_S if due_ms is None else min(max((due_ms - clock.now_ms()) / 1000, 1.0), LOOK_EVERY_S)
 
     def _told(self, poll: PollOutcome) -> None:
-        """Say what fails or is not believed once, and that it is well again."""
+        """Say what fails or is not believed once, and that it recovered."""
         place, before = (poll.source, poll.region), self._failing.get((poll.source, poll.region))
         if poll.suspect:
             if place not in self._failing:
@@ -99,7 +99,7 @@ class PriceDuties:
             self._failing[place] = poll.suspect
         elif poll.error is None:
             if self._failing.pop(place, None) is not None:
-                self._say(f"prices: {poll.source} {poll.region}: well again")
+                self._say(f"prices: {poll.source} {poll.region}: recovered")
         elif str(poll.error) != before:
             self._failing[place] = str(poll.error)
             self._say(f"prices: {poll.source} {poll.region}: {poll.error}{_hint(poll.error.hint)}")

@@ -16,7 +16,7 @@ from orchestrator.arena.results import bootstrap, summarise
 from orchestrator.arena.runner import cases, run
 from orchestrator.arena.scenario import PolicyChoice, load_scenario
 from orchestrator.cli.render.backtest import backtest
-from orchestrator.cli.render.text import Paint
+from orchestrator.cli.render.text import Screen
 from orchestrator.errors import SpecError
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "scenarios"
@@ -121,7 +121,7 @@ def test_a_policy_that_fails_is_told_and_the_others_go_on(scenario, monkeypatch)
     assert "RuntimeError: no idea" in view.failures[0]
     assert all(row.failed == 0 for row in view.policies if row.policy != "daily")
     assert (failed.over_optimum, failed.p95, failed.worst) == (None, None, None)
-    shown = backtest(view, Paint(False)).splitlines()
+    shown = backtest(view, Screen()).splitlines()
     assert any(re.fullmatch(r"daily +- +- +- +- +0 +2 +- +-", line) for line in shown)
     assert "broken fails at tick 0" in page(view, played)
 

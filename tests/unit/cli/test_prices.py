@@ -16,7 +16,7 @@ from typer.testing import Result
 from orchestrator.cli.render import render
 from orchestrator.cli.render.prices import polled
 from orchestrator.cli.render.prices import status as price_status
-from orchestrator.cli.render.text import Paint
+from orchestrator.cli.render.text import Screen
 from orchestrator.config import load_config
 from orchestrator.installation import Installation, open_installation
 from orchestrator.prices.views import CollectedRegion, PricedRegion, PriceStatus
@@ -111,7 +111,7 @@ def test_an_implausible_price_is_shown_and_accepted_by_name(tradewind: Run) -> N
     )
     accepted = tradewind("prices", "accept", "verda/FIN-01//8H/on_demand")
     assert accepted.exit_code == 0, accepted.stderr
-    assert "$0.9800/h is accepted" in accepted.stdout
+    assert "accepted at $0.9800/h" in accepted.stdout
     again = tradewind("prices", "accept", "verda/FIN-01//8H/on_demand")
     assert (again.exit_code, "not in doubt" in again.stderr) == (2, True)
     assert tradewind("prices", "accept", "verda/FIN-01//8J/on_demand").exit_code == 4
@@ -183,7 +183,7 @@ def test_a_history_goes_by_the_clock_of_its_market_and_never_shows_two(tmp_path:
     both = prices.history(installation, gpu="V100", since="15d")
     assert [(each.offer_id, len(each.points)) for each in both.series] == [(real.id, 2)]
     assert (both.simulated, both.left_out, both.other_market) == (False, 0, 1)
-    assert "simulated offers that match, too: 1 (" in render(both, color=False)
+    assert "1 simulated offers match, too" in render(both, Screen())
     alone = prices.history(installation, gpu="V100", provider="fake", since="15d")
     assert [(each.offer_id, len(each.points)) for each in alone.series] == [(simulated.id, 2)]
     made.close()
@@ -209,9 +209,9 @@ def test_watching_tells_changes_and_failures_as_they_come(tmp_path: Path) -> Non
     seen = list(islice(prices.watch(installation), 2))
     assert [(each.offer_id, each.error) for each in seen] == [(first.offer_id, None), (None, "no answer")]
     assert [(each.source, each.simulated) for each in seen] == [("test", True), ("fake", True)]
-    assert "+100.0%" in render(seen[0], color=False)
-    assert all(" market  " in render(each, color=False) for each in seen)
-    assert "no answer" in render(seen[1], color=False)
+    assert "+100.0%" in render(seen[0], Screen())
+    assert all(" market  " in render(each, Screen()) for each in seen)
+    assert "no answer" in render(seen[1], Screen())
     made.close()
 
 
@@ -219,10 +219,10 @@ def test_what_was_passed_over_is_counted_with_its_reasons_beside_what_was_flagge
     view = CollectedRegion(
         "aws-spot", "us-east-1", 0, 2000, 3, 1, 2, None, "", passed={"no_gpu": 40, "other_product": 2}
     )
-    shown = polled(view, Paint(on=False))
+    shown = polled(view, Screen())
     assert "2 flagged, 42 passed over (40 no_gpu, 2 other_product), 2 s" in shown
     region = PricedRegion(
         "aws", "aws-spot", "us-east-1", 2000, 1.0, 0, 3, {"outlier": 2}, None, None, None, "40 no_gpu", False
     )
-    last = price_status(PriceStatus(3000, (region,), (), 0, False), Paint(on=False))
+    last = price_status(PriceStatus(3000, (region,), (), 0, False), Screen())
     assert ("passed over" in last, "40 no_gpu" in last, "outlier 2" in last) == (True, True, True)

@@ -43,7 +43,7 @@ def test_nobody_is_sent_to_a_doubted_price_however_low_and_the_plan_says_why(wor
     placement = decided(world, doubted(world, cheap), Demand(world.job(), total_steps=1000))
     assert (placement.action, placement.offer_id) == ("place", sound)
     assert {each.offer_id: each.reason for each in placement.alternatives}[cheap] == DOUBT
-    assert [(each.topic, each.count) for each in placement.rejected] == [("a doubted price", 1)]
+    assert [(each.topic, each.count) for each in placement.rejected] == [("doubtful price", 1)]
 
 
 def test_a_job_stays_on_a_doubted_price_while_that_is_the_best_it_can_have(world: World, settled) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 import pytest
 
@@ -20,7 +21,7 @@ def test_a_much_cheaper_offer_is_worth_a_move(world, settled):
     assert (placement.action, placement.offer_id) == ("move", there)
     # 100 h at half the price, less 6 min of double billing at $1 and one minute of the old machine.
     assert placement.saving_nano_usd == pytest.approx(usd(100) - usd(1) * 360 / 3600 - usd(2) * 60 / 3600, rel=1e-6)
-    assert placement.reason == "saves $99.87 against staying"
+    assert "$99.87" in placement.reason
 
 
 def test_a_slightly_cheaper_offer_is_not(world, settled):
@@ -29,7 +30,7 @@ def test_a_slightly_cheaper_offer_is_not(world, settled):
     placement = world.decide(Demand(world.job(), STEPS), settled(here))
     assert (placement.action, placement.offer_id) == ("stay", here)
     assert placement.alternatives[0].offer_id == here
-    assert placement.alternatives[1].reason == "saves $9.78 against staying, too little to pay for the move"
+    assert re.search(r"\$9\.78 .* does not pay for the move", placement.alternatives[1].reason)
 
 
 def test_a_job_that_is_almost_done_stays(world, settled):
@@ -130,7 +131,7 @@ def test_a_used_up_budget_stops_a_job_even_if_its_length_is_unknown(world, settl
     job = world.job(budget_nano_usd=usd(2))
     placement = world.decide(Demand(job, None, spent_nano_usd=usd(2)), settled(here))
     assert placement.action == "wait"
-    assert placement.reason.endswith("the budget is used up; to go on: tradewind budget set JOB USD")
+    assert placement.reason.endswith("tradewind budget set job_1 USD")
 
 
 def test_a_late_job_that_has_begun_goes_on_for_the_earliest_finish(world, settled):

@@ -101,8 +101,8 @@ def test_without_any_fit_the_job_waits_for_the_most_common_reason_and_names_the_
     assert placement.action == "wait"
     assert placement.offer_id is None
     assert placement.reason == (
-        "no offer fits: 3 of 4 fail on excluded regions; nearest miss local/eu-1/eu-1a/dear/on_demand: "
-        "would cost $10.42 over the budget; a budget of $52.43 would do"
+        "no offer fits: 3 of 4 fail on region; nearest miss local/eu-1/eu-1a/dear/on_demand: "
+        "would cost $10.42 over the budget; a budget of $52.43 would be enough"
     )
 
 
@@ -115,7 +115,7 @@ def test_the_budget_that_is_said_to_do_does(world, spent):
     assert placement.action == "wait"
     said = placement.reason.rpartition("; ")[2]
     if spent:
-        assert said.startswith("to go on: tradewind budget set JOB ")
+        assert said.startswith("to continue: tradewind budget set ")
         amount = said.split()[-1]
     else:
         assert said.startswith("a budget of $")
@@ -137,7 +137,7 @@ def test_an_impossible_deadline_makes_a_new_job_wait_with_the_reason(world):
 
 
 def test_an_empty_market_is_told(world):
-    assert world.decide(Demand(world.job(), STEPS)).reason == "no offer is known"
+    assert world.decide(Demand(world.job(), STEPS)).reason == "no offers are known"
 
 
 def test_the_limit_of_a_price_age_is_a_rail(world):

@@ -22,8 +22,8 @@ def test_a_new_job_takes_real_offers_where_it_may_use_one(world: World, offers: 
     placed = world.decide(Demand(job=world.job(), total_steps=1000))
     assert placed.offer_id == real
     reasons = {each.offer_id: each.reason for each in placed.alternatives}
-    assert reasons[simulated] == "simulated, and not weighed against real offers (where.clouds chooses it)"
-    assert [each.topic for each in placed.rejected] == ["not mixing simulated and real"]
+    assert reasons[simulated] == "simulated, and not compared with real offers (where.clouds selects it)"
+    assert [each.topic for each in placed.rejected] == ["simulated or real"]
     assert placed.baseline is not None
     assert placed.baseline.offer_id == real
 
@@ -44,7 +44,7 @@ def test_a_job_stays_in_the_market_where_it_began(world: World, offers: tuple[st
     for placed in (running, lost):
         assert placed.offer_id == simulated
         reasons = {each.offer_id: each.reason for each in placed.alternatives}
-        assert reasons[real] == "real, and not weighed against the simulated offers where the job has been"
+        assert reasons[real] == "real, and not compared with the simulated offers that the job has used"
     assert world.decide(demand, Running(real, world.now)).offer_id == real
 
 

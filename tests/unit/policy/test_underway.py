@@ -35,7 +35,7 @@ def test_a_move_is_given_up_when_the_price_there_has_risen(world, settled):
     placement = again(world, Demand(world.job(), STEPS), settled(here), there)
     assert (placement.action, placement.offer_id) == ("stay", here)
     # 10 h at $0.10 more, 6 min of double billing at $2.10 and a minute of the old machine
-    assert placement.reason == "to finish there would cost $1.24 more than to stay"
+    assert placement.reason == "finishing there would cost $1.24 more than staying"
 
 
 def test_a_job_that_is_almost_done_by_now_stays_where_it_is(world, settled):
@@ -43,7 +43,7 @@ def test_a_job_that_is_almost_done_by_now_stays_where_it_is(world, settled):
     demand = Demand(world.job(), STEPS, done_steps=STEPS - 60)
     placement = again(world, demand, settled(here), there, ready=True)
     assert placement.action == "stay"
-    assert "more than to stay" in placement.reason
+    assert "more than staying" in placement.reason
 
 
 def test_what_was_paid_counts_no_more(world, settled):
@@ -81,7 +81,7 @@ def test_a_move_for_a_deadline_is_given_up_once_staying_keeps_it(world, settled)
     later = replace(demand, done_steps=STEPS * 88 // 100)  # it got on faster than was thought
     placement = again(world, later, running, there, "objective", ready=True)
     assert placement.action == "stay"
-    assert placement.reason.startswith("where it is, it keeps its deadline, and to finish there would cost $")
+    assert placement.reason.startswith("where it is, it meets its deadline, and finishing there would cost $")
 
 
 def test_a_move_is_given_up_when_it_would_break_a_promise_that_staying_keeps(world, settled):
@@ -106,7 +106,7 @@ def test_a_move_from_a_machine_that_is_being_taken_away_goes_on(world, settled):
     world.price(there, 9.00)
     placement = again(world, Demand(world.job(), STEPS), settled(here, leaving=True), there)
     assert (placement.action, placement.offer_id) == ("stay", None)
-    assert placement.reason.startswith(f"{here} costs $")
+    assert placement.reason.startswith(f"{here} now costs $")
 
 
 def first(world: World, demand: Demand, to: str, reason: str = "first placement") -> Placement:
@@ -126,10 +126,10 @@ def test_a_place_that_another_is_better_than_by_now_is_given_up_with_the_reason(
     there, other = world.offer("there", 1.05), world.offer("other", 0.50)
     placement = first(world, Demand(world.job(), STEPS), there)
     assert (placement.action, placement.offer_id) == ("stay", None)
-    assert placement.reason == f"{other} costs $5.55 less by now"  # 10 h, and 6 min of its start
+    assert placement.reason == f"{other} now costs $5.55 less"  # 10 h, and 6 min of its start
     faster = Demand(world.job(objective=FASTEST, rates={"SIM-M": 1.0, "SIM-L": 2.0}), STEPS)
     best = world.offer("fast", 9.00, gpu="SIM-L")
-    assert first(world, faster, there).reason == f"{best} would finish 5.0 h sooner by now"
+    assert first(world, faster, there).reason == f"{best} would finish 5.0 h sooner now"
 
 
 def test_a_place_that_breaks_a_promise_which_another_keeps_is_given_up(world):
@@ -168,7 +168,7 @@ def test_a_place_that_may_not_be_best_by_now_is_given_up_for_a_job_that_nobody_m
     assert world.decide(demand).offer_id == other, "four times as fast"
     placement = first(world, demand, there)
     assert (placement.action, placement.offer_id) == ("stay", None)
-    assert placement.reason == f"{other} is 72.4% better in cheapest by now"
+    assert placement.reason == f"{other} is 72.4% better in cheapest now"
 
 
 def test_a_move_to_an_offer_that_is_gone_or_unpriced_is_given_up(world, settled):
@@ -190,7 +190,7 @@ def test_a_move_that_makes_a_job_slower_by_now_is_given_up_when_speed_is_its_obj
     here, there = world.offer("here", 1.00), world.offer("there", 1.00, gpu="SIM-L")
     job = world.job(rates={"SIM-M": 1.0, "SIM-L": 0.9}, objective=FASTEST)
     placement = again(world, Demand(job, STEPS), settled(here), there, "objective", ready=True, restored=True)
-    assert placement.reason == "to finish there would take 1.1 h longer than to stay"
+    assert placement.reason == "finishing there would take 1.1 h longer than staying"
 
 
 @settings(deadline=None)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cli.render import render
+from orchestrator.cli.render.text import Screen
 from orchestrator.config import load_config
 from orchestrator.engine.machines.collect import collect_from, collector
 from orchestrator.installation import Installation
@@ -117,9 +118,9 @@ def test_status_and_doctor_tell_of_a_suspect_poll(feed: Polls) -> None:
     feed.poll(MACHINES)
     assert doctor.collected_prices(feed.installation).state == "ok"
     feed.poll([], 300)
-    shown = render(prices.status(feed.installation), color=False)
+    shown = render(prices.status(feed.installation), Screen())
     assert "suspect" in shown
-    assert "feed:verda all: the last poll names 0 of 4 offers" in shown
+    assert "feed:verda all: the last collection names 0 of 4 offers" in shown
     check = doctor.collected_prices(feed.installation)
     assert (check.state, "names 0 of 4 offers" in check.found) == ("warn", True)
 
@@ -161,7 +162,7 @@ def test_what_is_real_and_what_is_simulated_is_dated_by_its_own_clock(installati
     assert found["feed:verda"].age_s == pytest.approx(60, abs=30)
     assert {name: each.simulated for name, each in found.items()} == {"fake": True, "feed:verda": False}
     assert abs(view.at_ms - now) < 60_000
-    shown = render(view, color=False)
+    shown = render(view, Screen())
     assert "the prices of fake are simulated" in shown
     assert [line.split()[5] for line in shown.splitlines()[1:3] if "fake" in line] == ["market"]
 

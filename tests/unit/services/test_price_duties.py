@@ -70,7 +70,7 @@ def test_each_source_is_polled_at_its_own_pace_and_failures_are_said_once(
     duties.turn()
     assert [text.partition(":")[0] for text in said] == ["prices", "prices"]
     assert "cannot be read" in said[0]
-    assert "well again" in said[1]
+    assert "recovered" in said[1]
 
 
 def test_days_are_rolled_up_once_they_are_over_and_months_archived(

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.cli.render import render
+from orchestrator.cli.render.text import Screen
 from orchestrator.engine.billing.comparisons import conclude
 from orchestrator.formats.documents import to_json
 from orchestrator.installation import Installation
@@ -77,7 +78,7 @@ def test_a_job_that_runs_is_labelled_provisional_on_every_surface(installation: 
     conv = next(row for row in view.jobs if row.job.name == "conv")
     assert (conv.provisional, conv.version) == (True, None)
     assert conv.verdict.startswith("so far, provisional: saved $")
-    line = next(each for each in render(view, color=False).splitlines() if each.startswith("conv  "))
+    line = next(each for each in render(view, Screen()).splitlines() if each.startswith("conv  "))
     assert line.endswith("provisional")
     assert to_json(view)["jobs"][view.jobs.index(conv)]["provisional"] is True
     assert "<td>provisional</td>" in page(view)
@@ -91,7 +92,7 @@ def test_a_job_without_a_step_is_left_out_by_name_and_with_the_reason_on_every_s
     view = report(installation)
     for total in view.totals:
         assert [(each.name, each.reason) for each in total.left_out] == [("lstm", "none of its steps was seen")]
-    assert "lstm: left out of every comparison: none of its steps was seen" in render(view, color=False)
+    assert "lstm: left out of every comparison: none of its steps was seen" in render(view, Screen())
     assert "left out: none of its steps was seen" in page(view)
     assert "lstm" in {row["name"] for row in csv.DictReader(io.StringIO(savings_csv(view.jobs))) if row["left_out"]}
     assert to_json(view)["totals"][0]["left_out"][0]["name"] == "lstm"
@@ -102,7 +103,7 @@ def test_each_baseline_is_defined_in_words_beside_its_number(installation: Insta
     view = report(installation)
     assert len({total.definition for total in view.totals}) == len(view.totals) == 3
     for total in view.totals:
-        for text in (render(view, color=False), page(view), savings_csv(view.jobs)):
+        for text in (render(view, Screen()), page(view), savings_csv(view.jobs)):
             assert total.definition in text
 
 
@@ -121,7 +122,7 @@ def test_a_correction_makes_another_version_with_its_reason_and_the_older_stays(
     assert (second.provisional, second.version) == (False, 2)
     assert second.paid_nano_usd == first.paid_nano_usd
     assert second.corrected == "booked after the books had closed: correction $0.000000 (it was no refund)"
-    assert "gpt: version 2, booked after the books had closed" in render(report(installation), color=False)
+    assert "gpt: version 2, booked after the books had closed" in render(report(installation), Screen())
     with installation.store.read() as tx:
         versions = tx.comparisons(past.gpt, all_versions=True)
     assert [each.version for each in versions] == [1, 1, 1, 2, 2, 2]

@@ -1,0 +1,161 @@
+"""One call of the command line: what was typed, what it stored for good, and the one JSON document that it answers.
+
+Once something is stored the command ends with 0 whatever fails after that: a script that reads another exit code would
+do it again, and pay twice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from contextvars import ContextVar
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.errors import OutputError, SpecError, TradewindError
+
+if TYPE_CHECKING:
+    from orchestrator.formats.documents import View
+
+DEBUG_VARIABLE = "TRADEWIND_DEBUG"
+
+
+class Invocation:
+    """What one command was asked and what it has to say. With `--output json` nothing of it goes to stderr, so that
+    stdout and stderr together are still one document; an error and warnings are part of that."""
+
+    def __init__(self, arguments: Sequence[str] = ()) -> None:
+        self.command = shlex.join(["tradewind", *arguments])
+        self.json = _wants_json(arguments)
+        self.stored = ""
+        self._document: dict[str, Any] | None = None
+        self._warnings: list[dict[str, Any]] = []
+        self._streamed = False
+
+    def is_stored(self, what: str) -> None:
+        """`what`, a sentence, is true from now on, whatever becomes of this command."""
+        self.stored = what
+
+    def answer(self, view: View, *, stream: bool) -> None:
+        """A result as JSON: one of a stream is written at once, in one line; else it is kept until the end."""
+        from orchestrator.formats.codec import encode
+        from orchestrator.formats.documents import codec_of
+
+        document = {"schema": codec_of(type(view)).schema, **encode(view)}
+        if not stream:
+            self._document = document
+            return
+        self._streamed = True
+        sys.stdout.write(json.dumps(document) + "\n")
+        sys.stdout.flush()
+
+    def warn(self, text: str, hint: str = "") -> None:
+        """Something that failed and changes no exit code."""
+        if self.json:
+            self._warnings.append({"message": text, "hint": hint})
+        else:
+            tell(f"warning: {text}" + (f"\nhint: {hint}" if hint else ""))
+
+    def fail(self, error: Exception, code: int) -> int:
+        """The error that ends the command, in words or in the document. Returns `code`."""
+        if os.environ.get(DEBUG_VARIABLE):
+            traceback.print_exception(error)
+        said = _error(error, code)
+        if self.json and not isinstance(error, OutputError):  # for that one stdout is no place
+            self._document = {**(self._document or {"schema": "tradewind/error/v1"}), "error": said}
+            return code
+        prefix = "" if isinstance(error, SpecError) else "error: " if _expected(error) else "unexpected error: "
+        tell(f"{prefix}{said['message']}")
+        if said["hint"]:
+            tell(f"hint: {said['hint']}")
+        return code
+
+    def only_a_warning(self, error: Exception) -> bool:
+        """Whether `error` comes after something was stored; then it is a warning."""
+        if not self.stored:
+            return False
+        if os.environ.get(DEBUG_VARIABLE):
+            traceback.print_exception(error)
+        name = "" if isinstance(error, OSError) or hasattr(error, "hint") else f"{type(error).__name__}: "
+        hint = getattr(error, "hint", "") or "check with tradewind doctor; continue with tradewind up"
+        self.warn(f"{self.stored}, but: {name}{error}", hint)
+        return True
+
+    def end(self) -> None:
+        """Write the document, if there is one."""
+        if self._document is not None:
+            warned = {"command_warnings": self._warnings} if self._warnings else {}
+            document, self._document = {**self._document, **warned}, None
+            sys.stdout.write(json.dumps(document, indent=None if self._streamed else 2) + "\n")
+            sys.stdout.flush()
+
+
+_current: ContextVar[Invocation] = ContextVar("the command that runs")
+
+
+def begin(arguments: Sequence[str]) -> Invocation:
+    """A command begins."""
+    invocation = Invocation(arguments)
+    _current.set(invocation)
+    return invocation
+
+
+def current() -> Invocation:
+    """The command that runs."""
+    return _current.get()
+
+
+def _wants_json(arguments: Sequence[str]) -> bool:
+    """As typed, since a mistake in the options is answered before any of them is read."""
+    typed = list(arguments[: arguments.index("--")] if "--" in arguments else arguments)
+    values = [after for option, after in pairwise(typed) if option == "--output"]
+    values += [option.removeprefix("--output=") for option in typed if option.startswith("--output=")]
+    return "json" in values
+
+
+def _expected(error: Exception) -> bool:
+    return isinstance(error, TradewindError) or hasattr(error, "format_message")
+
+
+def _error(error: Exception, code: int) -> dict[str, Any]:
+    """An error as JSON types."""
+    problems: tuple[Any, ...] = error.problems if isinstance(error, SpecError) else ()
+    if isinstance(error, TradewindError):
+        message, hint = str(error), error.hint
+    elif _expected(error):  # of the parser of options
+        message, hint = error.format_message(), ""  # type: ignore[attr-defined]
+    else:
+        message = f"{type(error).__name__}: {error}"
+        hint = "run it again with `tradewind --debug ...` and report the traceback that it prints"
+    return {
+        "code": code,
+        "type": type(error).__name__,
+        "message": message,
+        "hint": hint,
+        "problems": [
+            {
+                "file": each.path,
+                "line": each.line or None,
+                "column": each.column or None,
+                "field": each.field,
+                "message": each.message,
+                "hint": each.hint,
+            }
+            for each in problems
+        ],
+    }
+
+
+def tell(text: str) -> None:
+    """To stderr. Where that is closed or full there is nobody to tell, and what is done goes on."""
+    from orchestrator.cli.render.text import shown
+
+    with suppress(OSError):
+        if sys.stderr is not None:
+            sys.stderr.write(shown(text) + "\n")
+            sys.stderr.flush()

@@ -1,0 +1,220 @@
+"""All that a plan says of one job: each offer with the one reason against it, the cost in parts, the alternatives."""
+
+from __future__ import annotations
+
+from orchestrator.cli.render.table import Column, numbers, table
+from orchestrator.cli.render.text import (
+    Screen,
+    amount,
+    blocks,
+    capacity,
+    clean,
+    instant,
+    machine,
+    money,
+    number,
+    rate,
+    ratio,
+    span,
+    ways_to_know,
+    where,
+)
+from orchestrator.services.views import Choice, Decision
+
+SHOWN = {"choose": 1, "stay": 1, "next": 3, "no": 3, "baseline": 1}
+ROLES = {"baseline": "on-demand"}
+
+
+def decision(view: Decision, screen: Screen) -> str:
+    """One job's placement with its figures and reasons."""
+    wants = [f"objective {view.objective}"]
+    if view.deadline_at_ms is not None:
+        wants.append(f"deadline {instant(view.deadline_at_ms)}")
+    if view.budget_nano_usd is not None:
+        wants.append(f"budget {money(view.budget_nano_usd)}")
+    expected = []
+    if view.cost_nano_usd is not None:
+        expected.append(f"{amount(view.cost_nano_usd)} expected{_cost_interval(view)}")
+    if view.finish_at_ms is not None:
+        expected.append(f"done {instant(view.finish_at_ms)}{_finish_interval(view)}")
+    if view.saving_nano_usd > 0:
+        instead = "staying" if view.action == "move" else "on-demand"
+        expected.append(f"{amount(view.saving_nano_usd)} less than {instead}")
+    return blocks(
+        screen(f"{clean(view.name)}: {view.action}   {', '.join(wants)}", "bold"),
+        _choices(view, screen),
+        _named("offer", view.offer_id or ""),
+        _named("why", clean(view.reason)),
+        _named("cost", ", ".join(expected)),
+        _named("made of", _parts(view)),
+        _named("standby", _standby(view)),
+        _named("probe", _probe(view)),
+        _named("speed", _speed(view, screen)),
+        _named("risk", _risk(view)),
+        _named("changes", _changes(view)),
+        _named("left out", ", ".join(f"{each.count} by {each.topic}" for each in view.rejected[:6])),
+        _comparison(view, screen),
+    )
+
+
+def _named(name: str, text: str) -> str:
+    return f"{name:<8} {text}" if text else ""
+
+
+def _choices(view: Decision, screen: Screen) -> str:
+    left = dict(SHOWN)
+    shown = []
+    for choice in view.choices:
+        if left[choice.role] > 0:
+            left[choice.role] -= 1
+            shown.append(choice)
+    hidden = view.count - sum(choice.role != "baseline" for choice in shown)
+    rank = f"tradewind offers --for {screen.file}" if screen.file else "tradewind offers"
+    more = screen(f"  {hidden} more offers: {rank}", "dim") if hidden > 0 else ""
+    measured = view.evidence != "none"
+    columns = (
+        Column("  "),
+        Column("where"),
+        Column("machine", 6),
+        Column("gpu", 5),
+        Column("type", 3),
+        numbers("price"),
+        numbers("age", 4),
+        *((numbers("time", 2), numbers("cost", 1)) if measured else (numbers("speed", 1),)),
+        Column("offer", wide=True),
+        Column("reason", text=True),
+    )
+    rows = [_row(choice, measured=measured) for choice in shown]
+    return blocks(table(columns, rows, screen) if rows else "", more)
+
+
+def _row(choice: Choice, *, measured: bool) -> tuple[str, ...]:
+    known = (span(choice.duration_s), amount(choice.cost_nano_usd)) if measured else (ratio(choice.relative_speed),)
+    return (
+        f"  {ROLES.get(choice.role, choice.role)}",
+        where(choice.offer_id),
+        machine(choice.offer_id),
+        choice.gpu,
+        capacity(choice.offer_id),
+        rate(choice.nano_usd_per_hour),
+        span(choice.price_age_s),
+        *known,
+        choice.offer_id,
+        choice.reason,
+    )
+
+
+def _cost_interval(view: Decision) -> str:
+    for choice in view.choices:
+        if choice.offer_id == view.offer_id and choice.cost_low_nano_usd is not None:
+            return f" ({amount(choice.cost_low_nano_usd)} to {amount(choice.cost_high_nano_usd)}, p5-p95)"
+    return ""
+
+
+def _finish_interval(view: Decision) -> str:
+    for choice in view.choices:
+        if choice.offer_id == view.offer_id and choice.duration_low_s is not None:
+            return f" (in {span(choice.duration_low_s)} to {span(choice.duration_high_s)}, p5-p95)"
+    return ""
+
+
+def _parts(view: Decision) -> str:
+    if view.parts is None:
+        return ""
+    parts = (
+        ("training", view.parts.compute_nano_usd),
+        ("checkpoints", view.parts.checkpoint_nano_usd),
+        ("preemptions", view.parts.preemption_nano_usd),
+        ("start-up", view.parts.start_nano_usd),
+        ("egress and requests", view.parts.egress_nano_usd),
+        ("storage and disk", view.parts.storage_nano_usd),
+        ("minimum billing", view.parts.minimum_nano_usd),
+    )
+    return " + ".join(f"{name} {money(cost, 4)}" for name, cost in parts if cost)
+
+
+def _standby(view: Decision) -> str:
+    if view.standby is None:
+        return ""
+    kept = f"{amount(view.standby.cost_nano_usd)} more for a warm standby on {view.standby.offer_id}"
+    return f"{kept} ({rate(view.standby.nano_usd_per_hour)})"
+
+
+def _probe(view: Decision) -> str:
+    if view.probe is None:
+        return ""
+    if view.probe.offer_id is None:
+        return f"none: {view.probe.reason}"
+    figures = f"costs {amount(view.probe.cost_nano_usd)}, expected to save {amount(view.probe.saving_nano_usd)} more"
+    when = (
+        "then decides again" if view.probe.offer_id == view.offer_id else "after the job was measured where it starts"
+    )
+    return f"{view.probe.minutes:g} min on {view.probe.offer_id}, {when} ({figures})"
+
+
+def _speed(view: Decision, screen: Screen) -> str:
+    if view.evidence == "none" and view.action in ("place", "stay", "move"):
+        return f"{view.throughput_source}: cost and finish time are unknown; {ways_to_know(screen.file)}"
+    if view.steps_per_s is not None:
+        return f"{number(view.steps_per_s)} steps/s ({view.throughput_source})"
+    return ""
+
+
+def _risk(view: Decision) -> str:
+    if not view.expected_losses:
+        return ""
+    return f"{number(view.expected_losses, 2)} preemptions expected ({view.hazard_source})"
+
+
+def _changes(view: Decision) -> str:
+    turns = []
+    if view.would_move_below_nano_usd_per_hour is not None:
+        verb = "is taken instead" if view.action == "place" else "becomes worth a move"
+        turns.append(f"the runner-up {verb} below {rate(view.would_move_below_nano_usd_per_hour)}")
+    if view.kept_up_to_nano_usd_per_hour is not None:
+        turns.append(f"this offer is best up to {rate(view.kept_up_to_nano_usd_per_hour)}")
+    return "; ".join(turns)
+
+
+def _comparison(view: Decision, screen: Screen) -> str:
+    """The Pareto front as a small plot beside its figures, and what each objective would take."""
+    if not view.picks:
+        return ""
+    best: dict[str | None, list[str]] = {}
+    for pick in view.picks:
+        best.setdefault(pick.offer_id, []).append(pick.objective)
+    listed = {point.offer_id for point in view.front}
+    points = [*view.front, *{p.offer_id: p for p in view.picks if p.offer_id not in listed and p.offer_id}.values()]
+    longest = max((point.duration_s or 0.0 for point in points), default=0.0) or 1.0
+    highest = max((point.cost_nano_usd or 0 for point in points), default=0) or 1
+    rows = [
+        (
+            f"  {where(point.offer_id or '')}",
+            machine(point.offer_id or ""),
+            capacity(point.offer_id or ""),
+            amount(point.cost_nano_usd),
+            _bar((point.cost_nano_usd or 0) / highest),
+            span(point.duration_s),
+            _bar((point.duration_s or 0.0) / longest),
+            point.offer_id or "",
+            ", ".join(best.get(point.offer_id, [])),
+        )
+        for point in points
+    ]
+    nothing = ", ".join(best.get(None, []))
+    columns = (
+        Column("  cheaper or faster"),
+        Column("machine", 4),
+        Column("type", 1),
+        numbers("cost"),
+        Column("", 2),
+        numbers("time"),
+        Column("", 3),
+        Column("offer", wide=True),
+        Column("picked by", text=True),
+    )
+    return blocks(" ", table(columns, rows, screen), f"  no offer: {nothing}" if nothing else "")
+
+
+def _bar(share: float) -> str:
+    return "#" * max(1, round(share * 10))

@@ -1,0 +1,232 @@
+"""Every table at every width: nothing is broken inside a word or wider than the terminal, and what matters is there."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.main import get_command
+from typer.testing import Result
+
+from orchestrator.cli.app import app
+from orchestrator.cli.render.table import Column, numbers, table
+from orchestrator.cli.render.text import Screen, width_of
+from tests.unit.services.recorded_history import Past
+
+Run = Callable[..., Result]
+WIDTHS = (70, 80, 100, 120)  # 70 is the least that tables are made for
+FIRST_SCREEN = 12
+LONG_NAME = "pretraining-of-a-small-model-2026"
+
+TABLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "queue": (("queue", "--all"), ("name", "state", "done", "paid")),
+    "status": (("status", "gpt"), ("run", "where", "state", "steps")),
+    "report": (("report",), ("job", "paid", "+ saved", "= on-demand", "compared with", "billed time", "sum")),
+    "plan": (("plan", "job.yaml"), ("cost", "finish", "runner-up", "changes if", "missing")),
+    "plan all": (("plan", "--all"), ("job", "plan", "cost", "time")),
+    "plan why": (("plan", "job.yaml", "--why"), ("where", "price", "reason", "picked by")),
+    "plan anywhere": (("plan", "job.yaml", "--anywhere", "--why"), ("where", "price", "reason")),
+    "explain": (("explain", "gpt"), ("where", "price", "reason")),
+    "explain migration": (("explain", "mig_3"), ("step", "took")),
+    "events": (("events",), ("cutover",)),
+    "offers": (("offers", "--gpu", "P100"), ("where", "gpu", "type", "price")),
+    "offers of a job": (("offers", "--for", "job.yaml"), ("where", "price", "$/1k steps", "time", "cost")),
+    "offers by region": (("offers", "--group-by", "region", "--limit", "5"), ("group", "where", "price")),
+    "prices status": (("prices", "status"), ("source", "region", "age")),
+    "prices history": (("prices", "history", "--provider", "fake"), ("where", "per GPU, last")),
+    "prices import": (("prices", "import", "recorded.csv"), ("file", "rows", "flagged")),
+    "catalog": (("catalog", "show"), ("provider", "offers", "price list", "not offered")),
+    "backtest": (("backtest", "arena.yaml"), ("policy", "cost", "/ optimum", "missed")),
+    "doctor": (("doctor",), ("ok",)),
+    "settings": (("config", "show", "--origins"), ("setting", "from")),
+    "fetch": (("fetch", "gpt"), ("file", "bytes")),
+}
+
+
+@pytest.fixture
+def rich(tradewind: Run, state: Path, past: Past) -> Run:
+    """A store with a long name, a quarantine and a source that fails."""
+    with closing(sqlite3.connect(state / "tradewind.db")) as connection, connection:
+        connection.execute(
+            "UPDATE job SET name = ?, spec = replace(spec, '\"lstm\"', ?) WHERE id = ?",
+            (LONG_NAME, json.dumps(LONG_NAME), past.lstm),
+        )
+        why = "the checkpoint of step 50 could not be read and no older one is left to go back to"
+        connection.execute("UPDATE job SET quarantine = ?, quarantined_at_ms = 1 WHERE id = ?", (why, past.conv))
+    return tradewind
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_no_table_breaks_a_word_or_is_wider_than_the_terminal(
+    rich: Run, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    arguments, columns = TABLES[name]
+    whole = rich(*arguments)
+    assert whole.exit_code in (0, 8), whole.output
+    words = _words(whole.stdout)
+    for width in WIDTHS:
+        monkeypatch.setenv("COLUMNS", str(width))
+        lines = rich(*arguments).stdout.splitlines()
+        assert not [line for line in lines if width_of(line) > width and len(line.split()) > 1], width
+        assert not _words("\n".join(lines)) - words, width
+        assert all(column in "\n".join(lines) for column in columns), (width, lines)
+
+
+def _words(text: str) -> set[str]:
+    """Ages differ from run to run; a chart has no words."""
+    lines = [line for line in text.splitlines() if not re.search("[┤│└┌─┐┘┬]", line)]
+    return set(re.sub(r"\d+", "0", re.sub(r"plan_\w+", "", "\n".join(lines))).split())
+
+
+def test_ids_are_shown_with_wide_only(rich: Run, past: Past) -> None:
+    assert past.gpt not in rich("queue", "--all").stdout
+    assert past.gpt in rich("queue", "--all", "--wide").stdout
+    assert "/on_demand" not in rich("offers", "--gpu", "P100").stdout
+    assert "/on_demand" in rich("offers", "--gpu", "P100", "--wide").stdout
+
+
+CELLS = st.lists(st.text("abc-/$.09", min_size=1, max_size=12), min_size=1, max_size=4).map(" ".join)
+
+
+@given(
+    st.lists(st.tuples(CELLS, CELLS, CELLS, CELLS, CELLS), min_size=1, max_size=4),
+    st.integers(min_value=60, max_value=200),
+)
+def test_a_table_fits_keeps_its_words_whole_and_never_loses_what_always_stays(
+    rows: list[tuple[str, ...]], width: int
+) -> None:
+    columns = (Column("name"), numbers("money"), Column("more", 2), numbers("less", 1), Column("reason", text=True))
+    found = table(columns, rows, Screen(width=width)).splitlines()
+    assert max(map(width_of, found)) <= width
+    allowed = {word for row in rows for cell in row for word in cell.split()}
+    assert {word for line in found for word in line.split()} <= allowed | {column.head for column in columns}
+    text = " ".join(" ".join(found).split())
+    for row in rows:
+        assert row[0] in text
+        assert row[1] in text
+        assert all(word in text for word in row[4].split())
+
+
+@pytest.mark.parametrize("command", [("plan", "job.yaml"), ("submit", "job.yaml", "--dry-run")])
+@pytest.mark.parametrize("wants", ["", "deadline: 48h\nbudget: 1 USD\n"])
+@pytest.mark.parametrize("known", [True, False])
+def test_the_first_screen_of_a_plan_is_at_most_twelve_lines(
+    tradewind: Run, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], wants: str, known: bool
+) -> None:
+    text = Path("job.yaml").read_text()
+    Path("job.yaml").write_text((text if known else text.partition("expected:")[0]) + wants)
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = tradewind(*command).stdout.splitlines()
+    assert len(lines) <= FIRST_SCREEN, "\n".join(lines)
+    labels = [line.split("  ")[1] for line in lines if line.startswith("  ")]
+    assert {"why", "cost", "runner-up", "missing"} <= set(labels)
+    assert {"finish", "changes if"} <= set(labels) or not known
+    assert len(tradewind(*command, "--why").stdout.splitlines()) > FIRST_SCREEN
+
+
+def test_the_rate_per_step_and_the_cost_agree_on_sight(tradewind: Run) -> None:
+    shown = tradewind("plan", "job.yaml").stdout
+    total, steps, per_thousand, rest = (
+        float(found) for found in re.findall(r"\$([\d.]+)", " ".join(_line(shown, "cost", 2)))[:1] + _made_of(shown)
+    )
+    assert steps == pytest.approx(per_thousand * 500 / 1000, abs=1e-4)
+    assert total == pytest.approx(steps + rest, abs=2e-4)
+    listed = tradewind("offers", "--for", "job.yaml", "--provider", "fake").stdout
+    assert f"${per_thousand:.4f}" in listed
+    assert f"${total:.4f}" in listed
+
+
+def _made_of(shown: str) -> list[str]:
+    return re.findall(r"\$([\d.]+)", _line(shown, "cost", 2)[1])
+
+
+def _line(shown: str, label: str, count: int) -> list[str]:
+    lines = shown.splitlines()
+    at = next(number for number, line in enumerate(lines) if line.strip().startswith(label))
+    return lines[at : at + count]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("plan", "job.yaml"), ("offers", "--gpu", "H100:8", "--limit", "2"), ("offers", "--for", "job.yaml")],
+    ids=" ".join,
+)
+def test_every_command_that_a_footer_names_can_be_pasted(tradewind: Run, arguments: tuple[str, ...]) -> None:
+    shown = tradewind(*arguments).stdout
+    commands = re.findall(r": (tradewind .*)$", shown, re.MULTILINE)
+    assert commands
+    for command in commands:
+        result = tradewind(*shlex.split(command)[1:])
+        assert result.exit_code != 2, result.output
+        assert result.exit_code == 0 or "profile" in command, result.output  # this program has no step to profile
+
+
+@pytest.mark.parametrize("name", [None, "submit", "prices collect", "offers"])
+def test_help_shows_no_type_of_a_switch_and_flows_with_the_terminal(
+    tradewind: Run, monkeypatch: pytest.MonkeyPatch, name: str | None
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = tradewind(*(name or "").split(), "--help").stdout
+    assert "<bool>" not in shown
+    assert max(map(len, shown.splitlines())) <= 80
+    assert not re.search(r"[a-z,;] *\n +[a-z]{1,12} *\n", shown)  # a line that ends in the middle of nowhere
+
+
+def test_options_of_the_same_name_say_the_same(tradewind: Run) -> None:
+    root: Any = get_command(app)
+    leaves = [leaf for each in root.commands.values() for leaf in getattr(each, "commands", {"": each}).values()]
+    for option in ("--wide", "--why", "--output"):
+        helps = {param.help for leaf in leaves for param in leaf.params if option in param.opts}
+        assert len(helps) == 1, option
+
+
+ERRORS: list[tuple[tuple[str, ...], int, str]] = [
+    (("queue", "--nonsense"), 2, "NoSuchOption"),
+    (("offers", "--gpu", "H900"), 2, "UsageError"),
+    (("plan", "bad.yaml"), 3, "SpecError"),
+    (("status", "nobody"), 4, "NotFoundError"),
+    (("submit", "job.yaml"), 2, "UsageError"),
+    (("plan", "impossible.yaml"), 6, "InfeasibleError"),
+    (("wait", "conv", "--timeout", "0"), 8, "PartialFailure"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "code", "kind"), ERRORS)
+def test_an_error_is_part_of_the_one_document(tradewind: Run, arguments: tuple[str, ...], code: int, kind: str) -> None:
+    Path("bad.yaml").write_text("nme: x\ntrain: {entry: 1}\n")
+    Path("impossible.yaml").write_text("name: no\ntrain: {entry: 'train:main', steps: 5}\nresources: {gpu: T4:7}\n")
+    result = tradewind(*arguments, "--output", "json")
+    document = json.loads(result.output)  # stdout and stderr together, as in 2>&1 | jq
+    assert result.exit_code == code == document["error"]["code"]
+    assert document["error"]["type"] == kind
+    assert document["error"]["message"]
+    assert document["schema"].startswith("tradewind/")
+    places = [(each["file"], each["line"], each["field"]) for each in document["error"]["problems"]]
+    assert (("bad.yaml", 1, "nme") in places) is (kind == "SpecError")
+
+
+def test_a_result_that_came_before_the_error_is_in_the_same_document(tradewind: Run) -> None:
+    Path("bad.yaml").write_text("name: no\ntrain: {entry: 'train:main', steps: 5}\nresources: {gpu: T4:7}\n")
+    document = json.loads(tradewind("plan", "bad.yaml", "--output", "json").output)
+    assert document["schema"] == "tradewind/plan/v1"
+    assert document["decisions"][0]["offer_id"] is None
+    assert document["error"]["code"] == 6
+
+
+def test_a_bug_is_part_of_the_document_too(tradewind: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_arguments: object, **_options: object) -> None:
+        raise LookupError("nobody expects this")
+
+    monkeypatch.setattr("orchestrator.client.Client.jobs", broken)
+    result = tradewind("queue", "--output=json")
+    assert (result.exit_code, result.stderr) == (1, "")
+    assert "LookupError: nobody expects this" in json.loads(result.stdout)["error"]["message"]
