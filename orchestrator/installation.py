@@ -21,6 +21,7 @@ from providers.base import Provider
 from providers.clock import AcceleratedClock, Clock, SystemClock, boot_id
 from providers.errors import ProviderError
 from providers.registry import provider_factory
+from providers.traits import own_clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +149,7 @@ def _provider(name: str, config: Config, clock: Clock) -> Provider:
 
 def market_clock(config: Config) -> Clock:
     """Market time: the wall clock, or for the simulated market one that runs `clock_factor` times as fast."""
-    if not _accelerated(config):
+    if not own_clock(config.providers.enabled):
         return SystemClock()
     path = _anchor_path(config)
     reached_ms = 0 if _of_this_boot(path) else _reached_ms(config)
@@ -165,17 +166,13 @@ def _reached_ms(config: Config) -> int:
         store.close()
 
 
-def _accelerated(config: Config) -> bool:
-    return tuple(config.providers.enabled) == ("local",)
-
-
 def _anchor_path(config: Config) -> Path:
     return config.state_dir / "clock.json"
 
 
 def _other_factor(config: Config) -> float | None:
     """The factor at which the market here has run so far, if it is not the one configured."""
-    saved = _read(_anchor_path(config)) if _accelerated(config) else None
+    saved = _read(_anchor_path(config)) if own_clock(config.providers.enabled) else None
     if saved is None or saved.factor == config.providers.local.clock_factor:
         return None
     return saved.factor

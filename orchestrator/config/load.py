@@ -18,7 +18,6 @@ from orchestrator.config.settings import (
     CLOCK_FACTOR,
     MAX_TEMP_DIR_BYTES,
     SETTINGS,
-    SIMULATED_PROVIDERS,
     Config,
     PriceSources,
     Setting,
@@ -26,6 +25,7 @@ from orchestrator.config.settings import (
 )
 from orchestrator.config.toml import TomlFile, read_toml
 from orchestrator.errors import Problem, SpecError, did_you_mean
+from providers.traits import traits_of
 
 FILE_NAME = "tradewind.toml"
 DEFAULT = "default"
@@ -177,7 +177,7 @@ def _conflicts(values: Mapping[str, object], used: Mapping[str, _Given]) -> Iter
 
 def _real_clouds(values: Mapping[str, object]) -> list[str]:
     enabled = values.get("providers.enabled", SETTINGS["providers.enabled"].default)
-    return [name for name in enabled if name not in SIMULATED_PROVIDERS] if isinstance(enabled, tuple) else []
+    return [name for name in enabled if not traits_of(name).simulated] if isinstance(enabled, tuple) else []
 
 
 def _build(section: type[T], values: Mapping[str, object], prefix: str = "") -> T:

@@ -17,8 +17,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from providers.traits import own_clock
+
 CLOCK_FACTOR = 60.0  # a Ray node is up in 4 to 10 s here: minutes of its market, as a machine of a cloud takes
-SIMULATED_PROVIDERS = frozenset({"local", "fake"})
 PRICED_CLOUDS = ("aws", "gcp", "azure")
 MAX_TEMP_DIR_BYTES = 38  # Ray's sockets add up to 69 bytes, and the path of a unix socket has at most 107
 
@@ -205,6 +206,11 @@ class Providers:
 
     enabled: tuple[str, ...] = _setting(("local",), "The providers that may be used.", _names, '["local"]')
     local: LocalProvider = field(default_factory=LocalProvider)
+
+    @property
+    def clock_factor(self) -> float:
+        """Market seconds per second of the wall clock."""
+        return self.local.clock_factor if own_clock(self.enabled) else 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

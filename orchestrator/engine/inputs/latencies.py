@@ -15,6 +15,7 @@ from orchestrator.perf import InstanceKind, Latencies, LatencyPrior, kind_of, le
 from orchestrator.store import Tx
 from orchestrator.store.rows import Unreadable
 from providers.offer import Offer
+from providers.traits import traits_of
 
 PlaceAndKind = tuple[Location, InstanceKind]
 STARTS = 100  # the newest of a provider tell how long the next one takes
@@ -22,23 +23,22 @@ HANDOVERS = 50
 HANDOVER = "gap_s"  # of the event of a cutover: market seconds for which training stood still
 
 _CLOUD = LatencyPrior(255.0, 2.5, "a cloud's machine until it trains takes 3 min (SkyPilot) to 6 (SkyNomad)")
-_LOCAL_WALL_S = 5.0  # a Ray node and a trainer with torch, on 2 idle cores
 _SAVE_WALL_S = 0.3  # one save of a small model; the trainer's own tuning keeps the share of time bounded
 _RESTORE_WALL_S = 0.3
 
 
 def start_prior(provider: str, config: Config) -> LatencyPrior:
     """From asking for a machine to a trainer that trains, before one was seen."""
-    if provider == "local":
-        seconds = _LOCAL_WALL_S * config.providers.local.clock_factor
-        return LatencyPrior(seconds, 2.0, f"{_LOCAL_WALL_S:g} s on this machine")
-    return _CLOUD
+    wall_s = traits_of(provider).start_wall_s
+    if wall_s is None:
+        return _CLOUD
+    return LatencyPrior(wall_s * config.providers.clock_factor, 2.0, f"{wall_s:g} s on this machine")
 
 
 def save_s(config: Config, runs: Sequence[Run]) -> float:
     """Market seconds of one save of a job: what the latest one took, of its `runs` in order; else as declared."""
     measured = (run.save_wall_s for run in reversed(runs) if run.save_wall_s is not None)
-    return next(measured, _SAVE_WALL_S) * _factor(config)
+    return next(measured, _SAVE_WALL_S) * config.providers.clock_factor
 
 
 def starts(
@@ -55,7 +55,9 @@ def starts(
 def handovers(tx: Tx, config: Config) -> Latencies[str]:
     """Market seconds for which training stands still while a job moves: one save, one restore, and agreeing on it.
     Places are the ids of jobs, whose checkpoints differ in size."""
-    prior = LatencyPrior((_SAVE_WALL_S + _RESTORE_WALL_S) * _factor(config), 3.0, "one save and one restore", 3.0)
+    prior = LatencyPrior(
+        (_SAVE_WALL_S + _RESTORE_WALL_S) * config.providers.clock_factor, 3.0, "one save and one restore", 3.0
+    )
     reported = ((event.job_id or "", event.data.get(HANDOVER)) for event in tx.cutovers(HANDOVERS))
     return learned(prior, ((job_id, gap) for job_id, gap in reported if isinstance(gap, int | float) and gap > 0))
 
@@ -69,7 +71,3 @@ def _starts(runs: Sequence[Run], kinds: Mapping[str, InstanceKind]) -> Iterator[
         if kind is not None and not standby and run.machine_from_ms is None:
             place: Location = tuple(run.offer_id.split("/")[:3])
             yield (place, kind), (run.training_from_ms - run.created_at_ms) / 1000
-
-
-def _factor(config: Config) -> float:
-    return config.providers.local.clock_factor if tuple(config.providers.enabled) == ("local",) else 1.0

@@ -14,6 +14,7 @@ from orchestrator.services.control_plane.presence import control_plane
 from orchestrator.services.jobs.forecasts import forecasts, in_words
 from orchestrator.services.views import JobForecast, JobList, JobView, StatusView
 from orchestrator.store import JobFacts, Tx
+from providers.traits import traits_of
 
 
 class _Foretold(TypedDict, total=False):
@@ -169,7 +170,7 @@ def simulated(installation: Installation, offer_id: str) -> bool:
     """Whether an offer's price and machine are simulated. A provider that is no longer enabled counts by its name."""
     name = offer_id.partition("/")[0]
     provider = installation.providers.get(name)
-    return provider.simulated if provider is not None else name in ("local", "fake")
+    return provider.simulated if provider is not None else traits_of(name).simulated
 
 
 def _price_now(installation: Installation, tx: Tx, run: Run | None) -> int | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from orchestrator.prices.collected import NOTHING, Collected, collected, elsewhere, may_have_collected
 from orchestrator.services.offers.filters import OfferQuery, select
 from orchestrator.services.offers.views import OfferGroup, OfferList, OfferRow
+from providers.traits import traits_of
 
 if TYPE_CHECKING:
     from orchestrator.config import Config
@@ -43,7 +44,7 @@ def offers(
     own = [
         name
         for name in config.providers.enabled
-        if query.asks(name, simulated_gpus_only=name == "local")  # the one provider whose GPUs all are
+        if query.asks(name, simulated_gpus_only=traits_of(name).only_simulated_gpus)
     ]
     at_ms = now_ms
     heard = collected(installation()) if own or spec is not None or may_have_collected(config) else NOTHING
