@@ -13,6 +13,7 @@ from typing import ClassVar, Literal
 
 from orchestrator.config import ShownSetting
 from orchestrator.model import (
+    TERMINAL,
     CostParts,
     Estimate,
     Event,
@@ -26,6 +27,10 @@ from orchestrator.model import (
     Rejection,
     Run,
 )
+from providers.money import about_usd
+
+NOT_ASKED = "told by queue, status and report"
+"""Why a job has no forecast where none was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +93,23 @@ class JobView:
     warnings: tuple[str, ...] = ()  # what is wrong with its present run, such as "stands still at step 12"
     trial: Trial | None = None  # of a job that was just submitted, if its program was tried before
     forecast: JobForecast | None = None
-    no_forecast: str = "told by queue, status and report"
-    to_go: str = ""  # the forecast in words, or why there is none; empty of a job that has ended
+    no_forecast: str = NOT_ASKED
 
     @property
     def zone(self) -> str | None:
         """`provider/zone` of the offer it runs on."""
         return None if self.offer_id is None else short_zone(self.offer_id)
+
+    @property
+    def to_go(self) -> str:
+        """The forecast in words, or why there is none; empty for a job that has ended."""
+        if self.state in TERMINAL or self.no_forecast == NOT_ASKED:
+            return ""
+        if self.forecast is None:
+            return self.no_forecast
+        from orchestrator.policy.telling.explain import span
+
+        return f"{about_usd(self.forecast.cost_nano_usd)}, {span(self.forecast.duration_s)}"
 
 
 @dataclass(frozen=True, slots=True)

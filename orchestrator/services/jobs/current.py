@@ -11,7 +11,7 @@ from orchestrator.engine.migration.move import attempt_failed, waits
 from orchestrator.installation import Installation
 from orchestrator.model import TERMINAL, Job, Migration, Run, Step
 from orchestrator.services.control_plane.presence import control_plane
-from orchestrator.services.jobs.forecasts import forecasts, in_words
+from orchestrator.services.jobs.forecasts import forecasts
 from orchestrator.services.views import JobForecast, JobList, JobView, StatusView
 from orchestrator.store import JobFacts, Tx
 from providers.traits import traits_of
@@ -20,7 +20,6 @@ from providers.traits import traits_of
 class _Foretold(TypedDict, total=False):
     forecast: JobForecast
     no_forecast: str
-    to_go: str
 
 
 _STALLED_OUTSIDE: Mapping[object, str] = {
@@ -100,17 +99,14 @@ def job_view(installation: Installation, tx: Tx, job: Job, said: JobForecast | s
         note="; ".join(dict.fromkeys([*warnings, _note(tx, job, facts.quarantine)])),
         quarantine=facts.quarantine,
         warnings=warnings,
-        **_foretold(job, said),
+        **_foretold(said),
     )
 
 
-def _foretold(job: Job, said: JobForecast | str | None) -> _Foretold:
+def _foretold(said: JobForecast | str | None) -> _Foretold:
     if said is None:
         return {}
-    reported = "" if job.state in TERMINAL else in_words(said)
-    if isinstance(said, str):
-        return {"no_forecast": said, "to_go": reported}
-    return {"forecast": said, "no_forecast": "", "to_go": reported}
+    return {"no_forecast": said} if isinstance(said, str) else {"forecast": said, "no_forecast": ""}
 
 
 def _failures(job: Job, runs: Sequence[Run], facts: JobFacts) -> tuple[str, ...]:

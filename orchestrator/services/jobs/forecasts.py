@@ -14,10 +14,8 @@ from orchestrator.errors import UnreadableRowError
 from orchestrator.installation import Installation
 from orchestrator.model import TERMINAL, Job, Placement
 from orchestrator.policy import NOT_MEASURED, decide
-from orchestrator.policy.telling.explain import span
 from orchestrator.services.views import JobForecast
 from orchestrator.store import Tx
-from providers.money import about_usd
 
 _PLACED = ("queued", "starting", "running", "migrating")
 
@@ -51,13 +49,6 @@ def _decided(installation: Installation, tx: Tx, job_ids: Sequence[str]) -> Mapp
     seen = inputs(tx, now, installation.config, only=job_ids)
     plan = decide(seen.demands, seen.market, seen.perf, seen.running, limits=limits(installation.config))
     return {each.job_id: _forecast(each, now) for each in plan.placements}
-
-
-def in_words(said: JobForecast | str) -> str:
-    """As every surface says it."""
-    if isinstance(said, str):
-        return said
-    return f"{about_usd(said.cost_nano_usd)}, {span(said.duration_s)}"
 
 
 def _forecast(placement: Placement, now_ms: int) -> JobForecast | str:
