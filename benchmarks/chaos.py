@@ -288,7 +288,7 @@ def main() -> int:
             bill = sum(map(home.cloud.bill_nano_usd, machines))
             rented = {machine for job in [*jobs, *bad.values()] for machine in home.rented(job)}
             leaked = len(rented - {run.instance_id for run in runs})
-            home.client.down(force=True)
+            home.client.control_plane.down(force=True)
             chaos.end()
             left = home.left_behind()
         finally:

@@ -36,8 +36,8 @@ def submit(config: Config, number: int) -> str:
     """The job's id, or what went wrong."""
     try:
         with Client(config) as client:
-            first = client.submit(spec(number), token=f"crowd-{number}")
-            again = client.submit(spec(number), token=f"crowd-{number}")
+            first = client.jobs.submit(spec(number), token=f"crowd-{number}")
+            again = client.jobs.submit(spec(number), token=f"crowd-{number}")
             return first.id if first.id == again.id else f"failed: twice, as {first.id} and {again.id}"
     except TradewindError as error:
         return f"failed: {error}"
@@ -76,7 +76,7 @@ def measure(name: str, processes: int, store_url: str | None) -> tuple[list[Clai
         config = load_config(settings, environ={}, cwd=Path(made))
         said = crowd(config, processes)
         with Client(config) as client:
-            stored = len(client.jobs(ended=True).jobs)
+            stored = len(client.jobs.list(ended=True).jobs)
     failed = [line for line in said if line.startswith("failed")]
     claims = [
         Claim(f"{name}: of {processes} submitted at once", len(said) - len(failed), "jobs", processes, least=True),

@@ -53,13 +53,13 @@ class Bench:
         return self._home.submit(name, train=train, **fields)
 
     def cancel(self, job: str) -> None:
-        self._home.client.cancel(job)
+        self._home.client.jobs.cancel(job)
         self._home.ended(job, "cancelled")
 
     def planned(self, job: str) -> Gap:
         """The engine prepares the target while the source trains on."""
         source = self._rested(job)
-        self._home.client.migrate(job, self._home.other_offer(source))
+        self._home.client.jobs.migrate(job, self._home.other_offer(source))
         target = self._home.training(job, after=source, steps=1)
         last_s, first_s = self._steps(source)[-1], self._steps(target)[0]
         held_s = self._at(job, target, "migration.checkpoint")

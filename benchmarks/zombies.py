@@ -63,7 +63,7 @@ def main() -> int:
             took_s = time.monotonic() - began_s
             expected, weights = reference.losses(), reference.weights_hash()
             unequal = [job for job in jobs if home.losses(job) != expected or home.weights_hash(job) != weights]
-            home.client.down(force=True)
+            home.client.control_plane.down(force=True)
             left = home.left_behind()
         finally:
             reference.close()

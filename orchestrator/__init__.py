@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         TrainSpec,
         Where,
     )
+    from orchestrator.services.caller import Caller
 
 _HOMES = {
     "orchestrator.client": ("Client",),
@@ -95,6 +96,7 @@ _HOMES = {
     ),
     "orchestrator.formats.documents": ("to_json",),
     "orchestrator.jobfile": ("job_from_mapping", "load_job"),
+    "orchestrator.services.caller": ("Caller",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -102,6 +104,7 @@ __all__ = [
     "CHEAPEST",
     "FASTEST",
     "BookingError",
+    "Caller",
     "CheckpointSpec",
     "Client",
     "Config",

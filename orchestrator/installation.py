@@ -7,6 +7,7 @@ control plane read the same market time.
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -203,7 +204,7 @@ def anchored_clock(path: Path, factor: float, *, reached_ms: int = 0) -> Acceler
             elapsed_ms = max(0, wall_ms - saved.wall_ms)
             epoch_ms = max(saved.epoch_ms + int(elapsed_ms * saved.factor), reached_ms)
     anchor = Anchor(boot_id(), factor, epoch_ms, time.monotonic(), wall_ms)
-    partial = path.with_suffix(f".{os.getpid()}.tmp")
+    partial = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}.tmp")
     write_privately(partial, dumps(anchor))
     if saved is None:
         try:

@@ -86,7 +86,7 @@ def clear(state: Path) -> None:
         raise UsageError(f"{state} exists and is no demo's folder", hint="name another one with --state")
     os.environ[SEED] = (state / "seed").read_text()
     with Client(load_config()) as client:
-        client.down(force=True)
+        client.control_plane.down(force=True)
     shutil.rmtree(state)
 
 
@@ -107,9 +107,9 @@ class Demo:
                 try:
                     with Screen(self._console) as screen:
                         done = self._watch(client, installation, screen)
-                        report = client.report()
+                        report = client.reports.get()
                 finally:
-                    client.down(force=True)
+                    client.control_plane.down(force=True)
             if record is not None:
                 self._console.print(screen.view())
             return self._close(installation, done, report, record)
@@ -121,10 +121,10 @@ class Demo:
 
     def _watch(self, client: Client, installation: Installation, screen: Screen) -> set[str]:
         """Submit, let things happen, show them, until every job has ended and every machine is booked."""
-        specs = [_on_throttled_machines(client.load(EXAMPLES / f"{name}.yaml")) for name in JOBS]
-        client.up(progress=lambda message: screen.line(message, style="dim"))
+        specs = [_on_throttled_machines(client.job_files.load(EXAMPLES / f"{name}.yaml")) for name in JOBS]
+        client.control_plane.up(progress=lambda message: screen.line(message, style="dim"))
         for spec in specs:
-            client.submit(spec)
+            client.jobs.submit(spec)
 
         def say(message: str) -> None:
             screen.line(f"the cloud: {message}", style="magenta", at_ms=installation.clock.now_ms())
@@ -133,7 +133,7 @@ class Demo:
         last: str | None = None
         while True:
             last = self._tell(installation, screen, last)
-            jobs = client.jobs(ended=True).jobs
+            jobs = client.jobs.list(ended=True).jobs
             elapsed = time.monotonic() - self._started
             pace = f"market time runs {installation.clock.factor:.0f}x (simulated)"
             screen.jobs(jobs, f"Tradewind demo  {elapsed:.0f} s  {pace}")

@@ -28,7 +28,7 @@ def tried_here(client: "Client", out: Output, spec: "JobSpec", plan: "PlanView",
         out.note(f"the speed of {spec.name} is unknown: the plan shows no cost and no finish time.")
         if not out.confirm(f"Profile it first ({bounds})?"):
             return None
-    tried = client.try_here(spec)
+    tried = client.speed.try_here(spec)
     if tried.measured:
         out.note(f"measured: {number(tried.step_wall_s)} s per step here, at {tried.precision}; its plan uses that")
     else:

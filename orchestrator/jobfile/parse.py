@@ -16,7 +16,7 @@ from orchestrator.jobfile.checks import absolute, check, scheme
 from orchestrator.jobfile.convert.recognise import Tool, recognise, recognise_documents
 from orchestrator.jobfile.fields import unknown_field_hint
 from orchestrator.jobfile.normalize import to_plain
-from orchestrator.jobfile.schema import JobFile
+from orchestrator.jobfile.schema import DEFAULT_PROJECT, JobFile
 from orchestrator.jobfile.source_map import Finding, Loc, SourceMap, YamlSyntaxError, read_yaml
 from orchestrator.jobfile.units import BadValueError
 from orchestrator.jobfile.unsupported import unsupported_fields
@@ -34,9 +34,11 @@ from orchestrator.model import (
 )
 
 
-def load_job(path: str | Path, *, now_ms: int | None = None, submitting: bool = False) -> JobSpec:
+def load_job(
+    path: str | Path, *, now_ms: int | None = None, submitting: bool = False, project: str = DEFAULT_PROJECT
+) -> JobSpec:
     """Read and check a job file. For the arguments see `parse_job`. Raises SpecError."""
-    return parse_job(read_text(path), path, now_ms=now_ms, submitting=submitting)
+    return parse_job(read_text(path), path, now_ms=now_ms, submitting=submitting, project=project)
 
 
 def read_text(path: str | Path) -> str:
@@ -56,11 +58,18 @@ def read_text(path: str | Path) -> str:
         raise SpecError([problem]) from None
 
 
-def parse_job(text: str, path: str | Path, *, now_ms: int | None = None, submitting: bool = False) -> JobSpec:
+def parse_job(
+    text: str,
+    path: str | Path,
+    *,
+    now_ms: int | None = None,
+    submitting: bool = False,
+    project: str = DEFAULT_PROJECT,
+) -> JobSpec:
     """Check the text of the job file `path`, to whose folder its own paths are relative.
 
     A deadline before `now_ms` (market time) is a problem; so is, when `submitting`, each field of `unsupported_fields`.
-    Raises SpecError with every problem, in the order of the file.
+    `project` is that of a file which names none. Raises SpecError with every problem, in the order of the file.
     """
     try:
         value, source_map, findings = read_yaml(text)
@@ -72,7 +81,7 @@ def parse_job(text: str, path: str | Path, *, now_ms: int | None = None, submitt
     if value is None and not findings:
         findings.append(Finding((), "the file is empty", 'start with "name: my-job"'))
     source = _Source(str(path), Path(path).parent, source_map, findings)
-    return _job(value, source, now_ms=now_ms, submitting=submitting)
+    return _job(value, source, now_ms=now_ms, submitting=submitting, project=project)
 
 
 def _refuse_foreign(tool: Tool | None, path: str | Path) -> None:
@@ -88,9 +97,11 @@ def job_from_mapping(
     *,
     now_ms: int | None = None,
     submitting: bool = False,
+    project: str = DEFAULT_PROJECT,
 ) -> JobSpec:
     """The same from a mapping of the job file's shape; paths are relative to `base_dir`. Raises SpecError."""
-    return _job(mapping, _Source("job", Path(base_dir), SourceMap(), []), now_ms=now_ms, submitting=submitting)
+    source = _Source("job", Path(base_dir), SourceMap(), [])
+    return _job(mapping, source, now_ms=now_ms, submitting=submitting, project=project)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +114,7 @@ class _Source:
     findings: list[Finding]
 
 
-def _job(value: object, source: _Source, *, now_ms: int | None, submitting: bool) -> JobSpec:
+def _job(value: object, source: _Source, *, now_ms: int | None, submitting: bool, project: str) -> JobSpec:
     tree, unfit = to_plain(value)
     early = source.findings + unfit
     # A value that could not be carried over was dropped, so that its field now looks missing or empty.
@@ -111,6 +122,8 @@ def _job(value: object, source: _Source, *, now_ms: int | None, submitting: bool
     late: list[Finding] = []
     spec: JobSpec | None = None
     if isinstance(tree, dict):
+        if tree.get("project") is None:
+            tree["project"] = project
         base = str(source.base_dir.absolute())
         late += check(tree, base)
         try:

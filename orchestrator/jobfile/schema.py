@@ -41,6 +41,8 @@ from orchestrator.jobfile.values import (
 )
 from providers.offer import CapacityType
 
+DEFAULT_PROJECT = "default"
+
 
 def _about(
     meaning: str, kind: str, example: str, *, instead: bool = False, default_text: str = "", **field: Any
@@ -218,7 +220,7 @@ class JobFile(Section):
     """A whole job file."""
 
     name: Name = _about("What the job is called in every list.", "name", "gpt-small")
-    project: Name = _about("Budgets and reports group by it.", "name", "research", default="default")
+    project: Name = _about("Budgets and reports group by it.", "name", "research", default=DEFAULT_PROJECT)
     labels: dict[Name, SettingText] = _about(
         "Your own marks, to filter and group by.", "mapping of text", "{cost-center: ml-42}", default={}
     )

@@ -92,12 +92,12 @@ class Tradewind:
 
     @property
     def leader_pid(self) -> int:
-        view = self.client.control_plane()
+        view = self.client.control_plane.status()
         assert view.pid is not None
         return view.pid
 
     def led_by(self, pid: int) -> bool:
-        view = self.client.control_plane()
+        view = self.client.control_plane.status()
         return view.running and view.pid == pid
 
     def kill_control_plane(self) -> None:
@@ -108,7 +108,7 @@ class Tradewind:
 
     def end_control_plane(self) -> None:
         """As `tradewind down --keep-jobs` does."""
-        self.client.down(keep_jobs=True)
+        self.client.control_plane.down(keep_jobs=True)
 
     def bridge(self, control_plane: int) -> int:
         """The pid of a control plane's bridge; 0 while it has none."""
@@ -139,7 +139,7 @@ class Tradewind:
         }
         path = self.work / f"{name}.yaml"
         path.write_text(json.dumps(document))  # JSON is YAML
-        return self.client.submit(path).id
+        return self.client.jobs.submit(path).id
 
     def hurry_file(self, name: str) -> Path:
         return self.hurry.with_name(f"hurry-{name}")
@@ -150,7 +150,7 @@ class Tradewind:
         return self.ended(job_id, "finished")
 
     def ended(self, job_id: str, state: str) -> Job:
-        view = self.client.wait(job_id, timeout_s=PATIENCE_S)
+        view = self.client.jobs.wait(job_id, timeout_s=PATIENCE_S)
         assert view.state == state, self.story(job_id)
         until("its machines are booked", lambda: not self.unsettled(job_id))
         return self.job(job_id)
@@ -261,7 +261,7 @@ class Tradewind:
 
     def close(self) -> None:
         try:
-            self.client.down(force=True)
+            self.client.control_plane.down(force=True)
         finally:
             for process in self._control_planes:
                 process.kill()

@@ -32,8 +32,8 @@ def test_ctrl_c_before_the_answer_leaves_nothing_behind(tmp_path: Path) -> None:
         _, status = os.waitpid(pid, 0)
         os.close(terminal)
         assert os.waitstatus_to_exitcode(status) == 130
-        assert tradewind.client.jobs(ended=True).jobs == ()
-        assert not tradewind.client.control_plane().running
+        assert tradewind.client.jobs.list(ended=True).jobs == ()
+        assert not tradewind.client.control_plane.status().running
         assert tradewind.left_behind() == []
     finally:
         tradewind.close()

@@ -63,7 +63,7 @@ def test_a_paused_job_gives_its_machine_back_and_resumes_from_the_newest_checkpo
     *_, before, newest = manifests(tradewind.state / "checkpoints", job)
     (folder / "manifests" / f"{newest}.json").write_text("{}")
 
-    tradewind.client.resume(job)
+    tradewind.client.jobs.resume(job)
     second = tradewind.training(job, after=first)
     assert second.start_step == before.step
     told = tradewind.events(job, "migration.checkpoint")[-1]
@@ -103,7 +103,7 @@ def test_a_script_that_knows_nothing_of_tradewind_runs_with_its_arguments(
 ) -> None:
     job = tradewind.ended(submitted("plain"), "finished")
     assert "arguments: --lr 0.5" in tradewind.command("logs", job.id).stdout
-    tradewind.client.fetch(job.id, tradewind.work / "plain")
+    tradewind.client.jobs.fetch(job.id, tradewind.work / "plain")
     assert (tradewind.work / "plain" / "result.txt").read_text() == "done by a script\n"
 
 

@@ -28,7 +28,7 @@ def test_runs_go_on_without_a_control_plane_and_the_next_one_picks_them_up(trade
     bridge = tradewind.bridge(pid)
     tradewind.kill_control_plane()
     until("the bridge has died with it", lambda: not alive(bridge))
-    assert not tradewind.client.control_plane().running
+    assert not tradewind.client.control_plane.status().running
     reached = tradewind.step(run)
     until("the run has trained on alone", lambda: tradewind.step(run) > reached + 5)
 
@@ -90,7 +90,7 @@ def test_a_planned_move_survives_kill_9_of_the_control_plane_at_a_random_point(
     source = tradewind.training(job)
     tradewind.end_control_plane()
     doomed = tradewind.start_control_plane(str(PROGRAMS / "doomed_control_plane.py"), *doom)
-    tradewind.client.migrate(job, tradewind.other_offer(source))
+    tradewind.client.jobs.migrate(job, tradewind.other_offer(source))
     assert doomed.wait(timeout=PATIENCE_S) == -signal.SIGKILL, f"it was not killed at {doom}"
 
     tradewind.command("up")

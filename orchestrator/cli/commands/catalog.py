@@ -32,7 +32,7 @@ def show(
     With --file, include the rows of that file, which take precedence over the catalogue's.
     """
     with session(ctx, output, wide=wide) as (client, out):
-        out.show(client.catalog(file))
+        out.show(client.catalog.show(file))
 
 
 def verify(ctx: typer.Context, file: FileOption = None, output: OutputOption = Format.TABLE) -> None:
@@ -43,7 +43,7 @@ def verify(ctx: typer.Context, file: FileOption = None, output: OutputOption = F
     from orchestrator.services.catalog.contents import refuse
 
     with session(ctx, output) as (client, out):
-        verdict = client.verify_catalog(file)
+        verdict = client.catalog.verify(file)
         out.show(verdict)
         refuse(verdict.findings)
 
@@ -67,4 +67,4 @@ def update(
     commands of this user use it from then on, until Tradewind comes with a newer one.
     """
     with session(ctx, output) as (client, out):
-        out.show(client.update_catalog(source, sha256=sha256, force=force))
+        out.show(client.catalog.update(source, sha256=sha256, force=force))

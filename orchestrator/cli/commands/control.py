@@ -42,7 +42,7 @@ def migrate(
     No completed step is lost.
     """
     with session(ctx, output) as (client, out):
-        _show(out, client.migrate(job, to))
+        _show(out, client.jobs.migrate(job, to))
 
 
 def pause(ctx: typer.Context, job: JobArgument, output: OutputOption = Format.TABLE) -> None:
@@ -51,13 +51,13 @@ def pause(ctx: typer.Context, job: JobArgument, output: OutputOption = Format.TA
     Nothing is billed until `resume`.
     """
     with session(ctx, output) as (client, out):
-        _show(out, client.pause(job))
+        _show(out, client.jobs.pause(job))
 
 
 def resume(ctx: typer.Context, job: JobArgument, output: OutputOption = Format.TABLE) -> None:
     """Resume a paused job from its checkpoint, wherever it is best now."""
     with session(ctx, output) as (client, out):
-        _show(out, client.resume(job))
+        _show(out, client.jobs.resume(job))
 
 
 def set_budget(ctx: typer.Context, job: JobArgument, usd: AmountArgument, output: OutputOption = Format.TABLE) -> None:
@@ -66,7 +66,7 @@ def set_budget(ctx: typer.Context, job: JobArgument, usd: AmountArgument, output
     Use `tradewind resume` to continue a job that was paused because of its budget.
     """
     with session(ctx, output) as (client, out):
-        _show(out, client.set_budget(job, usd))
+        _show(out, client.jobs.set_budget(job, usd))
 
 
 def cancel(
@@ -80,11 +80,11 @@ def cancel(
     Its checkpoints, outputs and costs are kept.
     """
     with session(ctx, output) as (client, out):
-        view = client.job(job)
+        view = client.jobs.get(job)
         if not yes and not out.confirm(f"Cancel {view.name} at step {view.step}?"):
             out.note("nothing was cancelled")
             raise typer.Exit(0)
-        _show(out, client.cancel(view.id))
+        _show(out, client.jobs.cancel(view.id))
 
 
 def _show(out: Output, accepted: "Accepted") -> None:

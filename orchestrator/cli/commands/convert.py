@@ -31,7 +31,7 @@ def convert(
     Python program to run, the job file has a marked place to fill in. Runs nothing and copies no secrets.
     """
     with session(ctx, output) as (client, out):
-        view = client.convert(file, save, force=force)
+        view = client.job_files.convert(file, save, force=force)
         if output is Format.JSON or save is None:
             out.show(view)
         for note in view.notes:

@@ -29,7 +29,7 @@ def explain(
     Shows the figures and prices as of then, what would have changed the decision, and what led to it.
     """
     with session(ctx, output, wide=wide) as (client, out):
-        out.show(client.explain(what))
+        out.show(client.jobs.explain(what))
 
 
 def report(
@@ -52,9 +52,9 @@ def report(
     `--csv` lists.
     """
     with session(ctx, output, wide=wide) as (client, out):
-        view = client.report(job)
+        view = client.reports.get(job)
         if html is not None:
-            client.write_html(view, html)
+            client.reports.write_html(view, html)
             out.note(f"wrote {html}")
             return
         if csv:

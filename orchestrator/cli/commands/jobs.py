@@ -33,7 +33,7 @@ def queue(
 ) -> None:
     """List jobs: state, progress, where they run, and what they have cost so far."""
     with session(ctx, output, wide=wide) as (client, out):
-        out.show(client.jobs(ended=all_jobs, project=project))
+        out.show(client.jobs.list(ended=all_jobs, project=project))
 
 
 def status(
@@ -44,7 +44,7 @@ def status(
     Without JOB, list all jobs as `queue` does.
     """
     with session(ctx, output, wide=wide) as (client, out):
-        out.show(client.jobs() if job is None else client.status(job))
+        out.show(client.jobs.list() if job is None else client.jobs.status(job))
 
 
 def logs(
@@ -58,7 +58,7 @@ def logs(
     Each line starts with the number of the run and its zone, so a move shows as a new prefix.
     """
     with session(ctx, output) as (client, out):
-        for line in client.logs(job, follow=follow):
+        for line in client.jobs.logs(job, follow=follow):
             out.show(line, stream=True)
 
 
@@ -75,7 +75,7 @@ def wait(
     Exit code 0 if it finished, 8 if it failed, was cancelled or is paused.
     """
     with session(ctx, output) as (client, out):
-        if not client.control_plane().running:
+        if not client.control_plane.status().running:
             out.warn("no control plane runs here, so nothing moves", "tradewind up")
         view = wait_for(client, out, job, timeout)
         out.show(view)
@@ -92,9 +92,9 @@ def events(
     """Show who did what, when and why, oldest first: the audit trail."""
     with session(ctx, output) as (client, out):
         if not follow:
-            out.show(client.events(job, limit=limit))
+            out.show(client.events.list(job, limit=limit))
             return
-        for batch in client.follow_events(job, limit=limit):
+        for batch in client.events.follow(job, limit=limit):
             out.show(batch, stream=True)
 
 
@@ -111,7 +111,7 @@ def fetch(
     If it names none, copy all outputs. Exit code 8 if some do not exist yet.
     """
     with session(ctx, output) as (client, out):
-        fetched = client.fetch(job, to)
+        fetched = client.jobs.fetch(job, to)
         out.show(fetched)
         if fetched.missing:
             from orchestrator.errors import PartialFailure
@@ -125,7 +125,7 @@ def fetch(
 def wait_for(client: "Client", out: Output, job: str, timeout_s: float | None) -> "JobView":
     """Wait for the end of a job, with a bar on a terminal."""
     with out.progress() as tick:
-        return client.wait(
+        return client.jobs.wait(
             job,
             timeout_s=timeout_s,
             progress=lambda view: tick(f"{view.name} {view.state}", view.step, view.total_steps),

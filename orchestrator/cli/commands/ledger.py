@@ -34,10 +34,10 @@ def correct(
 
     with session(ctx, output, wide=wide) as (client, out):
         if reason and not dry_run and not yes:
-            wanted = client.correct_ledger(reason, job, dry_run=True)
+            wanted = client.ledger.correct(reason, job, dry_run=True)
             if wanted.runs:
                 question = f"Correct the entries of {len(wanted.runs)} runs by {format_usd(wanted.change_nano_usd, 6)}?"
                 if not out.confirm(question):
                     out.note("nothing was booked")
                     raise typer.Exit(0)
-        out.show(client.correct_ledger(reason, job, dry_run=dry_run))
+        out.show(client.ledger.correct(reason, job, dry_run=dry_run))

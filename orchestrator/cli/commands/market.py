@@ -75,4 +75,4 @@ def offers(
     if limit is None and output is Format.TABLE:
         limit = SHOWN
     with session(ctx, output, wide=wide, file=for_job) as (client, out):
-        out.show(client.offers(query, work=for_job, group_by=group_by, limit=limit))
+        out.show(client.offers.list(query, work=for_job, group_by=group_by, limit=limit))

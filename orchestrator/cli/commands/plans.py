@@ -66,18 +66,18 @@ def submit(
     that is a warning. With --wait, the exit code is the job's.
     """
     with session(ctx, output, why=why, wide=wide, file=file) as (client, out):
-        spec = client.load(file)
-        before = client.submitted(spec, token) if token is not None and not dry_run else None
+        spec = client.job_files.load(file)
+        before = client.jobs.submitted(spec, token) if token is not None and not dry_run else None
         tried = None
         if before is not None:
             job = before
         else:
-            if not dry_run and (unknown := client.check_entry(spec)) is not None:
+            if not dry_run and (unknown := client.job_files.check_entry(spec)) is not None:
                 out.warn(unknown)
-            plan = client.plan(spec)
+            plan = client.plans.create(spec)
             tried = None if dry_run or no_profile else tried_here(client, out, spec, plan, yes=yes)
             if tried is not None and tried.measured:
-                plan = client.plan(spec)
+                plan = client.plans.create(spec)
             if dry_run:
                 from orchestrator.services.jobs.plan import require_startable
 
@@ -88,16 +88,16 @@ def submit(
             if not _agreed(out, plan, "Submit this job?", yes=yes, accept_risk=accept_risk):
                 out.note("nothing was submitted")
                 raise typer.Exit(0)
-            job = replace(client.submit(plan, token=token), trial=tried)
+            job = replace(client.jobs.submit(plan, token=token), trial=tried)
         current().is_stored(f"{job.name} is submitted as {job.id}")
         if before is None:
             out.note(f"submitted {job.name} as {job.id}")
         else:
             out.note(f"{job.name} was already submitted with this token, as {job.id}")
         try:
-            if not client.control_plane().running:
+            if not client.control_plane.status().running:
                 out.note("starting the control plane in the background; to stop it: tradewind down")
-                client.up(progress=out.note)
+                client.control_plane.up(progress=out.note)
             if wait:
                 from orchestrator.cli.commands.jobs import wait_for
 
@@ -140,10 +140,10 @@ def plan(
 
     file = files[0] if files and len(files) == 1 else None
     with session(ctx, output, why=why, wide=wide, file=file) as (client, out):
-        view = client.plan(*files or (), all_jobs=all_jobs, anywhere=True if anywhere else None)
+        view = client.plans.create(*files or (), all_jobs=all_jobs, anywhere=True if anywhere else None)
         out.show(view)
         if save is not None:
-            client.save_plan(view, save)
+            client.plans.save(view, save)
             out.note(f"saved; to act on it: tradewind apply {shlex.quote(str(save))}")
         require_feasible(view)
         if check and view.changes:
@@ -165,18 +165,18 @@ def apply(
     the exit code is 0; what fails after that is a warning.
     """
     with session(ctx, output, why=why, wide=wide) as (client, out):
-        view = client.load_plan(file)
-        client.check_plan(view)
+        view = client.plans.load(file)
+        client.plans.check(view)
         _review(out, view, yes=yes)
         if not _agreed(out, view, "Apply this plan?", yes=yes, accept_risk=accept_risk):
             out.note("nothing was changed")
             raise typer.Exit(0)
-        accepted = client.apply(view)
+        accepted = client.plans.apply(view)
         current().is_stored(f"the plan {view.id} is accepted")
         out.show(accepted)
         if not accepted.control_plane:
             out.note("starting the control plane in the background; to stop it: tradewind down")
-            client.up(progress=out.note)
+            client.control_plane.up(progress=out.note)
 
 
 def _agreed(out: Output, plan: "PlanView", question: str, *, yes: bool, accept_risk: bool) -> bool:

@@ -41,7 +41,7 @@ def register(app: typer.Typer) -> None:
 def status(ctx: typer.Context, wide: WideOption = False, output: OutputOption = Format.TABLE) -> None:
     """Show when prices were last collected from each source and region, the result, and which prices are flagged."""
     with session(ctx, output, wide=wide) as (client, out):
-        out.show(client.price_status())
+        out.show(client.prices.status())
 
 
 def history(
@@ -64,7 +64,7 @@ def history(
 ) -> None:
     """Draw the price history in USD per GPU-hour; as CSV or JSON, list every change exactly."""
     with session(ctx, Format.JSON if output is HistoryFormat.JSON else Format.TABLE, wide=wide) as (client, out):
-        view = client.price_history(
+        view = client.prices.history(
             offer, gpu=gpu, provider=provider, region=region, spot=spot, since=since, limit=limit
         )
         if output is HistoryFormat.CSV:
@@ -81,7 +81,7 @@ def watch(ctx: typer.Context, gpu: GpuOption = None, output: OutputOption = Form
     Reads the store only: a control plane or `prices collect` brings the changes.
     """
     with session(ctx, output) as (client, out):
-        for change in client.watch_prices(gpu=gpu):
+        for change in client.prices.watch(gpu=gpu):
             out.show(change, stream=True)
 
 
@@ -129,7 +129,7 @@ def collect(
                 if not once:
                     out.note(render(poll, out.screen(sys.stderr)))
 
-            view = client.collect_prices(clouds=cloud or [], feeds=feeds, once=once, reported=reported)
+            view = client.prices.collect(clouds=cloud or [], feeds=feeds, once=once, reported=reported)
         out.show(view)
         if view.failed:
             raise PartialFailure(
@@ -147,7 +147,7 @@ def accept(
     `tradewind prices status` lists flagged prices. A second source that reports about the same price accepts it, too.
     """
     with session(ctx, output) as (client, out):
-        out.show(client.accept_price(offer))
+        out.show(client.prices.accept(offer))
 
 
 def import_(
@@ -170,7 +170,7 @@ def import_(
 
     with session(ctx, output) as (client, out):
         with out.progress() as tick:
-            view = client.import_prices(paths, provider=provider, at=at, progress=tick)
+            view = client.prices.import_tables(paths, provider=provider, at=at, progress=tick)
         out.show(view)
         if view.bad_rows:
             raise PartialFailure(
@@ -188,7 +188,7 @@ def export(
 ) -> None:
     """Export every price change to a file that `prices import` and feeds can read."""
     with session(ctx, output) as (client, out):
-        out.show(client.export_prices(path, gpu=gpu, provider=provider, since=since))
+        out.show(client.prices.export(path, gpu=gpu, provider=provider, since=since))
 
 
 def archive(
@@ -201,4 +201,4 @@ def archive(
     Queries about the time that is kept give the same answers as before. `prices import` restores a month.
     """
     with session(ctx, output) as (client, out):
-        out.show(client.archive_prices(keep_days=keep_days))
+        out.show(client.prices.archive(keep_days=keep_days))

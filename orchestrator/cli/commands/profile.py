@@ -26,7 +26,7 @@ def profile(
     The training itself is discarded; plans for the job use the profile.
     """
     with session(ctx, output, wide=wide, file=file) as (client, out):
-        out.show(client.profile(file, timeout_s=timeout))
+        out.show(client.speed.profile(file, timeout_s=timeout))
 
 
 def throughputs(
@@ -36,4 +36,4 @@ def throughputs(
 ) -> None:
     """Import measured speeds, for plans of jobs with the same name and for the ratios between GPUs."""
     with session(ctx, output) as (client, out):
-        out.show(client.import_throughputs(table))
+        out.show(client.speed.import_table(table))

@@ -21,4 +21,4 @@ def give(ctx: typer.Context, job: JobArgument, output: OutputOption = Format.TAB
     then the job keeps training, but cannot be started anywhere else.
     """
     with session(ctx, output) as (client, out):
-        out.show(client.give_secrets(job))
+        out.show(client.secrets.give(job))

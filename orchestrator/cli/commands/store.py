@@ -30,7 +30,7 @@ def backup(
     The copy is an SQLite file, even of a store in Postgres, and can be restored into either. It has no checkpoints.
     """
     with session(ctx, output) as (client, out):
-        out.show(client.backup_store(path))
+        out.show(client.store.backup(path))
 
 
 def restore(
@@ -48,7 +48,7 @@ def restore(
         if not yes and path.is_file() and not out.confirm(f"Replace the store with {path}?"):
             out.note("nothing was changed")
             raise typer.Exit(0)
-        out.show(client.restore_store(path))
+        out.show(client.store.restore(path))
 
 
 def adopt(
@@ -65,7 +65,7 @@ def adopt(
         if not yes and not out.confirm("Use this copy of the store for all machines of the installation?"):
             out.note("nothing was changed")
             raise typer.Exit(0)
-        out.show(client.adopt_store())
+        out.show(client.store.adopt())
 
 
 def check(ctx: typer.Context, output: OutputOption = Format.TABLE) -> None:
@@ -76,7 +76,7 @@ def check(ctx: typer.Context, output: OutputOption = Format.TABLE) -> None:
     from orchestrator.errors import PartialFailure
 
     with session(ctx, output) as (client, out):
-        diagnosis = client.check_store()
+        diagnosis = client.store.check()
         out.show(diagnosis)
         if diagnosis.failed:
             raise PartialFailure("the store has problems", hint="each failed line says how to fix it")

@@ -30,7 +30,7 @@ def up(ctx: typer.Context, output: OutputOption = Format.TABLE) -> None:
     Does nothing if it is running.
     """
     with session(ctx, output) as (client, out):
-        out.show(client.up(progress=out.note))
+        out.show(client.control_plane.up(progress=out.note))
 
 
 def down(
@@ -48,7 +48,7 @@ def down(
     Stops the control plane and every local instance, and books what they cost.
     """
     with session(ctx, output) as (client, out):
-        out.show(client.down(progress=out.note, force=force, keep_jobs=keep_jobs))
+        out.show(client.control_plane.down(progress=out.note, force=force, keep_jobs=keep_jobs))
 
 
 def doctor(
@@ -69,7 +69,7 @@ def doctor(
     from orchestrator.errors import PartialFailure
 
     with session(ctx, output) as (client, out):
-        diagnosis = client.doctor(cloud or ())
+        diagnosis = client.system.doctor(cloud or ())
         out.show(diagnosis)
         if diagnosis.failed:
             raise PartialFailure("a check failed", hint="each failed line says how to fix it")
@@ -89,7 +89,7 @@ def reap(
         if not yes and not out.confirm(f"Terminate the machine {instance}?"):
             out.note("nothing was terminated")
             raise typer.Exit(0)
-        out.show(client.reap(instance))
+        out.show(client.system.reap(instance))
 
 
 def version(output: OutputOption = Format.TABLE) -> None:
@@ -124,7 +124,7 @@ def config_show(
     """Print every setting in force."""
     with session(ctx, output) as (client, out):
         if output is Format.JSON or origins:
-            out.show(client.settings())
+            out.show(client.system.settings())
             return
-        for setting in client.settings().settings:
+        for setting in client.system.settings().settings:
             out.data(f"{setting.key} = {setting.value}")

@@ -10,7 +10,7 @@ from orchestrator.formats.codec import CodecError
 from orchestrator.formats.documents import codec_of
 from orchestrator.installation import Installation
 from orchestrator.model import TERMINAL
-from orchestrator.services.actor import actor
+from orchestrator.services.caller import Caller
 from orchestrator.services.control_plane.presence import control_plane
 from orchestrator.services.jobs.plan import freshen, plan_view, planned, require_startable
 from orchestrator.services.jobs.submit import add_jobs, make_checkpoint_folder
@@ -72,15 +72,18 @@ def check(installation: Installation, reviewed: PlanView) -> None:
         )
 
 
-def apply(installation: Installation, reviewed: PlanView) -> Accepted:
-    """Submit the plan's new jobs and have its placements carried out. Raises StalePlanError, InfeasibleError."""
+def apply(installation: Installation, reviewed: PlanView, *, caller: Caller) -> Accepted:
+    """Submit the plan's new jobs as `caller` and have its placements carried out.
+
+    Raises StalePlanError, InfeasibleError.
+    """
     check(installation, reviewed)
     for job in reviewed.new_jobs:
         make_checkpoint_folder(job)
     led = control_plane(installation).running  # asked first: nothing that can fail comes after the plan is accepted
     with installation.store.write() as tx:
-        add_jobs(installation, tx, reviewed.new_jobs, reviewed.plan)
-        tx.add_command("apply", None, {"plan_id": reviewed.id}, actor())
+        add_jobs(installation, tx, reviewed.new_jobs, reviewed.plan, caller=caller)
+        tx.add_command("apply", None, {"plan_id": reviewed.id}, caller.actor)
     count = sum(decision.action in ("place", "move") for decision in reviewed.decisions)
     return Accepted(
         command="apply",

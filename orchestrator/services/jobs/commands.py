@@ -12,7 +12,7 @@ from orchestrator.errors import UsageError
 from orchestrator.installation import Installation
 from orchestrator.jobfile.units import BadValueError, parse_money
 from orchestrator.model import TERMINAL, Job
-from orchestrator.services.actor import actor
+from orchestrator.services.caller import Caller
 from orchestrator.services.control_plane.presence import control_plane
 from orchestrator.services.views import Accepted
 from orchestrator.store import Tx
@@ -22,18 +22,18 @@ ANSWER_WALL_S = 2.0
 POLL_WALL_S = 0.05
 
 
-def pause(installation: Installation, ref: str) -> Accepted:
+def pause(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
     """Checkpoint and let the machine go. Raises NotFoundError, UsageError."""
     with installation.store.write() as tx:
         job = _living(tx, ref)
         resuming = any(each.kind == "resume" and each.job_id == job.id for each in tx.open_commands())
         if job.state in ("paused", "pausing") and not resuming:
             raise UsageError(f"{job.name} is {job.state} already", hint=f"go on: tradewind resume {job.name}")
-        order = tx.add_command("pause", job.id, {}, actor())
+        order = tx.add_command("pause", job.id, {}, caller.actor)
     return _accepted(installation, order, "pause", job, f"{job.name} will pause at its next step, with a checkpoint")
 
 
-def resume(installation: Installation, ref: str) -> Accepted:
+def resume(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
     """Let a paused job go on, or one that is pausing as soon as it is paused; a quarantine is lifted.
 
     Raises NotFoundError, UsageError.
@@ -45,7 +45,7 @@ def resume(installation: Installation, ref: str) -> Accepted:
             job = _living(tx, ref)
         if job.state not in ("paused", "pausing") and not (broke is not None and job.state in TERMINAL):
             raise UsageError(f"{job.name} is {job.state}, not paused", hint="only a paused job can be resumed")
-        order = tx.add_command("resume", job.id, {}, actor())
+        order = tx.add_command("resume", job.id, {}, caller.actor)
     if job.state == "pausing":
         message = f"{job.name} goes on as soon as it is paused, where it is best then"
         return Accepted("resume", (job.id,), message, control_plane(installation).running)
@@ -57,7 +57,7 @@ def resume(installation: Installation, ref: str) -> Accepted:
     return _accepted(installation, order, "resume", job, message)
 
 
-def set_budget(installation: Installation, ref: str, amount: str | float) -> Accepted:
+def set_budget(installation: Installation, ref: str, amount: str | float, *, caller: Caller) -> Accepted:
     """Give a job another budget, or its first. `amount` as in the job file: "2.50", "2.50 USD". Raises NotFoundError,
     UsageError for no such amount and for one that is spent already."""
     try:
@@ -70,24 +70,24 @@ def set_budget(installation: Installation, ref: str, amount: str | float) -> Acc
         if nano_usd <= spent:
             reported = f"{format_usd(spent, 4)} of {job.name} are spent already"
             raise UsageError(reported, hint=f"end it instead: tradewind pause {job.name}")
-        order = tx.add_command("budget", job.id, {"nano_usd": nano_usd}, actor())
+        order = tx.add_command("budget", job.id, {"nano_usd": nano_usd}, caller.actor)
     message = f"{job.name} may cost {format_usd(nano_usd)}"
     if job.state in ("paused", "pausing"):
         message += f"; it goes on with: tradewind resume {job.name}"
     return _accepted(installation, order, "budget", job, message)
 
 
-def cancel(installation: Installation, ref: str) -> Accepted:
+def cancel(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
     """End a job for good. Raises NotFoundError, UsageError."""
     with installation.store.write() as tx:
         job = _living(tx, ref)
-        order = tx.add_command("cancel", job.id, {}, actor())
+        order = tx.add_command("cancel", job.id, {}, caller.actor)
     return _accepted(
         installation, order, "cancel", job, f"{job.name} will end; its checkpoints, outputs and costs stay"
     )
 
 
-def migrate(installation: Installation, ref: str, offer_id: str | None) -> Accepted:
+def migrate(installation: Installation, ref: str, offer_id: str | None, *, caller: Caller) -> Accepted:
     """Move a running job, to `offer_id` or to the best other offer.
 
     Raises NotFoundError, UsageError, InfeasibleError for an offer that the job file rules out, and LimitError.
@@ -97,7 +97,7 @@ def migrate(installation: Installation, ref: str, offer_id: str | None) -> Accep
         current = manual.movable(tx, job)
         if offer_id is not None:
             manual.check_target(tx, installation.clock.now_ms(), installation.config, job, current, offer_id)
-        order = tx.add_command("migrate", job.id, {"offer_id": offer_id}, actor())
+        order = tx.add_command("migrate", job.id, {"offer_id": offer_id}, caller.actor)
     target = offer_id or "the best other offer"
     return _accepted(installation, order, "migrate", job, f"{job.name} will move from {current.offer_id} to {target}")
 

@@ -17,7 +17,6 @@ from orchestrator.market import Market
 from orchestrator.model import Alternative, Job, JobSpec, Placement, Plan, new_id
 from orchestrator.perf import PerfBook
 from orchestrator.policy import MAY_PASS, NOT_MEASURED, Demand, MoveLimits, compare, decide
-from orchestrator.services.actor import user
 from orchestrator.services.secrets.submission import require_secrets
 from orchestrator.services.views import Choice, Decision, PlanView, Standby
 from orchestrator.store import Tx
@@ -51,7 +50,7 @@ def preview(
     if not anywhere:
         freshen(installation)
     now = installation.clock.now_ms()
-    new = tuple(Job(new_id("job", now, random.SystemRandom()), spec, user(), now, "queued") for spec in specs)
+    new = tuple(Job(new_id("job", now, random.SystemRandom()), spec, "", now, "queued") for spec in specs)
     if not anywhere:
         view = planned(installation, new, only=None if all_jobs else [job.id for job in new], compared=True)
         if anywhere is False or not new or not _hopeless(view):

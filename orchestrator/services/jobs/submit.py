@@ -13,7 +13,7 @@ from orchestrator.errors import TokenConflictError, UsageError
 from orchestrator.formats.codec import encode
 from orchestrator.installation import Installation
 from orchestrator.model import Event, Job, JobSpec, Plan, new_id
-from orchestrator.services.actor import actor
+from orchestrator.services.caller import Caller
 from orchestrator.services.jobs.current import job_view
 from orchestrator.services.jobs.plan import require_startable
 from orchestrator.services.views import JobView, PlanView
@@ -23,8 +23,8 @@ TOKEN = re.compile(r"[!-~]{1,200}")
 """What a submitter may choose as a token: printable ASCII without spaces."""
 
 
-def submit(installation: Installation, plan: PlanView, *, token: str | None = None) -> JobView:
-    """Submit a plan's new job; the control plane places it by the market of its own moment.
+def submit(installation: Installation, plan: PlanView, *, caller: Caller, token: str | None = None) -> JobView:
+    """Submit a plan's new job as `caller`; the control plane places it by the market of its own moment.
 
     Deadlines count from now. With a `token` of the submitter's choice the same submission, made again, is the job of
     the first time. Raises InfeasibleError when no offer could take it, TokenConflictError, UsageError.
@@ -35,7 +35,7 @@ def submit(installation: Installation, plan: PlanView, *, token: str | None = No
     with installation.store.write() as tx:
         job = None if token is None else _with_token(tx, new.spec, token)
         if job is None:
-            (job,) = add_jobs(installation, tx, [new], plan.plan, token=token)
+            (job,) = add_jobs(installation, tx, [new], plan.plan, caller=caller, token=token)
         return job_view(installation, tx, job)
 
 
@@ -74,11 +74,18 @@ def make_checkpoint_folder(job: Job) -> None:
 
 
 def add_jobs(
-    installation: Installation, tx: Tx, jobs: Sequence[Job], plan: Plan, *, token: str | None = None
+    installation: Installation,
+    tx: Tx,
+    jobs: Sequence[Job],
+    plan: Plan,
+    *,
+    caller: Caller,
+    token: str | None = None,
 ) -> list[Job]:
-    """Write new jobs and what was planned for them, in the caller's transaction; a `token` is that of a single job."""
+    """Write new jobs of `caller`, and what was planned for them, in the present transaction; a `token` is that of a
+    single job."""
     now = installation.clock.now_ms()
-    added = [dataclasses.replace(job, submitted_at_ms=now, state="queued") for job in jobs]
+    added = [dataclasses.replace(job, owner=caller.owner, submitted_at_ms=now, state="queued") for job in jobs]
     for job in added:
         tx.add_job(job, token)
     tx.add_plan(plan, acted_on=[each.job_id for each in plan.placements])  # it was reviewed, and may be applied
@@ -89,7 +96,7 @@ def add_jobs(
                 at_ms=now,
                 kind="job.submitted",
                 message=f"submitted, objective {job.spec.objective.name}",
-                actor=actor(),
+                actor=caller.actor,
                 job_id=job.id,
                 plan_id=plan.id,
                 project=job.project,

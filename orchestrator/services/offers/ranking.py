@@ -15,7 +15,6 @@ from orchestrator.model import Job, JobSpec, new_id
 from orchestrator.perf import PerfBook, kind_name, kind_of
 from orchestrator.policy import NOT_MEASURED, Demand, MoveLimits, prospects
 from orchestrator.prices.collected import Collected
-from orchestrator.services.actor import user
 from orchestrator.services.catalog.market import catalogue_limits, catalogue_market
 from orchestrator.services.offers.views import OfferRow
 from providers.hardware import GPUS
@@ -39,7 +38,7 @@ def rank_for_job(
     """
     wanted = {row.id: row for row in rows}
     at_ms = installation.clock.now_ms()
-    job = Job(new_id("job", at_ms, random.Random(0)), spec, user(), at_ms, "queued")
+    job = Job(new_id("job", at_ms, random.Random(0)), spec, "", at_ms, "queued")
     markets: list[tuple[Market, MoveLimits, Demand]] = []
     with installation.store.read() as tx:
         own = snapshot.inputs(tx, at_ms, installation.config, extra=[job], only=[job.id])

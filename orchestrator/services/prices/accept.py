@@ -8,7 +8,7 @@ from orchestrator.errors import NotFoundError, UsageError, did_you_mean
 from orchestrator.installation import Installation
 from orchestrator.model import Event, new_id
 from orchestrator.prices.views import AcceptedPrice
-from orchestrator.services.actor import actor
+from orchestrator.services.caller import Caller
 from orchestrator.store import Tx
 from providers.collect.facts import Flag
 from providers.money import format_usd
@@ -18,7 +18,7 @@ LIFTED = (Flag.IMPLAUSIBLE.value, Flag.OUTLIER.value)
 """What a person can vouch for. The other flags are facts of the offer: that it is not sold, or not below on-demand."""
 
 
-def accept(installation: Installation, offer_id: str) -> AcceptedPrice:
+def accept(installation: Installation, offer_id: str, *, caller: Caller) -> AcceptedPrice:
     """From now on the price that its source told last is payable and eligible, until it leaps again.
 
     Raises NotFoundError for an offer that was never seen, UsageError for one whose price is not in doubt, StoreError.
@@ -48,8 +48,10 @@ def accept(installation: Installation, offer_id: str) -> AcceptedPrice:
                 now_ms,
                 "price.accepted",
                 message,
-                actor(),
+                caller.actor,
                 data={"offer_id": offer_id, "nano_usd_per_hour": price, "flag": last.flag, "source": last.source},
+                project=caller.project,
+                owner=caller.owner,
             )
         )
     return AcceptedPrice(offer_id, price, last.flag, last.detail, last.source)

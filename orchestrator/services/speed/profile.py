@@ -22,7 +22,6 @@ from orchestrator.errors import MissingExtraError, TradewindError
 from orchestrator.installation import Installation
 from orchestrator.model import Job, JobSpec
 from orchestrator.perf import SORTS, InstanceKind, PerfBook, Work, kind_name, kind_of, program_of
-from orchestrator.services.actor import user
 from orchestrator.services.jobs.plan import freshen
 from orchestrator.services.secrets.submission import require_secrets
 from orchestrator.services.speed.entry_check import trainer_spec, would_repeat
@@ -71,7 +70,7 @@ def profile(
     with installation.store.write() as tx:
         tx.put_work(program_of(spec.train), work, now)
     with installation.store.read() as tx:
-        book, job = perf(tx, now), Job("profiled", spec, user(), now, "queued")
+        book, job = perf(tx, now), Job("profiled", spec, "", now, "queued")
         precision, rows = book.precision(job), _rows(tx, book, job, work, now)
     return ProfileView(
         name=spec.name,

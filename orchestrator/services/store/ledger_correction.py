@@ -14,7 +14,7 @@ from orchestrator.errors import UsageError
 from orchestrator.installation import Installation
 from orchestrator.ledger import total_nano_usd
 from orchestrator.model import Entry, Event, Job, Run, new_id
-from orchestrator.services.actor import actor
+from orchestrator.services.caller import Caller
 from orchestrator.services.store.views import CorrectedRun, LedgerCorrection
 from orchestrator.store import Tx
 
@@ -22,7 +22,7 @@ LONGEST_REASON = 500
 
 
 def correct(
-    installation: Installation, reason: str, ref: str | None = None, *, dry_run: bool = False
+    installation: Installation, reason: str, ref: str | None = None, *, caller: Caller, dry_run: bool = False
 ) -> LedgerCorrection:
     """Correct the books of one job, or of all; with `dry_run` only say what would be booked.
 
@@ -47,7 +47,7 @@ def correct(
                 )
                 if not dry_run:
                     tx.add_entries(fresh)
-                    tx.add_event(_event(installation, job, run, reason, fresh))
+                    tx.add_event(_event(installation, caller, job, run, reason, fresh))
             if not dry_run:
                 conclude(installation, tx, job.id, because=reason)  # what it saved was of the books as they were
     return LedgerCorrection(dry_run, reason, tuple(found), sum(total_nano_usd(each.entries) for each in found))
@@ -90,14 +90,16 @@ def wrong_periods(run: Run, booked: Sequence[Entry]) -> list[str]:
     return found
 
 
-def _event(installation: Installation, job: Job, run: Run, reason: str, fresh: Sequence[Entry]) -> Event:
+def _event(
+    installation: Installation, caller: Caller, job: Job, run: Run, reason: str, fresh: Sequence[Entry]
+) -> Event:
     amount = total_nano_usd(fresh)
     return Event(
         id=new_id("ev", installation.clock.now_ms(), random.SystemRandom()),
         at_ms=installation.clock.now_ms(),
         kind="ledger.corrected",
         message=f"the books of {run.id} were corrected by {amount / 1e9:+.9f} USD in {len(fresh)} entries: {reason}",
-        actor=actor(),
+        actor=caller.actor,
         job_id=job.id,
         run_id=run.id,
         data={"reason": reason, "amount_nano_usd": amount, "first_entry": fresh[0].id, "entries": len(fresh)},

@@ -36,26 +36,26 @@ def test_a_client_of_an_address_is_not_yet() -> None:
 def test_a_client_converts_a_task_file_and_plans_the_result(environment: dict[str, str]) -> None:
     Path("task.yaml").write_text("workdir: .\nresources: {accelerators: V100}\nrun: python train.py --lr 0.1\n")
     with orchestrator.Client() as client:
-        conversion = client.convert("task.yaml", "converted.yaml")
+        conversion = client.job_files.convert("task.yaml", "converted.yaml")
         assert conversion.job["train"]["script"] == "train.py"
         assert {note.outcome for note in conversion.notes} == {"changed", "to do"}
         assert not conversion.problems
-        plan = client.plan("converted.yaml")
+        plan = client.plans.create("converted.yaml")
         assert plan.decisions[0].name == "task"
         with pytest.raises(orchestrator.UsageError, match="exists already"):
-            client.convert("task.yaml", "converted.yaml")
+            client.job_files.convert("task.yaml", "converted.yaml")
 
 
 def test_a_client_plans_submits_and_tells(environment: dict[str, str]) -> None:
     with orchestrator.Client() as client:
-        plan = client.plan("job.yaml")
-        job = client.submit(plan)
-        assert client.job(job.id).state == "queued"
-        assert client.explain(job.id).plan_id == plan.id
-        assert client.pause(job.name).control_plane is False
-        assert [each.kind for each in client.events(job.id).events] == ["job.submitted"]
-        assert orchestrator.to_json(client.job(job.id))["schema"] == "tradewind/job/v1"
+        plan = client.plans.create("job.yaml")
+        job = client.jobs.submit(plan)
+        assert client.jobs.get(job.id).state == "queued"
+        assert client.jobs.explain(job.id).plan_id == plan.id
+        assert client.jobs.pause(job.name).control_plane is False
+        assert [each.kind for each in client.events.list(job.id).events] == ["job.submitted"]
+        assert orchestrator.to_json(client.jobs.get(job.id))["schema"] == "tradewind/job/v1"
         with pytest.raises(orchestrator.UsageError, match="cannot be written"):
-            client.write_html(client.report(job.id), "no/where.html")
+            client.reports.write_html(client.reports.get(job.id), "no/where.html")
         with pytest.raises(orchestrator.UsageError, match="one job at a time"):
-            client.submit(client.plan("job.yaml", "job.yaml"))
+            client.jobs.submit(client.plans.create("job.yaml", "job.yaml"))

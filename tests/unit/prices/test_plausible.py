@@ -26,6 +26,7 @@ from providers.fake import FakeCloud, FakeProvider
 from providers.money import usd
 from providers.offer import CapacityType, Offer
 from providers.price import PricePoint
+from tests.unit.services.recorded_history import ME
 
 T0 = 1_790_000_000_000
 HEAD = "provider,region,instance_type,gpu,gpu_count,capacity_type,price_per_hour\n"
@@ -94,7 +95,7 @@ def test_two_sources_that_agree_are_believed(tables: Tables) -> None:
 
 def test_a_person_lifts_it_with_an_event_and_it_stays_lifted(tables: Tables) -> None:
     tables.poll("a", 0.98)
-    done = accept(tables.installation, OFFER)
+    done = accept(tables.installation, OFFER, caller=ME)
     assert (done.nano_usd_per_hour, done.flag, done.source) == (usd("0.98"), "implausible", "feed:a")
     assert tables.seen() == ([usd("0.98")], [])
     assert tables.poll("a", 0.98) == ([usd("0.98")], [])
@@ -108,7 +109,7 @@ def test_a_leap_that_a_person_accepts_is_payable_from_when_it_took_effect(tables
     assert tables.poll("a", 700.0) == ([], ["outlier"])
     with tables.installation.store.read() as tx:
         (flag,) = tx.flags()
-    accept(tables.installation, OFFER)
+    accept(tables.installation, OFFER, caller=ME)
     with tables.installation.store.read() as tx:
         assert tx.price_changes(OFFER, 0, 2**50)[-1] == (flag.effective_at_ms, usd(700))
         assert tx.flags() == []
@@ -131,9 +132,9 @@ def test_a_machine_that_is_said_to_have_ten_times_the_gpus_is_held_against_them_
 def test_what_is_not_in_doubt_or_nobody_can_vouch_for_is_refused_with_the_remedy(tables: Tables) -> None:
     tables.poll("a", 19.0)
     with pytest.raises(UsageError, match="not in doubt"):
-        accept(tables.installation, OFFER)
+        accept(tables.installation, OFFER, caller=ME)
     with pytest.raises(NotFoundError, match="ever seen") as caught:
-        accept(tables.installation, OFFER.replace("h8", "h9"))
+        accept(tables.installation, OFFER.replace("h8", "h9"), caller=ME)
     assert OFFER in caught.value.hint
 
 

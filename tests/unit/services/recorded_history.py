@@ -27,10 +27,12 @@ from orchestrator.model import (
     Step,
     TrainSpec,
 )
+from orchestrator.services.caller import Caller
 from orchestrator.services.jobs import plan, submit
 from orchestrator.services.views import JobView
 from orchestrator.store import Tx
 
+ME = Caller("me")
 HOUR_MS = 3_600_000
 SPOT = "fake/alpha/alpha-1/v100.1/spot"
 OTHER_SPOT = "fake/beta/beta-1/v100.1/spot"
@@ -63,7 +65,7 @@ class Past:
 
 
 def submit_job(installation: Installation, name: str, **changes: object) -> JobView:
-    return submit.submit(installation, plan.preview(installation, [spec(name, **changes)]))
+    return submit.submit(installation, plan.preview(installation, [spec(name, **changes)]), caller=ME)
 
 
 def record(installation: Installation) -> Past:

@@ -120,7 +120,7 @@ def test_doctor_tells_a_copy_and_the_store_apart(config: Config, copied: Config)
 
 def test_an_adopted_copy_acts_and_the_other_store_does_not(config: Config, copied: Config) -> None:
     with Client(copied) as client:
-        client.adopt_store()
+        client.store.adopt()
     act(copied)
     assert check(copied, "installation").state == "ok"
     with pytest.raises(SupersededError):
@@ -136,11 +136,11 @@ def test_down_leaves_a_machine_alone_that_its_store_did_not_rent(config: Config)
     assert instance_id in found.found
     assert found.fix.endswith(f"tradewind reap {instance_id}")
     with Client(config) as client:
-        client.reap(instance_id)
+        client.system.reap(instance_id)
         assert living(config) == []
         assert check(config, "machines").state == "ok"
         with pytest.raises(NotFoundError, match=instance_id):
-            client.reap(instance_id)
+            client.system.reap(instance_id)
 
 
 def test_a_store_that_was_restored_in_place_acts_again(config: Config, tmp_path: Path) -> None:

@@ -113,12 +113,12 @@ def remedied(checks: tuple[Check, ...]) -> None:
 
 
 COMMANDS: dict[str, Callable[[Client], object]] = {
-    "store check": lambda client: remedied(client.check_store().checks),
-    "doctor": lambda client: remedied(client.doctor().checks),
-    "up": lambda client: client.up(),
-    "queue": lambda client: client.jobs(ended=True),
-    "report": lambda client: client.report(),
-    "explain": lambda client: client.explain("gpt"),
+    "store check": lambda client: remedied(client.store.check().checks),
+    "doctor": lambda client: remedied(client.system.doctor().checks),
+    "up": lambda client: client.control_plane.up(),
+    "queue": lambda client: client.jobs.list(ended=True),
+    "report": lambda client: client.reports.get(),
+    "explain": lambda client: client.jobs.explain("gpt"),
 }
 
 
@@ -141,8 +141,8 @@ def works_or_names_what_is_wrong(config: Config, command: str) -> None:
 def restores(config: Config) -> None:
     folder = config.state_dir
     with Client(config) as client:
-        client.restore_store(folder / "backup.db")
-        assert len(client.jobs(ended=True).jobs) == 3
+        client.store.restore(folder / "backup.db")
+        assert len(client.jobs.list(ended=True).jobs) == 3
     for each in folder.glob("tradewind.db.replaced*"):
         each.unlink()
 
@@ -195,7 +195,7 @@ def test_rows_that_make_no_sense_are_named_and_restore_works(config: Config, wha
     for command in COMMANDS.keys() - {"up"}:
         works_or_names_what_is_wrong(config, command)
     with Client(config) as client:
-        assert client.check_store().failed or client.doctor().failed or tells_damage(client.report), what
+        assert client.store.check().failed or client.system.doctor().failed or tells_damage(client.reports.get), what
     restores(config)
 
 

@@ -30,7 +30,7 @@ from orchestrator.services.offers.views import OfferRow
 from orchestrator.services.store import ledger_correction
 from providers.clock import VirtualClock
 from providers.fake import FakeProvider
-from tests.unit.services.recorded_history import ON_DEMAND, OTHER_SPOT, SPOT, Past, submit_job
+from tests.unit.services.recorded_history import ME, ON_DEMAND, OTHER_SPOT, SPOT, Past, submit_job
 
 
 def test_the_queue_holds_what_has_not_ended_and_sums_what_it_cost(installation: Installation, past: Past) -> None:
@@ -97,7 +97,7 @@ def test_what_cannot_be_read_of_a_job_hides_neither_its_log_nor_what_others_cost
     assert {row.job.name for row in report(installation).jobs} == {"gpt", "conv", "lstm"}
     assert wait.wait(installation, "lstm").state == "failed"
     assert explain.explain(installation, "conv").history
-    assert ledger_correction.correct(installation, "", "gpt", dry_run=True).dry_run
+    assert ledger_correction.correct(installation, "", "gpt", dry_run=True, caller=ME).dry_run
 
 
 def test_of_a_long_line_only_its_begin_is_kept_and_the_rest_is_counted(installation: Installation, past: Past) -> None:
@@ -169,7 +169,7 @@ def test_following_logs_goes_on_across_a_migration_and_ends_with_the_job(
 
 def test_following_events_yields_each_once_and_ends_with_the_job(installation: Installation, past: Past) -> None:
     def cancel() -> None:
-        commands.cancel(installation, "conv")
+        commands.cancel(installation, "conv", caller=ME)
         _state(installation, past.conv, "cancelled")
 
     _script(installation, cancel)
@@ -233,7 +233,7 @@ def test_waiting_returns_at_a_pause_with_its_reason(installation: Installation, 
 
 def test_waiting_goes_on_at_a_pause_that_its_user_has_ended_already(installation: Installation, past: Past) -> None:
     _pause(installation, past.conv, "paused")
-    commands.resume(installation, "conv")
+    commands.resume(installation, "conv", caller=ME)
     _script(installation, lambda: _state(installation, past.conv, "finished"))
     assert wait.wait(installation, "conv").state == "finished"
 
@@ -314,12 +314,15 @@ def test_fetch_into_a_place_that_cannot_be_written_says_so(
 
 
 def test_orders_are_written_for_the_control_plane(installation: Installation, past: Past) -> None:
-    for accepted in (commands.pause(installation, "conv"), commands.migrate(installation, "conv", OTHER_SPOT)):
+    for accepted in (
+        commands.pause(installation, "conv", caller=ME),
+        commands.migrate(installation, "conv", OTHER_SPOT, caller=ME),
+    ):
         assert accepted.job_ids == (past.conv,)
         assert not accepted.control_plane
     _state(installation, past.conv, "paused")
-    commands.resume(installation, "conv")
-    commands.cancel(installation, "conv")
+    commands.resume(installation, "conv", caller=ME)
+    commands.cancel(installation, "conv", caller=ME)
     with installation.store.read() as tx:
         orders = [(each.kind, each.job_id, dict(each.args)) for each in tx.open_commands()]
     assert orders == [
@@ -332,23 +335,23 @@ def test_orders_are_written_for_the_control_plane(installation: Installation, pa
 
 def test_orders_that_make_no_sense_are_refused(installation: Installation, past: Past) -> None:
     with pytest.raises(UsageError, match="gpt is finished"):
-        commands.cancel(installation, "gpt")
+        commands.cancel(installation, "gpt", caller=ME)
     with pytest.raises(UsageError, match="not paused"):
-        commands.resume(installation, "conv")
+        commands.resume(installation, "conv", caller=ME)
     with pytest.raises(UsageError, match="only a running job"):
-        commands.migrate(installation, "lstm", None)
+        commands.migrate(installation, "lstm", None, caller=ME)
     with pytest.raises(NotFoundError, match="no offer"):
-        commands.migrate(installation, "conv", "fake/moon/moon-1/v100.1/spot")
+        commands.migrate(installation, "conv", "fake/moon/moon-1/v100.1/spot", caller=ME)
     with pytest.raises(UsageError, match="already"):
-        commands.migrate(installation, "conv", SPOT)
+        commands.migrate(installation, "conv", SPOT, caller=ME)
     _state(installation, past.conv, "paused")
     with pytest.raises(UsageError, match="paused already"):
-        commands.pause(installation, "conv")
+        commands.pause(installation, "conv", caller=ME)
 
 
 def test_a_move_to_what_the_job_file_rules_out_is_infeasible(installation: Installation, past: Past) -> None:
     with pytest.raises(InfeasibleError, match=r"can't go to .*: GPU A100-80GB is not in resources\.gpu"):
-        commands.migrate(installation, "conv", OTHER_SPOT.replace("v100", "a100-80gb"))
+        commands.migrate(installation, "conv", OTHER_SPOT.replace("v100", "a100-80gb"), caller=ME)
     with installation.store.read() as tx:
         assert not tx.open_commands()
 
@@ -358,7 +361,7 @@ def test_a_second_move_is_refused_while_one_is_under_way(installation: Installat
         first = tx.migrations(job_id=past.conv)[0]
         tx.add_migration(replace(first, id="mig_x", target_run_id=past.runs[2], token="x", step=Step.READY))
     with pytest.raises(UsageError, match="under way already"):
-        commands.migrate(installation, "conv", OTHER_SPOT)
+        commands.migrate(installation, "conv", OTHER_SPOT, caller=ME)
 
 
 def _answer(installation: Installation, result: str) -> None:
@@ -382,7 +385,7 @@ def test_the_refusal_of_the_control_plane_is_raised_to_whoever_asked(
     assert installation.store.campaign("here") is not None
     _script(installation, lambda: None, lambda: _answer(installation, result))
     with pytest.raises(error) as raised:
-        commands.migrate(installation, "conv", None)
+        commands.migrate(installation, "conv", None, caller=ME)
     assert str(raised.value) == result.partition(": ")[2]
     assert raised.value.hint
 
@@ -392,9 +395,9 @@ def test_an_order_that_was_carried_out_or_is_not_answered_in_time_is_accepted(
 ) -> None:
     assert installation.store.campaign("here") is not None
     _script(installation, lambda: _answer(installation, "pausing"))
-    assert commands.pause(installation, "conv").control_plane
+    assert commands.pause(installation, "conv", caller=ME).control_plane
     _script(installation, *[lambda: None] * 100)
-    assert commands.cancel(installation, "conv").control_plane
+    assert commands.cancel(installation, "conv", caller=ME).control_plane
     assert isinstance(installation.clock, ScriptedClock)
     assert len(installation.clock.script) >= 50
 
@@ -492,7 +495,7 @@ def test_a_missing_extra_names_its_pip_command() -> None:
 @pytest.mark.parametrize("amount", ["0", "-2", "nan", "inf", "", "2 EUR", "1e3", float("nan"), -1.0, 10**12, "2;3"])
 def test_a_budget_that_is_no_amount_of_money_is_refused(installation: Installation, amount: str | float) -> None:
     with pytest.raises(UsageError) as caught:
-        commands.set_budget(installation, "conv", amount)
+        commands.set_budget(installation, "conv", amount, caller=ME)
     assert caught.value.hint
     with installation.store.read() as tx:
         assert all(command.kind != "budget" for command in tx.open_commands())
@@ -501,11 +504,11 @@ def test_a_budget_that_is_no_amount_of_money_is_refused(installation: Installati
 def test_a_budget_is_ordered_for_a_job_that_has_not_ended_and_may_not_be_spent_already(
     installation: Installation, past: Past
 ) -> None:
-    accepted = commands.set_budget(installation, "conv", "250 USD")
+    accepted = commands.set_budget(installation, "conv", "250 USD", caller=ME)
     assert accepted.message.startswith("conv may cost $250.00")
     with installation.store.read() as tx:
         assert [each.args for each in tx.open_commands() if each.kind == "budget"] == [{"nano_usd": 250 * 10**9}]
     with pytest.raises(UsageError, match="are spent already"):
-        commands.set_budget(installation, "conv", "0.000001")
+        commands.set_budget(installation, "conv", "0.000001", caller=ME)
     with pytest.raises(UsageError, match="gpt is finished"):
-        commands.set_budget(installation, "gpt", "250")
+        commands.set_budget(installation, "gpt", "250", caller=ME)

@@ -13,7 +13,7 @@ from orchestrator.reports.html.page import page
 from orchestrator.reports.report import report
 from orchestrator.services.jobs import current, plan, submit
 from orchestrator.services.views import JobView
-from tests.unit.services.recorded_history import Past, spec, submit_job
+from tests.unit.services.recorded_history import ME, Past, spec, submit_job
 
 
 def everywhere(installation: Installation, job_id: str) -> list[JobView]:
@@ -67,5 +67,5 @@ def test_a_job_that_has_ended_or_is_paused_says_so_instead(installation: Install
 
 def test_a_job_whose_steps_nobody_knows_has_no_forecast(installation: Installation, past: Past) -> None:
     train: TrainSpec = dataclasses.replace(spec().train, steps=None, epochs=3)
-    made = submit.submit(installation, plan.preview(installation, [spec("endless", train=train)]))
+    made = submit.submit(installation, plan.preview(installation, [spec("endless", train=train)]), caller=ME)
     assert current.status(installation, made.id).job.no_forecast == "how many steps remain is not known yet"

@@ -17,7 +17,7 @@ from orchestrator.reports.entries_csv import entries_csv
 from orchestrator.services.store.check import CORRECT, check
 from orchestrator.services.store.ledger_correction import correct
 from orchestrator.services.views import Check
-from tests.unit.services.recorded_history import Past
+from tests.unit.services.recorded_history import ME, Past
 
 
 def ledger_of(installation: Installation) -> Check:
@@ -51,12 +51,12 @@ def test_a_machine_that_was_booked_twice_is_corrected_with_a_reason_and_the_stor
     found = ledger_of(installation)
     assert (found.state, found.fix) == ("fail", CORRECT)
     assert f"{past.runs[0]} is booked twice" in found.found
-    wanted = correct(installation, "", dry_run=True)
+    wanted = correct(installation, "", dry_run=True, caller=ME)
     assert [(each.run_id, each.right_nano_usd - each.booked_nano_usd) for each in wanted.runs] == [
         (past.runs[0], -too_much)
     ]
     assert ledger_of(installation).state == "fail"
-    done = correct(installation, "two control planes booked it")
+    done = correct(installation, "two control planes booked it", caller=ME)
     assert [each.entries for each in done.runs] != []
     assert done.change_nano_usd == wanted.change_nano_usd == -too_much
     assert sum(each.amount_nano_usd for each in entries(installation)) == before
@@ -66,12 +66,12 @@ def test_a_machine_that_was_booked_twice_is_corrected_with_a_reason_and_the_stor
     assert told.message.endswith("two control planes booked it")
     assert told.data["reason"] == "two control planes booked it"
     assert told.actor.startswith("user:")
-    assert correct(installation, "again").runs == ()
+    assert correct(installation, "again", caller=ME).runs == ()
 
 
 def test_a_correction_is_a_row_of_the_report_and_of_its_csv(installation: Installation, past: Past) -> None:
     book_again(installation, past.runs[0], 1000, 0)
-    correct(installation, "booked twice")
+    correct(installation, "booked twice", caller=ME)
     view = report.report(installation)
     rows = list(csv.DictReader(io.StringIO(entries_csv(view.entries))))
     (row,) = (row for row in rows if row["kind"] == "correction")
@@ -93,16 +93,16 @@ def test_books_with_a_hole_or_a_wrong_amount_are_made_whole(installation: Instal
         for _, sql in triggers:
             connection.execute(sql)
     assert ledger_of(installation).fix == CORRECT
-    assert {each.run_id for each in correct(installation, "lost").runs} == {past.runs[0], past.runs[1]}
+    assert {each.run_id for each in correct(installation, "lost", caller=ME).runs} == {past.runs[0], past.runs[1]}
     assert sum(each.amount_nano_usd for each in entries(installation)) == right
     assert ledger_of(installation).state == "ok"
 
 
 def test_only_the_books_of_the_job_that_is_named_are_corrected(installation: Installation, past: Past) -> None:
     book_again(installation, past.runs[0], 1000, 0)
-    assert correct(installation, "mine are well", "lstm").runs == ()
+    assert correct(installation, "mine are well", "lstm", caller=ME).runs == ()
     assert ledger_of(installation).state == "fail"
-    assert len(correct(installation, "these are not", "gpt").runs) == 1
+    assert len(correct(installation, "these are not", "gpt", caller=ME).runs) == 1
 
 
 @pytest.mark.parametrize("reason", ["", "   ", "two\nlines", "\x1b[2J", "x" * 501])
@@ -112,7 +112,7 @@ def test_a_correction_without_a_reason_in_one_printable_line_is_refused(
     book_again(installation, past.runs[0], 1000, 0)
     before = entries(installation)
     with pytest.raises(UsageError):
-        correct(installation, reason)
+        correct(installation, reason, caller=ME)
     assert entries(installation) == before
 
 

@@ -119,8 +119,8 @@ class NoSite:
 
 def test_down_books_a_machine_whose_launch_was_not_written_down(config: Config) -> None:
     with Client(config) as client:
-        (planned,) = client.plan(EXAMPLE).new_jobs
-        client.submit(replace(planned.spec, capacity=(CapacityType.ON_DEMAND,)))  # which there always is
+        (planned,) = client.plans.create(EXAMPLE).new_jobs
+        client.jobs.submit(replace(planned.spec, capacity=(CapacityType.ON_DEMAND,)))  # which there always is
     with closing(open_installation(config)) as installation:
         collect(installation)
         ctx = Context(installation, NoSite(), FileCatalog(), random.Random(1))  # type: ignore[arg-type]
@@ -181,7 +181,7 @@ def test_a_job_that_cannot_be_read_keeps_no_down_from_ending_everything(
 ) -> None:
     monkeypatch.setattr(lifecycle, "PAUSE_TIMEOUT_S", 0.5)
     with Client(config) as client:
-        client.submit(EXAMPLE)
+        client.jobs.submit(EXAMPLE)
     lead(config, "here")[0].close()
     with closing(sqlite3.connect(config.state_dir / "tradewind.db")) as connection:
         connection.execute("UPDATE job SET spec = replace(spec, 'job-spec/1', 'job-spec/9')")
@@ -288,7 +288,7 @@ def test_processes_that_outlive_a_submitter_have_no_secret_of_a_job_in_their_env
         for name, value in given.items():
             environment.setenv(name, value)
         with Client(config) as client:
-            job = client.submit(path)
+            job = client.jobs.submit(path)
     with closing(open_installation(config)) as installation:
         assert lifecycle.environment_to_keep(installation, given) == kept
         with installation.store.write() as tx:

@@ -19,7 +19,7 @@ from orchestrator.services.offers.filters import OfferQuery
 from orchestrator.services.offers.views import OfferList
 from providers.catalog import load
 from providers.clock import VirtualClock
-from tests.unit.services.recorded_history import spec
+from tests.unit.services.recorded_history import ME, spec
 
 NOW = 1_795_000_000_000  # some days after the newest fact of the catalogue
 DAY_S = 86_400
@@ -194,9 +194,9 @@ def test_a_plan_for_clouds_that_are_not_enabled_says_so_and_is_never_submitted(
     assert decided.parts is not None
     assert decided.rejected[0].topic == "GPU memory"
     with pytest.raises(InfeasibleError, match="clouds that are not enabled"):
-        submit.submit(installation, view)
+        submit.submit(installation, view, caller=ME)
     with pytest.raises(InfeasibleError, match="clouds that are not enabled"):
-        apply.apply(installation, view)
+        apply.apply(installation, view, caller=ME)
     with pytest.raises(UsageError, match="not saved"):
         apply.save(view, tmp_path / "plan.json")
     with installation.store.read() as tx:
@@ -222,7 +222,7 @@ def test_what_nobody_has_is_refused_as_before(installation: Installation) -> Non
     view = plan.preview(installation, [spec(resources=Resources(gpus=(GpuRequest("SIM-L", 7),)))], anywhere=None)
     assert not view.anywhere
     with pytest.raises(InfeasibleError, match="gpt: no offer fits"):
-        submit.submit(installation, view)
+        submit.submit(installation, view, caller=ME)
 
 
 def test_a_gpu_without_its_memory_means_every_memory(local):

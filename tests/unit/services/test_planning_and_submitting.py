@@ -22,7 +22,7 @@ from orchestrator.services.jobs import apply, plan, submit
 from providers.clock import VirtualClock
 from providers.fake import FakeCloud
 from providers.money import usd
-from tests.unit.services.recorded_history import ON_DEMAND, OTHER_SPOT, SPOT, Past, spec, submit_job
+from tests.unit.services.recorded_history import ME, ON_DEMAND, OTHER_SPOT, SPOT, Past, spec, submit_job
 
 
 def test_a_preview_ranks_offers_and_writes_no_job(installation: Installation) -> None:
@@ -68,7 +68,7 @@ def test_submitting_writes_the_job_its_event_and_its_plan_at_once(
 ) -> None:
     view = plan.preview(installation, [spec(deadline_s=864_000.0)])
     clock.advance(100)
-    job = submit.submit(installation, view)
+    job = submit.submit(installation, view, caller=ME)
     assert job.state == "queued"
     assert job.submitted_at_ms == clock.now_ms()
     assert job.deadline_at_ms == clock.now_ms() + 864_000_000  # counts from the submission, not from the preview
@@ -84,7 +84,7 @@ def test_submitting_writes_the_job_its_event_and_its_plan_at_once(
 def test_a_job_that_no_offer_can_ever_take_is_refused_with_the_reasons(installation: Installation) -> None:
     view = plan.preview(installation, [spec(resources=Resources(gpus=(GpuRequest("T4"),)))])
     with pytest.raises(InfeasibleError, match=r"gpt: no offer fits(.|\n)*is not in resources.gpu"):
-        submit.submit(installation, view)
+        submit.submit(installation, view, caller=ME)
     with installation.store.read() as tx:
         assert tx.jobs() == []
 
@@ -96,7 +96,7 @@ def test_a_job_that_only_lacks_capacity_now_is_queued(installation: Installation
             tx.add_availability(offer.id, installation.clock.now_ms(), "refused")
     view = plan.preview(installation, [spec()])
     assert view.decisions[0].action == "wait"
-    assert submit.submit(installation, view).state == "queued"
+    assert submit.submit(installation, view, caller=ME).state == "queued"
 
 
 def test_secrets_must_be_in_the_environment_and_unbuilt_fields_are_refused(
@@ -131,7 +131,7 @@ def test_a_saved_plan_is_applied_exactly_with_the_same_job_id(installation: Inst
     apply.save(reviewed, tmp_path / "plan.json")
     loaded = apply.load(installation, tmp_path / "plan.json")
     assert loaded == reviewed
-    accepted = apply.apply(installation, loaded)
+    accepted = apply.apply(installation, loaded, caller=ME)
     assert accepted.job_ids == (reviewed.new_jobs[0].id,)
     assert accepted.control_plane is False
     with installation.store.read() as tx:
@@ -151,7 +151,7 @@ def test_a_stale_plan_is_refused_and_says_which_prices_moved(
     clock.advance(plan.STALE_AFTER_S + 1)
     cloud.set_price(SPOT, usd("2.50"))
     with pytest.raises(StalePlanError) as refused:
-        apply.apply(installation, reviewed)
+        apply.apply(installation, reviewed, caller=ME)
     assert f"was place {SPOT}, now place" in str(refused.value)
     assert f"{SPOT} rose from $0.5000/h to $2.5000/h" in str(refused.value)
     with installation.store.read() as tx:
@@ -176,9 +176,9 @@ def test_the_chosen_offer_may_become_cheaper_but_not_dearer(
 
 def test_a_plan_is_applied_once(installation: Installation) -> None:
     reviewed = plan.preview(installation, [spec()])
-    apply.apply(installation, reviewed)
+    apply.apply(installation, reviewed, caller=ME)
     with pytest.raises(StalePlanError, match="was submitted already"):
-        apply.apply(installation, reviewed)
+        apply.apply(installation, reviewed, caller=ME)
 
 
 def test_a_plan_for_a_job_that_has_ended_is_stale(installation: Installation) -> None:
@@ -188,7 +188,7 @@ def test_a_plan_for_a_job_that_has_ended_is_stale(installation: Installation) ->
     with installation.store.write() as tx:
         tx.set_job_state(job.id, "cancelled")
     with pytest.raises(StalePlanError, match="gpt is cancelled"):
-        apply.apply(installation, reviewed)
+        apply.apply(installation, reviewed, caller=ME)
 
 
 def test_a_plan_for_all_says_whether_it_would_change_anything(installation: Installation, past: Past) -> None:
@@ -230,15 +230,15 @@ def test_a_plan_document_is_json_with_numbers_alone(installation: Installation, 
 
 
 def test_the_same_submission_with_the_same_token_is_the_same_job(installation: Installation) -> None:
-    first = submit.submit(installation, plan.preview(installation, [spec("gpt")]), token="nightly-17")
-    again = submit.submit(installation, plan.preview(installation, [spec("gpt")]), token="nightly-17")
+    first = submit.submit(installation, plan.preview(installation, [spec("gpt")]), token="nightly-17", caller=ME)
+    again = submit.submit(installation, plan.preview(installation, [spec("gpt")]), token="nightly-17", caller=ME)
     assert again.id == first.id
     before = submit.submitted_before(installation, spec("gpt"), "nightly-17")
     assert before is not None
     assert before.id == first.id
     assert submit.submitted_before(installation, spec("gpt"), "nightly-18") is None
     elsewhere = submit.submit(
-        installation, plan.preview(installation, [spec("gpt", project="vision")]), token="nightly-17"
+        installation, plan.preview(installation, [spec("gpt", project="vision")]), token="nightly-17", caller=ME
     )
     assert elsewhere.id != first.id
     with installation.store.read() as tx:
@@ -246,10 +246,10 @@ def test_the_same_submission_with_the_same_token_is_the_same_job(installation: I
 
 
 def test_a_token_of_another_submission_is_a_named_conflict_and_nothing_is_submitted(installation: Installation) -> None:
-    first = submit.submit(installation, plan.preview(installation, [spec("gpt")]), token="nightly-17")
+    first = submit.submit(installation, plan.preview(installation, [spec("gpt")]), token="nightly-17", caller=ME)
     other = plan.preview(installation, [spec("gpt", steps=7)])
     for attempt in (
-        lambda: submit.submit(installation, other, token="nightly-17"),
+        lambda: submit.submit(installation, other, token="nightly-17", caller=ME),
         lambda: submit.submitted_before(installation, spec("gpt", steps=7), "nightly-17"),
     ):
         with pytest.raises(TokenConflictError, match=f"nightly-17 .*{first.id}") as caught:
@@ -262,6 +262,6 @@ def test_a_token_of_another_submission_is_a_named_conflict_and_nothing_is_submit
 @pytest.mark.parametrize("token", ["", "two words", "x" * 201, "\x1b[2J", "t\u00f6ken"])
 def test_a_token_that_is_none_is_refused(installation: Installation, token: str) -> None:
     with pytest.raises(UsageError, match="is no token"):
-        submit.submit(installation, plan.preview(installation, [spec("gpt")]), token=token)
+        submit.submit(installation, plan.preview(installation, [spec("gpt")]), token=token, caller=ME)
     with installation.store.read() as tx:
         assert tx.jobs() == []

@@ -28,7 +28,7 @@ from providers.clock import VirtualClock
 from providers.money import format_usd
 from providers.price import PricePoint
 from tests import reconciled
-from tests.unit.services.recorded_history import HOUR_MS, ON_DEMAND, Past, spec, submit_job
+from tests.unit.services.recorded_history import HOUR_MS, ME, ON_DEMAND, Past, spec, submit_job
 
 HOUR_S = HOUR_MS / 1000
 
@@ -117,7 +117,7 @@ def test_a_correction_makes_another_version_with_its_reason_and_the_older_stays(
     unsettled = of(installation, "gpt")  # before the next tick
     assert unsettled.provisional
     assert unsettled.paid_nano_usd == first.paid_nano_usd - 10**9
-    correct(installation, "it was no refund")
+    correct(installation, "it was no refund", caller=ME)
     second = of(installation, "gpt")
     assert (second.provisional, second.version) == (False, 2)
     assert second.paid_nano_usd == first.paid_nano_usd

@@ -309,9 +309,9 @@ def test_submit_hands_over_what_its_own_environment_holds(
 ) -> None:
     monkeypatch.setenv(NAME, VALUE)
     with Client(config) as client:
-        plan = client.plan(file)
+        plan = client.plans.create(file)
         with SecretLine(config.state_dir, values, lambda _: None):
-            submitted = client.submit(plan)
+            submitted = client.jobs.submit(plan)
     assert values.of(job(submitted.id)) == {NAME: VALUE}
     held = b"".join(path.read_bytes() for path in config.state_dir.rglob("*") if path.is_file())
     assert VALUE.encode() not in held
@@ -322,20 +322,20 @@ def test_a_job_that_was_submitted_before_the_control_plane_ran_is_given_its_secr
 ) -> None:
     monkeypatch.setenv(NAME, VALUE)
     with Client(config) as client:
-        submitted = client.submit(file)
+        submitted = client.jobs.submit(file)
         with pytest.raises(SiteError, match="no control plane") as caught:
-            client.give_secrets(submitted.name)
+            client.secrets.give(submitted.name)
         assert "tradewind up" in caught.value.hint
         with SecretLine(config.state_dir, values, lambda _: None):
             monkeypatch.setenv(NAME, "another")
-            assert client.give_secrets("secretive").job_ids == (submitted.id,)
+            assert client.secrets.give("secretive").job_ids == (submitted.id,)
             assert values.of(job(submitted.id)) == {NAME: "another"}
             monkeypatch.setenv(NAME, "")  # as many CI systems do for a secret that they do not have
             with pytest.raises(UsageError, match=f"empty there: {NAME}"):
-                client.give_secrets("secretive")
+                client.secrets.give("secretive")
             monkeypatch.delenv(NAME)
             with pytest.raises(UsageError, match=NAME):
-                client.give_secrets("secretive")
+                client.secrets.give("secretive")
 
 
 def test_giving_secrets_to_a_job_that_names_none_is_refused(installation: Installation) -> None:

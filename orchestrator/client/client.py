@@ -1,0 +1,188 @@
+"""Client: the way in for Python programs. The command line stands on it, too."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from orchestrator.client.session import Session
+from orchestrator.config import Config, load_config
+from orchestrator.errors import UsageError
+from orchestrator.services.caller import Caller
+
+if TYPE_CHECKING:  # each namespace loads when it is first used: whoever asks the catalogue alone loads no database
+    from orchestrator.client.catalog import Catalog
+    from orchestrator.client.control_plane import ControlPlane, Secrets, System
+    from orchestrator.client.events import Events
+    from orchestrator.client.job_files import JobFiles
+    from orchestrator.client.jobs import Jobs
+    from orchestrator.client.ledger import Ledger
+    from orchestrator.client.offers import Offers
+    from orchestrator.client.plans import Plans
+    from orchestrator.client.prices import Prices
+    from orchestrator.client.reports import Reports
+    from orchestrator.client.speed import Speed
+    from orchestrator.client.store import Store
+
+
+class Client:
+    """One installation, seen by one caller.
+
+        with orchestrator.Client() as client:
+            job = client.jobs.submit("gpt.yaml")
+            client.control_plane.up()
+            print(client.jobs.wait(job.id).paid_nano_usd / 1e9)
+
+    It works in this process and opens the state folder when a method first needs it. Any number of threads may use one
+    Client at the same time; they share that opening, and each method is one or more transactions of its own. `close`,
+    or the end of `with`, lets go of the state folder; jobs go on.
+
+    Arguments and results are frozen dataclasses; `orchestrator.to_json` serialises every result. Money is integer
+    nano-USD, instants are epoch milliseconds of market time, durations are market seconds (`_s`) or real ones
+    (`_wall_s`). Jobs are named by id, by the beginning of an id, or by name (the newest of that name). Every method
+    that takes such a name raises NotFoundError for an unknown one; every method may raise StoreError.
+    """
+
+    def __init__(
+        self,
+        config: Config | str | None = None,
+        *,
+        state_dir: str | Path | None = None,
+        caller: Caller | None = None,
+    ) -> None:
+        """The installation in the folder `state_dir`, which needs no configuration file; or that of `config`; or the
+        configured one. `caller` is who submits and gives orders, by default the operating system's user.
+
+        Raises SpecError for a setting that is wrong, UsageError.
+        """
+        if isinstance(config, str):
+            raise UsageError(
+                f"not yet: a client of {config}", hint="use Client(), on the machine where the control plane runs"
+            )
+        if config is not None and state_dir is not None:
+            raise UsageError("a configuration names its own state folder", hint="give config or state_dir, not both")
+        if config is None:
+            config = load_config({} if state_dir is None else {"state_dir": str(state_dir)})
+        self._session = Session(config, Caller.from_environment() if caller is None else caller)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the store; jobs go on. A method that is called later opens it again."""
+        self._session.close()
+
+    @property
+    def config(self) -> Config:
+        """The settings in force."""
+        return self._session.config
+
+    @property
+    def caller(self) -> Caller:
+        """Who submits jobs and gives orders through this client."""
+        return self._session.caller
+
+    @cached_property
+    def job_files(self) -> JobFiles:
+        """Job files read, checked, and converted from other tools' task files."""
+        from orchestrator.client.job_files import JobFiles
+
+        return JobFiles(self._session)
+
+    @cached_property
+    def plans(self) -> Plans:
+        """What would be done with jobs: looked at, saved, applied."""
+        from orchestrator.client.plans import Plans
+
+        return Plans(self._session)
+
+    @cached_property
+    def jobs(self) -> Jobs:
+        """Jobs submitted, followed and steered."""
+        from orchestrator.client.jobs import Jobs
+
+        return Jobs(self._session)
+
+    @cached_property
+    def events(self) -> Events:
+        """The audit trail."""
+        from orchestrator.client.events import Events
+
+        return Events(self._session)
+
+    @cached_property
+    def speed(self) -> Speed:
+        """What is known of a job's speed before it runs."""
+        from orchestrator.client.speed import Speed
+
+        return Speed(self._session)
+
+    @cached_property
+    def reports(self) -> Reports:
+        """What jobs cost, and what they would have cost otherwise."""
+        from orchestrator.client.reports import Reports
+
+        return Reports(self._session)
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """The entries behind every cost, and their correction."""
+        from orchestrator.client.ledger import Ledger
+
+        return Ledger(self._session)
+
+    @cached_property
+    def offers(self) -> Offers:
+        """What can be rented, and for how much."""
+        from orchestrator.client.offers import Offers
+
+        return Offers(self._session)
+
+    @cached_property
+    def prices(self) -> Prices:
+        """Prices collected, looked at, brought in and out."""
+        from orchestrator.client.prices import Prices
+
+        return Prices(self._session)
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """The offline catalogue of offers and list prices."""
+        from orchestrator.client.catalog import Catalog
+
+        return Catalog()
+
+    @cached_property
+    def control_plane(self) -> ControlPlane:
+        """The process that places, moves and bills jobs."""
+        from orchestrator.client.control_plane import ControlPlane
+
+        return ControlPlane(self._session)
+
+    @cached_property
+    def secrets(self) -> Secrets:
+        """Secrets for jobs that wait for them."""
+        from orchestrator.client.control_plane import Secrets
+
+        return Secrets(self._session)
+
+    @cached_property
+    def system(self) -> System:
+        """This installation: its health, its settings, its unmanaged machines."""
+        from orchestrator.client.control_plane import System
+
+        return System(self._session)
+
+    @cached_property
+    def store(self) -> Store:
+        """The database behind everything: checked, backed up, restored."""
+        from orchestrator.client.store import Store
+
+        return Store(self._session)

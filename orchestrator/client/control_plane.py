@@ -1,0 +1,75 @@
+"""client.control_plane, client.secrets, client.system: Tradewind's own process, and the installation around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from orchestrator.client.session import Session
+from orchestrator.services.control_plane import lifecycle, presence, settings, unmanaged
+from orchestrator.services.doctor import examine, examine_clouds
+from orchestrator.services.secrets import submission
+from orchestrator.services.views import Accepted, ControlPlaneView, Diagnosis, SettingList
+
+
+def _silent(_text: str) -> None:
+    return None
+
+
+class ControlPlane:
+    """The process that collects prices, decides, moves jobs and bills. `progress` hears what is being done."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def status(self) -> ControlPlaneView:
+        """Whether one acts on this store. One of another machine is watched for some seconds."""
+        return presence.control_plane(self._session.installation, watch=True)
+
+    def up(self, *, progress: Callable[[str], None] = _silent) -> ControlPlaneView:
+        """Start this host's site and control plane in the background, unless they run. Raises SiteError."""
+        lifecycle.up(self._session.config, progress=progress)
+        self._session.handover.give_kept()
+        return self.status()
+
+    def down(
+        self, *, progress: Callable[[str], None] = _silent, force: bool = False, keep_jobs: bool = False
+    ) -> ControlPlaneView:
+        """Pause jobs, end the control plane, every local instance and the site; bill what was used.
+
+        `force` does not ask jobs for a checkpoint; `keep_jobs` ends nothing but the control plane. Raises SiteError.
+        """
+        lifecycle.down(self._session.config, progress=progress, force=force, keep_jobs=keep_jobs)
+        return self.status()
+
+
+class Secrets:
+    """They come from this process's environment, and are never written in clear."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def give(self, job: str) -> Accepted:
+        """Give a job's secrets to the control plane of this host, which has lost them when it was restarted. Raises
+        UsageError when one is not in the environment, SiteError when no control plane takes them."""
+        return submission.give(self._session.installation, job)
+
+
+class System:
+    """The installation on this machine."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def doctor(self, clouds: Sequence[str] = ()) -> Diagnosis:
+        """Check everything that Tradewind needs; or, with `clouds`, what the credentials of this environment may read
+        there. Raises UsageError for an unknown cloud, ProviderFailure when its library is missing."""
+        return examine_clouds(clouds) if clouds else examine(self._session.config)
+
+    def settings(self) -> SettingList:
+        """Every setting and its origin."""
+        return settings.settings(self._session.config)
+
+    def reap(self, instance_id: str) -> Accepted:
+        """End a machine of this installation that its store did not rent. Raises UsageError for one that it did,
+        NotFoundError, ProviderFailure."""
+        return unmanaged.reap(self._session.installation, instance_id)

@@ -1,0 +1,25 @@
+"""client.events: who did what, when and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from orchestrator.client.session import Session
+from orchestrator.services.jobs import events
+from orchestrator.services.views import EventList
+
+
+class Events:
+    """The audit trail: what was written stays as it is."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def list(self, job: str | None = None, *, kinds: Sequence[str] | None = None, limit: int = 100) -> EventList:
+        """The newest events of a job (None: of everything), oldest first; only of these `kinds`, such as
+        `job.submitted`."""
+        return events.events(self._session.installation, job, kinds=kinds, limit=limit)
+
+    def follow(self, job: str | None = None, *, limit: int = 100) -> Iterator[EventList]:
+        """The newest events and those to come, in batches; ends with the job."""
+        return events.follow(self._session.installation, job, limit=limit)

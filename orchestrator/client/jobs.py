@@ -1,0 +1,99 @@
+"""client.jobs: jobs submitted, followed and steered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.client.session import Session
+from orchestrator.errors import UsageError
+from orchestrator.services.jobs import commands, current, explain, fetch, logs, plan, submit, wait
+from orchestrator.services.views import Accepted, Explanation, Fetched, JobList, JobView, LogLine, PlanView, StatusView
+
+if TYPE_CHECKING:
+    from orchestrator.client.session import Work
+
+
+class Jobs:
+    """`job` is an id, the beginning of one, or a name (the newest of that name)."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def submit(self, work: PlanView | Work, *, token: str | None = None) -> JobView:
+        """Submit one job as the caller, with its secrets from this process's environment; where no control plane runs
+        yet, `control_plane.up` gives them. With a `token` of your choice, unique in its project, the job is submitted
+        once, however often you try. Raises SpecError, UsageError, InfeasibleError, TokenConflictError for the token of
+        a different job."""
+        if not isinstance(work, PlanView):
+            work = self._session.load(work)
+            if token is not None and (known := self.submitted(work, token)):
+                return known
+            work = plan.preview(self._session.installation, [work])
+        if len(work.new_jobs) != 1:
+            raise UsageError("this submits one job at a time", hint="apply a plan of several with client.plans.apply")
+        self._session.handover.prepare(work.new_jobs)
+        return submit.submit(self._session.installation, work, caller=self._session.caller, token=token)
+
+    def submitted(self, work: Work, token: str) -> JobView | None:
+        """The job that was submitted with `token`, None if none was. Raises SpecError, UsageError, TokenConflictError
+        for the token of a different job."""
+        return submit.submitted_before(self._session.installation, self._session.load(work), token)
+
+    def list(self, *, ended: bool = False, project: str | None = None) -> JobList:
+        """All jobs that have not ended, with `ended` also those that have; oldest first."""
+        return current.jobs(self._session.installation, ended=ended, project=project)
+
+    def get(self, job: str) -> JobView:
+        """One job."""
+        return current.job(self._session.installation, job)
+
+    def status(self, job: str) -> StatusView:
+        """One job in detail: its runs, the migration in progress, its last events."""
+        return current.status(self._session.installation, job)
+
+    def explain(self, what: str) -> Explanation:
+        """Why a job is where it is, what a plan decided, why a migration or a run was made: `what` is a job or the id
+        of one of the others."""
+        return explain.explain(self._session.installation, what)
+
+    def logs(self, job: str, *, follow: bool = False) -> Iterator[LogLine]:
+        """What the job wrote, across its runs; with `follow` until it ends."""
+        return logs.logs(self._session.installation, job, follow=follow)
+
+    def wait(
+        self,
+        job: str,
+        *,
+        timeout_s: float | None = None,
+        progress: Callable[[JobView], None] | None = None,
+    ) -> JobView:
+        """The job once it has ended or is paused (its `note` says why) and its cost is final. `progress` is called with
+        it every 0.3 real seconds. Raises PartialFailure after `timeout_s` real seconds."""
+        return wait.wait(self._session.installation, job, timeout_s=timeout_s, progress=progress)
+
+    def fetch(self, job: str, to: str | Path | None = None) -> Fetched:
+        """Copy the job's outputs below `to` (default: ./<job name>). What the job file names and the job has not made
+        is in `missing`."""
+        return fetch.fetch(self._session.installation, job, None if to is None else Path(to))
+
+    def migrate(self, job: str, offer_id: str | None = None) -> Accepted:
+        """Move a running job, to an offer or to the best other one. Raises UsageError, InfeasibleError, LimitError."""
+        return commands.migrate(self._session.installation, job, offer_id, caller=self._session.caller)
+
+    def pause(self, job: str) -> Accepted:
+        """Write a checkpoint and let the machine go. Raises UsageError."""
+        return commands.pause(self._session.installation, job, caller=self._session.caller)
+
+    def resume(self, job: str) -> Accepted:
+        """Let a paused job go on. Raises UsageError."""
+        return commands.resume(self._session.installation, job, caller=self._session.caller)
+
+    def set_budget(self, job: str, amount: str | float) -> Accepted:
+        """Give a job another budget: US dollars, as in the job file. Raises UsageError."""
+        return commands.set_budget(self._session.installation, job, amount, caller=self._session.caller)
+
+    def cancel(self, job: str) -> Accepted:
+        """End a job for good; its checkpoints, outputs and costs stay. Raises UsageError."""
+        return commands.cancel(self._session.installation, job, caller=self._session.caller)

@@ -1,0 +1,114 @@
+"""client.prices: prices collected, looked at, brought in and out of the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from orchestrator.client.session import Session
+from orchestrator.prices import archive, recorded
+from orchestrator.prices.views import (
+    AcceptedPrice,
+    CollectedRegion,
+    PriceArchive,
+    PriceChange,
+    PriceCollection,
+    PriceExport,
+    PriceHistory,
+    PriceImport,
+    PriceStatus,
+)
+from orchestrator.services.prices import prices
+from orchestrator.services.prices.accept import accept
+
+
+class Prices:
+    """`since` and `at` are instants: `30d` or `12h` (so long ago), `2026-11-21` or `2026-11-21T13:00:00Z`."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def status(self) -> PriceStatus:
+        """When each source and region was polled last, with what result, and what is flagged."""
+        return prices.status(self._session.installation)
+
+    def history(
+        self,
+        offer_id: str | None = None,
+        *,
+        gpu: str | None = None,
+        provider: str | None = None,
+        region: str | None = None,
+        spot: bool | None = None,
+        since: str = "30d",
+        limit: int = 6,
+    ) -> PriceHistory:
+        """Every price change of an offer, or of those that match and are cheapest per GPU. Raises NotFoundError,
+        UsageError."""
+        return prices.history(
+            self._session.installation,
+            offer_id,
+            gpu=gpu,
+            provider=provider,
+            region=region,
+            spot=spot,
+            since=since,
+            limit=limit,
+        )
+
+    def watch(self, *, gpu: str | None = None) -> Iterator[PriceChange]:
+        """Prices that change and polls that fail from now on; it never ends. Raises UsageError."""
+        return prices.watch(self._session.installation, gpu=gpu)
+
+    def accept(self, offer_id: str) -> AcceptedPrice:
+        """Vouch, as the caller, for a price that is flagged as implausible or as a leap. Raises NotFoundError,
+        UsageError."""
+        return accept(self._session.installation, offer_id, caller=self._session.caller)
+
+    def collect(
+        self,
+        *,
+        clouds: Sequence[str] = (),
+        feeds: Sequence[tuple[str, str]] = (),
+        once: bool = True,
+        reported: Callable[[CollectedRegion], None] = lambda _: None,
+    ) -> PriceCollection:
+        """Poll clouds and feeds (name, file or URL), or else the enabled providers and the configured sources; each
+        region at its own pace for ever, unless `once`. `reported` is called with each poll. Raises UsageError."""
+        return prices.collect(self._session.installation, clouds=clouds, feeds=feeds, once=once, reported=reported)
+
+    def import_tables(
+        self,
+        paths: Sequence[str | Path],
+        *,
+        provider: str = "",
+        at: str = "",
+        progress: Callable[[str, int, int | None], None] = lambda _text, _done, _total: None,
+    ) -> PriceImport:
+        """Take tables of recorded prices, or folders of them, into the store. `provider` and `at` are for tables that
+        do not say whose prices they are and when they held. Raises UsageError, MissingExtraError."""
+        installation = self._session.installation
+        return recorded.import_prices(
+            installation.store,
+            [Path(path) for path in paths],
+            provider=provider,
+            at_ms=prices.instant_of(at, installation.clock.now_ms()) if at else None,
+            now_ms=installation.outside_clock.now_ms(),
+            reserved=installation.providers.keys(),
+            progress=progress,
+        )
+
+    def export(
+        self, path: str | Path, *, gpu: str | None = None, provider: str | None = None, since: str = ""
+    ) -> PriceExport:
+        """Write every price change to a CSV or Parquet file. Raises UsageError, MissingExtraError."""
+        installation = self._session.installation
+        from_ms = prices.instant_of(since, installation.clock.now_ms()) if since else 0
+        return archive.export(installation.store, Path(path), gpu=gpu, provider=provider, from_ms=from_ms)
+
+    def archive(self, *, keep_days: int = 400) -> PriceArchive:
+        """Write months that are over to files, and let prices older than `keep_days` leave the store. Raises
+        UsageError."""
+        installation = self._session.installation
+        now_ms = installation.outside_clock.now_ms()
+        return archive.archive(installation.store, installation.state_dir / "archive", now_ms, keep_days=keep_days)

@@ -1,0 +1,77 @@
+"""Session: what the namespaces of one Client share, from any thread: who calls, and the installation, opened once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from threading import RLock
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.config import Config
+from orchestrator.services.caller import Caller
+
+if TYPE_CHECKING:
+    from orchestrator.client.handover import Handover
+    from orchestrator.installation import Installation
+    from orchestrator.model import JobSpec
+
+    Work = JobSpec | Mapping[str, Any] | str | os.PathLike[str]
+    """A job: a spec, a mapping of the job file's form, or the path of a job file."""
+
+
+class Session:
+    """The store takes transactions from any thread; what has to be done once is done under a lock."""
+
+    def __init__(self, config: Config, caller: Caller) -> None:
+        self.config = config
+        self.caller = caller
+        self._lock = RLock()
+        self._installation: Installation | None = None
+        self._handover: Handover | None = None
+
+    @property
+    def installation(self) -> Installation:
+        """Opened by the first who asks; the others wait. Raises StoreError, SpecError, ProviderFailure."""
+        with self._lock:
+            if self._installation is None:
+                from orchestrator.installation import open_installation
+
+                self._installation = open_installation(self.config)
+            return self._installation
+
+    @property
+    def handover(self) -> Handover:
+        """What is done for new jobs before they are stored."""
+        with self._lock:
+            if self._handover is None:
+                from orchestrator.client.handover import Handover
+
+                self._handover = Handover(self.config.state_dir)
+            return self._handover
+
+    def close(self) -> None:
+        """A transaction in progress in another thread ends by itself."""
+        with self._lock:
+            if self._installation is not None:
+                self._installation.close()
+                self._installation = None
+
+    @contextmanager
+    def closed(self) -> Iterator[None]:
+        """The installation is closed in this block; other threads that need it wait for its end."""
+        with self._lock:
+            self.close()
+            yield
+
+    def load(self, work: Work) -> JobSpec:
+        """Raises SpecError with every problem of the file or mapping, each with its field."""
+        from orchestrator.jobfile import job_from_mapping, load_job
+        from orchestrator.model import JobSpec
+
+        if isinstance(work, JobSpec):
+            return work
+        now_ms = self.installation.clock.now_ms()
+        if isinstance(work, Mapping):
+            return job_from_mapping(work, now_ms=now_ms, submitting=True, project=self.caller.project)
+        return load_job(os.fspath(work), now_ms=now_ms, submitting=True, project=self.caller.project)

@@ -1,0 +1,34 @@
+"""client.store: the database behind everything, checked, backed up and restored."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from orchestrator.client.session import Session
+from orchestrator.services.store import backups, check
+from orchestrator.services.store.views import StoreBackup, StoreDiagnosis, StoreRestored
+from orchestrator.services.views import Accepted
+
+
+class Store:
+    """SQLite, or Postgres by URL."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def check(self) -> StoreDiagnosis:
+        """What is wrong with the store. Changes nothing."""
+        return check.check(self._session.config)
+
+    def backup(self, path: str | Path) -> StoreBackup:
+        """Write a copy of the store to a file that does not exist yet, while others go on."""
+        return backups.backup(self._session.config, Path(path))
+
+    def restore(self, path: str | Path) -> StoreRestored:
+        """Put a backup in the place of the store, which is kept. Raises StoreError while anything uses the store."""
+        with self._session.closed():
+            return backups.restore(self._session.config, Path(path))
+
+    def adopt(self) -> Accepted:
+        """Let this copy of a store take the place of the one that it was copied from."""
+        return backups.adopt(self._session.installation)
