@@ -1,4 +1,4 @@
-"""providers: the market and the machines. Knows clouds and prices.
+"""providers: offers, prices and machines of clouds.
 
-The contract is providers.base; providers.registry finds who keeps it.
+The contract is in providers.base; providers.registry finds the installed providers.
 """

@@ -1,8 +1,8 @@
-"""Charges: what a provider bills, one function per charge, and what each provider declares to bill.
+"""What providers bill besides machine time: one function per charge, and the rates of each provider.
 
-The plan, the ledger and the bills of the simulated clouds call the same functions, so that they can be compared to the
-nano-dollar. Amounts are integers of nano-USD and each is rounded down once, at its end. What a provider does not
-declare is not billed and not booked. Machine time itself is `providers.money.cost_nano_usd`; list prices of egress by
+The plan, the ledger and the bills of the simulated clouds use the same functions, so they can be compared to the
+nano-dollar. Amounts are integers of nano-USD, each rounded down once, at the end. A charge that a provider does not
+declare is neither billed nor booked. Machine time itself is `providers.money.cost_nano_usd`; list prices of egress by
 route are in `providers.egress`.
 """
 
@@ -16,38 +16,38 @@ from providers.money import cost_nano_usd
 
 GB = 1_000_000_000
 MONTH_MS = 730 * 3_600_000
-"""As AWS and Azure count (aws.amazon.com/ebs/pricing, "730 hours in a month")."""
+"""As AWS and Azure count it (aws.amazon.com/ebs/pricing, "730 hours in a month")."""
 
 CHECKPOINT_OBJECT_BYTES = 4 * 2**20
-"""A checkpoint is stored in objects of at most so many bytes, and one that lists them."""
+"""A checkpoint is stored in objects of at most this size, plus one object that lists them."""
 
 MachineCharge = Literal["minimum_charge", "disk", "failed_launch"]
-"""What is billed besides a machine's time, and follows from which machine was rented and when."""
+"""Charges besides machine time that depend only on the machine and its lifetime."""
 UsageCharge = Literal["egress", "requests", "storage"]
-"""What is billed for the checkpoints that a machine was given and keeps."""
+"""Charges for the checkpoints that a machine receives and stores."""
 ChargeKind = Literal[MachineCharge, UsageCharge]
 MACHINE_CHARGES: tuple[MachineCharge, ...] = get_args(MachineCharge)
 CHARGE_KINDS: tuple[ChargeKind, ...] = (*MACHINE_CHARGES, *get_args(UsageCharge))
 
 Location = tuple[str, ...]
-"""(provider, region[, zone]). An empty region is one that is not known, and taken for the nearest; without a zone it is
-anywhere in the region."""
+"""(provider, region[, zone]). An empty region is unknown and counts as the nearest; no zone means anywhere in the
+region.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class RateCard:
-    """What one provider bills besides machine time. Money in nano-USD.
+    """What one provider bills besides machine time. Amounts are in nano-USD.
 
-    `minimum_ms`: a machine that was billed at all is billed for so long at least. `disk_bytes` is the disk that comes
-    with each machine, billed as long as the machine is. `failed_launch_nano_usd` is for a launch that was accepted and
-    never became a machine that is billed. Bytes that leave a region for another of the same provider cost
-    `region_egress_nano_usd_per_gb`, those that leave the provider `internet_egress_nano_usd_per_gb`: typical figures,
-    where no list of prices by route is at hand. Of a checkpoint that is copied between regions each object is read once
-    where it lay and written once where it goes (`read_request_nano_usd`, `write_request_nano_usd`).
-    `bills_checkpoints`: egress, requests and storage of checkpoints are on the bill of the machine that they are for;
-    where they are not, nothing tells what they cost, and they are not booked. `source`: who published the figures and
-    when. `declared` is false for a provider whose charges are unknown: the plan uses typical
-    figures, too high rather than too low, and the ledger books none of them.
+    `minimum_ms` is the shortest time that is billed for a machine that was billed at all. `disk_bytes` is the disk of
+    each machine, billed as long as the machine. `failed_launch_nano_usd` is billed for a launch that was accepted but
+    never became a billed machine. `region_egress_nano_usd_per_gb` applies to bytes that go to another region of the
+    same provider, `internet_egress_nano_usd_per_gb` to bytes that leave the provider; both are typical figures for when
+    no list price of the route is known. Copying a checkpoint between regions reads each object once at the source and
+    writes it once at the target (`read_request_nano_usd`, `write_request_nano_usd`). `bills_checkpoints`: egress,
+    requests and storage of checkpoints are on the bill of the machine that they are for; if False, their cost is
+    unknown and not booked. `source` says who published the figures and when. `declared` is False for a provider whose
+    charges are unknown: the plan uses typical figures on the high side, and the ledger books none of them.
     """
 
     source: str
@@ -64,10 +64,10 @@ class RateCard:
     declared: bool = True
 
 
-_SIMULATED = "simulated: figures of this product, of the height of the clouds'"
+_SIMULATED = "simulated: figures of this product, similar to those of real clouds"
 _STORAGE_SOURCE = "list price of the standard class in the provider's home region, 2026-11; billed by the second"
-# Egress: public price lists (AWS, Azure: 2024-01; GCP: 2026-07). AWS between its regions mostly 0.02, GCP up to 0.08
-# between continents, Azure up to 0.05; to the internet AWS 0.09, GCP 0.12, Azure 0.087.
+# Egress in USD/GB by public price lists (AWS, Azure: 2024-01; GCP: 2026-07): between regions AWS mostly 0.02, GCP up to
+# 0.08 between continents, Azure up to 0.05; to the internet AWS 0.09, GCP 0.12, Azure 0.087.
 RATE_CARDS = {
     "aws": RateCard(
         f"S3, EC2 per-second billing: {_STORAGE_SOURCE}, at least a minute",
@@ -112,13 +112,16 @@ RATE_CARDS = {
         bills_checkpoints=True,
     ),
 }
-UNDECLARED = RateCard("assumed: nobody has declared this provider's charges", 60_000, 23_000_000, declared=False)
+UNDECLARED = RateCard("assumed: this provider's charges are not declared", 60_000, 23_000_000, declared=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a machine at the place `at` had of checkpoints: one of `moved_bytes` was brought there from the place
-    `moved_from`, and there was room for `kept_bytes` of them, as long as the machine was billed."""
+    """Checkpoint usage of a machine at the location `at`.
+
+    A checkpoint of `moved_bytes` was copied there from `moved_from`, and `kept_bytes` of storage were in use as long as
+    the machine was billed.
+    """
 
     at: Location
     moved_from: Location = ()
@@ -127,12 +130,12 @@ class Usage:
 
 
 def rate_card(provider: str) -> RateCard:
-    """What a provider bills besides machine time."""
+    """What a provider bills besides machine time; UNDECLARED for an unknown provider."""
     return RATE_CARDS.get(provider, UNDECLARED)
 
 
 def egress_rate(source: Location, target: Location) -> int:
-    """nano-USD for 10^9 bytes from one place to another, as the source's rate card has it; 0 inside a region."""
+    """nano-USD per 10^9 bytes from one location to another by the source's rate card; 0 within a region."""
     card = rate_card(source[0])
     if source[0] != target[0]:
         return card.internet_egress_nano_usd_per_gb
@@ -140,17 +143,17 @@ def egress_rate(source: Location, target: Location) -> int:
 
 
 def crosses(source: Location, target: Location) -> bool:
-    """Whether bytes that go from one place to another leave their region."""
+    """True if bytes between these locations leave their region."""
     if source[0] != target[0]:
         return True
     return source[1] != target[1] and bool(source[1] and target[1])
 
 
 def minimum_nano_usd(card: RateCard, price_changes: Sequence[tuple[int, int]], from_ms: int, to_ms: int) -> int:
-    """What a machine that has ended costs besides its time, for having ended before the shortest time that is billed.
+    """What an ended machine costs on top of its time because it ended before the minimum billed time, in nano-USD.
 
-    The price that was paid last holds for the rest: nobody bills a machine that is gone by the market's later moves.
-    Raises ValueError when no price is known at `from_ms`.
+    The last price that was paid applies to the rest: later price changes do not affect a machine that has ended. Raises
+    ValueError if no price is known at `from_ms`.
     """
     least_end_ms = from_ms + card.minimum_ms
     if to_ms >= least_end_ms:
@@ -160,13 +163,14 @@ def minimum_nano_usd(card: RateCard, price_changes: Sequence[tuple[int, int]], f
 
 
 def egress_nano_usd(rate_nano_usd_per_gb: int, size_bytes: int) -> int:
-    """For bytes that are moved once, at the rate of their route."""
+    """Cost of moving `size_bytes` once at the rate of their route, in nano-USD."""
     return rate_nano_usd_per_gb * size_bytes // GB
 
 
 def requests_nano_usd(source: Location, target: Location, size_bytes: int) -> int:
-    """For copying a checkpoint: reading its objects at the source and writing them at the target. Nothing inside a
-    region."""
+    """Cost of the requests that copy a checkpoint: reads at the source and writes at the target, in nano-USD; 0 within
+    a region.
+    """
     if not size_bytes or not crosses(source, target):
         return 0
     objects = 1 + -(-size_bytes // CHECKPOINT_OBJECT_BYTES)
@@ -174,8 +178,10 @@ def requests_nano_usd(source: Location, target: Location, size_bytes: int) -> in
 
 
 def kept_nano_usd(rate_nano_usd_per_gb_month: int, levels: Sequence[tuple[int, int]], from_ms: int, to_ms: int) -> int:
-    """For bytes that are kept from `from_ms` to `to_ms`. `levels` are (since_ms, bytes), ascending; before the first
-    one there is nothing."""
+    """Cost of storing bytes from `from_ms` to `to_ms`, in nano-USD.
+
+    `levels` are (since_ms, bytes), ascending; nothing is stored before the first one.
+    """
     if to_ms <= from_ms:
         return 0
     byte_ms = 0
@@ -186,12 +192,12 @@ def kept_nano_usd(rate_nano_usd_per_gb_month: int, levels: Sequence[tuple[int, i
 
 
 def storage_nano_usd(card: RateCard, levels: Sequence[tuple[int, int]], from_ms: int, to_ms: int) -> int:
-    """For checkpoints: the bytes kept and the time."""
+    """Cost of storing checkpoints from `from_ms` to `to_ms`, in nano-USD; `levels` as for `kept_nano_usd`."""
     return kept_nano_usd(card.storage_nano_usd_per_gb_month, levels, from_ms, to_ms)
 
 
 def disk_nano_usd(card: RateCard, from_ms: int, to_ms: int) -> int:
-    """For the disk of a machine, from the begin of its billing to its end."""
+    """Cost of a machine's disk over its billed interval, in nano-USD."""
     return kept_nano_usd(card.disk_nano_usd_per_gb_month, [(from_ms, card.disk_bytes)], from_ms, to_ms)
 
 
@@ -205,10 +211,10 @@ def charges(
     ended: bool,
     usage: Usage | None = None,
 ) -> Mapping[ChargeKind, int]:
-    """All that a machine is billed up to `upto_ms` besides its time: nano-USD by kind, without those that are nothing.
+    """All charges of a machine up to `upto_ms` besides its time: nano-USD by kind, without zeros.
 
-    It was billed from `from_ms` (None: never) to `to_ms` (None: it still is); `usage` is what it had of checkpoints.
-    Raises ValueError when no price is known at `from_ms`.
+    The machine was billed from `from_ms` (None: never) to `to_ms` (None: still running); `usage` is its checkpoint
+    usage. Raises ValueError if no price is known at `from_ms`.
     """
     found: dict[ChargeKind, int] = {}
     if from_ms is None:

@@ -1,8 +1,8 @@
-"""Time as an argument: every component that needs an instant or a pause asks a Clock.
+"""Clocks: every component that needs the time or a pause takes a Clock as an argument.
 
-All instants are integers, milliseconds since the Unix epoch (UTC), of
-*market* time; on real clouds market time is wall time, on `local` it runs faster by a declared factor.
-Leases between processes are no market time: they use `monotonic_s`, which no wall-clock jump can move.
+Instants are integer milliseconds since the Unix epoch (UTC) in *market time*. On real clouds market time is wall time;
+on `local` it runs faster by a declared factor. Leases between processes use `monotonic_s` instead, which a change of
+the wall clock does not affect.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ class Clock(Protocol):
 
     @property
     def factor(self) -> float:
-        """Market seconds that pass in one wall second (1.0 except on simulated markets)."""
+        """Market seconds per wall second (1.0 except on simulated markets)."""
         ...
 
     def now_ms(self) -> int:
-        """The present instant in market time, epoch milliseconds."""
+        """The current market time in epoch milliseconds."""
         ...
 
     def monotonic_s(self) -> float:
-        """Wall seconds since an arbitrary fixed instant; never jumps. For leases, timeouts and pacing."""
+        """Wall seconds since an arbitrary fixed point; never jumps. For leases, timeouts and pacing."""
         ...
 
     def sleep(self, wall_s: float) -> None:
@@ -35,7 +35,7 @@ class Clock(Protocol):
 
 
 def boot_id() -> str:
-    """The kernel's identity of this boot: monotonic readings compare across processes only within one boot."""
+    """The kernel's id of this boot: monotonic times of different processes are comparable only within one boot."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -43,17 +43,20 @@ def boot_id() -> str:
 
 
 class SystemClock:
-    """Wall time as market time."""
+    """Market time equals wall time."""
 
     factor = 1.0
 
     def now_ms(self) -> int:
+        """The wall clock in epoch milliseconds."""
         return time.time_ns() // 1_000_000
 
     def monotonic_s(self) -> float:
+        """The kernel's monotonic clock in seconds."""
         return time.monotonic()
 
     def sleep(self, wall_s: float) -> None:
+        """Pause for `wall_s` seconds."""
         time.sleep(wall_s)
 
 
@@ -61,8 +64,8 @@ class SystemClock:
 class AcceleratedClock:
     """Market time = `epoch_ms` + factor x (monotonic - `anchor_s`).
 
-    Anchored on the monotonic clock, so that a wall clock that jumps moves no price, bill or deadline.
-    The same anchor in several processes of one boot gives the same market time in all of them.
+    It is anchored on the monotonic clock, so a change of the wall clock shifts no price, bill or deadline. Processes of
+    one boot that share the anchor see the same market time.
     """
 
     factor: float
@@ -70,34 +73,40 @@ class AcceleratedClock:
     anchor_s: float
 
     def now_ms(self) -> int:
+        """The current market time in epoch milliseconds."""
         return self.epoch_ms + int((time.monotonic() - self.anchor_s) * self.factor * 1000)
 
     def monotonic_s(self) -> float:
+        """The kernel's monotonic clock in wall seconds."""
         return time.monotonic()
 
     def sleep(self, wall_s: float) -> None:
+        """Pause for `wall_s` wall seconds."""
         time.sleep(wall_s)
 
 
 @dataclass
 class VirtualClock:
-    """A clock that moves only when told to: years replay in minutes, and unit tests never sleep."""
+    """A clock that moves only when advanced: years replay in minutes, and unit tests never sleep."""
 
     start_ms: int = 1_700_000_000_000
     factor: float = 1.0
     _elapsed_ms: int = field(default=0, init=False)
 
     def now_ms(self) -> int:
+        """The current market time in epoch milliseconds."""
         return self.start_ms + int(self._elapsed_ms * self.factor)
 
     def monotonic_s(self) -> float:
+        """Wall seconds by which the clock was advanced."""
         return self._elapsed_ms / 1000
 
     def sleep(self, wall_s: float) -> None:
+        """Advance by `wall_s` wall seconds and return at once. Raises ValueError for a negative duration."""
         self.advance(wall_s)
 
     def advance(self, wall_s: float) -> None:
-        """Move forward by `wall_s` wall seconds. Raises ValueError for a negative step."""
+        """Move forward by `wall_s` wall seconds. Raises ValueError for a negative duration."""
         if wall_s < 0:
-            raise ValueError("time does not run backwards")
+            raise ValueError("time cannot go backwards")
         self._elapsed_ms += round(wall_s * 1000)

@@ -1,9 +1,9 @@
-"""Gpu: canonical facts of accelerators, and the names that clouds use for them.
+"""Facts of accelerators, and the names that clouds use for them.
 
-Figures are the vendors' data sheets, in bytes, bytes/s and dense FLOP/s (a sheet that prints only "with sparsity" is
-halved). Memory is counted as the sheets do, in 10^9 bytes. Where a sheet describes a board of two GPUs (K80, M60), the
-figures are those of one, which is what clouds rent and count.
-The `SIM-*` kinds belong to the `local` provider: this machine's CPU with a declared throttle; they exist nowhere else.
+The figures are from the vendors' data sheets, in bytes, bytes/s and dense FLOP/s (figures published only "with
+sparsity" are halved). Memory is counted in 10^9 bytes, as on the sheets. For boards with two GPUs (K80, M60), the
+figures are for one GPU, which is what clouds rent and count. The `SIM-*` kinds belong to the `local` provider: this
+machine's CPU with a declared throttle.
 """
 
 from __future__ import annotations
@@ -22,18 +22,16 @@ Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """Peak rates are in FLOP/s, `bandwidth_bytes_per_s` is that of the device's memory.
+    """One kind of accelerator. Peak rates are in FLOP/s; `bandwidth_bytes_per_s` is that of the device memory.
 
-    `fp16_flops` is the best dense rate for half-precision operands: tensor cores where there are any, else the FP32
+    `fp16_flops` is the best dense rate for half-precision operands: that of tensor cores if present, otherwise the FP32
     rate where half precision is no faster. `tf32_flops` and `fp8_flops` are 0 where the chip lacks the format.
     `interconnect` names the link between the GPUs of one machine; `nvlink_bytes_per_s` is its total per GPU in both
-    directions as the sheet gives it (AMD: Infinity Fabric), 0 where GPUs talk over PCIe. One canonical kind may be sold
-    with and without it (A100, V100): the catalogue's instance types say which.
-    `watts` is the most that one GPU's board may draw, which bounds the clock under a full load.
-    `generation` is the design that its chip shares with others, or its own name: what is known of the efficiency of one
-    tells of all.
-    `throttle` is the fraction of this host's speed that a simulated kind gives (1.0 for real hardware: nothing sleeps).
-    `source` names the data sheet.
+    directions according to the data sheet (AMD: Infinity Fabric), 0 where GPUs communicate over PCIe. One kind may be
+    sold with and without it (A100, V100): the catalogue's instance types say which. `watts` is the maximum power of one
+    GPU's board, which limits the clock under full load. `generation` is the chip design, shared by kinds whose measured
+    efficiency applies to each other, or the kind's own name. `throttle` is the fraction of this host's speed that a
+    simulated kind provides (1.0 for real hardware: nothing sleeps). `source` names the data sheet.
     """
 
     name: str
@@ -53,13 +51,14 @@ class Gpu:
 
     @property
     def link_bytes_per_s(self) -> float:
-        """Between two GPUs of one machine, both directions together: NVLink's, else that of 16 lanes of PCIe."""
+        """Bandwidth between two GPUs of one machine in both directions together: NVLink, otherwise 16 lanes of PCIe."""
         return self.nvlink_bytes_per_s or _PCIE_BYTES_PER_S[self.interconnect]
 
     def peak_flops(self, precision: Precision) -> float:
-        """FLOP/s at a precision, or at the next wider one where the chip lacks it: what a framework would fall back to.
+        """Peak FLOP/s at a precision, or at the next wider one where the chip lacks it, as frameworks fall back.
 
-        bfloat16 runs on the tensor cores of chips that have TF32 (Ampere and later, CDNA 3), else as FP32.
+        bfloat16 runs on the tensor cores of chips that have TF32 (Ampere and later, CDNA 3), otherwise at the FP32
+        rate.
         """
         if precision == "fp8":
             return self.fp8_flops or self.fp16_flops
@@ -103,7 +102,7 @@ def _gpu(
     watts: float,
     source: str,
 ) -> Gpu:
-    """`tflops` are FP32, TF32, FP16 and FP8; 0 where the chip lacks the format."""
+    """`tflops` are FP32, TF32, FP16 and FP8 in TFLOP/s; 0 where the chip lacks the format."""
     fp32, tf32, fp16, fp8 = (figure * TFLOPS for figure in tflops)
     return Gpu(
         name,
@@ -191,9 +190,9 @@ GPUS: dict[str, Gpu] = {
         _sim("SIM-L", 1.0),
     )
 }
-"""Canonical name -> facts. Names of clouds resolve through `canonical_gpu`."""
+"""Facts by canonical name. `canonical_gpu` resolves the names that clouds use."""
 
-# Words that say nothing about which chip it is.
+# Words that do not identify the chip.
 _NOISE = frozenset(
     {
         "NVIDIA",
@@ -227,7 +226,7 @@ _NOISE = frozenset(
 _MEMORY = re.compile(r"^(\d+)(?:GB|GIB|G)$")
 _FORM = re.compile(r"^(SXM|PCIE|NVL)\d?$")
 _COUNT = re.compile(r"^\d+X(?=$|[A-Z])")
-_MEMORY_TOLERANCE = 0.1  # B300: 262 or 288 GB; B200: 180 or 192 GB, by how a cloud counts
+_MEMORY_TOLERANCE = 0.1  # B300: 262 or 288 GB; B200: 180 or 192 GB, depending on how a cloud counts
 _SAME = {
     "RTXA4000": "A4000",
     "RTXA5000": "A5000",
@@ -240,10 +239,10 @@ _SAME = {
     "RTXPRO6000S": "RTXPRO6000",
     "RTXPRO6000WS": "RTXPRO6000",
 }
-# What is printed beside a GH200's name is often the memory of its CPU.
+# The memory listed with a GH200 is often that of its CPU.
 _GH200_CPU_MEMORY = ("GH200", 480)
 
-# Azure names a machine by series, not by chip: Standard_NC6s_v3, standardNDSv2Family.
+# Azure names machines by series, not by chip: Standard_NC6s_v3, standardNDSv2Family.
 _AZURE = tuple(
     (re.compile(pattern), name)
     for pattern, name in (
@@ -269,7 +268,7 @@ _AZURE = tuple(
 
 
 def _parts(name: str) -> tuple[str, str | None, int | None]:
-    """What is left of a name as one word, its form factor and its memory in GB, as far as it says them."""
+    """The normalized name as one word, its form factor and its memory in GB, if given."""
     form, memory = None, None
     words = []
     for word in (_COUNT.sub("", each) for each in re.split(r"[\s_/\-]+", name.strip().upper())):
@@ -298,10 +297,10 @@ _FAMILIES = _families()
 
 
 def canonical_gpu(name: str) -> str | None:
-    """The canonical name of a GPU from what any cloud calls it, or from an Azure size or family; None when unknown.
+    """The canonical name for any cloud's name of a GPU, or for an Azure size or family; None if it is unknown.
 
-    Case, separators, vendor words, counts (`8x`), form factor and memory are understood; a cloud that does not say the
-    memory of an A100 has the 40 GB one. A memory size that no GPU of that name has makes the name unknown.
+    Case, separators, vendor words, counts (`8x`), form factor and memory are parsed; an A100 without a memory size has
+    40 GB. A name with a memory size that no such GPU has is unknown.
 
     >>> canonical_gpu("nvidia-tesla-v100"), canonical_gpu("NVIDIA A100-SXM4-80GB"), canonical_gpu("H900")
     ('V100', 'A100-80GB', None)
@@ -313,10 +312,10 @@ def canonical_gpu(name: str) -> str | None:
 
 @lru_cache(maxsize=4096)
 def gpus_named(name: str) -> tuple[str, ...]:
-    """The canonical names of all GPUs that a person may mean by `name`; empty when unknown.
+    """The canonical names of all GPUs that a person may mean by `name`; empty if it is unknown.
 
-    They are several only where the canonical names say the memory and `name` does not; those of a job file and of a
-    filter are read this way.
+    There are several only if the canonical names include the memory size and `name` does not. Job files and filters
+    are read this way.
 
     >>> gpus_named("A100"), gpus_named("v100"), gpus_named("A100-80GB")
     (('A100-40GB', 'A100-80GB'), ('V100',), ('A100-80GB',))

@@ -1,4 +1,4 @@
-"""Instance: a machine that was really rented, as its provider describes it."""
+"""Instance: a rented machine as its provider describes it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class InstanceState(StrEnum):
-    """Life of an instance. Billing runs from `billed_from_ms` until TERMINATED."""
+    """Lifecycle of an instance. Billing runs from `billed_from_ms` until TERMINATED."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -17,20 +17,20 @@ class InstanceState(StrEnum):
 
 
 class EndReason(StrEnum):
-    """Who ended an instance."""
+    """Why an instance ended."""
 
-    USER = "user"  # we asked for it
-    PREEMPTED = "preempted"  # the provider took it back, with or without notice
-    FAILED = "failed"  # it broke or never came up
-    EXPIRED = "expired"  # its time_to_live passed
+    USER = "user"  # we terminated it
+    PREEMPTED = "preempted"  # the provider reclaimed it, with or without notice
+    FAILED = "failed"  # it failed or never started
+    EXPIRED = "expired"  # its time to live ran out
 
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """What a provider says of one instance.
+    """What a provider reports about one instance.
 
-    `billed_from_ms`..`billed_to_ms` is the interval that the provider bills (market time; open while it lives; both
-    None if it never became billable). `notice_deadline_ms` is set once the provider announced to take it back.
+    `billed_from_ms`..`billed_to_ms` is the billed interval in market time (no end while it is alive; both None if it
+    never became billable). `notice_deadline_ms` is set once the provider announces that it will reclaim the machine.
     """
 
     id: str

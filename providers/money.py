@@ -1,7 +1,6 @@
-"""Money: integers of nano-USD, and the one integral that turns prices and seconds into a cost.
+"""Money as integer nano-USD, and the cost of an interval at varying prices.
 
-The ledger and the providers' own bills both use `cost_nano_usd`, so that they can
-be compared to the nano-dollar.
+The ledger and the simulated providers' bills both use `cost_nano_usd`, so they can be compared to the nano-dollar.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ MS_PER_HOUR = 3_600_000
 
 
 def usd(amount: str | int | float | Decimal) -> int:
-    """Dollars -> nano-USD. Exact for str, int and Decimal; a float is read through its shortest decimal form."""
+    """Convert dollars to nano-USD. Exact for str, int and Decimal; a float is read by its shortest decimal form."""
     return int((Decimal(str(amount)) * NANO_USD).to_integral_value())
 
 
 def format_usd(nano_usd: int, places: int = 2) -> str:
-    """nano-USD -> `$1,234.56`; amounts below a cent keep enough digits to be told from zero."""
+    """Format nano-USD as `$1,234.56`; amounts below a cent get at least six decimal places."""
     if nano_usd != 0 and abs(nano_usd) < NANO_USD // 100:
         places = max(places, 6)
     sign = "-" if nano_usd < 0 else ""
@@ -32,12 +31,12 @@ def about_usd(nano_usd: int) -> str:
 
 
 def cost_nano_usd(changes: Sequence[tuple[int, int]] | Iterable[tuple[int, int]], start_ms: int, end_ms: int) -> int:
-    """Cost of being billed from `start_ms` to `end_ms` at a piecewise-constant price.
+    """Cost of the interval `start_ms`..`end_ms` (epoch ms) at a piecewise-constant price, in nano-USD.
 
-    `changes` are (effective_at_ms, nano_usd_per_hour), ascending in time; the first one in force at `start_ms` must be
-    at or before it. The sum is exact in integers (nano-USD x ms) and rounded down once, at the end.
+    `changes` are (effective_at_ms, nano_usd_per_hour), ascending in time; the first must be at or before `start_ms`.
+    The sum is exact (integers of nano-USD x ms) and is rounded down once, at the end.
 
-    Raises ValueError when no price is in force at `start_ms` or the changes are out of order.
+    Raises ValueError if no price is in force at `start_ms` or the changes are not in order.
     """
     if end_ms <= start_ms:
         return 0
@@ -47,7 +46,7 @@ def cost_nano_usd(changes: Sequence[tuple[int, int]] | Iterable[tuple[int, int]]
     last = None
     for at_ms, per_hour in changes:
         if last is not None and at_ms < last:
-            raise ValueError("price changes are out of order")
+            raise ValueError("price changes are not in order")
         last = at_ms
         if at_ms >= end_ms:
             break

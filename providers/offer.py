@@ -1,4 +1,4 @@
-"""Offer: something rentable."""
+"""Offer: a machine type in one zone that can be rented, spot or on-demand."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class CapacityType(StrEnum):
-    """How an instance is bought: spot may be taken back, on-demand is kept."""
+    """How an instance is bought: the provider may reclaim spot, but not on-demand."""
 
     SPOT = "spot"
     ON_DEMAND = "on_demand"
@@ -15,9 +15,10 @@ class CapacityType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """One instance type in one zone, bought one way.
+    """One instance type in one zone, bought as spot or on-demand.
 
-    `gpu` is a canonical name of providers.hardware (None: CPU only). `simulated` offers are shown as such everywhere.
+    `gpu` is a canonical name of providers.hardware (None: CPU only). Offers with `simulated` are marked as such
+    wherever they are shown.
     """
 
     provider: str
@@ -33,20 +34,21 @@ class Offer:
 
     @property
     def id(self) -> str:
-        """Stable identity: provider/region/zone/instance_type/capacity_type."""
+        """Stable identifier: provider/region/zone/instance_type/capacity_type."""
         return f"{self.provider}/{self.region}/{self.zone}/{self.instance_type}/{self.capacity_type}"
 
     @property
     def spot(self) -> bool:
+        """True for spot capacity."""
         return self.capacity_type is CapacityType.SPOT
 
 
 def location_of(offer_id: str) -> tuple[str, str, str]:
-    """(provider, region, zone) of an offer's id."""
+    """The (provider, region, zone) of an offer id."""
     provider, region, zone, *_ = offer_id.split("/")
     return provider, region, zone
 
 
 def region_of(offer_id: str) -> str:
-    """The region in an offer's id."""
+    """The region of an offer id."""
     return offer_id.split("/")[1]

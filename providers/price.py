@@ -1,4 +1,4 @@
-"""PricePoint: an offer's price from an instant on, and when we learned it."""
+"""PricePoint: the price of an offer from a given time on, and when it was observed."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class PricePoint:
-    """`nano_usd_per_hour` holds for the whole instance from `effective_at_ms` until the next point of the offer.
+    """`nano_usd_per_hour` applies to the whole instance from `effective_at_ms` until the offer's next point.
 
-    `observed_at_ms` is when we learned it; a decision at t may use only points with observed_at_ms <= t.
-    `source` says where it came from, for people ("local market (simulated)", "AWS DescribeSpotPriceHistory").
+    `observed_at_ms` is when we learned of it; a decision at time t may use only points with observed_at_ms <= t.
+    `source` names the origin for people ("local market (simulated)", "AWS DescribeSpotPriceHistory").
     """
 
     offer_id: str

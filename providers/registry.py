@@ -1,8 +1,7 @@
-"""Provider name -> the callable that makes it, found through the entry points of installed packages.
+"""Finds providers by name through the entry points of installed packages.
 
-Third parties add a provider by declaring an entry point in the group `tradewind.providers`; ours do the same.
-A provider is imported when it is asked for, never before: its cloud's library may be missing, and costs time
-to load.
+A package adds a provider by declaring an entry point in the group `tradewind.providers`, as this one does. A provider
+is imported only when it is used: its cloud's library may be missing and takes time to load.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ def provider_names() -> tuple[str, ...]:
 
 
 def provider_factory(name: str) -> Callable[..., Provider]:
-    """The callable behind a provider's name, imported now.
+    """The callable that makes the named provider, imported now.
 
-    Raises NotFoundError (with the nearest name) for an unknown one, and SetupError when it cannot be
-    imported: the hint then names the pip command.
+    Raises NotFoundError (with the closest name) if there is no such provider, and SetupError if it cannot be imported;
+    the hint then has the pip command.
     """
     found = entry_points(group=GROUP, name=name)
     if not found:
@@ -42,7 +41,7 @@ def provider_factory(name: str) -> Callable[..., Provider]:
         )
     if len({entry.value for entry in found}) > 1:
         owners = ", ".join(sorted(_distribution(entry) for entry in found))
-        raise SetupError(f"several packages offer a provider named {name!r}: {owners}", hint="uninstall all but one")
+        raise SetupError(f"several packages declare a provider named {name!r}: {owners}", hint="uninstall all but one")
     return _load(next(iter(found)))
 
 
@@ -50,7 +49,7 @@ def _load(entry: EntryPoint) -> Callable[..., Provider]:
     try:
         return cast("Callable[..., Provider]", entry.load())
     except ModuleNotFoundError as error:
-        if entry.module.startswith(error.name or ""):  # the provider's own module: no extra can bring it
+        if entry.module.startswith(error.name or ""):  # the provider's own module: no extra installs it
             raise SetupError(
                 f"the provider {entry.name!r} is declared as {entry.value}, which does not exist",
                 hint=f"reinstall {_distribution(entry)}",

@@ -1,4 +1,4 @@
-"""The conformance kit: every sentence of the contract in providers.base, as tests that any provider can inherit.
+"""The conformance kit: tests of the contract in providers.base, for any provider to inherit.
 
     class TestMine(ProviderContract):
         offer_id = "mine/region/zone/type/on_demand"
@@ -6,8 +6,8 @@
         def now_ms(self): ...
         def advance(self, market_s): ...
 
-Plain asserts in methods named test_*, so that pytest collects them; pytest itself is not imported. Each test needs a
-cloud without instances of its own (give it a fresh account, or a fresh tag through `install`).
+The tests are plain asserts in methods named test_*, which pytest collects; pytest is not imported. Each test needs a
+cloud that has no instances yet (use a fresh account, or a fresh tag through `install`).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _ROUNDS = 400
 
 
 class ProviderContract(ABC):
-    """Inherit, and give the four hooks; override the attributes where they don't fit.
+    """Inherit from this class and implement its hooks; override the attributes where the defaults do not fit.
 
-    `offer_id` must be an offer that is neither reclaimed nor out of capacity. `step_s` (market seconds) is the pace of
-    waiting; a wait is given up after 400 steps.
+    `offer_id` must be an offer that has capacity and is not preempted during the test. `step_s` (market seconds) is the
+    interval of polling; a test fails after 400 intervals.
     """
 
     offer_id: str
@@ -46,15 +46,16 @@ class ProviderContract(ABC):
 
     @abstractmethod
     def now_ms(self) -> int:
-        """The present market instant."""
+        """The current market time in epoch milliseconds."""
 
     @abstractmethod
     def advance(self, market_s: float) -> None:
-        """Let market time pass (and give the provider's machines a moment)."""
+        """Let `market_s` market seconds pass (and give the provider's machines time to run)."""
 
     # --- launch ---
 
     def test_launch_gives_as_many_distinct_instances_as_asked_for(self) -> None:
+        """`launch` returns `count` distinct ids, and `describe` reports what was requested."""
         provider = self.connect()
         spec = self._spec(count=2)
         ids = provider.launch(spec)
@@ -68,6 +69,7 @@ class ProviderContract(ABC):
         self._release(provider, *ids)
 
     def test_launch_with_the_same_token_and_spec_again_gives_the_same_ids(self) -> None:
+        """`launch` is idempotent by token."""
         provider = self.connect()
         ids = provider.launch(self._spec())
         assert tuple(provider.launch(self._spec())) == tuple(ids)
@@ -75,11 +77,13 @@ class ProviderContract(ABC):
         self._release(provider, *ids)
 
     def test_the_token_holds_after_a_restart_of_the_caller(self) -> None:
+        """Idempotency does not depend on the client's memory."""
         ids = self.connect().launch(self._spec())
         assert tuple(self.connect().launch(self._spec())) == tuple(ids)
         self._release(self.connect(), *ids)
 
     def test_the_token_holds_after_the_end_of_the_instance(self) -> None:
+        """A repeated launch returns the ended instance's id and starts nothing."""
         provider = self.connect()
         ids = provider.launch(self._spec())
         self._release(provider, *ids)
@@ -87,6 +91,7 @@ class ProviderContract(ABC):
         assert not provider.describe(ids)[0].alive
 
     def test_the_same_token_with_another_spec_is_a_conflict(self) -> None:
+        """A token used for a different spec raises ConflictError."""
         provider = self.connect()
         ids = provider.launch(self._spec())
         spec = self._spec()
@@ -100,12 +105,16 @@ class ProviderContract(ABC):
         self._release(provider, *ids)
 
     def test_launch_of_an_unknown_offer_is_refused_and_leaves_nothing(self) -> None:
+        """An unknown offer raises NotFoundError and does not use up the token."""
         provider = self.connect()
         _raises(NotFoundError, lambda: provider.launch(replace(self._spec(), offer_id=f"{provider.name}/no/such")))
         ids = provider.launch(self._spec())  # the token was not used up
         self._release(provider, *ids)
 
     def test_an_accepted_instance_is_described_listed_and_found_within_the_listing_lag(self) -> None:
+        """After `listing_lag_s`, `describe`, `list_owned` and `find` report a launch, and only for its owner, token,
+        region.
+        """
         provider = self.connect()
         (instance_id,) = provider.launch(self._spec())
         self.advance(provider.listing_lag_s)
@@ -118,6 +127,7 @@ class ProviderContract(ABC):
         self._release(provider, instance_id)
 
     def test_what_came_and_went_is_found_by_its_token_for_an_hour(self) -> None:
+        """`find` reports ended instances for an hour, as `describe` does."""
         provider = self.connect()
         ids = provider.launch(self._spec(count=2))
         self._release(provider, *ids)
@@ -128,11 +138,13 @@ class ProviderContract(ABC):
         assert list(found) == list(provider.describe([each.id for each in found]))
 
     def test_paces_are_durations(self) -> None:
+        """`listing_lag_s` and `describe_every_s` are not negative."""
         provider = self.connect()
         assert provider.listing_lag_s >= 0
         assert provider.describe_every_s >= 0
 
     def test_an_instance_comes_up_and_is_billed_from_then_at_the_latest(self) -> None:
+        """An instance reaches RUNNING, and its billing has started by then."""
         provider = self.connect()
         before_ms = self.now_ms()
         (instance_id,) = provider.launch(self._spec())
@@ -144,6 +156,7 @@ class ProviderContract(ABC):
         self._release(provider, instance_id)
 
     def test_time_to_live_ends_an_instance_by_itself(self) -> None:
+        """An instance that is not renewed ends as EXPIRED."""
         provider = self.connect()
         (instance_id,) = provider.launch(self._spec(time_to_live_s=int(_HOUR_S)))
         self._until(provider, instance_id, lambda found: found.state is InstanceState.RUNNING)
@@ -152,6 +165,7 @@ class ProviderContract(ABC):
         assert ended.end_reason is EndReason.EXPIRED
 
     def test_an_instance_lives_as_long_as_it_is_renewed_and_not_longer(self) -> None:
+        """`renew` extends the time to live, and billing ends with it."""
         provider = self.connect()
         ids = provider.launch(self._spec(count=2, time_to_live_s=int(_HOUR_S)))
         for instance_id in ids:
@@ -171,6 +185,7 @@ class ProviderContract(ABC):
             assert ended.billed_to_ms <= renewed_ms + int(_HOUR_S * 1000) + 1000
 
     def test_what_ended_by_itself_while_nobody_asked_is_billed_until_then(self) -> None:
+        """An expired instance is not billed until the next call, only until its expiry."""
         provider = self.connect()
         (instance_id,) = provider.launch(self._spec(time_to_live_s=int(_HOUR_S)))
         self._until(provider, instance_id, lambda found: found.state is InstanceState.RUNNING)
@@ -181,6 +196,7 @@ class ProviderContract(ABC):
         assert ended.billed_to_ms <= due_ms + 1000
 
     def test_renewing_brings_nothing_back(self) -> None:
+        """`renew` does not change an ended instance."""
         provider = self.connect()
         (instance_id,) = provider.launch(self._spec(time_to_live_s=int(_HOUR_S)))
         self._until(provider, instance_id, lambda found: found.state is InstanceState.RUNNING)
@@ -192,6 +208,7 @@ class ProviderContract(ABC):
     # --- terminate ---
 
     def test_terminate_ends_an_instance_and_its_billing(self) -> None:
+        """`terminate` ends an instance as USER, and its billing stays closed."""
         provider = self.connect()
         (instance_id,) = provider.launch(self._spec())
         self._until(provider, instance_id, lambda found: found.state is InstanceState.RUNNING)
@@ -206,6 +223,7 @@ class ProviderContract(ABC):
         assert provider.describe([instance_id])[0].billed_to_ms == ended.billed_to_ms
 
     def test_terminate_is_idempotent_and_unknown_is_success(self) -> None:
+        """`terminate` succeeds for ended and unknown instances."""
         provider = self.connect()
         (instance_id,) = provider.launch(self._spec())
         first = self._release(provider, instance_id)
@@ -214,10 +232,12 @@ class ProviderContract(ABC):
         provider.terminate("no-such-instance")
 
     def test_terminate_works_from_a_client_that_did_not_launch(self) -> None:
+        """Any client of the account can end an instance."""
         (instance_id,) = self.connect().launch(self._spec())
         self._release(self.connect(), instance_id)
 
     def test_terminate_right_after_launch_leaves_nothing_behind(self) -> None:
+        """An instance that is terminated before it runs never starts."""
         provider = self.connect()
         (instance_id,) = provider.launch(self._spec())
         self._release(provider, instance_id)
@@ -228,6 +248,7 @@ class ProviderContract(ABC):
     # --- describe, list_owned ---
 
     def test_an_ended_instance_is_described_for_an_hour_and_listed_no_more(self) -> None:
+        """`describe` keeps an ended instance for an hour; `list_owned` omits it at once."""
         provider = self.connect()
         (instance_id,) = provider.launch(self._spec())
         ended = self._release(provider, instance_id)
@@ -236,6 +257,7 @@ class ProviderContract(ABC):
         assert not provider.list_owned(self.install)
 
     def test_describe_leaves_out_what_never_was(self) -> None:
+        """`describe` omits unknown ids instead of raising."""
         provider = self.connect()
         assert not provider.describe(["no-such-instance"])
         assert not provider.describe([])
@@ -243,6 +265,7 @@ class ProviderContract(ABC):
     # --- offers, prices, money ---
 
     def test_offers_are_distinct_in_a_fixed_order_and_say_whose_they_are(self) -> None:
+        """`offers` is a stable list of distinct offers of this provider."""
         provider = self.connect()
         offers = provider.offers()
         assert list(offers) == list(self.connect().offers())
@@ -251,6 +274,7 @@ class ProviderContract(ABC):
         assert self.offer_id in {offer.id for offer in offers}
 
     def test_every_offer_has_one_price_in_force(self) -> None:
+        """`prices` reports one positive price per offer that was observed by now."""
         provider = self.connect()
         points = provider.prices()
         assert sorted(point.offer_id for point in points) == sorted(offer.id for offer in provider.offers())
@@ -260,6 +284,7 @@ class ProviderContract(ABC):
             assert point.source
 
     def test_price_history_begins_with_the_price_in_force_and_ends_with_the_present(self) -> None:
+        """`price_history` connects the prices at `since_ms` with those of now."""
         provider = self.connect()
         if not isinstance(provider, ProvidesPriceHistory):
             return
@@ -277,6 +302,7 @@ class ProviderContract(ABC):
             assert path[-1].nano_usd_per_hour == now[offer_id]
 
     def test_the_bill_is_the_interval_at_the_prices_of_the_history(self) -> None:
+        """`bill_nano_usd` equals the cost of the billed interval plus the declared charges."""
         provider = self.connect()
         if not isinstance(provider, ProvidesBill):
             return
@@ -303,7 +329,8 @@ class ProviderContract(ABC):
             besides = charges(rate_card(provider.name), path, *interval, self.now_ms(), ended=True)
             assert bill == cost_nano_usd(path, *interval) + sum(besides.values())
 
-    def test_checkpoints_are_billed_as_they_were_told_last_where_the_machine_is(self) -> None:
+    def test_checkpoints_are_billed_by_the_last_report_where_the_machine_is(self) -> None:
+        """`meter` replaces earlier reports and bills at the location of the machine."""
         provider = self.connect()
         if not (isinstance(provider, MetersUsage) and isinstance(provider, ProvidesBill)):
             return
@@ -327,6 +354,7 @@ class ProviderContract(ABC):
         _raises(NotFoundError, lambda: provider.meter("no-such-instance", Usage(at)))
 
     def test_the_bill_of_an_unknown_instance_is_not_found(self) -> None:
+        """`bill_nano_usd` raises NotFoundError for an unknown instance."""
         provider = self.connect()
         if isinstance(provider, ProvidesBill):
             _raises(NotFoundError, lambda: provider.bill_nano_usd("no-such-instance"))
@@ -334,6 +362,7 @@ class ProviderContract(ABC):
     # --- claims ---
 
     def test_a_claim_is_replaced_only_by_who_knows_it(self) -> None:
+        """`replace_claim` succeeds only if the current claim is the expected one."""
         provider = self.connect()
         if not isinstance(provider, KeepsClaims):
             return
@@ -352,6 +381,7 @@ class ProviderContract(ABC):
     # --- quotas, errors ---
 
     def test_quotas_count_what_is_used(self) -> None:
+        """`quotas` reports usage within its limit, by name and scope."""
         provider = self.connect()
         for quota in provider.quotas():
             assert 0 <= quota.used <= quota.limit
@@ -359,6 +389,7 @@ class ProviderContract(ABC):
             assert quota.scope
 
     def test_classify_gives_an_error_of_ours_for_any_exception(self) -> None:
+        """`classify` returns a ProviderError for any exception, and ours unchanged."""
         provider = self.connect()
         ours = ConflictError("ours")
         assert provider.classify(ours) is ours
@@ -378,11 +409,11 @@ class ProviderContract(ABC):
     def _until(self, provider: Provider, instance_id: str, reached: Callable[[Instance], bool]) -> Instance:
         instance: Instance | None = None
         for _ in range(_ROUNDS):
-            for instance in provider.describe([instance_id]):  # within the listing lag, it may not be mentioned
+            for instance in provider.describe([instance_id]):  # may be empty within the listing lag
                 if reached(instance):
                     return instance
             self.advance(self.step_s)
-        raise AssertionError(f"it stays so: {instance}")
+        raise AssertionError(f"the instance never reached the expected state: {instance}")
 
     def _listed(self, provider: Provider, count: int) -> list[Instance]:
         for _ in range(_ROUNDS):
@@ -393,7 +424,7 @@ class ProviderContract(ABC):
         raise AssertionError(f"{count} instances never showed up in list_owned")
 
     def _release(self, provider: Provider, *instance_ids: str) -> Instance:
-        """Terminate all; the last one as it is in the end."""
+        """Terminate all instances; returns the final state of the last one."""
         for instance_id in instance_ids:
             provider.terminate(instance_id)
         return [self._until(provider, instance_id, lambda found: not found.alive) for instance_id in instance_ids][-1]
@@ -404,4 +435,4 @@ def _raises(kind: type[ProviderError], call: Callable[[], object]) -> None:
         call()
     except kind:
         return
-    raise AssertionError(f"it must raise {kind.__name__}")
+    raise AssertionError(f"{kind.__name__} was not raised")

@@ -90,7 +90,7 @@ def test_a_row_that_is_cut_short_or_too_long_is_flagged_and_no_default_stands_in
     assert len(result.points) == 1
     (flagged,) = result.flagged
     assert f"{path}, row 3: has " in flagged.detail
-    assert "the first line names" in flagged.detail
+    assert "the header names" in flagged.detail
 
 
 def test_of_two_prices_for_one_offer_and_instant_the_higher_counts(file):

@@ -383,7 +383,7 @@ def test_an_export_with_a_row_that_was_cut_short_is_refused_with_its_row(tmp_pat
     path = write_export(tmp_path / "prices.csv", list(exported(*SOUND)))
     whole = path.read_text()
     path.write_text(whole.rstrip().rpartition(",")[0] + "\n")
-    with pytest.raises(SpecError, match=r"prices\.csv:5:1: .*it was cut short"):
+    with pytest.raises(SpecError, match=r"prices\.csv:5:1: .*truncated"):
         load(path)
 
 

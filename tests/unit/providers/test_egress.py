@@ -72,7 +72,7 @@ def test_costs_are_exact_and_rounded_down() -> None:
 
 
 def test_contradictions_are_refused() -> None:
-    with pytest.raises(ValueError, match="two rates from \\* to zone of c"):
+    with pytest.raises(ValueError, match="duplicate egress rate of c from \\* to zone"):
         EgressTable([ROWS[0], EgressRow("c", "*", "zone", 0)], {})
     with pytest.raises(ValueError, match="negative"):
         EgressTable([EgressRow("c", "*", "zone", -1)], {})

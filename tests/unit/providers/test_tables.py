@@ -131,7 +131,7 @@ def test_packed_text_that_unpacks_to_a_gigabyte_takes_next_to_no_memory(tmp_path
         f"with open({str(path)!r}, 'rb') as raw, tables.text_of(raw, packed=True) as text:\n"
         "        for line in tables.bounded_lines(text): pass"
     )
-    assert said == "it holds more than 256 MiB of text: divide it"
+    assert "more than 256 MiB" in said
     assert mib < 50
 
 
@@ -150,14 +150,14 @@ def test_parquet_with_a_long_value_in_every_row_takes_no_more_than_a_part_of_it(
     said, mib = peak_mib(
         f"from pyarrow import parquet; list(tables.parquet_rows(parquet.ParquetFile({str(path)!r}), ['region']))"
     )
-    assert said == "a cell has 4000000 bytes, and 65536 are the most"
+    assert "4000000 bytes; the limit is 65536" in said
     assert mib < 600  # 80 GB if it were read as it says
 
 
 def test_parquet_that_says_itself_that_it_is_too_large_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "long.parquet"
     parquet.write_table(pyarrow.table({"region": pyarrow.nulls(MAX_ROWS + 1, pyarrow.int8())}), path)
-    with pytest.raises(TableTooLargeError, match="rows, and 1000000 are the most"):
+    with pytest.raises(TableTooLargeError, match="rows; the limit is 1000000"):
         next(parquet_rows(parquet.ParquetFile(path), ["region"]))
     parquet.write_table(pyarrow.table({f"c{number}": [1] for number in range(tables.MAX_COLUMNS + 1)}), path)
     with pytest.raises(TableTooLargeError, match="columns"):

@@ -149,8 +149,8 @@ def test_rows_that_are_cut_short_or_have_too_many_fields_are_counted_and_told_wi
     assert found.bad_rows == 4
     told = [problem.removeprefix(f"{path}:") for problem in found.problems]
     assert [each.partition(":")[0] for each in told] == ["3", "4", "5", "8"]
-    assert "has 7 fields, and the first line names 9: it was cut short" in told[0]
-    assert "has 10 fields, and the first line names 9: a comma needs quotes" in told[2]
+    assert "has 7 fields, but the header names 9" in told[0]
+    assert "has 10 fields, but the header names 9" in told[2]
 
 
 def test_a_folder_is_read_as_one_history_and_what_is_none_is_named(store: Store, tmp_path: Path) -> None:

@@ -220,7 +220,7 @@ def test_a_row_that_is_there_twice_is_told(folder: Path) -> None:
 def test_an_egress_price_that_is_there_twice_is_told(folder: Path) -> None:
     edit(folder / "egress.csv", lambda rows: rows.append(rows[1]))
     (finding,) = verify(NOW_MS, folder).findings
-    assert "two rates" in finding.message
+    assert "duplicate egress rate" in finding.message
 
 
 def test_a_flagged_row_that_is_offered_too_is_told(folder: Path) -> None:
