@@ -16,7 +16,7 @@ import os
 import runpy
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
@@ -181,7 +181,7 @@ def _call(spec: TrainerSpec) -> None:
             function, arguments = loaded(spec)
             function(**arguments)
         elif spec.script is not None:
-            _run_script(spec.script, spec.args)
+            _run_script(spec.script, spec.argv or [*_options(spec.args)])
         else:
             raise EntryError("there is nothing to run", hint="give train.entry or train.script")
     except SystemExit as end:
@@ -247,11 +247,16 @@ def _signature(function: Callable[..., object]) -> inspect.Signature:
     return inspect.signature(function) if passes_on else outer
 
 
-def _run_script(script: str, args: Any) -> None:
+def _options(args: Mapping[str, object]) -> Iterator[str]:
+    for name, value in args.items():
+        yield from (f"--{name}", str(value))
+
+
+def _run_script(script: str, words: Sequence[str]) -> None:
     if not Path(script).is_file():
         present = sorted(path.name for path in Path().glob("*.py"))
         raise EntryError(f"train.script: there is no {Path(script).resolve()}", hint=_suggestion(script, present))
-    sys.argv = [script, *(part for key, value in args.items() for part in (f"--{key}", str(value)))]
+    sys.argv = [script, *words]
     try:
         runpy.run_path(script, run_name="__main__")
     except SystemExit as end:

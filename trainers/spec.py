@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -37,6 +37,7 @@ class TrainerSpec:
     entry: str | None = None  # "module:function"
     script: str | None = None
     args: Mapping[str, object] = field(default_factory=dict)
+    argv: Sequence[str] = ()  # of a script, exactly; instead of args
     env: Mapping[str, str] = field(default_factory=dict)
     steps: int | None = None
     epochs: int | None = None

@@ -57,6 +57,9 @@ def _check_train(train: dict[str, object], base_dir: str) -> Iterator[Finding]:
         yield Finding(
             ("train",), "has neither steps nor epochs", 'say how long to train, such as "steps: 20000"', "key"
         )
+    if entry is not None and isinstance(train.get("args"), list):
+        hint = 'write a mapping, such as "args: {lr: 3.0e-4}"; a list is for train.script'
+        yield Finding(("train", "args"), "a function takes its arguments by name", hint)
     yield from _check_lengths(train)
     yield from _check_code(train, base_dir)
     env, secrets = train.get("env"), train.get("secrets")

@@ -124,6 +124,7 @@ def _job(value: object, source: _Source, *, now_ms: int | None, submitting: bool
     if isinstance(tree, dict):
         if tree.get("project") is None:
             tree["project"] = project
+        _as_written(tree, source.source_map)
         base = str(source.base_dir.absolute())
         late += check(tree, base)
         try:
@@ -138,6 +139,17 @@ def _job(value: object, source: _Source, *, now_ms: int | None, submitting: bool
     if spec is None or findings:
         raise SpecError(_problems(findings, source))
     return spec
+
+
+def _as_written(tree: dict[str, object], source_map: SourceMap) -> None:
+    """Give a list of arguments the text of the file: a program gets `3e-4` as that, and not as the number 0.0003."""
+    train = tree.get("train")
+    words = train.get("args") if isinstance(train, dict) else None
+    if not isinstance(words, list):
+        return
+    for index, word in enumerate(words):
+        if word is not None and not isinstance(word, dict | list):
+            words[index] = source_map.texts.get(("train", "args", index), word)
 
 
 def _problems(findings: list[Finding], source: _Source) -> list[Problem]:
@@ -185,13 +197,14 @@ def _spec(file: JobFile, base_dir: str) -> JobSpec:
         train=TrainSpec(
             entry=train.entry,
             script=train.script,
-            args=train.args,
+            args={} if isinstance(train.args, tuple) else train.args,
             workdir=absolute(train.workdir, base_dir),
             env=train.env,
             secrets=train.secrets,
             steps=train.steps,
             epochs=train.epochs,
             stall_after_s=train.stall_after,
+            argv=train.args if isinstance(train.args, tuple) else (),
         ),
         data=tuple(DataSource(_location(d.source, base_dir), d.mount, d.size) for d in file.data),
         outputs=tuple(OutputSpec(output.path, output.keep) for output in file.outputs),

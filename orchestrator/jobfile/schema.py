@@ -81,8 +81,10 @@ class TrainSection(Section):
         instead=True,
     )
     args: Args = _about(
-        "Arguments of the function or script: numbers, text, true/false, and one level of lists or mappings of them.",
-        "mapping",
+        "Arguments by name: of a function its keyword arguments, of a script each as `--name value`. Values are "
+        "numbers, text, true/false, and one level of lists or mappings of them. For a script also a list of words, "
+        "which it gets exactly as written: `[fit, --lr, 3e-4, --amp]`.",
+        "mapping or list",
         "{layers: 4, lr: 3.0e-4}",
         default={},
     )

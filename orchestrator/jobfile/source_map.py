@@ -55,10 +55,11 @@ class Finding:
 
 @dataclass(slots=True)
 class SourceMap:
-    """Positions by path. Empty for a tree that came from Python."""
+    """Positions by path, and the text of each unquoted value. Empty for a tree that came from Python."""
 
     keys: dict[Loc, Mark] = field(default_factory=dict)
     values: dict[Loc, Mark] = field(default_factory=dict)
+    texts: dict[Loc, str] = field(default_factory=dict)
 
     def of(self, finding: Finding) -> Mark:
         """Position of a finding, or of the nearest enclosing value that stands in the text."""
@@ -141,7 +142,10 @@ class _Reader:
             self.findings.append(Finding(loc, "YAML tags are not supported", "write the plain value"))
             return None
         if isinstance(node, yaml.ScalarNode):
-            return node.value if node.style is not None else _scalar(node.value)
+            if node.style is not None:
+                return node.value
+            self.source_map.texts[loc] = node.value
+            return _scalar(node.value)
         self._open.add(id(node))
         try:
             if isinstance(node, yaml.SequenceNode):

@@ -142,9 +142,13 @@ def _distinct_gpus(entries: tuple[tuple[GpuRequest, ...], ...]) -> tuple[tuple[G
     return entries
 
 
-def _args(value: object) -> Mapping[str, Any]:
+def _args(value: object) -> Mapping[str, Any] | tuple[str, ...]:
+    """By name; or as a list, which a script gets as it stands."""
+    if isinstance(value, list):
+        return tuple(map(_word, value))
     if not isinstance(value, dict):
-        raise BadValueError(f"must be a mapping of names to values, not {_kind(value)}")
+        hint = f"write [{', '.join(value.split())}]" if isinstance(value, str) and value.split() else ""
+        raise BadValueError(f"must be a mapping of names to values or a list of words, not {_kind(value)}", hint)
     for name, arg in value.items():
         inner = arg.values() if isinstance(arg, dict) else arg if isinstance(arg, list) else ()
         if any(isinstance(item, dict | list) for item in inner):
@@ -153,6 +157,12 @@ def _args(value: object) -> Mapping[str, Any]:
                 "pass the path of a file instead",
             )
     return value
+
+
+def _word(value: object) -> str:
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        return str(value)
+    raise BadValueError(f"in a list, each argument must be text, not {_kind(value)}", "put it in quotes")
 
 
 def _rate(value: object) -> float:
@@ -263,7 +273,7 @@ Gpu = Annotated[GpuRequest, PlainValidator(_gpu)]
 Gpus = Annotated[
     tuple[Annotated[tuple[GpuRequest, ...], PlainValidator(_gpus)], ...], Many, AfterValidator(_distinct_gpus)
 ]
-Args = Annotated[Mapping[str, Any], PlainValidator(_args)]
+Args = Annotated[Mapping[str, Any] | tuple[str, ...], PlainValidator(_args)]
 Deadline = Annotated[tuple[float | None, int | None], PlainValidator(_deadline)]
 Mount = Annotated[str, PlainValidator(_matching(r"/[^\n]*", "must be an absolute path"))]
 Keep = Annotated[

@@ -49,6 +49,8 @@ FASTEST = Objective(0.0, 1.0)
 class TrainSpec:
     """The work: `entry` ("module:function", called with **args) or `script`, for `steps` optimiser steps.
 
+    A script gets each of `args` as `--name value`, or, where there are any, the words of `argv` exactly.
+
     With `epochs` instead of `steps` the trainer itself learns how many steps that is.
     `secrets` are names only: values come from the submitter's environment and are never stored.
     """
@@ -62,6 +64,7 @@ class TrainSpec:
     steps: int | None
     epochs: int | None
     stall_after_s: float | None = None  # market seconds; None: as configured
+    argv: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

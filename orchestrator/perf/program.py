@@ -18,5 +18,6 @@ class Program:
 
 def program_of(train: TrainSpec) -> Program:
     """The program of a job. Jobs of equal Programs are taken to be equally fast on the same hardware."""
-    reported = {name: value for name, value in train.args.items() if not (isinstance(value, str) and "/" in value)}
+    named = {name: value for name, value in train.args.items() if not (isinstance(value, str) and "/" in value)}
+    reported = [word for word in train.argv if "/" not in word] if train.argv else named
     return Program(f"{train.workdir}:{train.entry or train.script}", json.dumps(reported, sort_keys=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,17 @@ dstack = st.fixed_dictionaries(
         **dict.fromkeys(["retry", "files", "repos", "working_dir", "tags", "instance_types", "image"], anything),
     },
 )
+
+
+argument = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=8)
+
+
+@given(st.lists(argument, min_size=1, max_size=5).filter(lambda words: not words[0].startswith("--")))
+def test_quoted_arguments_reach_the_program_word_for_word(words: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "task.yaml")
+        path.write_text(yaml.safe_dump({"run": shlex.join(["python", "train.py", *words])}))
+        assert convert_file(path).job["train"]["args"] == words
 
 
 @given(skypilot | dstack)

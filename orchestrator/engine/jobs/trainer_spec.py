@@ -26,6 +26,7 @@ def run_spec(ctx: Context, migration: Migration, job: Job) -> RunSpec:
         entry=train.entry,
         script=train.script,
         args=dict(train.args),
+        argv=train.argv,
         env=dict(train.env),
         steps=train.steps,
         epochs=train.epochs,

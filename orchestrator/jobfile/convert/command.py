@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 _OPERATORS = ";&|<>()"
 _REDIRECT = re.compile(r"(?:(?<=\s)|^)[12&]?>>?\s*(?:&[12]|[^\s;|&<>]+)")
 _VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.ASCII)
-_QUOTED_SYNTAX = re.compile(r"""'[^']*[;&|<>()#$][^']*'|"[^"]*[;&|<>()#][^"]*\"""")
+_SYNTAX = frozenset(";&|<>()#$*?{}~`")
+_SHIELD = 0xE000  # + a character that quotes take the meaning from; the private range of Unicode
 _ONLY_SAYS = re.compile(r"""(?:echo|printf)(?:\s+(?:'[^']*'|"[^"]*"|[^\s'"`;&|<>()]+))*""")
 _EXPANDED = re.compile(r"^~|[*?]|\{[^}]*(?:,|\.\.)[^}]*\}")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.ASCII | re.DOTALL)
@@ -125,7 +126,8 @@ def _simple_commands(line: Line, found: Commands) -> Iterator[list[str]]:
     text = line.text
     if _ONLY_SAYS.fullmatch(text):
         return
-    if "`" in text or "$(" in text or "<<" in text or _QUOTED_SYNTAX.search(text):
+    text = _shielded(text)
+    if "`" in text or "$(" in text or "<<" in text:
         raise _NotPlainError
     lexer = shlex.shlex(_REDIRECT.sub("", text), posix=True, punctuation_chars=_OPERATORS)
     lexer.whitespace_split, lexer.commenters = True, ""
@@ -134,7 +136,7 @@ def _simple_commands(line: Line, found: Commands) -> Iterator[list[str]]:
     for word in [*lexer, ";"]:
         if word.startswith("#") and not piped:
             break
-        if not set(word) <= set(_OPERATORS):
+        if not word or not set(word) <= set(_OPERATORS):
             words.append(word)
             continue
         if piped and (not words or words[0] not in _LOG_READERS):
@@ -148,6 +150,33 @@ def _simple_commands(line: Line, found: Commands) -> Iterator[list[str]]:
             raise _NotPlainError
     if words and not piped:
         yield words
+
+
+def _shielded(text: str) -> str:
+    """`text` with what is only text within its quotes put out of the reach of the rules for shell syntax.
+
+    Raises _NotPlainError for a substitution within double quotes, and for text that has such characters already.
+    """
+    shielded: list[str] = []
+    quote, escaped = "", False
+    for index, char in enumerate(text):
+        if _SHIELD <= ord(char) <= _SHIELD + 0x7F:
+            raise _NotPlainError
+        literal = quote == "'" or (quote == '"' and (char not in "$`" or escaped))
+        if quote == '"' and not escaped and (char == "`" or text[index : index + 2] == "$("):
+            raise _NotPlainError
+        shielded.append(chr(_SHIELD + ord(char)) if literal and char in _SYNTAX else char)
+        if escaped:
+            escaped = False
+        elif char == "\\" and quote != "'":
+            escaped = True
+        elif char in "'\"" and quote in ("", char):
+            quote = "" if quote else char
+    return "".join(shielded)
+
+
+def _unshielded(text: str) -> str:
+    return "".join(chr(ord(char) - _SHIELD) if _SHIELD <= ord(char) <= _SHIELD + 0x7F else char for char in text)
 
 
 def _read(line: Line, words: list[str], folder: str, known: dict[str, str], gpus: int | None, found: Commands) -> str:
@@ -265,7 +294,7 @@ def _resolved(text: str, known: Mapping[str, str], line: Line, found: Commands) 
 
     def value(match: re.Match[str]) -> str:
         name = match[1] or match[2]
-        if name not in known:
+        if name not in known or known[name] != _unshielded(known[name]):
             unknown.append(f"${name}")
             return match[0]
         if (line, name) not in found.substituted:
@@ -275,4 +304,4 @@ def _resolved(text: str, known: Mapping[str, str], line: Line, found: Commands) 
     result = _VARIABLE.sub(value, text)
     if not unknown and "$" in _VARIABLE.sub("", text):
         unknown.append("$...")
-    return result, tuple(unknown)
+    return _unshielded(result), tuple(unknown)

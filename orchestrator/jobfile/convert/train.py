@@ -97,42 +97,41 @@ class _FillIn:
     def one_process(self, program: Program) -> None:
         target = os.path.normpath(program.target) if not program.is_module else program.target
         module = target if program.is_module else target.removesuffix(".py").replace(os.sep, ".")
-        args, odd, flags = _named(program.arguments)
+        words = program.arguments
+        named, exact = _named(words)
         source = entry_source(f"{module}:main", self.place.folder) if _MODULE.fullmatch(module) else None
         script = f"{module.replace('.', os.sep)}.py" if program.is_module else target
         below = source is not None and os.path.isfile(os.path.join(self.place.folder, script))
-        if odd:
-            self.ask(program.line, f"{odd}: arguments are given as --name value here, each once")
-        elif _fits(source, module, args) and (flags or program.is_module):
-            self.entry(module, args, program.line)
-        elif flags and not (source is not None and _takes_words(source)):
-            why = f"--{flags[0]} has no value, and a program gets each argument as --name value"
-            self.ask(program.line, why, f"entry: {module}:main  # a function that takes {_python(flags[0])}=true")
+        if program.is_module and named is not None and _fits(source, module, named):
+            self.entry(module, named, program.line)
         elif program.is_module and (not below or (source is not None and _is_relative(source))):
             self.ask(program.line, f"the module {module} cannot be run as a file", f"entry: {module}:main")
         else:
-            self.script(script, args, program.line, source)
+            self.script(script, named if named is not None and not exact else words, program.line, source)
 
     def entry(self, module: str, args: dict[str, object], line: Line) -> None:
         self.draft.train["entry"] = f"{module}:main"
         self.draft.changed(self.loc, f"calls {module}:main with these arguments", line=line.number)
-        self.length({_python(name): value for name, value in args.items()}, line)
+        self.arguments({_python(name): value for name, value in args.items()}, line)
         if not {"steps", "epochs"} & self.draft.train.keys():
             what = 'FILL IN: how many optimizer steps it trains, such as "steps: 20000"'
             self.draft.fill_in.append(what)
             self.draft.to_do(self.loc, "the number of training steps is missing", "add train.steps", line=line.number)
 
-    def script(self, script: str, args: dict[str, object], line: Line, source: ast.Module | None) -> None:
+    def script(
+        self, script: str, args: dict[str, object] | tuple[str, ...], line: Line, source: ast.Module | None
+    ) -> None:
         self.draft.train["script"] = script
-        self.length(args, line)
+        self.arguments(args, line)
         if source is not None and not _attaches(source):
             what = "it starts over after every preemption unless it calls trainers.attach()"
             self.draft.to_do(self.loc, f"{script}: {what}", "see docs/training-code.md", line=line.number)
 
-    def length(self, args: dict[str, object], line: Line) -> None:
+    def arguments(self, given: dict[str, object] | tuple[str, ...], line: Line) -> None:
         """`args`, and the length of the training where they say it: forecasts are made from it."""
-        if args:
-            self.draft.train["args"] = args
+        if given:
+            self.draft.train["args"] = given if isinstance(given, dict) else list(given)
+        args = given if isinstance(given, dict) else _options(given)
         for name in filter(looks_secret, args):
             what = "arguments are shown in lists and logs: do not put secrets there"
             self.draft.to_do(self.loc, f"--{name}: {what}", "read it from the environment", line=line.number)
@@ -144,22 +143,32 @@ class _FillIn:
                     self.draft.changed(self.loc, f"train.{field} is taken from --{name}", line=line.number)
 
 
-def _named(words: tuple[str, ...]) -> tuple[dict[str, object], str, list[str]]:
-    """(arguments by name, the first word that is none or is one twice, the names that have no value)."""
+def _named(words: tuple[str, ...]) -> tuple[dict[str, object] | None, bool]:
+    """The arguments by name, None where one has no name or comes twice; and whether a script must get the very words,
+    because one is a flag without a value."""
     args: dict[str, object] = {}
-    flags: list[str] = []
+    flags = False
     rest = list(words)
     while rest:
         word = rest.pop(0)
         name, equals, text = word[2:].partition("=")
         if not word.startswith("--") or not name or name in args:
-            return args, _short(word), flags
+            return None, True
         if not equals and (not rest or (rest[0].startswith("-") and not _NUMBER.fullmatch(rest[0]))):
-            args[name] = True
-            flags.append(name)
+            args[name] = flags = True
         else:
             args[name] = _value(text if equals else rest.pop(0))
-    return args, "", flags
+    return args, flags
+
+
+def _options(words: tuple[str, ...]) -> dict[str, object]:
+    """The value after each `--name` among words that are not all of that form."""
+    options: dict[str, object] = {}
+    for word, following in zip(words, (*words[1:], ""), strict=True):
+        name, equals, text = word[2:].partition("=")
+        if word.startswith("--") and name:
+            options[name] = _value(text if equals else following)
+    return options
 
 
 def _value(text: str) -> object:
@@ -180,11 +189,6 @@ def _fits(source: ast.Module | None, module: str, args: dict[str, object]) -> bo
 
 def _python(name: str) -> str:
     return name.replace("-", "_")
-
-
-def _takes_words(source: ast.Module) -> bool:
-    """Whether the program's parser reads `--flag True`, as that of transformers does."""
-    return any(getattr(node, "id", getattr(node, "attr", "")) == "HfArgumentParser" for node in ast.walk(source))
 
 
 def _is_relative(source: ast.Module) -> bool:

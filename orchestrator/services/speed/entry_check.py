@@ -99,6 +99,7 @@ def trainer_spec(spec: JobSpec, folder: Path, *, least_steps: int = 1) -> Traine
         entry=train.entry,
         script=train.script,
         args=dict(train.args),
+        argv=train.argv,
         env=dict(train.env),
         steps=None if train.steps is None else max(train.steps, least_steps),
         epochs=train.epochs,

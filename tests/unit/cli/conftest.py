@@ -29,7 +29,7 @@ TASK_FILE = """\
 name: fresh
 workdir: .
 resources: {accelerators: V100, use_spot: true, disk_size: 256}
-run: echo $HOME && python train.py 500
+run: echo $HOME && python train.py $HOME
 """
 
 SCENARIO = """\

@@ -246,7 +246,7 @@ def test_the_report_goes_to_a_page_or_to_csv(tradewind: Run, tmp_path: Path) -> 
 EXIT_CODES: list[tuple[int, tuple[str, ...], str]] = [
     (0, ("queue",), ""),
     (2, ("queue", "--nonsense"), "No such option"),
-    (2, ("offers", "--gpu", "H900"), "is no GPU"),
+    (2, ("offers", "--gpu", "H900"), "unknown GPU"),
     (2, ("resume", "conv"), "not paused"),
     (3, ("plan", "bad.yaml"), "bad.yaml:1"),
     (3, ("plan", "missing.yaml"), "cannot be read"),

@@ -5,6 +5,7 @@ The files are ours, written by the documentation of the tools.
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from providers.hardware import GIB
 
 FILES = Path(__file__).parent / "task_files"
 TASKS = sorted(path.name for path in FILES.glob("*.yaml"))
-OPEN = {"torchrun.yaml", "multinode.yaml", "pipeline_in_run.yaml", "loop.yaml", "positional.yaml"}
+OPEN = {"torchrun.yaml", "multinode.yaml", "pipeline_in_run.yaml", "loop.yaml"}
 
 PROGRAMS = {
     "train.py": "import trainers\n\n\ndef main():\n    trainers.attach()\n\n\nmain()\n",
@@ -114,7 +115,8 @@ def test_an_export_that_needs_the_machine_is_left_to_the_reader(project: Path) -
 def test_values_are_those_that_skypilot_would_pass_on(project: Path) -> None:
     train = convert_file(project / "finetune.yaml").job["train"]
     assert train["env"] == {"MODEL_NAME": "meta-llama/Llama-2-7b", "LEARNING_RATE": "1e-4", "VERBOSE": "True"}
-    assert train["args"]["learning_rate"] == 3e-4
+    assert train["args"][2:] == ["--learning_rate", "3e-4", "--max_steps", "5000", "--bf16", "--output_dir", "out"]
+    assert train["steps"] == 5000
     job = convert_file(project / "instance.yaml").job
     assert job["train"]["args"] == {"layers": "0x10", "version": "1.10", "steps": 300}
     assert job["capacity"] == ["on_demand"]
@@ -214,20 +216,13 @@ def test_what_prepares_the_machine_is_to_be_done_by_its_owner(project: Path) -> 
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
-        ("50 10", "--name value"),
-        ("-b 32", "--name value"),
-        ("--layers 1 2 3", "--name value"),
-        ("--lr 0.1 --lr 0.2", "--name value"),
-        ("--compile", "--compile has no value"),
         ("--out $OUT", "$OUT"),
         ("--out ${OUT:-x}", "$..."),
         ("--data ~/set", "~/set"),
         ("--files *.csv", "*.csv"),
         ("--files {a,b}.csv", "{a,b}.csv"),
-        ("--colour '#fff' --lr 1", "plain commands"),
-        ("--price '$5'", "plain commands"),
-        ("--rule 'x > y'", "plain commands"),
-        ("--sep ';'", "plain commands"),
+        ('--name "$(hostname)"', "plain commands"),
+        ('--price "$5"', "$..."),
         ("--name $(hostname)", "plain commands"),
         ("--lr 0.1 &", "plain commands"),
         ("--lr 'open", "plain commands"),
@@ -242,13 +237,36 @@ def test_an_argument_that_would_reach_the_program_otherwise_is_left_to_the_reade
     assert not {"script", "entry", "args"} & conversion.job["train"].keys()
 
 
-def test_a_flag_is_passed_on_where_the_program_reads_it_with_a_value(project: Path) -> None:
-    assert convert_file(project / "finetune.yaml").job["train"]["args"]["bf16"] is True
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("50 10", ["50", "10"]),
+        ("fit -b 32", ["fit", "-b", "32"]),
+        ("--layers 1 2 3", ["--layers", "1", "2", "3"]),
+        ("--lr 1e-1 --lr 0.2", ["--lr", "1e-1", "--lr", "0.2"]),
+        ("--compile", ["--compile"]),
+        ("--colour '#fff' -q", ["--colour", "#fff", "-q"]),
+        ("""--price '$5' "a  b" 'it'"'"'s'""", ["--price", "$5", "a  b", "it's"]),
+        ("--rule 'x > y' --rule 'y | z; `x`'", ["--rule", "x > y", "--rule", "y | z; `x`"]),
+        ("--sep ';' '~' '*.csv' '{a,b}'", ["--sep", ";", "~", "*.csv", "{a,b}"]),
+        ('-x "(1 & 2) # 3"', ["-x", "(1 & 2) # 3"]),
+        ("-x \"$MODE;\" '$MODE'", ["-x", "fast;", "$MODE"]),
+    ],
+)
+def test_arguments_without_a_name_or_a_value_become_a_list_of_the_same_words(
+    project: Path, arguments: str, words: list[str]
+) -> None:
+    command = f"python code/train.py {arguments}"
+    assert shlex.split(command.replace('"$MODE', '"fast'))[2:] == words  # as a shell would
+    conversion = converted(project, yaml.safe_dump({"envs": {"MODE": "fast"}, "run": command}))
+    assert conversion.job["train"]["args"] == words
+    (project / "job.yaml").write_text(conversion.text)
+    assert load_job(project / "job.yaml").train.argv == tuple(words)
 
 
-def test_a_flag_or_a_module_becomes_a_call_of_main_where_that_takes_the_arguments(project: Path) -> None:
+def test_a_module_becomes_a_call_of_main_where_that_takes_the_arguments(project: Path) -> None:
     (project / "loop.py").write_text("def main(lr: float, mixed_precision: bool = False, steps: int = 5): pass\n")
-    train = converted(project, "run: python loop.py --lr 0.1 --mixed-precision --steps 7\n").job["train"]
+    train = converted(project, "run: python -m loop --lr 0.1 --mixed-precision --steps 7\n").job["train"]
     assert train["entry"] == "loop:main"
     assert train["steps"] == 7
     assert train["args"] == {"lr": 0.1, "mixed_precision": True, "steps": 7}

@@ -150,7 +150,10 @@ name: again
         ("train: {entry: 'train:main', steps: 5, workdir: nowhere}", "train.workdir", "there is no folder"),
         ("train: {entry: 'train:main', steps: 5.5}", "train.steps", "must be a whole number"),
         ("train: {entry: 'train:main', steps: true}", "train.steps", "must be a whole number"),
-        ("train: {entry: 'train:main', steps: 5, args: [1]}", "train.args", "must be a mapping"),
+        ("train: {entry: 'train:main', steps: 5, args: [1]}", "train.args", "by name"),
+        ("train: {script: train.py, args: 5}", "train.args", "must be a mapping"),
+        ("train: {script: train.py, args: [a, [b]]}", "train.args", "must be text, not a list"),
+        ("train: {script: train.py, args: [a, ~]}", "train.args", "must be text, not null"),
         ("train: {entry: 'train:main', steps: 5, args: {a: {b: {c: 1}}}}", "train.args", "nested deeper"),
         ("train: {entry: 'train:main', steps: 5, args: {steps: 6}}", "train.args.steps", "is 6, but train.steps is 5"),
         ("train: {script: train.py, epochs: 5, args: {epochs: x}}", "train.args.epochs", "but train.epochs is 5"),
@@ -313,6 +316,19 @@ def test_aliases_are_values(folder: Path) -> None:
 def test_plain_scalars_follow_yaml_1_2(folder: Path, written: str, value: object) -> None:
     text = f"name: x\ntrain: {{script: train.py, args: {{a: {written}}}}}\n"
     assert parse_job(text, folder / "job.yaml").train.args["a"] == value
+
+
+def test_a_list_of_arguments_is_the_very_words_of_the_file(folder: Path) -> None:
+    text = "name: x\ntrain:\n  script: train.py\n  args: [fit, -b, 010, --lr, 3e-4, --amp, true, '', 'two words']\n"
+    train = parse_job(text, folder / "job.yaml").train
+    assert train.argv == ("fit", "-b", "010", "--lr", "3e-4", "--amp", "true", "", "two words")
+    assert train.args == {}
+    mapping = {"name": "x", "train": {"script": "train.py", "args": ["fit", 8, 0.5]}}
+    assert job_from_mapping(mapping, folder).train.argv == ("fit", "8", "0.5")
+
+
+def test_arguments_as_one_line_of_text_get_the_list_to_write(folder: Path) -> None:
+    assert one_problem("train: {script: train.py, args: --lr 3e-4}", folder).hint == "write [--lr, 3e-4]"
 
 
 def test_a_file_that_cannot_be_read_is_a_problem(tmp_path: Path) -> None:

@@ -162,6 +162,13 @@ def test_a_script_gets_its_arguments_environment_and_output_folder(job):
     assert "printed by the script\nwritten to descriptor 2\n" in outcome.log
 
 
+def test_a_script_gets_a_list_of_arguments_word_for_word(job):
+    (job.folder / "shows.py").write_text("import sys\nprint(sys.argv)\n")
+    words = ["fit", "-b", "010", "--lr", "3e-4", "--amp", "", "two words", "--"]
+    outcome = job.run(spec={"workdir": str(job.folder), "entry": None, "script": "shows.py", "argv": words})
+    assert f"{['shows.py', *words]}\n" in outcome.log
+
+
 def test_a_script_that_is_not_there_is_explained(job):
     outcome = job.run(spec={"entry": None, "script": "plan.py"})
     assert "did you mean plain.py?" in outcome.progress.error
