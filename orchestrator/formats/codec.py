@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import typing
 from collections.abc import Iterable, Mapping
 from functools import cache
 from itertools import count
@@ -82,7 +83,8 @@ def decode(type_: type[T], plain: Any) -> T:
     except (msgspec.ValidationError, RecursionError) as error:
         reason, _, path = str(error).partition(" - at `$")
         raise CodecError(reason[:1].lower() + reason[1:], path.removesuffix("`").lstrip(".")) from error
-    if (unknown := _unknown(plain, value)) is not None:
+    holds_dataclasses = _holds_dataclasses(typing.cast(Any, type_))
+    if holds_dataclasses and (unknown := _unknown(plain, value)) is not None:
         raise CodecError("unknown field", unknown.lstrip("."))
     return value
 
@@ -107,10 +109,11 @@ def _plain(value: object) -> Any:
 def _unknown(plain: Any, value: Any) -> str | None:
     """The path of a field that the dataclasses of `value` lack, which was decoded from `plain`: msgspec drops those."""
     parts: Iterable[tuple[object, Any, Any]] = ()
-    if type(plain) is dict and (names := _names(value.__class__)) is not None:
+    if type(plain) is dict and (fields := _fields(value.__class__)) is not None:
+        names, nesting = fields
         if extra := plain.keys() - names:
             return f".{min(extra)}"
-        parts = [(name, item, getattr(value, name)) for name, item in plain.items() if type(item) in _NESTED]
+        parts = [(name, plain[name], getattr(value, name)) for name in nesting if name in plain]
     elif type(plain) is dict and type(value) is dict:
         parts = zip(plain, plain.values(), value.values(), strict=True)
     elif type(plain) is list and type(value) in (tuple, list):
@@ -122,8 +125,15 @@ def _unknown(plain: Any, value: Any) -> str | None:
 
 
 @cache
-def _names(type_: type) -> frozenset[str] | None:
-    """The fields of a dataclass; None for another type."""
+def _fields(type_: type) -> tuple[frozenset[str], tuple[str, ...]] | None:
+    """The fields of a dataclass, and those of them in which there can be dataclasses; None for another type."""
     if not dataclasses.is_dataclass(type_):
         return None
-    return frozenset(field.name for field in dataclasses.fields(type_))
+    hints = typing.get_type_hints(type_)
+    names = [field.name for field in dataclasses.fields(type_)]
+    return frozenset(names), tuple(name for name in names if _holds_dataclasses(hints[name]))
+
+
+@cache
+def _holds_dataclasses(hint: Any) -> bool:
+    return dataclasses.is_dataclass(hint) or any(map(_holds_dataclasses, typing.get_args(hint)))

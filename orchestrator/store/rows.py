@@ -5,7 +5,7 @@ SQLite notices neither a zeroed byte inside a page nor a value of another type i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Protocol, TypeVar
 
@@ -23,13 +23,20 @@ where there is none, the first such row is raised."""
 
 class _Row(Protocol):
     @property
-    def _mapping(self) -> Mapping[Any, Any]: ...
+    def _fields(self) -> tuple[str, ...]: ...
+
+    def __iter__(self) -> Iterator[Any]: ...
 
 
 def record(type_: type[T], table: str, row: _Row, *, of: object = None, **changed: Any) -> T:
     """The dataclass that a row's columns spell, with fields `changed` from what is stored; an error calls the row `of`
     where it has no id. Raises UnreadableRowError."""
-    return decoded(type_, table, {**row._mapping, **changed}, of)
+    return decoded(type_, table, by_name(row) | changed, of)
+
+
+def by_name(row: _Row) -> dict[str, Any]:
+    """A row's values by the names of its columns, which are of a text class of SQLAlchemy's own."""
+    return {str(name): value for name, value in zip(row._fields, row, strict=True)}
 
 
 def quickly(
@@ -53,7 +60,7 @@ def quickly(
 def decoded(type_: type[T], table: str, values: dict[str, Any], of: object = None) -> T:
     """As `record`, of the values of a row's columns by name."""
     try:
-        return decode(type_, {str(name): value for name, value in values.items()})  # SQLAlchemy's are a kind of text
+        return decode(type_, values)
     except CodecError as error:
         raise UnreadableRowError(table, values.get("id", of), str(error)) from error
 

@@ -26,7 +26,7 @@ from orchestrator.store.queries.runs import (
     names_a_place,
     sound,
 )
-from orchestrator.store.rows import decoded
+from orchestrator.store.rows import by_name, decoded
 from orchestrator.store.schema import ledger_entry, migration, run
 
 _COLUMNS = tuple(field.name for field in fields(Run))
@@ -80,7 +80,7 @@ class MendingRows(RunRows, EventRows):
         moves = self.migrations(job_id=job_id, unreadable=lambda *_: None)
         mended = []
         for row in self._connection.execute(_ROWS, {"of_job": job_id}).all():
-            before = dict(row._mapping)
+            before = by_name(row)
             of_run = [move for move in moves if move.target_run_id == before["id"]]
             after = self._whole(before, job_id, of_run, providers)
             changed = {name: after[name] for name in _COLUMNS if after[name] != before[name]}
