@@ -1,12 +1,20 @@
-"""A day of one job on a simulated market, always the same: a price that rises, and a machine that is taken away."""
+"""A day of one job on a simulated market, always the same: a price that rises, and a machine that is taken away.
+
+The engine of the product runs in virtual time; docs/migration.svg and docs/demo.svg show what came of it.
+"""
 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from itertools import pairwise
 
-from orchestrator.model import Job, JobSpec, Migration, Run
+from orchestrator.model import Expected, GpuRequest, JobSpec, Run
+from orchestrator.reports.report import report
+from orchestrator.reports.views import ReportView
+from orchestrator.services.jobs import plan
+from orchestrator.services.views import PlanView
 from orchestrator.store import Store
 from providers.fake import Behaviour
 from providers.hardware import GIB
@@ -28,30 +36,36 @@ def _offer(region: str, capacity: CapacityType) -> Offer:
 OREGON = _offer("oregon", CapacityType.SPOT)
 IRELAND = _offer("ireland", CapacityType.SPOT)
 ON_DEMAND = _offer("oregon", CapacityType.ON_DEMAND)
+ELSEWHERE = _offer("ireland", CapacityType.ON_DEMAND)
 COURSES = {  # (hour, dollars per hour); between two of them a price wanders a little
     OREGON: ((0.0, 0.92), (2.3, 2.15), (4.4, 1.16)),
     IRELAND: ((0.0, 1.34), (1.6, 1.12), (6.2, 1.55)),
     ON_DEMAND: ((0.0, 3.06),),
+    ELSEWHERE: ((0.0, 3.37),),
 }
 TAKEN_AT_H, NOTICE_S = 5.2, 120.0
 
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """What came of it. Instants are market time in ms; `paths` has each offer's (instant, nano-USD per hour)."""
+    """What came of it. Instants are market time in ms; `paths` has each offer's (instant, nano-USD per hour).
+
+    `planned` is what the user was shown before submitting, `reported` what it cost.
+    """
 
     begin_ms: int
     end_ms: int
     paths: dict[Offer, list[tuple[int, int]]]
-    job: Job
     runs: tuple[Run, ...]
-    migrations: tuple[Migration, ...]
     paid_nano_usd: int
     stops_s: tuple[float, ...]  # training stood still so long at each change of machine
+    planned: PlanView
+    reported: ReportView
 
 
+@cache
 def play() -> Story:
-    """Runs the engine of the product in virtual time; takes a second or two."""
+    """Takes some seconds, once."""
     with memory_folder() as folder:
         database = SqliteScratchDatabase(folder)
         try:
@@ -72,7 +86,11 @@ def play() -> Story:
 def _play(home: SimulatedInstallation) -> Story:
     begin_ms = home.clock.now_ms()
     _script_prices(home, begin_ms)
-    job = home.submit_job(JobSpec("gpt", train_spec(int(HOURS * 3600 / STEP_S * 0.85))))
+    home.tick(STRIDE_S)  # prices are known
+    steps = int(HOURS * 3600 / STEP_S * 0.85)
+    spec = JobSpec("gpt", train_spec(steps), expected=Expected(GpuRequest("V100"), 1 / STEP_S))
+    planned = replace(plan.preview(home.installation, [spec]), id="plan_1HF7YC5Y8MNOPQR")  # chance has no part here
+    job = home.submit_job(spec)
     taken = False
     while not home.settled:
         moving = home.read(lambda tx: tx.migrations(open=True))
@@ -87,15 +105,15 @@ def _play(home: SimulatedInstallation) -> Story:
         return Story(
             begin_ms,
             end_ms,
-            {offer: home.cloud.price_path(offer.id, end_ms, begin_ms) for offer in COURSES},
-            tx.job(job.id),
+            {offer: home.cloud.price_path(offer.id, end_ms, begin_ms) for offer in (OREGON, IRELAND, ON_DEMAND)},
             tuple(runs),
-            tuple(tx.migrations(job_id=job.id)),
             tx.total_nano_usd(),
             tuple(
                 ((after.training_from_ms or 0) - (before.training_to_ms or 0)) / 1000
                 for before, after in pairwise(runs)
             ),
+            planned,
+            report(home.installation, job.id),
         )
 
 

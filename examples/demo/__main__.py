@@ -1,6 +1,6 @@
 """`python -m examples.demo`: three real jobs on a cloud on this machine, with everything that can happen to them.
 
-Exit code 0 only if every check of examples.demo.checks holds. Options: --seed N, --state DIR, --record FILE.svg.
+Exit code 0 only if every check of examples.demo.checks holds. Options: --seed N, --state DIR.
 """
 
 from __future__ import annotations
@@ -48,15 +48,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
     parser.add_argument("--seed", type=int, default=7, help="of the simulated market")
     parser.add_argument("--state", type=Path, default=Path(".demo"), help="folder for everything that it writes")
-    parser.add_argument("--record", type=Path, help="also write the closing picture to this SVG file")
     options = parser.parse_args()
     state = options.state.resolve()
     # the control plane is a process of its own: it reads the same settings from the environment
     os.environ["TRADEWIND_STATE_DIR"] = str(state)
     os.environ["TRADEWIND_PROVIDERS_LOCAL_HAZARD"] = "false"  # the director decides who is preempted
     os.environ["TRADEWIND_POLICY_MIN_DWELL_S"] = "360"  # jobs of an hour of the market's time would never move
-    console = Console(record=options.record is not None)
-    if options.record is not None or not console.is_terminal:
+    console = Console()
+    if not console.is_terminal:
         console.width = 132
     started = time.monotonic()
     try:
@@ -69,7 +68,7 @@ def main() -> int:
             "Three jobs on the [bold]local[/] provider: a cloud on this machine, whose market is [bold]simulated[/] "
             f"(seed {options.seed}, {config.providers.local.clock_factor:.0f} market seconds in one)."
         )
-        return Demo(config, console, started).play(options.record)
+        return Demo(config, console, started).play()
     except TradewindError as error:
         console.print(f"[red]the demo failed:[/] {error}" + (f"\nhint: {error.hint}" if error.hint else ""))
         return error.exit_code
@@ -99,7 +98,7 @@ class Demo:
         self._started = started
         self._references: list[Reference] = []
 
-    def play(self, record: Path | None) -> int:
+    def play(self) -> int:
         """Returns the exit code."""
         installation = open_installation(self._config)
         try:
@@ -110,9 +109,7 @@ class Demo:
                         report = client.reports.get()
                 finally:
                     client.control_plane.down(force=True)
-            if record is not None:
-                self._console.print(screen.view())
-            return self._close(installation, done, report, record)
+            return self._close(installation, done, report)
         finally:
             for reference in self._references:
                 reference.process.kill()
@@ -162,7 +159,7 @@ class Demo:
                 screen.line(f"{name:8} {event.message}", style=STYLES.get(event.kind, ""), at_ms=event.at_ms)
         return last
 
-    def _close(self, installation: Installation, done: set[str], report: ReportView, record: Path | None) -> int:
+    def _close(self, installation: Installation, done: set[str], report: ReportView) -> int:
         found = list(problems(installation, self._references))
         found += [
             f"the incident {name!r} was not survived by any job"
@@ -187,8 +184,6 @@ class Demo:
             f"(also: queue, events, logs, report --html out.html)",
             soft_wrap=True,
         )
-        if record is not None:
-            self._console.save_svg(str(record), title="make demo")
         return 1 if found else 0
 
 
