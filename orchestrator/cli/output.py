@@ -71,9 +71,7 @@ class Output:
         color = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
         width = shutil.get_terminal_size().columns if terminal or os.environ.get("COLUMNS") else None
         command = current().command
-        return Screen(
-            color and stream is sys.stdout, width, wide=self._wide, why=self._why, command=command, file=self._file
-        )
+        return Screen(color, width, wide=self._wide, why=self._why, command=command, file=self._file)
 
     def data(self, text: str) -> None:
         sys.stdout.write(text + "\n")

@@ -1,5 +1,6 @@
-"""`queue`, `status`, `logs`, `wait`, `events`, `fetch`: what jobs do and what they leave."""
+"""`queue`, `status`, `logs`, `watch`, `wait`, `events`, `fetch`: what jobs do and what they leave."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +20,7 @@ def register(app: typer.Typer) -> None:
     app.command(rich_help_panel=JOBS, epilog="Example: tradewind queue --all")(queue)
     app.command(rich_help_panel=JOBS, epilog="Example: tradewind status gpt")(status)
     app.command(rich_help_panel=JOBS, epilog="Example: tradewind logs -f gpt")(logs)
+    app.command(rich_help_panel=JOBS, epilog="Example: tradewind watch gpt")(watch)
     app.command(rich_help_panel=JOBS, epilog="Example: tradewind wait gpt --timeout 600")(wait)
     app.command(rich_help_panel=JOBS, epilog="Example: tradewind events gpt --output json")(events)
     app.command(rich_help_panel=JOBS, epilog="Example: tradewind fetch gpt --to results/")(fetch)
@@ -60,6 +62,27 @@ def logs(
     with session(ctx, output) as (client, out):
         for line in client.jobs.logs(job, follow=follow):
             out.show(line, stream=True)
+
+
+def watch(ctx: typer.Context, job: OptionalJobArgument = None, output: OutputOption = Format.TABLE) -> None:
+    """Show jobs, the prices of their offers and the latest events, until Ctrl-C or until JOB ends.
+
+    On a terminal the view is redrawn in place; elsewhere each change is a line. Reads the store only, so it keeps
+    running while the control plane is stopped.
+    """
+    from orchestrator.cli.watching import REDRAW_WALL_S, Watcher, display, over
+    from providers.clock import SystemClock
+
+    clock = SystemClock()
+    with session(ctx, output) as (client, out):
+        watcher = Watcher(client, job)
+        with suppress(KeyboardInterrupt), display(out, to_stdout=True) as show:
+            while True:
+                view = watcher.look()
+                show(view)
+                if job is not None and over(view):
+                    break
+                clock.sleep(REDRAW_WALL_S)
 
 
 def wait(
@@ -123,13 +146,21 @@ def fetch(
 
 
 def wait_for(client: "Client", out: Output, job: str, timeout_s: float | None) -> "JobView":
-    """Wait for the end of a job, with a bar on a terminal."""
-    with out.progress() as tick:
-        return client.jobs.wait(
-            job,
-            timeout_s=timeout_s,
-            progress=lambda view: tick(f"{view.name} {view.state}", view.step, view.total_steps),
-        )
+    """Wait for the end of a job, and show on stderr what happens until then."""
+    from orchestrator.cli.watching import REDRAW_WALL_S, Watcher, display
+    from providers.clock import SystemClock
+
+    clock, due_s = SystemClock(), 0.0
+    watcher = Watcher(client, job)
+    with display(out, to_stdout=False) as show:
+
+        def progress(_view: "JobView") -> None:
+            nonlocal due_s
+            if clock.monotonic_s() >= due_s:
+                show(watcher.look())
+                due_s = clock.monotonic_s() + REDRAW_WALL_S
+
+        return client.jobs.wait(job, timeout_s=timeout_s, progress=progress)
 
 
 def exit_as(job: "JobView") -> None:

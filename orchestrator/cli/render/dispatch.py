@@ -49,6 +49,7 @@ RENDERERS = {
     "StoreDiagnosis": "system:diagnosis",
     "StoreRestored": "store:restored",
     "Version": "system:version",
+    "WatchView": "watch:watch",
 }
 
 

@@ -41,28 +41,30 @@ QUEUE = (
 def queue(view: JobList, screen: Screen) -> str:
     if not view.jobs:
         return f"{view.ended} ended: tradewind queue --all" if view.ended else "no jobs"
-    rows = [
-        (
-            job.name,
-            _state(job),
-            _share(job),
-            f"{job.step}/{job.total_steps}" if job.total_steps else str(job.step),
-            number(job.loss),
-            job.zone or "-",
-            rate(job.nano_usd_per_hour),
-            amount(job.paid_nano_usd),
-            job.to_go,
-            str(job.moves),
-            job.quarantine or job.note,
-            job.id,
-        )
-        for job in view.jobs
-    ]
+    rows = [queue_row(job) for job in view.jobs]
     total = f"{len(view.jobs)} {'job' if len(view.jobs) == 1 else 'jobs'}, {amount(view.paid_nano_usd)} paid"
     return blocks(
         table(QUEUE, rows, screen),
         screen(total, "dim"),
         screen(note_simulated(view.simulated), "dim"),
+    )
+
+
+def queue_row(job: JobView) -> tuple[str, ...]:
+    """A job in the columns of QUEUE."""
+    return (
+        job.name,
+        _state(job),
+        _share(job),
+        f"{job.step}/{job.total_steps}" if job.total_steps else str(job.step),
+        number(job.loss),
+        job.zone or "-",
+        rate(job.nano_usd_per_hour),
+        amount(job.paid_nano_usd),
+        job.to_go,
+        str(job.moves),
+        job.quarantine or job.note,
+        job.id,
     )
 
 

@@ -41,6 +41,7 @@ class Screen:
 
     color: bool = False
     width: int | None = None
+    height: int | None = None
     wide: bool = False
     why: bool = False
     command: str = ""
@@ -65,9 +66,11 @@ def clean(text: str) -> str:
     return "".join(" " if category(c) in _STEERING else c for c in text)
 
 
-def clipped(text: str, width: int) -> str:
-    """Its beginning where it is longer than `width`, with dots that say so."""
-    return text if len(text) <= width else f"{text[: width - 3]}..."
+def clipped(text: str, width: int | None) -> str:
+    """Its first words where it is wider than `width`, with dots that say so."""
+    if width is None or width_of(text) <= width:
+        return text
+    return f"{folded(text, width - 4)[0]} ..."
 
 
 def visible(text: str) -> str:

@@ -1,0 +1,194 @@
+"""Watching: what `watch` and `submit --wait` show while jobs run. It reads the store through the SDK and changes
+nothing, so it goes on while the control plane is away."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from orchestrator.cli.invocation import tell
+from orchestrator.cli.output import Format, Output
+from orchestrator.errors import NotFoundError, TradewindError
+from orchestrator.model import TERMINAL
+
+if TYPE_CHECKING:
+    from orchestrator.client import Client
+    from orchestrator.model import Event
+    from orchestrator.prices.views import PriceSeries
+    from orchestrator.services.views import JobView
+
+REDRAW_WALL_S = 1.0
+PRICES_EVERY = 5  # looks; a price rarely changes faster
+MOST_PRICES = 6
+MOST_EVENTS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class WatchView:
+    """What was there at one look. `prices` are of the offers in use, over `prices_from_ms` to `prices_to_ms`; `trouble`
+    is why the store could not be read, and then the rest is of the look before."""
+
+    kind: ClassVar[str] = "watch"
+
+    at_ms: int
+    jobs: tuple[JobView, ...]
+    ended: int
+    prices: tuple[PriceSeries, ...]
+    prices_from_ms: int
+    prices_to_ms: int
+    events: tuple[Event, ...]
+    control_plane: bool
+    simulated: bool
+    trouble: str = ""
+
+
+NOTHING = WatchView(0, (), 0, (), 0, 0, (), True, False)
+
+
+class Watcher:
+    """Looks at the store again and again; a look that fails leaves the last one standing."""
+
+    def __init__(self, client: Client, ref: str | None = None) -> None:
+        """Of one job, or of all that have not ended. Raises NotFoundError."""
+        self._client = client
+        self._ref = None if ref is None else client.jobs.get(ref).id
+        self._looks = 0
+        self._last = NOTHING
+
+    def look(self) -> WatchView:
+        """What is there now."""
+        try:
+            self._last = self._seen()
+        except TradewindError as error:
+            self._last = replace(self._last, trouble=str(error).splitlines()[0])
+        return self._last
+
+    def _seen(self) -> WatchView:
+        client = self._client
+        if self._ref is None:
+            listed = client.jobs.list()
+            at_ms, jobs, ended = listed.at_ms, listed.jobs, listed.ended
+        else:
+            status = client.jobs.status(self._ref)
+            at_ms, jobs, ended = status.at_ms, (status.job,), 0
+        seen = replace(
+            self._last,
+            at_ms=at_ms,
+            jobs=jobs,
+            ended=ended,
+            events=client.events.list(self._ref, limit=MOST_EVENTS).events,
+            control_plane=client.control_plane.status().running,
+            simulated=any(job.simulated for job in jobs),
+            trouble="",
+        )
+        moved = {job.offer_id for job in jobs} != {job.offer_id for job in self._last.jobs}
+        if moved or self._looks % PRICES_EVERY == 0:
+            seen = self._priced(seen)
+        self._looks += 1
+        return seen
+
+    def _priced(self, seen: WatchView) -> WatchView:
+        found: list[PriceSeries] = []
+        for offer_id in sorted({job.offer_id for job in seen.jobs if job.offer_id is not None})[:MOST_PRICES]:
+            try:
+                history = self._client.prices.history(offer_id, since="24h", limit=1)
+            except NotFoundError:  # the provider has not listed it yet
+                continue
+            found += history.series
+            seen = replace(seen, prices_from_ms=history.from_ms, prices_to_ms=history.to_ms)
+        return replace(seen, prices=tuple(found))
+
+
+@contextmanager
+def display(out: Output, *, to_stdout: bool) -> Iterator[Callable[[WatchView], None]]:
+    """Shows looks as they come: in place on a terminal, line by line elsewhere; as JSON a document per change. What is
+    not the result goes to stderr."""
+    stream = sys.stdout if to_stdout else sys.stderr
+    if out.format is Format.JSON:
+        yield _documents(out) if to_stdout else lambda _view: None
+    elif stream.isatty() and os.environ.get("TERM") != "dumb":
+        with _in_place(out, to_stdout=to_stdout) as show:
+            yield show
+    else:
+        yield _lines(out.data if to_stdout else tell)
+
+
+def _documents(out: Output) -> Callable[[WatchView], None]:
+    last = NOTHING
+
+    def show(view: WatchView) -> None:
+        nonlocal last
+        same = replace(last, at_ms=view.at_ms, prices_from_ms=view.prices_from_ms, prices_to_ms=view.prices_to_ms)
+        if view != same:
+            out.show(view, stream=True)
+            last = view
+
+    return show
+
+
+@contextmanager
+def _in_place(out: Output, *, to_stdout: bool) -> Iterator[Callable[[WatchView], None]]:
+    """On the alternate screen, so that a smaller window breaks nothing; the last look stays when it is left."""
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    from orchestrator.cli.render import render
+
+    stream = sys.stdout if to_stdout else sys.stderr
+    console = Console(file=stream, highlight=False, markup=False)
+    shown: list[WatchView] = []
+
+    def drawn(view: WatchView) -> str:
+        """In characters that the terminal's encoding has."""
+        screen = replace(out.screen(stream), width=console.size.width, height=console.size.height)
+        encoding = getattr(stream, "encoding", None) or "utf-8"
+        return render(view, screen).encode(encoding, "replace").decode(encoding)
+
+    def show(view: WatchView) -> None:
+        shown[:] = [view]
+        live.update(Text.from_ansi(drawn(view), no_wrap=True, overflow="crop"), refresh=True)
+
+    try:
+        with Live(console=console, screen=True, auto_refresh=False) as live:
+            yield show
+    finally:
+        if shown:
+            (out.data if to_stdout else tell)(drawn(shown[0]))
+
+
+def _lines(write: Callable[[str], None]) -> Callable[[WatchView], None]:
+    """What is new since the look before: a job's state or place, a tenth of its steps, events."""
+    from orchestrator.cli.render.text import shown
+    from orchestrator.cli.render.watch import event_line, job_line
+
+    known: dict[str, object] = {}
+    events: set[str] = set()
+    trouble = ""
+
+    def show(view: WatchView) -> None:
+        nonlocal trouble
+        if view.trouble != trouble:
+            trouble = view.trouble
+            write(shown(f"cannot read the store: {trouble}" if trouble else "the store can be read again"))
+        for event in view.events:
+            if event.id not in events:
+                events.add(event.id)
+                write(shown(event_line(event)))
+        for job in view.jobs:
+            tenth = 10 * job.step // job.total_steps if job.total_steps else 0
+            state = (job.state, job.offer_id, tenth)
+            if known.get(job.id) != state:
+                known[job.id] = state
+                write(shown(job_line(job)))
+
+    return show
+
+
+def over(view: WatchView) -> bool:
+    """Whether every job that is shown has ended."""
+    return bool(view.jobs) and all(job.state in TERMINAL for job in view.jobs)
