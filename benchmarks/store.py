@@ -88,7 +88,8 @@ def load(store: Store, market: World) -> None:
     with store.write() as tx:
         tx._connection.exec_driver_sql("DELETE FROM price_now")
         tx._connection.exec_driver_sql(
-            "INSERT INTO price_now SELECT point.* FROM offer JOIN price_point AS point ON point.offer_key = offer.key "
+            "INSERT INTO price_now (offer_key, effective_at_ms, observed_at_ms, nano_usd_per_hour, source_key) "
+            "SELECT point.* FROM offer JOIN price_point AS point ON point.offer_key = offer.key "
             "AND point.effective_at_ms = (SELECT max(effective_at_ms) FROM price_point WHERE offer_key = offer.key)"
         )
 

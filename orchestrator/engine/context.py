@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from orchestrator.engine.inputs.market_reader import MarketReader
 from orchestrator.engine.jobs.checkpoints import CheckpointCatalog
 from orchestrator.engine.runtime import RunReport, Runtime
 from orchestrator.engine.secret_values import SecretValues
@@ -57,8 +58,9 @@ class Context:
     with None is one that its provider no longer mentions, an id that is not in it one that nothing is known of yet.
 
     `pacing` remembers wall instants (monotonic seconds) by key, `what` or `what/id`: back-offs and intervals. It is no
-    state: after a crash everything in it may start anew. `crossing` and `crossed` are told of each step that is begun
-    and done, with the compartment and the job or provider that it is for (engine.compartment).
+    state: after a crash everything in it may start anew. So is what `markets` remembers of the market that it read.
+    `crossing` and `crossed` are told of each step that is begun and done, with the compartment and the job or provider
+    that it is for (engine.compartment).
     """
 
     installation: Installation
@@ -71,6 +73,7 @@ class Context:
     instances: dict[str, Instance | None] = field(default_factory=dict)
     reports: dict[str, RunReport] = field(default_factory=dict)
     pacing: dict[str, float] = field(default_factory=dict)
+    markets: MarketReader = field(default_factory=MarketReader)
     crossing: Callable[[str, str], None] = _nothing
     crossed: Callable[[str, str], None] = _nothing
 

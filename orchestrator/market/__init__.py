@@ -3,6 +3,7 @@
 from orchestrator.market.ahead import Ahead
 from orchestrator.market.availability import PRIOR_LOSSES, AvailabilityKind, AvailabilityPoint, HazardPrior
 from orchestrator.market.listing import Listing, MachineKind, Shape, Site
+from orchestrator.market.price_columns import PriceColumns
 from orchestrator.market.reversion import Course, History
 from orchestrator.market.snapshot import Market
 from orchestrator.market.transfer import TYPICAL, Tariff, egress_nano_usd
@@ -21,6 +22,7 @@ __all__ = [
     "Location",
     "MachineKind",
     "Market",
+    "PriceColumns",
     "Shape",
     "Site",
     "Tariff",

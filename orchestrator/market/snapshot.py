@@ -33,6 +33,7 @@ from orchestrator.market.availability import (
 )
 from orchestrator.market.cells import BLOCK, Cells, block_hashes
 from orchestrator.market.listing import Listing
+from orchestrator.market.price_columns import PriceColumns
 from orchestrator.market.reversion import UNKNOWN, Course
 from orchestrator.market.transfer import TYPICAL, Tariff
 from orchestrator.model import Estimate
@@ -111,13 +112,13 @@ class Market:
         at_ms: int,
         *,
         offers: Iterable[Offer] | Listing,
-        prices: Iterable[PricePoint],
+        prices: Iterable[PricePoint] | PriceColumns,
         availability: Iterable[AvailabilityPoint] = (),
         polls: Iterable[Polled] = (),
         startup_s: Mapping[str, float | Estimate] | None = None,
         starts: Mapping[tuple[Location, tuple[str | None, int]], Estimate] | None = None,
         courses: Mapping[str, Course] | None = None,
-        levels: Mapping[str, float] | None = None,
+        levels: Mapping[str, float] | Floats | None = None,
         priors: Mapping[tuple[str, str, str], HazardPrior] | None = None,
         tariff: Tariff = TYPICAL,
         doubts: Mapping[str, str] | None = None,
@@ -125,7 +126,8 @@ class Market:
     ) -> Market:
         """The market as it was known at `at_ms`.
 
-        Points observed later are ignored, and so are prices that were announced but not yet in force. `polls` are
+        Points observed later are ignored, and so are prices that were announced but not yet in force; columns hold what
+        was known and in force then. `polls` are
         successful price polls: a price that did not change is as fresh as the last poll of its region.
         `startup_s` is the usual time (market seconds) from a launch to a ready trainer, by provider, and `starts` what
         is known of it by place and kind of hardware; `courses` how spot prices go, by provider, around the `levels` of
@@ -135,13 +137,14 @@ class Market:
         """
         listing = offers if isinstance(offers, Listing) else Listing.of(offers)
         size = len(listing)
+        columns, points = (prices, ()) if isinstance(prices, PriceColumns) else (PriceColumns.unknown(size), prices)
+        if not isinstance(levels, np.ndarray):
+            levels = np.array([(levels or {}).get(name, -1.0) for name in listing.ids], np.float64)
         market = cls(
             seal=_SEAL,
             at=at_ms,
             listing=listing,
-            price=np.full(size, -1, np.int64),
-            effective_at=np.full(size, -1, np.int64),
-            observed_at=np.full(size, -1, np.int64),
+            **columns._asdict(),
             backed_off_at=np.full(size, -1, np.int64),
             backed_off_until=np.full(size, -1, np.int64),
             backed_off_by_loss=np.zeros(size, np.bool_),
@@ -159,7 +162,7 @@ class Market:
             priors=priors or {},
             starts=MappingProxyType(_coded_starts(listing, starts or {})),
             courses=MappingProxyType(dict(courses or {})),
-            level=np.array([levels.get(name, -1.0) for name in listing.ids]) if levels else np.full(size, -1.0),
+            level=levels,
             site_starts=_site_starts(listing, startup_s or {}),
             tariff=tariff,
             known_rates={},
@@ -169,7 +172,7 @@ class Market:
             older_cells=None,
             hashed=None,
         )
-        return market.learn(at_ms, prices=prices, availability=availability, polls=polls)
+        return market.learn(at_ms, prices=points, availability=availability, polls=polls)
 
     def learn(
         self,

@@ -6,8 +6,9 @@ store, SQLAlchemy's ORM never.
 
 from orchestrator.store.leadership.leader import TAKEOVER_S, LeaderInfo, Leadership
 from orchestrator.store.market.availability import AvailabilityPoint
+from orchestrator.store.market.changes import MarketChanges
 from orchestrator.store.market.flags import NewFlag, StoredFlag
-from orchestrator.store.market.polls import Polled, PollRecord, PollState
+from orchestrator.store.market.polls import Named, Polled, PollRecord, PollState
 from orchestrator.store.market.price_days import PriceDay
 from orchestrator.store.market.prices import Interval
 from orchestrator.store.queries.claims import Claim
@@ -29,7 +30,9 @@ __all__ = [
     "JobFacts",
     "LeaderInfo",
     "Leadership",
+    "MarketChanges",
     "MigrationFields",
+    "Named",
     "NewFlag",
     "PerfPoint",
     "PollRecord",

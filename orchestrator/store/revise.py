@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from alembic.script import Script
 
 VERSION_TABLE = "schema_revision"
-HEAD = "20261122_1610_3fd8a1"
+HEAD = "20261122_1630_b1f0c2"
 
 
 class ForeignDatabaseError(StoreError):

@@ -34,6 +34,7 @@ MIGRATION_OPEN = text("(step NOT IN ('done', 'aborted'))")
 COMMAND_OPEN = text("(closed_at_ms IS NULL)")
 QUARANTINED = text("(quarantined_at_ms IS NOT NULL)")
 FLAG_OPEN = text("(cleared_ms IS NULL)")
+FLAG_CLEARED = text("(cleared_ms IS NOT NULL)")
 UNCOMPARED = text("(compared_at_ms IS NULL)")
 CUTOVER = text("(kind = 'migration.cutover')")
 MACHINE_TIME = text("(kind = 'compute')")
@@ -182,6 +183,14 @@ price_point = Table(  # no foreign keys: they take a third of the time of a poll
     sqlite_with_rowid=False,
 )
 
+market_change = Table(  # how often each part of the market was written
+    "market_change",
+    metadata,
+    Column("part", Word, primary_key=True),
+    Column("number", Number, nullable=False),
+    sqlite_with_rowid=False,
+)
+
 price_now = Table(  # of each offer its newest price_point, kept with every write: what a tick asks for
     "price_now",
     metadata,
@@ -190,6 +199,8 @@ price_now = Table(  # of each offer its newest price_point, kept with every writ
     Column("observed_at_ms", Number, nullable=False),
     Column("nano_usd_per_hour", Number, nullable=False),
     Column("source_key", Number, nullable=False),
+    Column("changed", Number, nullable=False, server_default="0"),  # the last change that brought a price of this offer
+    Index("price_now_changed", "changed"),
     sqlite_with_rowid=False,
 )
 
@@ -251,6 +262,7 @@ price_flag = Table(  # a row of a provider that is kept, but whose offer is not 
     Column("unconfirmed", Boolean, nullable=False),  # whether the price is payable is to be seen: the books wait
     Index("price_flag_offer", "offer_key", "opened_ms"),
     Index("price_flag_open", "source", "region", sqlite_where=FLAG_OPEN, postgresql_where=FLAG_OPEN),
+    Index("price_flag_cleared", "cleared_ms", sqlite_where=FLAG_CLEARED, postgresql_where=FLAG_CLEARED),
 )
 
 price_day = Table(  # price_point by UTC days that are over; `day` counts from 1970-01-01

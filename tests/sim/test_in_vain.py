@@ -110,7 +110,7 @@ def test_an_offer_that_failed_a_job_is_left_out_for_it_alone_and_the_plan_says_w
     assert plan.placement(job.id).offer_id != CHEAP.id
     assert plan.placement(other.id).offer_id == CHEAP.id
     later_ms = home.clock.now_ms() + int(in_vain.EXCLUDED_S * 1000)
-    assert home.read(lambda tx: in_vain.excluded(tx, job.id, later_ms)) == ()
+    assert home.read(lambda tx: in_vain.excluded(tx.events_of([job.id], in_vain.EXCLUDING)[job.id], later_ms)) == ()
 
 
 @pytest.mark.parametrize("step", [Step.READY, Step.RESTORE, Step.VERIFY])

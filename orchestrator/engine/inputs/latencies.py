@@ -6,15 +6,14 @@ still. Nothing else remembers that.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from orchestrator.config import Config
 from orchestrator.market import Location
 from orchestrator.model import Run
-from orchestrator.perf import InstanceKind, Latencies, LatencyPrior, kind_of, learned
+from orchestrator.perf import InstanceKind, Latencies, LatencyPrior, learned
 from orchestrator.store import Tx
 from orchestrator.store.rows import Unreadable
-from providers.offer import Offer
 from providers.traits import traits_of
 
 PlaceAndKind = tuple[Location, InstanceKind]
@@ -42,12 +41,12 @@ def save_s(config: Config, runs: Sequence[Run]) -> float:
 
 
 def starts(
-    tx: Tx, config: Config, offers: Sequence[Offer], unreadable: Unreadable
+    tx: Tx, config: Config, kind_at: Callable[[str], InstanceKind | None], unreadable: Unreadable
 ) -> dict[str, Latencies[PlaceAndKind]]:
-    """Market seconds from asking for a machine to training on it, by enabled provider; places are (place, kind)."""
-    kinds = {offer.id: kind_of(offer.gpu, offer.gpu_count) for offer in offers}
+    """Market seconds from asking for a machine to training on it, by enabled provider; places are (place, kind).
+    `kind_at` gives the hardware of an offer by its id."""
     return {
-        name: learned(start_prior(name, config), _starts(tx.runs_started(name, STARTS, unreadable), kinds))
+        name: learned(start_prior(name, config), _starts(tx.runs_started(name, STARTS, unreadable), kind_at))
         for name in config.providers.enabled
     }
 
@@ -62,12 +61,12 @@ def handovers(tx: Tx, config: Config) -> Latencies[str]:
     return learned(prior, ((job_id, gap) for job_id, gap in reported if isinstance(gap, int | float) and gap > 0))
 
 
-def _starts(runs: Sequence[Run], kinds: Mapping[str, InstanceKind]) -> Iterator[tuple[PlaceAndKind, float]]:
+def _starts(runs: Sequence[Run], kind_at: Callable[[str], InstanceKind | None]) -> Iterator[tuple[PlaceAndKind, float]]:
     for run in runs:
         assert run.billed_from_ms is not None
         assert run.training_from_ms is not None
         standby = run.billed_from_ms < run.created_at_ms // 1000 * 1000  # it was up before it was wanted
-        kind = kinds.get(run.offer_id)
+        kind = kind_at(run.offer_id)
         if kind is not None and not standby and run.machine_from_ms is None:
             place: Location = tuple(run.offer_id.split("/")[:3])
             yield (place, kind), (run.training_from_ms - run.created_at_ms) / 1000

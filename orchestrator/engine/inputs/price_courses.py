@@ -4,18 +4,17 @@ orchestrator.market.reversion.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from itertools import groupby
-from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from orchestrator.market import Course, History
+from orchestrator.market import Course, History, Listing
 from orchestrator.market.reversion import course
 from orchestrator.store import Tx
 from orchestrator.store.market.prices import DAY_MS, Interval
-from providers.offer import Offer
 
 LOOKED_BACK_MS = 14 * DAY_MS
 """Long enough to see a week ahead once, short enough that prices were made by the same demand."""
@@ -24,26 +23,60 @@ SAMPLE = 64
 EVERY_MS = 1_800_000
 """History is learned from up to the last full half hour, so that the decisions within one share the work."""
 
+Floats = NDArray[np.float64]
 
-class PriceCourses(NamedTuple):
-    """`courses` by provider; `levels`, by offer id, in nano-USD per hour."""
 
+@dataclass(frozen=True, slots=True)
+class PriceCourses:
+    """`courses` by provider; `levels` by row of the listing, in nano-USD per hour (-1: not known). Learned from prices
+    up to `until_ms`; those whose first price is newer stand at that. `sampled` are the offers of each provider from
+    which its course was learned."""
+
+    until_ms: int
     courses: Mapping[str, Course]
-    levels: Mapping[str, float]
+    levels: Floats
+    sampled: Mapping[str, frozenset[str]]
 
 
-def learned(tx: Tx, offers: Sequence[Offer], now_ms: int) -> PriceCourses:
-    """What the known prices of these offers show."""
-    spot = sorted((offer.provider, offer.id) for offer in offers if offer.spot)
-    start_ms = now_ms - LOOKED_BACK_MS
-    means = tx.mean_prices([Interval(name, start_ms, now_ms) for _, name in spot])
-    levels = {name: float(mean) for (_, name), mean in zip(spot, means, strict=True) if mean}
+def learned(
+    tx: Tx, listing: Listing, now_ms: int, *, before: PriceCourses | None = None, changed: Collection[str] = ()
+) -> PriceCourses:
+    """What the known prices of these offers show. `before` is what they showed when only the newest prices of the
+    `changed` ones were not known yet: then only of these is anything read, until the next half hour."""
     until_ms = now_ms - now_ms % EVERY_MS
-    courses = {}
-    for provider, named in groupby(spot, key=lambda each: each[0]):
-        ids = [name for _, name in named]
-        courses[provider] = _course(_histories(tx, ids[:: -(-len(ids) // SAMPLE)], until_ms), until_ms)
-    return PriceCourses(courses, levels)
+    if before is not None and before.until_ms == until_ms:
+        rows = [row for name in changed if (row := listing.row(name)) is not None and listing.spot[row]]
+        levels, courses, sampled = before.levels.copy(), {**before.courses}, before.sampled
+    else:
+        rows = np.flatnonzero(listing.spot).tolist()
+        levels, courses, sampled = np.full(len(listing), -1.0), {}, _sampled(listing)
+    levels[rows] = _levels(tx, [listing.ids[row] for row in rows], until_ms, now_ms)
+    for provider, ids in sampled.items():
+        if provider not in courses or not ids.isdisjoint(changed):
+            courses[provider] = _course(_histories(tx, sorted(ids), until_ms), until_ms)
+    return PriceCourses(until_ms, courses, levels, sampled)
+
+
+def _sampled(listing: Listing) -> dict[str, frozenset[str]]:
+    """The offers of each provider from which its course is learned, by provider."""
+    spot = np.flatnonzero(listing.spot)
+    provider = listing.site_provider[listing.site[spot]]
+    found = {}
+    for number, name in enumerate(listing.providers):
+        rows = spot[provider == number]
+        if rows.size:
+            found[name] = frozenset(listing.ids[row] for row in rows[:: -(-rows.size // SAMPLE)].tolist())
+    return found
+
+
+def _levels(tx: Tx, ids: Sequence[str], until_ms: int, now_ms: int) -> list[float]:
+    """The mean price of each up to `until_ms`; else its first price since."""
+    means = tx.mean_prices([Interval(name, until_ms - LOOKED_BACK_MS, until_ms) for name in ids])
+    young = [name for name, mean in zip(ids, means, strict=True) if mean is None]
+    first = [(name, at_ms) for name, at_ms in tx.first_prices_ms(young).items() if at_ms <= now_ms]
+    began = dict(zip((name for name, _ in first), tx.prices_at(first), strict=True))
+    known = [began.get(name) if mean is None else mean for name, mean in zip(ids, means, strict=True)]
+    return [float(each) if each else -1.0 for each in known]
 
 
 _Changes = tuple[tuple[int, int], ...]

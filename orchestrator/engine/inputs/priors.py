@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from orchestrator.market import TYPICAL, HazardPrior, Location, Tariff
+from orchestrator.market import TYPICAL, HazardPrior, Location, Shape, Tariff
 from providers.catalog import Catalog, Interruption, load
 from providers.collect.facts import Signal
 from providers.offer import Offer
@@ -23,7 +23,7 @@ COLLECTED = {"interruption_percent": EXPOSURE_H, "eviction_percent": 1.0}
 (learn.microsoft.com, "Use Azure Spot Virtual Machines"). Other kinds say nothing of time."""
 
 
-def tariff(offers: Iterable[Offer]) -> Tariff:
+def tariff(offers: Iterable[Offer | Shape]) -> Tariff:
     """What moving bytes costs between the sites of these offers. Raises CatalogError."""
     providers = {(offer.provider, offer.simulated) for offer in offers}
     simulated = frozenset(name for name, is_simulated in providers if is_simulated)
@@ -45,7 +45,7 @@ class _Mixed:
 
 
 def hazard_priors(
-    offers: Iterable[Offer], collected: Iterable[Signal] = ()
+    offers: Iterable[Offer | Shape], collected: Iterable[Signal] = ()
 ) -> Mapping[tuple[str, str, str], HazardPrior]:
     """What is known of interruptions, by (provider, region, instance type); of simulated machines nothing. Raises
     CatalogError."""

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import cast
+from dataclasses import dataclass, field
 
 from orchestrator.config import Config
-from orchestrator.engine.inputs import latencies, price_courses, priors
+from orchestrator.engine.inputs import latencies
+from orchestrator.engine.inputs.market_reader import MarketReader
 from orchestrator.engine.migration import in_vain
-from orchestrator.engine.migration.intent import under_way
+from orchestrator.engine.migration.intent import may_change_place
 from orchestrator.errors import RowError
-from orchestrator.market import AvailabilityKind, AvailabilityPoint, Location, Market
-from orchestrator.model import VOLUNTARY, Job, JobState, Migration, Run
+from orchestrator.market import Location, Market
+from orchestrator.model import VOLUNTARY, Event, Job, JobState, Migration, Run, Step
 from orchestrator.perf import Observation, PerfBook, Program, program_of
 from orchestrator.policy import Demand, MoveLimits, Running
-from orchestrator.store import Tx
+from orchestrator.store import JobFacts, Tx
 from providers.offer import location_of
 
 DAY_MS = 86_400_000
-AVAILABILITY_WINDOW_MS = 30 * DAY_MS
 LIKE_JOBS = 50  # the jobs measured last, whose programs are looked at for what they tell of other jobs
-NO_LONGER_SOLD = "its provider no longer names it"
 
 _WANT_A_PLACE: tuple[JobState, ...] = ("queued", "starting", "running", "migrating")
 
@@ -52,26 +50,29 @@ def inputs(
     extra: Sequence[Job] = (),
     only: Sequence[str] | None = None,
     with_notice: frozenset[str] = frozenset(),
+    markets: MarketReader | None = None,
 ) -> Inputs:
     """The inputs for all jobs that want a place, or for `only` those; `extra` are jobs that are not submitted yet.
 
-    Jobs in `with_notice` lose their machine soon, so that staying is no option for them.
+    Jobs in `with_notice` lose their machine soon, so that staying is no option for them. `markets` remembers what was
+    read of the market before; without it, all is read anew.
     """
     waiting = tx.jobs(states=_WANT_A_PLACE, unreadable=left_out)
     jobs = [job for job in (*waiting, *extra) if only is None or job.id in only]
     gaps = latencies.handovers(tx, config)
     running: dict[str, Running] = {}
     demands = []
+    past = _pasts(tx, {job.id for job in jobs} - {job.id for job in extra})
     for job in jobs:
-        known = all(job.id != other.id for other in extra)
-        runs = tx.runs(job_id=job.id) if known else []
-        save_s, gap = latencies.save_s(config, runs), gaps.at.get(job.id, gaps.usual)
-        demands.append(_demand(tx, job, runs, known, now_ms, save_s=save_s, gap_s=gap.value))
-        current = current_run(runs)
+        known = past.get(job.id, _Past())
+        save_s, gap = latencies.save_s(config, known.runs), gaps.at.get(job.id, gaps.usual)
+        demands.append(_demand(job, known, now_ms, save_s=save_s, gap_s=gap.value))
+        current = current_run(known.runs)
         if current is not None:
-            running[job.id] = _running(tx, job, current, now_ms, job.id in with_notice)
+            running[job.id] = _running(known, current, now_ms, job.id in with_notice)
     used = [each.offer_id for each in running.values()]
-    return Inputs(market(tx, now_ms, config, used), perf(tx, now_ms, [job.id for job in jobs]), tuple(demands), running)
+    seen = (MarketReader() if markets is None else markets).read(tx, now_ms, config, used)
+    return Inputs(seen, perf(tx, now_ms, [job.id for job in jobs]), tuple(demands), running)
 
 
 def left_out(_job_id: str, _error: RowError) -> None:
@@ -92,32 +93,8 @@ def checkpoint_at(runs: Sequence[Run]) -> Location | None:
 
 
 def market(tx: Tx, now_ms: int, config: Config, used: Collection[str] = ()) -> Market:
-    """What is known of the market at `now_ms`. `used` are ids of offers where jobs run: they are in it, to be compared
-    with, also when nobody sells them any more."""
-    since = now_ms - AVAILABILITY_WINDOW_MS
-    offers = tx.offers(config.providers.enabled)  # what others ask is for people: nothing can be launched there
-    listed = {offer.id for offer in offers}
-    withdrawn = [offer for name in sorted({*used} - listed) if (offer := tx.offer(name)) is not None]
-    offers += withdrawn
-    starts = latencies.starts(tx, config, offers, left_out)
-    gone = price_courses.learned(tx, offers, now_ms)
-    return Market.as_of(
-        now_ms,
-        offers=offers,
-        prices=tx.payable_as_of(now_ms),
-        doubts={**tx.flagged_as_of(now_ms), **{offer.id: NO_LONGER_SOLD for offer in withdrawn}},
-        availability=[
-            AvailabilityPoint(row.offer_id, row.at_ms, cast("AvailabilityKind", row.kind))
-            for row in tx.availability(since, now_ms)
-        ],
-        polls=[((each.provider, each.region, each.spot), each.until_ms) for each in tx.polled()],
-        startup_s={name: known.usual for name, known in starts.items()},
-        starts={place: each for known in starts.values() for place, each in known.at.items()},
-        courses=gone.courses,
-        levels=gone.levels,
-        priors=priors.hazard_priors(offers, tx.risks_as_of(now_ms)),
-        tariff=priors.tariff(offers),
-    )
+    """What is known of the market at `now_ms`, read anew: see MarketReader."""
+    return MarketReader().read(tx, now_ms, config, used)
 
 
 def perf(tx: Tx, now_ms: int, job_ids: Collection[str] | None = None) -> PerfBook:
@@ -137,46 +114,62 @@ def perf(tx: Tx, now_ms: int, job_ids: Collection[str] | None = None) -> PerfBoo
 
 
 def _programs(tx: Tx, job_ids: Collection[str]) -> dict[str, Program]:
-    programs = {}
-    for job_id in job_ids:
-        with suppress(RowError):  # one of many that this decision could learn from
-            programs[job_id] = program_of(tx.job(job_id).spec.train)
-    return programs
+    """Of those that can be read: they are some of many that this decision could learn from."""
+    return {job.id: program_of(job.spec.train) for job in tx.jobs_of(job_ids, unreadable=left_out)}
 
 
-def _demand(tx: Tx, job: Job, runs: Sequence[Run], known: bool, now_ms: int, *, save_s: float, gap_s: float) -> Demand:
-    total = job.spec.train.steps
-    if not known:
-        return Demand(job=job, total_steps=total, checkpoint_s=save_s, handover_s=gap_s)
-    facts = tx.job_facts(job.id)
+@dataclass(frozen=True)
+class _Past:
+    """What is stored of a job; of one that is not submitted yet, nothing. `events` are of the kinds
+    in_vain.EXCLUDING."""
+
+    runs: Sequence[Run] = ()
+    facts: JobFacts = field(default_factory=JobFacts)
+    spent_nano_usd: int = 0
+    migrations: Sequence[Migration] = ()
+    events: Sequence[Event] = ()
+
+
+def _pasts(tx: Tx, job_ids: Collection[str]) -> dict[str, _Past]:
+    """By job id. Raises RowError."""
+    runs, migrations = tx.runs_of(job_ids), tx.migrations_of(job_ids)
+    facts, events = tx.job_facts_of(job_ids), tx.events_of(job_ids, in_vain.EXCLUDING)
+    spent: Counter[str] = Counter()
+    for each in tx.ledger_sums(job_ids):
+        spent[each.job_id] += each.amount_nano_usd
+    return {name: _Past(runs[name], facts[name], spent[name], migrations[name], events[name]) for name in facts}
+
+
+def _demand(job: Job, past: _Past, now_ms: int, *, save_s: float, gap_s: float) -> Demand:
+    total = past.facts.total_steps
     return Demand(
         job=job,
-        total_steps=total if facts.total_steps is None else facts.total_steps,
-        done_steps=max((run.last_step for run in runs), default=0),
-        spent_nano_usd=tx.total_nano_usd(job_id=job.id),
-        checkpoint_bytes=facts.checkpoint_bytes or 0,
+        total_steps=job.spec.train.steps if total is None else total,
+        done_steps=max((run.last_step for run in past.runs), default=0),
+        spent_nano_usd=past.spent_nano_usd,
+        checkpoint_bytes=past.facts.checkpoint_bytes or 0,
         checkpoint_s=save_s,
         handover_s=gap_s,
-        checkpoint_at=checkpoint_at(runs),
-        excluded=in_vain.excluded(tx, job.id, now_ms),
+        checkpoint_at=checkpoint_at(past.runs),
+        excluded=in_vain.excluded(past.events, now_ms),
     )
 
 
-def _running(tx: Tx, job: Job, run: Run, now_ms: int, leaving: bool) -> Running:
+def _running(past: _Past, run: Run, now_ms: int, leaving: bool) -> Running:
     # a move that was given up when it had its machine already was paid for like any other
-    rented = {each.id for each in tx.runs(job_id=job.id) if each.instance_id is not None}
+    rented = {each.id for each in past.runs if each.instance_id is not None}
     moves: list[Migration] = [
         migration
-        for migration in tx.migrations(job_id=job.id)
+        for migration in past.migrations
         if migration.reason in VOLUNTARY and migration.target_run_id in rented
     ]
-    came_by = next((each.reason for each in tx.migrations(job_id=job.id) if each.target_run_id == run.id), None)
+    came_by = next((each.reason for each in past.migrations if each.target_run_id == run.id), None)
     return Running(
         offer_id=run.offer_id,
         since_ms=run.training_from_ms or run.created_at_ms,
         last_migration_ms=max((migration.step_at_ms for migration in moves), default=None),
         migrations_today=sum(1 for migration in moves if migration.step_at_ms > now_ms - DAY_MS),
-        migrating=under_way(tx, job.id),
+        migrating=may_change_place(each for each in past.migrations if each.step not in (Step.DONE, Step.ABORTED)),
         leaving=leaving,
         came_by=came_by or "first placement",
     )

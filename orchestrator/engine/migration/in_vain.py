@@ -8,13 +8,14 @@ what the user or a ceiling ended.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Literal
 
 from orchestrator.engine.billing.machine_cost import machine_cost_nano_usd
 from orchestrator.engine.context import Context
-from orchestrator.model import Job, Migration, Run
+from orchestrator.model import Event, Job, Migration, Run
 from orchestrator.store import Tx
 from providers.money import format_usd
 
@@ -31,7 +32,10 @@ Cause = Literal["ready", "quiesce", "restore", "trainer", "taken", "checkpoint",
 FailureKind = Literal["placement.in_vain", "move.in_vain", "standby.in_vain"]
 
 _BLAMES_OFFER = frozenset({"ready", "restore", "trainer"})
-_BEGIN_ANEW = ("migration.cutover", "job.resumed")
+_RESUMED = "job.resumed"
+_BEGIN_ANEW = ("migration.cutover", _RESUMED)
+EXCLUDING = ("placement.in_vain", "move.in_vain", "standby.in_vain", _RESUMED)
+"""Kinds of events that say which offers a job must not use."""
 _CHANGE: dict[str, str] = {
     "ready": "its machines do not come up in time: leave these offers out (where.clouds, where.regions, resources)",
     "quiesce": "its source reaches no checkpoint in time: make steps shorter or the checkpoint smaller",
@@ -56,17 +60,17 @@ class InVain:
 
 def in_a_row(tx: Tx, job_id: str, kind: FailureKind) -> list[InVain]:
     """The newest first, at most MOST_IN_A_ROW: those since the job trained anew somewhere or was resumed."""
-    return _since(tx, job_id, (kind,), _BEGIN_ANEW, MOST_IN_A_ROW)
+    return _latest(tx, job_id, (kind,), MOST_IN_A_ROW)
 
 
-def excluded(tx: Tx, job_id: str, now_ms: int) -> tuple[tuple[str, str], ...]:
-    """(offer id, reason) of each offer that the job must not use at market instant `now_ms`, sorted by offer id.
+def excluded(events: Iterable[Event], now_ms: int) -> tuple[tuple[str, str], ...]:
+    """(offer id, reason) of each offer that a job must not use at market instant `now_ms`, sorted by offer id: from its
+    `events` of the kinds EXCLUDING, the newest first.
 
     An offer is left out for EXCLUDED_S after one of its machines failed this job. Resuming the job clears the list.
     """
-    kinds: tuple[FailureKind, ...] = ("placement.in_vain", "move.in_vain", "standby.in_vain")
     found: dict[str, str] = {}
-    for each in _since(tx, job_id, kinds, ("job.resumed",), 4 * MOST_IN_A_ROW):
+    for each in _since(islice(events, 4 * MOST_IN_A_ROW), (_RESUMED,)):
         if each.cause in _BLAMES_OFFER and now_ms - each.at_ms < EXCLUDED_S * 1000:
             found.setdefault(each.offer_id, f"given up there {(now_ms - each.at_ms) / 60_000:.0f} min ago: {each.why}")
     return tuple(sorted(found.items()))
@@ -74,7 +78,7 @@ def excluded(tx: Tx, job_id: str, now_ms: int) -> tuple[tuple[str, str], ...]:
 
 def more_time(tx: Tx, job_id: str, cause: Cause) -> float:
     """By what a time limit of this job is multiplied: the next is twice as long after each that ran out in a row."""
-    latest = _since(tx, job_id, ("placement.in_vain", "move.in_vain"), _BEGIN_ANEW, MOST_IN_A_ROW)
+    latest = _latest(tx, job_id, ("placement.in_vain", "move.in_vain"), MOST_IN_A_ROW)
     return 2.0 ** min(MOST_DOUBLINGS, sum(each.cause == cause for each in latest))
 
 
@@ -120,9 +124,15 @@ def give_up(ctx: Context, tx: Tx, job: Job, run: Run) -> None:
     ctx.event(tx, "job.paused", f"paused at its last checkpoint: {reason}", job, run=run, spent_nano_usd=spent)
 
 
-def _since(tx: Tx, job_id: str, kinds: Sequence[FailureKind], anew: Sequence[str], limit: int) -> list[InVain]:
+def _latest(tx: Tx, job_id: str, kinds: Sequence[FailureKind], limit: int) -> list[InVain]:
+    """The newest first, of at most so many events."""
+    events = tx.events(job_id=job_id, kinds=(*kinds, *_BEGIN_ANEW), limit=limit, newest_first=True)
+    return _since(events, _BEGIN_ANEW)
+
+
+def _since(events: Iterable[Event], anew: Sequence[str]) -> list[InVain]:
     found = []
-    for event in tx.events(job_id=job_id, kinds=(*kinds, *anew), limit=limit, newest_first=True):
+    for event in events:
         if event.kind in anew:
             break
         reported = (str(event.data.get(name, "")) for name in ("cause", "why"))

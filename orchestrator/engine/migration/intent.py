@@ -6,6 +6,7 @@ The token in it makes a launch the same however often it is asked for.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 
 from orchestrator.engine.context import Context
 from orchestrator.engine.jobs.checkpoints import CheckpointDamaged, CheckpointUnusable
@@ -14,14 +15,14 @@ from orchestrator.store import Tx
 
 
 def under_way(tx: Tx, job_id: str) -> bool:
-    """Whether a migration of this job may still change where it runs.
+    """Whether a migration of this job may still change where it runs."""
+    return may_change_place(tx.migrations(job_id=job_id, open=True))
 
-    One that only releases its source may not, nor one that brings up a standby.
-    """
-    return any(
-        migration.step is not Step.RELEASE and migration.reason != "standby"
-        for migration in tx.migrations(job_id=job_id, open=True)
-    )
+
+def may_change_place(open_ones: Iterable[Migration]) -> bool:
+    """Whether one of a job's open migrations may. One that only releases its source may not, nor one that brings up a
+    standby."""
+    return any(each.step is not Step.RELEASE and each.reason != "standby" for each in open_ones)
 
 
 def open_migration(

@@ -94,7 +94,7 @@ def _plan(ctx: Context, jobs: Sequence[str], with_notice: frozenset[str]) -> Pla
     if jobs and not chosen:
         return None
     with ctx.installation.store.read() as tx:
-        inputs = snapshot.inputs(tx, now, config, only=chosen, with_notice=with_notice)
+        inputs = snapshot.inputs(tx, now, config, only=chosen, with_notice=with_notice, markets=ctx.markets)
     return decide(inputs.demands, inputs.market, inputs.perf, inputs.running, limits=snapshot.limits(config))
 
 

@@ -130,7 +130,12 @@ def _open(ctx: Context, job: Job) -> bool:
         if current is None:
             return False
         inputs = snapshot.inputs(
-            tx, ctx.now_ms, ctx.installation.config, only=[job.id], with_notice=frozenset({job.id})
+            tx,
+            ctx.now_ms,
+            ctx.installation.config,
+            only=[job.id],
+            with_notice=frozenset({job.id}),
+            markets=ctx.markets,
         )
     if not inputs.demands:
         return False  # the job was paused or ended since this tick began

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 
-from sqlalchemy import bindparam, case, func, or_, select, update
+from sqlalchemy import bindparam, case, func, select, union_all, update
 
 from orchestrator.store.market.offers import OfferRows, batches
 from orchestrator.store.rows import checked, decoded, record
-from orchestrator.store.schema import offer, price_flag, risk_point
+from orchestrator.store.schema import FLAG_CLEARED, FLAG_OPEN, offer, price_flag, risk_point
 from orchestrator.store.transaction import insert_into
 from providers.collect.facts import Signal
 
@@ -68,13 +68,14 @@ _OPEN_OF_OFFER = (
     .where(price_flag.c.flag.in_(bindparam("kinds", expanding=True)))
     .order_by(price_flag.c.seq)
 )
-_FLAGGED_AT = (
-    select(offer.c.id, price_flag.c.detail)
+_OPENED_BY = (
+    select(price_flag.c.seq, offer.c.id, price_flag.c.detail)
     .join(price_flag, price_flag.c.offer_key == offer.c.key)
     .where(price_flag.c.opened_ms <= bindparam("at_ms"))
-    .where(or_(price_flag.c.cleared_ms.is_(None), price_flag.c.cleared_ms > bindparam("at_ms")))
-    .order_by(price_flag.c.seq)
 )
+_FLAGGED_AT = union_all(  # each half has an index: nearly all flags that there ever were are cleared
+    _OPENED_BY.where(FLAG_OPEN), _OPENED_BY.where(FLAG_CLEARED, price_flag.c.cleared_ms > bindparam("at_ms"))
+).order_by("seq")
 _COUNTS = (
     select(price_flag.c.source, price_flag.c.region, price_flag.c.flag, func.count())
     .where(price_flag.c.cleared_ms.is_(None))
@@ -108,6 +109,7 @@ _RECORDED = select(price_flag.c.offer_key, price_flag.c.flag, price_flag.c.subje
     price_flag.c.source == bindparam("of_source")
 )
 
+_RISK_SEQ = select(func.max(risk_point.c.seq))
 _RISK = [risk_point.c[field.name] for field in fields(Signal)]
 _SAME_PLACE = ("kind", "provider", "region", "zone", "instance_type")
 _LAST_RISK = (
@@ -210,7 +212,8 @@ class FlagRows(OfferRows):
 
     def flagged_as_of(self, at_ms: int) -> dict[str, str]:
         """Why an offer was not to be chosen at `at_ms`, by offer id: of several reasons the newest."""
-        return dict(checked("price_flag", self._connection.execute(_FLAGGED_AT, {"at_ms": at_ms}), (str, str)))
+        rows = checked("price_flag", self._connection.execute(_FLAGGED_AT, {"at_ms": at_ms}), (int, str, str))
+        return {name: detail for _, name, detail in rows}
 
     def flags_of(self, offer_id: str) -> list[StoredFlag]:
         """All that an offer ever had, in order of time."""
@@ -245,6 +248,10 @@ class FlagRows(OfferRows):
         if fresh:
             self._connection.execute(insert_into(risk_point), fresh)
         return len(fresh)
+
+    def risk_seq(self) -> int:
+        """The number of the risk that was stored last; 0 where there is none."""
+        return int(self._connection.execute(_RISK_SEQ).scalar_one() or 0)
 
     def risks_as_of(self, at_ms: int) -> list[Signal]:
         """Per place and kind what was last learned by `at_ms`."""

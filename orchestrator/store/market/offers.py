@@ -11,13 +11,14 @@ from typing import Any
 from sqlalchemy import Row, bindparam, select, update
 
 from orchestrator.errors import NotFoundError
+from orchestrator.store.market.changes import OFFERS, ChangeRows
 from orchestrator.store.rows import checked, decoded, quickly
 from orchestrator.store.schema import offer
-from orchestrator.store.transaction import Transaction, columns, insert_into
+from orchestrator.store.transaction import columns, insert_into
 from providers.offer import CapacityType, Offer
 
 _BATCH = 1000  # values in one IN (...): below the parameter limit of every database
-_FEW = 200
+_FEW = 2000
 
 _SHAPES = frozenset((str, str, str, str, gpu, int, int, int, str, bool) for gpu in (str, NoneType))  # of an Offer's row
 _NAMES = [field.name for field in fields(Offer)]
@@ -37,7 +38,7 @@ _KEYS_OF_PROVIDERS = select(offer.c.id, offer.c.key).where(offer.c.provider.in_(
 _KEYS = select(offer.c.id, offer.c.key).where(offer.c.id.in_(bindparam("ids", expanding=True)))
 
 
-class OfferRows(Transaction):
+class OfferRows(ChangeRows):
     def put_offers(
         self,
         provider: str,
@@ -59,7 +60,7 @@ class OfferRows(Transaction):
         known = dict(named_before)
         for batch in batches(elsewhere):
             known.update((row.id, dict(row._mapping)) for row in self._connection.execute(_BY_ID, {"ids": batch}))
-        new = {}
+        new, differ = {}, 0
         for each in offers:
             named_before.pop(each.id, None)
             before = known.get(each.id)
@@ -68,11 +69,15 @@ class OfferRows(Transaction):
                 new[each.id] = values
             elif before != values:
                 self._connection.execute(update(offer).where(offer.c.id == each.id).values(values))
+                differ += 1
         if new:
             self._connection.execute(insert_into(offer), list(new.values()))
         for gone, values in named_before.items() if whole else ():
             if values["listed"]:
                 self._connection.execute(update(offer).where(offer.c.id == gone).values(listed=False))
+                differ += 1
+        if new or differ:
+            self._changed(OFFERS)
 
     def add_past_offers(self, source: str, offers: Sequence[Offer]) -> int:
         """Offers to look back at, unlisted. One that is known stays as it is, unless only now its GPU is. Returns how
@@ -92,6 +97,8 @@ class OfferRows(Transaction):
                 learned += 1
         if new:
             self._connection.execute(insert_into(offer), list(new.values()))
+        if new or learned:
+            self._changed(OFFERS)
         return len(new) + learned
 
     def offers(self, providers: Collection[str] | None = None) -> list[Offer]:
@@ -147,7 +154,7 @@ class OfferRows(Transaction):
             names = sorted({each.partition("/")[0] for each in wanted})
             rows = self._connection.execute(_KEYS_OF_PROVIDERS, {"names": names}).all()
         else:
-            rows = self._connection.execute(_KEYS, {"ids": sorted(wanted)}).all()
+            rows = [row for ids in batches(wanted) for row in self._connection.execute(_KEYS, {"ids": ids})]
         keys: dict[str, int] = {name: key for name, key in rows if name in wanted}
         if strict and (unknown := wanted - keys.keys()):
             raise NotFoundError(f"the store knows no offer {min(unknown)}", hint="put_offers comes first")

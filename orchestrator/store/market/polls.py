@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
@@ -64,6 +64,15 @@ class PollState:
     passed: str | None  # how many rows were none of ours, by reason, for people
 
 
+class Named(NamedTuple):
+    """A source that lists spot, or on-demand, offers of a provider in a region."""
+
+    provider: str
+    region: str
+    spot: bool
+    source: str
+
+
 class Polled(NamedTuple):
     """All price changes of a provider's spot, or on-demand, offers in a region are known up to `until_ms`."""
 
@@ -96,13 +105,11 @@ _UNCONFIRMED_FROM = (
     .join(offer, offer.c.key == price_flag.c.offer_key)
     .where(offer.c.id == bindparam("name"), price_flag.c.cleared_ms.is_(None), price_flag.c.unconfirmed)
 )
-_POLLED = (
-    select(offer.c.provider, offer.c.region, offer.c.capacity_type, func.min(poll_state.c.good_started_ms))
-    .join(poll_state, offer.c.source == poll_state.c.source)
-    .where(offer.c.listed, poll_state.c.good_started_ms.is_not(None))
-    .where((poll_state.c.region == offer.c.region) | poll_state.c.region.in_(ALL_REGIONS))
-    .group_by(offer.c.provider, offer.c.region, offer.c.capacity_type)
-    .order_by(offer.c.provider, offer.c.region, offer.c.capacity_type)
+_NAMED = (
+    select(offer.c.provider, offer.c.region, offer.c.capacity_type, offer.c.source).where(offer.c.listed).distinct()
+)
+_HEARD = select(poll_state.c.source, poll_state.c.region, poll_state.c.good_started_ms).where(
+    poll_state.c.good_started_ms.is_not(None)
 )
 _IN_ITS_REGION = (poll_state.c.region == offer.c.region) | poll_state.c.region.in_(ALL_REGIONS)
 
@@ -275,11 +282,24 @@ class PollRows(Transaction):
         found: int | None = self._connection.execute(_SUSPECT_SINCE, asked).scalar_one_or_none()
         return found
 
-    def polled(self) -> list[Polled]:
+    def named(self) -> tuple[Named, ...]:
+        """Which source names offers of which provider, region and capacity type. Reads all that is listed."""
+        rows = checked("offer", self._connection.execute(_NAMED), (str, str, str, str))
+        return tuple(sorted(Named(row[0], row[1], row[2] == SPOT, row[3]) for row in rows))
+
+    def polled(self, named: Sequence[Named] | None = None) -> list[Polled]:
         """Of everything listed by provider, region and capacity type: up to when all price changes are known, of every
-        source. What was never polled well is missing."""
-        rows = checked("poll_state", self._connection.execute(_POLLED), (str, str, str, int))
-        return [Polled(row[0], row[1], row[2] == SPOT, row[3]) for row in rows]
+        source. What was never polled well is missing. `named`: as this store's `named` has told."""
+        heard: dict[tuple[str, str], int] = {}
+        for source, region, good_ms in checked("poll_state", self._connection.execute(_HEARD), (str, str, int)):
+            heard[source, region] = good_ms
+        until: dict[tuple[str, str, bool], int] = {}
+        for each in self.named() if named is None else named:
+            key = (each.provider, each.region, each.spot)
+            for region in {each.region, *ALL_REGIONS}:
+                if (good_ms := heard.get((each.source, region))) is not None:
+                    until[key] = min(until.get(key, good_ms), good_ms)
+        return [Polled(*key, until_ms) for key, until_ms in sorted(until.items())]
 
     def gone(self) -> list[Gone]:
         """Kinds of offers with one that its source does not name any more, or never listed, or whose price it says is

@@ -16,6 +16,7 @@ from sqlalchemy import BindParameter, ColumnElement, Row, Select, Table, bindpar
 
 from orchestrator.errors import UnreadableRowError
 from orchestrator.store.backends.types import Number
+from orchestrator.store.market.changes import PRICES
 from orchestrator.store.market.offers import OfferRows, batches
 from orchestrator.store.rows import checked, quickly, record, whole_numbers
 from orchestrator.store.schema import offer, price_day, price_flag, price_now, price_point, price_source
@@ -98,6 +99,13 @@ class PriceRows(OfferRows):
     def _as_of(self, statements: tuple[Select[Any], Select[Any]], at_ms: int, **asked: Any) -> list[PricePoint]:
         newest, older = (self._connection.execute(each, {"at_ms": at_ms, **asked}).all() for each in statements)
         return sorted(_points("price_point", (*newest, *older)), key=lambda point: point.offer_id)
+
+    def not_in_force(self, at_ms: int, offer_ids: Collection[str] | None = None) -> list[str]:
+        """Ids of the offers (of these) whose newest price was not in force, or not known, at `at_ms`."""
+        if offer_ids is None:
+            return list(self._connection.execute(_NOT_IN_FORCE, {"at_ms": at_ms}).scalars())
+        asked = ({"at_ms": at_ms, "ids": batch} for batch in batches(offer_ids))
+        return [name for each in asked for name in self._connection.execute(_NOT_IN_FORCE_OF, each).scalars()]
 
     def newest_prices(self, providers: Collection[str] | None = None) -> list[PricePoint]:
         """Per listed offer (of these providers) the newest change, flagged or not, in force or announced; ordered by
@@ -221,12 +229,13 @@ class PriceRows(OfferRows):
         return known
 
     def _renew(self, rows: Sequence[dict[str, int]]) -> None:
-        """These are the newest prices of their offers now."""
+        """These are the newest prices of the offers that something was learned of."""
+        number = self._changed(PRICES)
         for start in range(0, len(rows), _ASKED):
             part = rows[start : start + _ASKED]
             listed = ", ".join(str(row["offer_key"]) for row in part)
             self._connection.exec_driver_sql(f"DELETE FROM price_now WHERE offer_key IN ({listed})")
-        self._insert_many(price_now, rows)
+        self._insert_many(price_now, [{**row, "changed": number} for row in rows])
 
     def _forget_days(self, first_day: dict[int, int]) -> None:
         """A price learned late makes roll-ups from its day on wrong: they are made again."""
@@ -312,6 +321,8 @@ _OLDER_KNOWN_AT = (  # few, unless the instant lies in the past
     .where(offer.c.key.in_(select(price_now.c.offer_key).where(~_NEW_BY_THEN)))
     .where(price_point.c.effective_at_ms == newest_known(_AT))
 )
+_NOT_IN_FORCE = select(offer.c.id).join(price_now, price_now.c.offer_key == offer.c.key).where(~_NEW_BY_THEN)
+_NOT_IN_FORCE_OF = _NOT_IN_FORCE.where(offer.c.id.in_(bindparam("ids", expanding=True)))
 _NOT_NEW_BY_THEN = (
     select(price_now.c.offer_key).where(price_now.c.offer_key == offer.c.key, ~_NEW_BY_THEN).correlate(offer).exists()
 )
@@ -326,7 +337,8 @@ _ELIGIBLE = (_NEWEST_KNOWN_AT.where(~_FLAGGED), _OLDER_KNOWN_AT.where(~_FLAGGED)
 
 def _of_keys(keys: Sequence[int]) -> str:
     """price_now of offers. Integers stand in the statement: parameters take many times as long, and have a limit."""
-    return f"SELECT * FROM price_now WHERE offer_key IN ({', '.join(map(str, keys))})"
+    named = "offer_key, effective_at_ms, observed_at_ms, nano_usd_per_hour, source_key"
+    return f"SELECT {named} FROM price_now WHERE offer_key IN ({', '.join(map(str, keys))})"
 
 
 def _in_force(asked: str) -> str:

@@ -12,11 +12,19 @@ from sqlalchemy import Select, bindparam, select
 from orchestrator.errors import NotFoundError
 from orchestrator.formats.codec import dumps
 from orchestrator.model import Event
+from orchestrator.store.market.offers import batches
 from orchestrator.store.rows import mapping, record
 from orchestrator.store.schema import CUTOVER, event
 from orchestrator.store.transaction import Transaction, columns
 
 _EVENT = [event.c[field.name] for field in fields(Event)]
+_OF_KINDS = (
+    select(*_EVENT)
+    .where(
+        event.c.job_id.in_(bindparam("job_ids", expanding=True)), event.c.kind.in_(bindparam("kinds", expanding=True))
+    )
+    .order_by(event.c.seq.desc())
+)
 _SEQ = select(event.c.seq).where(event.c.id == bindparam("after_id"))
 _CUTOVERS = select(*_EVENT).where(CUTOVER).order_by(event.c.seq.desc()).limit(bindparam("limit"))
 
@@ -58,6 +66,14 @@ class EventRows(Transaction):
         query = _events(job_id is not None, after is not None, kinds is not None, limit is not None, newest_first)
         values = {"job_id": job_id, "after": after, "kinds": sorted(kinds or ()), "limit": limit}
         return self._told(query, values)
+
+    def events_of(self, job_ids: Collection[str], kinds: Collection[str]) -> dict[str, list[Event]]:
+        """Events of these kinds of each of these jobs, the newest first."""
+        found: dict[str, list[Event]] = {job_id: [] for job_id in job_ids}
+        for batch in batches(found):
+            for each in self._told(_OF_KINDS, {"job_ids": batch, "kinds": sorted(kinds)}):
+                found[str(each.job_id)].append(each)
+        return found
 
     def cutovers(self, limit: int) -> list[Event]:
         """Of all jobs, the newest first."""

@@ -13,7 +13,8 @@ from sqlalchemy import Row, Select, bindparam, func, select, update
 from orchestrator.errors import NotFoundError, RowError, UnreadableRowError, UsageError
 from orchestrator.formats.codec import Codec, CodecError
 from orchestrator.model import Job, JobSpec, JobState, TrainSpec
-from orchestrator.store.rows import Unreadable, record, records
+from orchestrator.store.market.offers import batches
+from orchestrator.store.rows import Unreadable, decoded, record, records
 from orchestrator.store.schema import job
 from orchestrator.store.transaction import Transaction
 
@@ -75,6 +76,9 @@ _FACTS = [job.c[field.name] for field in fields(JobFacts)]
 _JOB = [job.c[field.name] for field in fields(_Stored)]
 _WITH_TOKEN = select(*_JOB).where(job.c.project == bindparam("of_project"), job.c.token == bindparam("of_token"))
 _ONE_JOB = select(*_JOB).where(job.c.id == bindparam("job_id"))
+_THESE = select(*_JOB).where(job.c.id.in_(bindparam("job_ids", expanding=True))).order_by(job.c.id)
+_FACT_NAMES = [field.name for field in fields(JobFacts)]
+_FACTS_OF = select(job.c.id, *_FACTS).where(job.c.id.in_(bindparam("job_ids", expanding=True)))
 _FACTS_OF_ONE = select(*_FACTS).where(job.c.id == bindparam("job_id"))
 _UPDATE = update(job).where(job.c.id == bindparam("job_id"))
 _UPDATE_IF = _UPDATE.where(job.c.state.in_(bindparam("expected", expanding=True)))
@@ -103,6 +107,14 @@ class JobRows(Transaction):
             failures=0,
             **({} if token is None else {"token": token}),
         )
+
+    def jobs_of(self, job_ids: Collection[str], unreadable: Unreadable | None = None) -> list[Job]:
+        """As `jobs`: those with these ids, by id."""
+        found: list[Job] = []
+        for batch in batches(job_ids):
+            rows = self._connection.execute(_THESE, {"job_ids": batch}).all()
+            found += records(_job, rows, "id", unreadable)
+        return found
 
     def job_with_token(self, project: str, token: str) -> Job | None:
         """The job that was submitted to `project` with the submitter's `token`. Raises RowError."""
@@ -176,6 +188,17 @@ class JobRows(Transaction):
         if row is None:
             raise NotFoundError(f"there is no job {job_id}", hint="tradewind queue lists them")
         return record(JobFacts, "job", row, of=job_id)
+
+    def job_facts_of(self, job_ids: Collection[str]) -> dict[str, JobFacts]:
+        """As `job_facts`, of each of these jobs."""
+        found: dict[str, JobFacts] = {}
+        for batch in batches(job_ids):
+            rows = self._connection.execute(_FACTS_OF, {"job_ids": batch}).all()
+            found.update(
+                (each.id, decoded(JobFacts, "job", {name: each._mapping[name] for name in _FACT_NAMES}, each.id))
+                for each in rows
+            )
+        return found
 
     def set_job_facts(self, job_id: str, **facts: Unpack[JobFactFields]) -> None:
         """Raises NotFoundError."""

@@ -5,16 +5,19 @@ from __future__ import annotations
 import zlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
+from types import NoneType
 from typing import Any
 
-from sqlalchemy import bindparam, delete, func, select, update
+from sqlalchemy import bindparam, delete, select, update
 
 from orchestrator.errors import NotFoundError, UnreadableRowError
 from orchestrator.formats.codec import Codec
 from orchestrator.model import Placement, Plan
+from orchestrator.store.backends.types import Number
 from orchestrator.store.market.offers import batches
-from orchestrator.store.rows import document, record
-from orchestrator.store.schema import job, perf_point, plan, plan_job, plan_placement
+from orchestrator.store.rows import document, quickly, record
+from orchestrator.store.schema import perf_point, plan, plan_job, plan_placement
 from orchestrator.store.transaction import Transaction, insert_into
 
 _PLAN = Codec(Plan, "plan/1")
@@ -36,6 +39,7 @@ class PerfPoint:
     at_ms: int
 
 
+_PERF_SHAPES = frozenset((str, gpu, int, float, int, int) for gpu in (str, NoneType))
 _PERF = select(*(perf_point.c[field.name] for field in fields(PerfPoint))).order_by(perf_point.c.seq)
 _PERF_OF_JOBS = _PERF.where(perf_point.c.job_id.in_(bindparam("job_ids", expanding=True)))
 _PERF_OF_KIND = (
@@ -46,10 +50,13 @@ _PERF_OF_KIND = (
 )
 _PUT_PERF = update(perf_point).where(perf_point.c.seq == bindparam("of_seq"))
 _DROP_PERF = delete(perf_point).where(perf_point.c.seq == bindparam("of_seq"))
-_LAST_PERF = select(func.max(perf_point.c.seq)).where(perf_point.c.job_id == job.c.id).correlate(job).scalar_subquery()
-_MEASURED_LAST = (
-    select(job.c.id).where(func.coalesce(_LAST_PERF, 0) > 0).order_by(_LAST_PERF.desc()).limit(bindparam("limit"))
+_MEASURED_BEFORE = (
+    select(perf_point.c.seq, perf_point.c.job_id)
+    .where(perf_point.c.seq < bindparam("below", type_=Number))
+    .order_by(perf_point.c.seq.desc())
+    .limit(bindparam("at_once"))
 )
+LARGEST = 2**63 - 1
 _SEQ = select(plan.c.seq).where(plan.c.id == bindparam("plan_id"))
 _STORED = select(plan.c.seq, plan.c.id, plan.c.document, plan.c.looked_at, plan.c.acting).where(
     plan.c.id == bindparam("plan_id")
@@ -187,7 +194,15 @@ class PlanRows(Transaction):
 
     def measured_last(self, limit: int) -> list[str]:
         """The ids of the jobs whose speed was measured last, the newest first."""
-        return list(self._connection.execute(_MEASURED_LAST, {"limit": limit}).scalars())
+        found: dict[str, None] = {}  # in order
+        below = LARGEST
+        while len(found) < limit:
+            rows = self._connection.execute(_MEASURED_BEFORE, {"below": below, "at_once": limit}).all()
+            if not rows:
+                break
+            found.update((row.job_id, None) for row in rows)
+            below = rows[-1].seq
+        return list(found)[:limit]
 
     def perf(self, job_ids: Collection[str] | None = None) -> list[PerfPoint]:
         """All measurements in the order of writing, of all jobs or of these."""
@@ -195,7 +210,7 @@ class PlanRows(Transaction):
             rows = self._connection.execute(_PERF).all()
         else:
             rows = self._connection.execute(_PERF_OF_JOBS, {"job_ids": sorted(job_ids)}).all()
-        return [record(PerfPoint, "perf_point", row) for row in rows]
+        return quickly(rows, _PERF_SHAPES, PerfPoint, partial(record, PerfPoint, "perf_point"))
 
 
 def _with_placements(plan_id: str, text: str, looked_at: int | None, placements: Sequence[Any]) -> Plan:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import reprlib
+from collections.abc import Collection
 from dataclasses import fields as fields_of
 from functools import cache
 from typing import Any, TypedDict, TypeVar, Unpack
@@ -11,6 +12,7 @@ from sqlalchemy import Row, Select, bindparam, func, select, update
 
 from orchestrator.errors import NotFoundError, UnreadableRowError
 from orchestrator.model import Migration, Run, RunEnd, RunState, Step
+from orchestrator.store.market.offers import batches
 from orchestrator.store.rows import Unreadable, record, records
 from orchestrator.store.schema import MIGRATION_OPEN, UNSETTLED, migration, run
 from orchestrator.store.transaction import Transaction, columns
@@ -24,6 +26,7 @@ _Placed = TypeVar("_Placed", Run, Migration)
 _RUN = select(*(run.c[field.name] for field in fields_of(Run)))
 _RUNS = _RUN.order_by(run.c.created_at_ms, run.c.generation, run.c.id)
 _ONE_RUN = _RUN.where(run.c.id == bindparam("run_id"))
+_RUNS_OF = _RUNS.where(run.c.job_id.in_(bindparam("job_ids", expanding=True)))
 _UNSETTLED = _RUNS.where(UNSETTLED)
 _TOO_OLD = select(run.c.id).order_by(run.c.id.desc()).offset(LOOKED_AT).limit(1).scalar_subquery()
 _STARTED = (
@@ -36,6 +39,7 @@ _UPDATE_RUN = update(run).where(run.c.id == bindparam("run_id"))
 
 _MIGRATION = select(*(migration.c[field.name] for field in fields_of(Migration)))
 _MIGRATIONS = _MIGRATION.order_by(migration.c.created_at_ms, migration.c.generation, migration.c.id)
+_MIGRATIONS_OF = _MIGRATIONS.where(migration.c.job_id.in_(bindparam("job_ids", expanding=True)))
 _ONE_MIGRATION = _MIGRATION.where(migration.c.id == bindparam("migration_id"))
 _OF_TOKEN = select(migration.c.target_run_id).where(migration.c.token == bindparam("token"))
 _ADVANCE = update(migration).where(
@@ -126,6 +130,15 @@ class RunRows(Transaction):
         rows = self._connection.execute(_runs(job_id is not None, live, unsettled), {"job_id": job_id}).all()
         return records(_run, rows, "job_id", unreadable)
 
+    def runs_of(self, job_ids: Collection[str], unreadable: Unreadable | None = None) -> dict[str, list[Run]]:
+        """As `runs`, of each of these jobs."""
+        found: dict[str, list[Run]] = {job_id: [] for job_id in job_ids}
+        for batch in batches(found):
+            rows = self._connection.execute(_RUNS_OF, {"job_ids": batch}).all()
+            for each in records(_run, rows, "job_id", unreadable):
+                found[each.job_id].append(each)
+        return found
+
     def runs_started(self, provider: str, limit: int, unreadable: Unreadable | None = None) -> list[Run]:
         """Those on machines of `provider` that came to train, at most `limit` of the newest LOOKED_AT of all
         providers, the newest first. One that cannot be read is left out and given to `unreadable`; without
@@ -170,6 +183,17 @@ class RunRows(Transaction):
         """
         query = _migrations(job_id is not None, open)
         return records(_migration, self._connection.execute(query, {"job_id": job_id}).all(), "job_id", unreadable)
+
+    def migrations_of(
+        self, job_ids: Collection[str], unreadable: Unreadable | None = None
+    ) -> dict[str, list[Migration]]:
+        """As `migrations`, of each of these jobs."""
+        found: dict[str, list[Migration]] = {job_id: [] for job_id in job_ids}
+        for batch in batches(found):
+            rows = self._connection.execute(_MIGRATIONS_OF, {"job_ids": batch}).all()
+            for each in records(_migration, rows, "job_id", unreadable):
+                found[each.job_id].append(each)
+        return found
 
     def advance(self, migration_id: str, expected: Step, to: Step, **fields: Unpack[MigrationFields]) -> bool:
         """Go from step `expected` to `to`; False, and no change, when it is at another step. Raises NotFoundError."""

@@ -1,0 +1,146 @@
+"""The market as one decision after another reads it: all of it once, and then what has changed.
+
+What is read is the same either way. A hundred thousand offers take a second to read; a decision is due with every new
+price, and before each step of a migration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import cast
+
+from orchestrator.config import Config
+from orchestrator.engine.inputs import latencies, price_courses, priors
+from orchestrator.engine.inputs.price_courses import PriceCourses
+from orchestrator.market import AvailabilityKind, AvailabilityPoint, Listing, Market, PriceColumns
+from orchestrator.perf import InstanceKind, kind_of
+from orchestrator.store import MarketChanges, Named, Tx
+from providers.collect.facts import Signal
+
+DAY_MS = 86_400_000
+AVAILABILITY_WINDOW_MS = 30 * DAY_MS
+NO_LONGER_SOLD = "its provider no longer names it"
+
+
+@dataclass(frozen=True)
+class _Read:
+    """What was read at `at_ms`, of the enabled providers' offers and those `withdrawn` where jobs run.
+
+    `coming` are offers whose newest price was not in force yet. `risks` are those up to the number `risk_seq`."""
+
+    at_ms: int
+    changes: MarketChanges
+    enabled: tuple[str, ...]
+    withdrawn: tuple[str, ...]
+    listing: Listing
+    named: tuple[Named, ...]
+    prices: PriceColumns
+    coming: frozenset[str]
+    courses: PriceCourses
+    risk_seq: int
+    risks: tuple[Signal, ...]
+
+
+class MarketReader:
+    """Reads the market; remembers what it read, for the next time. Not for several threads at once."""
+
+    def __init__(self) -> None:
+        self._last: _Read | None = None
+
+    def read(self, tx: Tx, now_ms: int, config: Config, used: Collection[str] = ()) -> Market:
+        """What is known of the market at `now_ms`. `used` are ids of offers where jobs run: they are in it, to be
+        compared with, also when nobody sells them any more."""
+        last = self._last
+        changes, enabled = tx.market_changes(), tuple(config.providers.enabled)
+        if (
+            last is None
+            or now_ms < last.at_ms
+            or enabled != last.enabled
+            or changes.prices < last.changes.prices  # another store
+            or changes.offers != last.changes.offers
+            or tuple(sorted(_withdrawn(last, used))) != last.withdrawn
+        ):
+            last = _read_all(tx, now_ms, enabled, used, changes)
+        else:
+            last = _brought_up_to_date(tx, now_ms, last, changes)
+        self._last = last
+        return _market(tx, now_ms, config, last)
+
+
+def _withdrawn(last: _Read, used: Collection[str]) -> set[str]:
+    """Of the used offers those that are listed no more, as far as what was read last tells."""
+    return {name for name in used if name in last.withdrawn or last.listing.row(name) is None}
+
+
+def _read_all(tx: Tx, now_ms: int, enabled: tuple[str, ...], used: Collection[str], changes: MarketChanges) -> _Read:
+    offers = tx.offers(enabled)  # what others ask is for people: nothing can be launched there
+    listed = {offer.id for offer in offers}
+    withdrawn = [offer for name in sorted({*used} - listed) if (offer := tx.offer(name)) is not None]
+    listing = Listing.of([*offers, *withdrawn])
+    prices = PriceColumns.unknown(len(listing)).renewed(listing, (), tx.payable_as_of(now_ms))
+    return _Read(
+        at_ms=now_ms,
+        changes=changes,
+        enabled=enabled,
+        withdrawn=tuple(sorted({*used} - listed)),
+        listing=listing,
+        named=tx.named(),
+        prices=prices,
+        coming=frozenset(tx.not_in_force(now_ms)),
+        courses=price_courses.learned(tx, listing, now_ms),
+        risk_seq=tx.risk_seq(),
+        risks=tuple(tx.risks_as_of(now_ms)),
+    )
+
+
+def _brought_up_to_date(tx: Tx, now_ms: int, last: _Read, changes: MarketChanges) -> _Read:
+    prices, coming = last.prices, last.coming
+    changed = frozenset(tx.prices_changed_since(last.changes.prices)) if changes != last.changes else frozenset()
+    if renewed := changed | coming:
+        prices = prices.renewed(last.listing, renewed, tx.payable_as_of(now_ms, renewed))
+        coming = frozenset(tx.not_in_force(now_ms, renewed))
+    risk_seq, risks = tx.risk_seq(), last.risks
+    if risk_seq != last.risk_seq:
+        risks = tuple(tx.risks_as_of(now_ms))
+    courses = price_courses.learned(tx, last.listing, now_ms, before=last.courses, changed=changed)
+    return replace(
+        last,
+        at_ms=now_ms,
+        changes=changes,
+        prices=prices,
+        coming=coming,
+        courses=courses,
+        risk_seq=risk_seq,
+        risks=risks,
+    )
+
+
+def _market(tx: Tx, now_ms: int, config: Config, read: _Read) -> Market:
+    listing = read.listing
+
+    def kind_at(offer_id: str) -> InstanceKind | None:
+        row = listing.row(offer_id)
+        if row is None:
+            return None
+        shape = listing.shapes[int(listing.shape[row])]
+        return kind_of(shape.gpu, shape.gpu_count)
+
+    starts = latencies.starts(tx, config, kind_at, lambda *_: None)
+    return Market.as_of(
+        now_ms,
+        offers=listing,
+        prices=read.prices,
+        doubts={**tx.flagged_as_of(now_ms), **dict.fromkeys(read.withdrawn, NO_LONGER_SOLD)},
+        availability=[
+            AvailabilityPoint(row.offer_id, row.at_ms, cast("AvailabilityKind", row.kind))
+            for row in tx.availability(now_ms - AVAILABILITY_WINDOW_MS, now_ms)
+        ],
+        polls=[((each.provider, each.region, each.spot), each.until_ms) for each in tx.polled(read.named)],
+        startup_s={name: known.usual for name, known in starts.items()},
+        starts={place: each for known in starts.values() for place, each in known.at.items()},
+        courses=read.courses.courses,
+        levels=read.courses.levels,
+        priors=priors.hazard_priors(listing.shapes, read.risks),
+        tariff=priors.tariff(listing.shapes),
+    )
