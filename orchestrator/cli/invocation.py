@@ -43,10 +43,9 @@ class Invocation:
 
     def answer(self, view: View, *, stream: bool) -> None:
         """A result as JSON: one of a stream is written at once, in one line; else it is kept until the end."""
-        from orchestrator.formats.codec import encode
         from orchestrator.formats.documents import codec_of
 
-        document = {"schema": codec_of(type(view)).schema, **encode(view)}
+        document = codec_of(type(view)).document(view)
         if not stream:
             self._document = document
             return

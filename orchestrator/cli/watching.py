@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, ClassVar
 from orchestrator.cli.invocation import tell
 from orchestrator.cli.output import Format, Output
 from orchestrator.errors import NotFoundError, TradewindError
-from orchestrator.model import TERMINAL
+from orchestrator.model import TERMINAL, Event
+from orchestrator.prices.views import PriceSeries
+from orchestrator.services.views import JobView
 
 if TYPE_CHECKING:
     from orchestrator.client import Client
-    from orchestrator.model import Event
-    from orchestrator.prices.views import PriceSeries
-    from orchestrator.services.views import JobView
 
 REDRAW_WALL_S = 1.0
 PRICES_EVERY = 5  # looks; a price rarely changes faster

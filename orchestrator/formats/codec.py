@@ -39,10 +39,13 @@ class Codec(Generic[T]):
     type: type[T]
     schema: str
 
+    def document(self, value: T) -> dict[str, Any]:
+        """The schema and the fields, as values that `json.dumps` takes. Raises CodecError."""
+        return {"schema": self.schema, **encode(value)}
+
     def dumps(self, value: T, *, indent: int | None = None) -> str:
-        """Raises CodecError for a value that JSON cannot carry."""
-        document = {"schema": self.schema, **encode(value)}
-        return json.dumps(document, indent=indent, separators=_COMPACT if indent is None else None)
+        """The document as text. Raises CodecError."""
+        return json.dumps(self.document(value), indent=indent, separators=_COMPACT if indent is None else None)
 
     def loads(self, text: str | bytes) -> T:
         """The inverse of `dumps`, for documents of this version or an older one. Raises CodecError."""

@@ -24,12 +24,7 @@ def codec_of(view: type[V]) -> Codec[V]:
     return Codec(view, f"tradewind/{view.kind}/v{SCHEMA_VERSION}")
 
 
-def dumps(view: View, *, indent: int | None = None) -> str:
-    """A view as JSON text, with its schema; money is integer nano-USD, instants are epoch milliseconds."""
-    return codec_of(type(view)).dumps(view, indent=indent)
-
-
 def to_json(view: View) -> dict[str, Any]:
-    """As `dumps`, as JSON types."""
-    document: dict[str, Any] = json.loads(dumps(view))
+    """A view as JSON types, with its schema; money is integer nano-USD, instants are epoch milliseconds."""
+    document: dict[str, Any] = json.loads(codec_of(type(view)).dumps(view))
     return document

@@ -210,6 +210,26 @@ def test_a_file_that_is_no_plan_is_a_spec_error(installation: Installation, tmp_
         apply.load(installation, path)
 
 
+@pytest.mark.parametrize(
+    ("place", "path"),
+    [(("plan", "at_ms"), "plan.at_ms"), (("plan", "placements", 0, "offer_id"), "plan.placements[0].offer_id")],
+)
+def test_a_plan_file_that_was_changed_by_hand_is_refused_with_the_place_and_the_remedy(
+    installation: Installation, tmp_path: Path, place: tuple[str | int, ...], path: str
+) -> None:
+    apply.save(plan.preview(installation, [spec()]), tmp_path / "plan.json")
+    document = inner = json.loads((tmp_path / "plan.json").read_text())
+    for step in place[:-1]:
+        inner = inner[step]
+    inner[place[-1]] = ["7"]
+    (tmp_path / "plan.json").write_text(json.dumps(document))
+    with pytest.raises(SpecError) as caught:
+        apply.load(installation, tmp_path / "plan.json")
+    (problem,) = caught.value.problems
+    assert problem.message.startswith(f"{path}: ")
+    assert "tradewind plan -o" in problem.hint
+
+
 def test_a_missing_or_unwritable_plan_file_is_told(installation: Installation, tmp_path: Path) -> None:
     with pytest.raises(NotFoundError):
         apply.load(installation, tmp_path / "none.json")
