@@ -77,8 +77,7 @@ def catalog(view: CatalogView, screen: Screen) -> str:
             blocks(
                 table(head, clouds, screen),
                 f"{total} offers of the catalogue {clean(view.version)}, which "
-                f"{'was installed' if view.installed else 'came with Tradewind'}; a list price is as old as it says "
-                "and may have changed since",
+                f"{'was installed' if view.installed else 'came with Tradewind'}; list prices may have changed since",
             ),
             table(source_head, sources, screen),
             table((Column("not offered"), numbers("prices"), Column("because", text=True)), flagged, screen)

@@ -75,12 +75,12 @@ def _choices(view: Decision, screen: Screen) -> str:
     columns = (
         Column("  "),
         Column("where"),
-        Column("machine", 6),
-        Column("gpu", 5),
+        Column("machine", 5),
+        Column("gpu", 2),
         Column("type", 3),
         numbers("price"),
-        numbers("age", 4),
-        *((numbers("time", 2), numbers("cost", 1)) if measured else (numbers("speed", 1),)),
+        numbers("age", 6),
+        *((numbers("time", 4), numbers("cost", 1)) if measured else (numbers("speed", 1),)),
         Column("offer", wide=True),
         Column("reason", text=True),
     )
@@ -130,7 +130,7 @@ def _parts(view: Decision) -> str:
         ("storage and disk", view.parts.storage_nano_usd),
         ("minimum billing", view.parts.minimum_nano_usd),
     )
-    return " + ".join(f"{name} {money(cost, 4)}" for name, cost in parts if cost)
+    return " + ".join(f"{name} {amount(cost)}" for name, cost in parts if cost)
 
 
 def _standby(view: Decision) -> str:

@@ -119,9 +119,9 @@ def status(view: StatusView, screen: Screen) -> str:
         job(view.job, screen),
         screen(migration, "cyan") if migration else "",
         plane,
-        "",
+        " ",
         _runs(view, screen),
-        "",
+        " ",
         "\n".join(event_lines(view.events, screen)),
     )
 

@@ -35,4 +35,4 @@ def correction(view: LedgerCorrection, screen: Screen) -> str:
     ]
     total = money(view.change_nano_usd, 9)
     said = f"would be booked: {total}" if view.dry_run else f"booked: {total} ({clean(view.reason)})"
-    return blocks(table(columns, rows, screen), "", screen(said, "bold"))
+    return blocks(table(columns, rows, screen), " ", screen(said, "bold"))

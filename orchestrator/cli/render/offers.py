@@ -108,18 +108,17 @@ def _notes(view: OfferList, screen: Screen) -> str:
     unfit = ", ".join(f"{count} by {topic}" for topic, count in view.unfit)
     clouds = ", ".join(view.not_enabled)
     shown = [*view.offers, *(group.best for group in view.groups)]
+    simulated = ", ".join(sorted({row.provider for row in shown if row.simulated})) or "some offers"
     job = clean(view.job or "")
     costs = any(row.cost_nano_usd is not None for row in shown)
     notes = [
         f"{hidden} more: {again(screen.command, '--limit', view.count)}" if hidden > 0 and screen.command else "",
         f"ids and all columns: {screen.command} --wide" if screen.command and not screen.wide else "",
-        f"ranked for {job} as its plan ranks them; speed: {view.throughput_source}" if job else "",
+        f"ranked for {job}; speed: {view.throughput_source}" if job else "",
         "cost: $/1k steps x steps + start-up, egress and storage" if job and costs else "",
         ways_to_know(screen.file) if any(row.relative_speed is not None for row in shown) else "",
         f"left out for {job}: {unfit}" if job and unfit else "",
-        f"not enabled here: {clouds}; their prices are as collected, else list prices, as old as shown"
-        if clouds
-        else "",
-        note_simulated(view.simulated, "the first prices" if clouds and not view.groups else "prices and costs"),
+        f"not enabled here: {clouds} (collected or list prices)" if clouds else "",
+        note_simulated(view.simulated, f"prices of {simulated}" if clouds else "prices and costs"),
     ]
     return "\n".join(screen(note, "dim") for note in notes if note)

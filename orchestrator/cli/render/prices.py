@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from orchestrator.cli.render.table import Column, numbers, table
 from orchestrator.cli.render.text import (
     Screen,
+    again,
     blocks,
     capacity,
     clean,
@@ -139,7 +140,11 @@ def history(view: PriceHistory, screen: Screen) -> str:
         Column("", 6),
         Column("offer", wide=True),
     )
-    more = f"{view.left_out} more match, at higher prices or without one: --limit" if view.left_out else ""
+    more = (
+        f"{view.left_out} more: {again(screen.command, '--limit', min(100, len(drawn) + view.left_out))}"
+        if view.left_out
+        else ""
+    )
     others = f"{view.other_market} simulated offers match, too: name one, or its --provider"
     return blocks(
         _chart(view, drawn, screen),
@@ -159,18 +164,16 @@ def _chart(view: PriceHistory, drawn: list[PriceSeries], screen: Screen) -> str:
     import plotext
 
     plotext.clear_figure()
-    plotext.theme("pro" if screen.color else "clear")
+    plotext.theme("clear")
     plotext.plotsize(min(screen.width or WIDTH, 160), HEIGHT)
     for number, ((at, prices), series) in enumerate(zip(lines, drawn, strict=True)):
         sign = MARKERS[number % len(MARKERS)]
-        label = f"{sign} {series.offer_id}" if screen.color else series.offer_id
-        plotext.plot(at, prices, marker="braille" if screen.color else sign, label=label[:60])
+        plotext.plot(at, prices, marker=sign, label=f"{where(series.offer_id)} {machine(series.offer_id)}"[:40])
     plotext.xlim(first, last)
     ticks = [first + (last - first) * part // 3 for part in range(4)]
     plotext.xticks(ticks, [instant(each)[:16] for each in ticks])
     plotext.ylabel("USD per GPU-hour")
-    drawing = str(plotext.build()).rstrip("\n")
-    return drawing if screen.color else str(plotext.uncolorize(drawing))
+    return str(plotext.uncolorize(str(plotext.build()).rstrip("\n")))
 
 
 def _steps(view: PriceHistory, series: PriceSeries) -> tuple[list[int], list[float]]:

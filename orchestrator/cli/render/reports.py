@@ -33,8 +33,8 @@ JOBS = (
 )
 COMPARED = (
     Column("compared with"),
-    Column("jobs", 1),
-    numbers("paid", 2),
+    Column("jobs", 2),
+    numbers("paid", 1),
     numbers("+ saved"),
     numbers("= cost"),
     Column("which is", 3, text=True),
@@ -58,15 +58,15 @@ def report(view: ReportView, screen: Screen) -> str:
     ]
     return blocks(
         table(JOBS, rows, screen),
-        "",
+        " ",
         table(COMPARED, compared, screen),
-        "",
+        " ",
         *(f"{clean(row.job.name)}: to go: {clean(row.job.to_go)}" for row in view.jobs if row.job.to_go),
         *(f"{clean(row.job.name)}: {clean(row.verdict)}" for row in view.jobs),
         *_notes(view),
-        "",
+        " ",
         table(DUTIES, duties, screen),
-        "",
+        " ",
         screen(f"{real}on-demand is the {view.total('same_machine').name}; paid + saved = cost", "dim"),
         screen(f"paid is the exact sum of {entries} (--csv shows them)", "dim"),
         screen(note_simulated(view.simulated), "dim"),

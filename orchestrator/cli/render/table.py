@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from orchestrator.cli.render.text import Screen, clean, folded, width_of
 
 GAP = "  "
-LEAST_TEXT = 24  # columns: a text column that would be narrower stands below its row instead
+TEXT = 40  # columns that sentences get rather than a number of little weight
+LITTLE_WEIGHT = 3  # `drop` from which a column makes room for sentences
+LEAST_TEXT = 24  # columns: sentences that would get fewer stand below their row instead
 INDENT = "    "
 NOTHING = ("", "-")
 
@@ -45,7 +47,8 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], screen: Scre
     below: list[int] = []
     first: int | None = None
     if screen.limit is not None:
-        least = _least(columns, cells, natural)
+        least = _least(columns, cells, natural, LEAST_TEXT)
+        kept = _with_room(columns, kept, _least(columns, cells, natural, TEXT), screen.limit)
         kept, below = _fitting(columns, kept, least, screen.limit)
         if len(kept) > 1 and _total(kept, least) > screen.limit:
             first, *kept = kept
@@ -64,12 +67,12 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], screen: Scre
     return "\n".join(lines)
 
 
-def _least(columns: Sequence[Column], cells: Sequence[Sequence[str]], natural: Sequence[int]) -> list[int]:
-    """How narrow each column can be: a sentence as narrow as its longest word."""
+def _least(columns: Sequence[Column], cells: Sequence[Sequence[str]], natural: Sequence[int], text: int) -> list[int]:
+    """How narrow each column may be: sentences as narrow as `text`, or their longest word."""
     words = ((max(map(width_of, cell.split()), default=0) for cell in _column(cells, i)) for i in range(len(columns)))
     longest = [max(each, default=0) for each in words]
     return [
-        min(width, max(LEAST_TEXT, word)) if column.text else width
+        min(width, max(text, word)) if column.text else width
         for column, width, word in zip(columns, natural, longest, strict=True)
     ]
 
@@ -90,6 +93,17 @@ def _wanted(column: Column, content: Sequence[str], screen: Screen) -> bool:
     if column.wide and not screen.wide:
         return False
     return column.drop == 0 or screen.wide or any(cell not in NOTHING for cell in content)
+
+
+def _with_room(columns: Sequence[Column], wanted: Sequence[int], widths: Sequence[int], limit: int) -> list[int]:
+    """The columns without those of little weight for which there is no room."""
+    kept = list(wanted)
+    while _total(kept, widths) > limit:
+        i = max(kept, key=lambda i: (columns[i].drop, i))
+        if columns[i].drop < LITTLE_WEIGHT:
+            break
+        kept.remove(i)
+    return kept
 
 
 def _fitting(

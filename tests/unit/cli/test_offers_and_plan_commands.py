@@ -28,10 +28,15 @@ def test_offers_for_a_job_show_what_it_would_cost_there(tradewind: Run) -> None:
     result = tradewind("offers", "--for", "job.yaml", "--cloud", "aws", "--cloud", "gcp", "--limit", "3")
     assert result.exit_code == 0, result.output
     assert "$/1k steps" in result.stdout
-    assert "ranked for fresh as its plan ranks them" in result.stdout
+    assert "ranked for fresh; speed: " in result.stdout
     assert "left out for fresh" in result.stdout
     grouped = tradewind("offers", "--group-by", "region", "--for", "job.yaml", "--limit", "3", "--output", "json")
     assert len(json.loads(grouped.stdout)["groups"]) == 3
+
+
+def test_a_gpu_without_its_memory_means_all_of_them(tradewind: Run) -> None:
+    listed = json.loads(tradewind("offers", "--gpu", "A100:8", "--output", "json").stdout)["offers"]
+    assert {offer["gpu"] for offer in listed} == {"A100-40GB", "A100-80GB"}
 
 
 def test_a_filter_that_leaves_nothing_ends_with_a_usage_error(tradewind: Run) -> None:
