@@ -43,7 +43,8 @@ def test_the_chart_shows_steps_per_gpu_hour_and_names_each_line(imported: Run) -
     result = imported("prices", "history", OFFER, "--since", "2025-12-01")
     assert result.exit_code == 0, result.stderr
     assert "\x1b" not in result.stdout
-    assert OFFER in result.stdout
+    assert "aws/z p5" in result.stdout
+    assert OFFER in imported("prices", "history", OFFER, "--since", "2025-12-01", "--wide").stdout
     assert "$1.5000/h  $1.0000/h  $2.0000/h        3" in result.stdout
     assert "┤" in result.stdout
     assert "no longer listed" in result.stdout
