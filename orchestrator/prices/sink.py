@@ -129,7 +129,7 @@ class StoreSink:
                 hint=None if poll.error is None else poll.error.hint,
                 newest_ms=poll.newest_ms,
                 suspect=suspect,
-                passed=", ".join(f"{rows} {why}" for why, rows in poll.passed.items()),
+                passed=", ".join(f"{rows} {why}" for why, rows in poll.skipped.items()),
             )
         self._told(replace(poll, suspect=suspect))
 

@@ -1,7 +1,8 @@
-"""What AWS's instance types have in them, as far as prices need to know it.
+"""What AWS's instance types contain, as far as prices need it.
 
-The price list names no GPU, only a count, so the catalogue tells families apart; where DescribeInstanceTypes can be
-asked, it is what counts. Families that share one GPU among machines (g6f) are in the catalogue on purpose not.
+The price list gives only a count of GPUs, so the catalogue maps instance families to GPUs; with an account,
+DescribeInstanceTypes is used instead. Families that share one GPU among machines (g6f) are deliberately not in the
+catalogue.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from providers.hardware import GIB, GPUS, canonical_gpu
 
 MIB = 1 << 20
 TOLERANCE = 0.15
-"""Vendors round memory differently (16384 MiB and 16 GB): further apart, it is another GPU of the same name."""
+"""Vendors round memory differently (16384 MiB and 16 GB); a larger difference means another GPU of the same name."""
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceType:
-    """`gpu` is canonical, or None when `gpu_name`, the provider's word for it, is none that we know."""
+    """A machine type. `gpu` is the canonical name; None if `gpu_name`, the provider's name, is unknown."""
 
     name: str
     gpu: str | None
@@ -33,19 +34,21 @@ class InstanceType:
 
 
 def gpu_of_family(instance_type: str) -> tuple[str | None, str]:
-    """(canonical name or None, the family) of an instance type."""
+    """(canonical GPU or None, family) of an instance type."""
     family = instance_type.partition(".")[0]
     return families().get(family), family
 
 
 @cache
 def families() -> Mapping[str, str]:
-    """Family -> canonical GPU, as the catalogue has it."""
+    """Canonical GPU by instance family, from the catalogue."""
     return {kind.name.partition(".")[0]: kind.gpu for kind in instance_types("aws")}
 
 
 def gpu_named(name: str, memory_mib: int) -> str | None:
-    """The canonical GPU with this name and about this much memory: "A100" is two, told apart by memory only."""
+    """The canonical GPU with this name and about this much memory, which distinguishes kinds such as the two of "A100";
+    None if unknown.
+    """
     for candidate in (f"{name}-{round(memory_mib * MIB / GIB)}GB", name):
         found = canonical_gpu(candidate)
         if found and abs(GPUS[found].memory_bytes / (memory_mib * MIB) - 1) <= TOLERANCE:
@@ -54,7 +57,7 @@ def gpu_named(name: str, memory_mib: int) -> str | None:
 
 
 def described(row: Mapping[str, Any]) -> InstanceType | None:
-    """An entry of DescribeInstanceTypes; None when it has no whole GPU. Raises KeyError for a damaged row."""
+    """An entry of DescribeInstanceTypes; None if it has no whole GPU. Raises KeyError for an incomplete row."""
     gpus = row.get("GpuInfo", {}).get("Gpus", [])
     if not gpus or not gpus[0].get("Count"):
         return None

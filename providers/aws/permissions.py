@@ -1,11 +1,11 @@
-"""Who am I at AWS, and what may I read? Every call is a dry run or a read."""
+"""Checks what an AWS account may read. Every call is a dry run or a read."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from providers.aws.prices.on_demand import API_REGION
-from providers.aws.session import Connections, in_our_words
+from providers.aws.session import Connections, to_provider_error
 from providers.collect.permissions import Access, examine
 
 POLICY = {
@@ -30,7 +30,7 @@ POLICY = {
 
 
 def access(connections: Connections | None = None) -> list[Access]:
-    """What the credentials of this environment may read, in order of importance. Takes a call per line."""
+    """What the credentials of this environment may read, in order of importance. Makes one call per entry."""
     made = Connections() if connections is None else connections
 
     def ec2() -> Any:
@@ -68,4 +68,6 @@ def access(connections: Connections | None = None) -> list[Access]:
         ("spot prices", spot),
         ("on-demand prices", prices),
     ]
-    return examine(attempts, in_our_words, optional={"on-demand prices"})  # else the public list is read
+    return examine(
+        attempts, to_provider_error, optional={"on-demand prices"}
+    )  # without it, the public price list is read

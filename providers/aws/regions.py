@@ -1,4 +1,4 @@
-"""Facts of one AWS region: instance types with GPUs, and the zones that really have them."""
+"""Facts of one AWS region: instance types with GPUs, and the zones that have them."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from providers.aws.hardware import InstanceType, described
-from providers.collect.facts import Finding, Flag, Passed
+from providers.collect.facts import Finding, Flag, SkipReason
 from providers.collect.pages import Pages
 from providers.errors import FormatError
 
 GPU_FAMILIES = ["p*", "g*"]
-"""AWS cannot filter by GPU, but every family with one begins so."""
+"""AWS cannot filter by GPU, but the names of all families with GPUs start like this."""
 
 
 def pages_of(client: Any, operation: str, **asked: Any) -> Iterator[Mapping[str, Any]]:
-    """The pages of an operation. botocore notices a token that is sent twice in a row, but not a wider circle.
+    """The pages of an operation. botocore detects a token that repeats at once, but not a longer loop.
 
-    Raises botocore's exceptions, and FormatError for pages without an end.
+    Raises botocore's exceptions, and FormatError for pages that do not end.
     """
     links = Pages(f"AWS's answer to {operation}")
     for page in client.get_paginator(operation).paginate(**asked):
@@ -27,13 +27,13 @@ def pages_of(client: Any, operation: str, **asked: Any) -> Iterator[Mapping[str,
 
 
 def enabled_regions(ec2: Any) -> list[str]:
-    """Regions that the account has switched on."""
+    """The regions that the account has enabled. Raises FormatError and botocore's exceptions."""
     rows = rows_of(ec2.describe_regions(AllRegions=True), "Regions")
     return sorted(row["RegionName"] for row in rows if row.get("OptInStatus") != "not-opted-in")
 
 
 def rows_of(answer: Mapping[str, Any], name: str) -> Sequence[Any]:
-    """The list that an answer is there for. Raises FormatError without it: no list is not an empty one."""
+    """The list `name` of an answer. Raises FormatError if it is missing, which is not the same as empty."""
     rows = answer.get(name)
     if not isinstance(rows, list):
         raise FormatError(f"AWS's answer has no list {name}")
@@ -41,7 +41,7 @@ def rows_of(answer: Mapping[str, Any], name: str) -> Sequence[Any]:
 
 
 def gpu_types(ec2: Any, finding: Finding) -> dict[str, InstanceType]:
-    """Instance types with whole GPUs, by name."""
+    """Instance types with whole GPUs, by name. Raises FormatError and botocore's exceptions."""
     found = {}
     only = [{"Name": "instance-type", "Values": GPU_FAMILIES}]
     for page in pages_of(ec2, "describe_instance_types", Filters=only):
@@ -51,19 +51,17 @@ def gpu_types(ec2: Any, finding: Finding) -> dict[str, InstanceType]:
             try:
                 kind = described(row)
             except (KeyError, TypeError, ValueError) as error:
-                finding.flag(
-                    Flag.MALFORMED, f"aws/{finding.region}", f"instance type without {error}: {str(row)[:200]}"
-                )
+                finding.flag(Flag.MALFORMED, f"aws/{finding.region}", f"instance type lacks {error}: {str(row)[:200]}")
                 continue
             if kind is None:
-                finding.pass_over(Passed.NO_GPU)
+                finding.skip(SkipReason.NO_GPU)
             else:
                 found[kind.name] = kind
     return found
 
 
 def zones_by_type(ec2: Any, finding: Finding) -> dict[str, set[str]]:
-    """Instance type -> IDs of the zones that offer it. IDs, because AWS shuffles the names of zones per account."""
+    """The IDs of the zones that offer each instance type. IDs, because AWS assigns zone names per account."""
     found: dict[str, set[str]] = {}
     only = [{"Name": "instance-type", "Values": GPU_FAMILIES}]
     where = "availability-zone-id"

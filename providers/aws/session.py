@@ -1,7 +1,7 @@
-"""Connections to AWS through boto3, and its exceptions in our words.
+"""Connections to AWS through boto3, and the conversion of its exceptions.
 
-Endpoints follow boto3's own conventions (AWS_ENDPOINT_URL, AWS_ENDPOINT_URL_EC2, the config file), so that a test or a
-private endpoint needs no option of ours.
+Endpoints follow boto3's conventions (AWS_ENDPOINT_URL, AWS_ENDPOINT_URL_EC2, the config file), so a test or a private
+endpoint needs no option here.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ UNKNOWN_KEY |= {"SignatureDoesNotMatch", "InvalidSignatureException"}
 
 
 class Connections:
-    """Clients by service and region, made once each; boto3 makes them safely in one thread at a time only.
+    """Clients by service and region, each made once under a lock because boto3's sessions are not thread-safe.
 
-    Timeouts and attempts are short on purpose: botocore's own can hold one region for minutes.
+    Timeouts and attempts are short on purpose: botocore's defaults can hold one region for minutes.
     """
 
     def __init__(self, connect_s: float = 5.0, read_s: float = 30.0, attempts: int = 3) -> None:
@@ -60,10 +60,11 @@ class Connections:
 
     @property
     def home_region(self) -> str:
+        """The region of the environment (AWS_REGION, AWS_DEFAULT_REGION), else us-east-1."""
         return os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or HOME_REGION
 
     def client(self, service: str, region: str) -> Any:
-        """Raises botocore's exceptions for a damaged configuration."""
+        """A boto3 client. Raises botocore's exceptions for an invalid configuration."""
         with self._making:
             if self._session is None:
                 self._session = boto3.session.Session()
@@ -73,10 +74,10 @@ class Connections:
             return self._clients[key]
 
 
-def in_our_words(error: Exception, *, in_region: str = "") -> ProviderError | None:
-    """A botocore exception as one of ours; None when it is none of botocore's.
+def to_provider_error(error: Exception, *, in_region: str = "") -> ProviderError | None:
+    """Convert a botocore exception to a provider error; None if it is not one of botocore's.
 
-    With `in_region`, the account has already been accepted elsewhere: a refused key then means a region that is off.
+    With `in_region`, the account has already been accepted elsewhere: rejected credentials then mean a disabled region.
     """
     if isinstance(error, exceptions.ClientError):
         return _refused(error, in_region)
@@ -91,8 +92,8 @@ def in_our_words(error: Exception, *, in_region: str = "") -> ProviderError | No
         return ExpiredCredentialsError(str(error), hint="log in again: aws sso login")
     if isinstance(error, exceptions.ReadTimeoutError | exceptions.ConnectTimeoutError):
         return TimedOutError(f"AWS {in_region} did not answer in time".replace("  ", " "))
-    if isinstance(error, ResponseParserError):  # botocore does not check an answer's length: half of one ends up here
-        return CutOffError(f"AWS {in_region} sent an answer that is not whole: {str(error)[:100]}".replace("  ", " "))
+    if isinstance(error, ResponseParserError):  # botocore does not check the length: a truncated answer ends up here
+        return CutOffError(f"AWS {in_region} sent an incomplete answer: {str(error)[:100]}".replace("  ", " "))
     if isinstance(
         error, exceptions.ConnectionClosedError | exceptions.ResponseStreamingError | exceptions.IncompleteReadError
     ):
@@ -100,7 +101,7 @@ def in_our_words(error: Exception, *, in_region: str = "") -> ProviderError | No
     if isinstance(error, exceptions.HTTPClientError | exceptions.EndpointConnectionError):
         return UnavailableError(f"AWS {in_region} cannot be reached: {error}".replace("  ", " "))
     if isinstance(error, exceptions.PaginationError):
-        return FormatError(f"AWS's pages do not end: {error}")
+        return FormatError(f"AWS's pages repeat: {error}")
     if isinstance(error, exceptions.BotoCoreError):
         return ProviderError(f"boto3: {error}")
     return None
@@ -108,29 +109,29 @@ def in_our_words(error: Exception, *, in_region: str = "") -> ProviderError | No
 
 def _refused(error: exceptions.ClientError, in_region: str) -> ProviderError:
     body = error.response.get("Error", {})
-    code, message = body.get("Code", "unknown"), body.get("Message", "")
+    code, text = body.get("Code", "unknown"), body.get("Message", "")
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    said = f"{error.operation_name}: {code}: {message}"
+    message = f"{error.operation_name}: {code}: {text}"
     if code in THROTTLED or status == 429:
         headers = error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
-        return ThrottledError(said, retry_after_s=retry_after_s(headers))
-    if code in SKEWED or (code == "AuthFailure" and "not yet" in message) or "Signature expired" in message:
-        return ClockSkewError(said, hint="set this machine's clock (timedatectl set-ntp true): AWS allows 5 minutes")
+        return ThrottledError(message, retry_after_s=retry_after_s(headers))
+    if code in SKEWED or (code == "AuthFailure" and "not yet" in text) or "Signature expired" in text:
+        return ClockSkewError(message, hint="set this machine's clock (timedatectl set-ntp true): AWS allows 5 minutes")
     if code in EXPIRED:
-        return ExpiredCredentialsError(said, hint="get new credentials: aws sso login, or a new session token")
+        return ExpiredCredentialsError(message, hint="get new credentials: aws sso login, or a new session token")
     if code in DENIED:
         action = f"{_prefix(error)}:{error.operation_name}"
-        return PermissionDeniedError(said, action=action, hint=f"add to its policy: {policy_line(action)}")
+        return PermissionDeniedError(message, action=action, hint=f"add to the account's policy: {policy_line(action)}")
     if code in UNKNOWN_KEY:
         if in_region:
-            hint = f"switch it on: aws account enable-region --region-name {in_region}; or leave it out"
-            return RegionDisabledError(f"{in_region} does not accept this account: {said}", hint=hint)
-        return AuthError(said, hint="check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
-    return UnavailableError(said) if status >= 500 else ProviderError(said)
+            hint = f"enable it: aws account enable-region --region-name {in_region}; or remove it from `regions`"
+            return RegionDisabledError(f"{in_region} does not accept this account: {message}", hint=hint)
+        return AuthError(message, hint="check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
+    return UnavailableError(message) if status >= 500 else ProviderError(message)
 
 
 def policy_line(action: str) -> str:
-    """The statement that grants an action; reading prices needs no narrower resource than all."""
+    """The policy statement that grants an action on all resources, as reading prices needs."""
     return f'{{"Effect": "Allow", "Action": "{action}", "Resource": "*"}}'
 
 

@@ -1,5 +1,5 @@
-"""What Azure's GPU machines have in them: no interface of Azure's names the GPU, and the price list not even a count.
-So it is the catalogue that knows; sizes with a part of a GPU are not in it.
+"""What Azure's GPU machines contain, from the catalogue: Azure's APIs do not name the GPU, and the price list gives no
+count. Sizes with part of a GPU are not included.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from providers.hardware import GIB
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """A machine with whole GPUs; `gpu` is canonical."""
+    """A machine size with whole GPUs; `gpu` is the canonical name."""
 
     name: str
     gpu: str
@@ -25,7 +25,7 @@ class Size:
 
 @cache
 def sizes() -> Mapping[str, Size]:
-    """By name in lower case: Azure's interfaces don't agree on the case."""
+    """Sizes by lower-case name, because Azure's APIs differ in case."""
     return {
         kind.name.lower(): Size(kind.name, kind.gpu, kind.gpu_count, kind.vcpu, round(kind.memory_gib * GIB))
         for kind in instance_types("azure")
@@ -43,4 +43,4 @@ REGIONS = [
     *("swedencentral", "swedensouth", "switzerlandnorth", "switzerlandwest", "uaecentral", "uaenorth", "uksouth"),
     *("ukwest", "westcentralus", "westeurope", "westindia", "westus", "westus2", "westus3"),
 ]
-"""Public regions, for those without an account: no interface lists them without one."""
+"""Public regions, for use without an account: no API lists them without one."""

@@ -1,4 +1,4 @@
-"""Who am I at Azure, and what may I read?"""
+"""Checks what an Azure account may read."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ import base64
 import json
 
 from providers.azure.prices.retail import PRICES, VERSION
-from providers.azure.session import SUBSCRIPTION, Connections, in_our_words
+from providers.azure.session import SUBSCRIPTION, Connections, to_provider_error
 from providers.collect.http import Http, Patience
 from providers.collect.permissions import Access, examine
 from providers.errors import FormatError, NoCredentialsError
 
 ACTIONS = ("Microsoft.Compute/skus/read", "Microsoft.ResourceGraph/resources/read")
-"""Both are in the role Reader. Retail prices need no account."""
+"""Both are included in the role Reader. Retail prices need no account."""
 
 
 def access(connections: Connections | None = None, region: str = "eastus", prices: str = PRICES) -> list[Access]:
-    """What may be read: prices by anybody, the rest with the credentials of this environment. Takes a call per line."""
+    """What may be read: prices without an account, the rest with the credentials of this environment. Makes one call
+    per entry.
+    """
     made = Connections() if connections is None else connections
 
     def retail() -> str:
@@ -32,7 +34,7 @@ def access(connections: Connections | None = None, region: str = "eastus", price
 
     def identity() -> str:
         if not made.subscription:
-            raise NoCredentialsError("no Azure subscription is named", hint=f"set {SUBSCRIPTION}")
+            raise NoCredentialsError("no Azure subscription is configured", hint=f"set {SUBSCRIPTION}")
         return f"{_who(made.credential.get_token('https://management.azure.com/.default').token)}, {made.subscription}"
 
     def skus() -> str:
@@ -44,13 +46,13 @@ def access(connections: Connections | None = None, region: str = "eastus", price
 
     account = [("identity", identity), ("resource SKUs", skus), ("eviction rates", evictions)]
     return [
-        *examine([("retail prices, without an account", retail)], in_our_words),
-        *examine(account, in_our_words, optional={what for what, _ in account}),
+        *examine([("retail prices, without an account", retail)], to_provider_error),
+        *examine(account, to_provider_error, optional={what for what, _ in account}),
     ]
 
 
 def _who(token: str) -> str:
-    """The name in a token's claims; it is not verified, only shown."""
+    """The account name in a token's claims; only shown, not verified."""
     try:
         claims = token.split(".")[1]
         body = json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))

@@ -1,6 +1,6 @@
 """Connections to Azure with an account: credentials, resource SKUs through azure-mgmt-compute, Resource Graph.
 
-Everything but the retail prices needs a subscription.
+Everything except the retail prices needs a subscription.
 """
 
 from __future__ import annotations
@@ -37,21 +37,27 @@ LONGEST_WAIT_S = 20.0
 
 
 class ShortWaits(RetryPolicy[Any, Any]):  # type: ignore[misc]  # azure-core is not checked here
-    """azure-core sleeps out whatever `Retry-After` asks for, were it for ever; a long wait is the schedule's affair."""
+    """Limits how long azure-core waits for `Retry-After`, which it otherwise follows without limit; long waits are left
+    to the schedule.
+    """
 
     def get_retry_after(self, response: Any) -> float | None:
+        """The requested wait in seconds; None if there is none. Overrides azure-core's method."""
         return retry_after_s(response.http_response.headers)
 
     def is_retry(self, settings: dict[str, Any], response: Any) -> bool:
+        """Retry only if the requested wait is at most LONGEST_WAIT_S. Overrides azure-core's method."""
         return bool(super().is_retry(settings, response)) and (
             (self.get_retry_after(response) or 0.0) <= LONGEST_WAIT_S
         )
 
 
 class Connections:
-    """`credential` is anything with `get_token`; None: DefaultAzureCredential, when it is first needed.
+    """Clients for one subscription. `credential` is an object with `get_token`; None: DefaultAzureCredential, made at
+    first use.
 
-    `management` and `ca_file` are for another cloud of Azure's, a private endpoint or an emulator.
+    `management` and `ca_file` are for other Azure clouds, private endpoints and emulators. `call_s` is the timeout of a
+    call in seconds.
     """
 
     def __init__(
@@ -75,6 +81,7 @@ class Connections:
 
     @property
     def credential(self) -> Any:
+        """The credential, made at first use."""
         with self._making:
             if self._credential is None:
                 from azure.identity import DefaultAzureCredential
@@ -83,7 +90,9 @@ class Connections:
             return self._credential
 
     def resource_skus(self, region: str) -> Iterator[Any]:
-        """What the subscription may start in a region, with restrictions. Raises azure.core's exceptions."""
+        """What the subscription may start in a region, with restrictions. Raises azure.core's exceptions; FormatError
+        for pages that do not end.
+        """
         credential = self.credential
         with self._making:
             if self._compute is None:
@@ -108,7 +117,7 @@ class Connections:
                 links.follow(pages.continuation_token)
 
     def graph(self, query: str) -> Iterator[list[dict[str, Any]]]:
-        """Pages of a Resource Graph query. Raises ProviderError and azure.core's exceptions."""
+        """The pages of a Resource Graph query. Raises ProviderError and azure.core's exceptions."""
         token = self.credential.get_token(f"{self._management}/.default").token
         url = f"{self._management}/providers/Microsoft.ResourceGraph/resources?api-version={GRAPH_VERSION}"
         options: dict[str, Any] = {"resultFormat": "objectArray"}
@@ -128,11 +137,11 @@ class Connections:
             options = {**options, "$skipToken": links.follow(str(answer["$skipToken"]))}
 
 
-def in_our_words(error: Exception) -> ProviderError | None:
-    """An exception of Azure's libraries as one of ours; None when it is none of theirs."""
+def to_provider_error(error: Exception) -> ProviderError | None:
+    """Convert an exception of Azure's libraries to a provider error; None if it is not one of theirs."""
     if isinstance(error, exceptions.HttpResponseError) and error.response is not None:
         return _refused(error)
-    if isinstance(error, exceptions.ClientAuthenticationError):  # before anything was sent: azure-identity
+    if isinstance(error, exceptions.ClientAuthenticationError):  # raised by azure-identity before anything is sent
         return _no_token(str(error))
     if isinstance(error, exceptions.IncompleteReadError | exceptions.DecodeError):
         return CutOffError("the connection ended in the middle of Azure's answer")
@@ -147,21 +156,21 @@ def in_our_words(error: Exception) -> ProviderError | None:
 
 
 def _refused(error: exceptions.HttpResponseError) -> ProviderError:
-    said, status = str(error.message)[:400], int(error.status_code or 0)
+    message, status = str(error.message)[:400], int(error.status_code or 0)
     code = getattr(error.error, "code", "") or ""
     if status == 429:
         headers = {} if error.response is None else error.response.headers
-        return ThrottledError(said, retry_after_s=retry_after_s(headers))
+        return ThrottledError(message, retry_after_s=retry_after_s(headers))
     if code in ("ExpiredAuthenticationToken", "ExpiredToken"):
-        return ExpiredCredentialsError(said, hint="run: az login")
-    if code == "InvalidAuthenticationToken" and "not yet valid" in said:
-        return ClockSkewError(said, hint="set this machine's clock (timedatectl set-ntp true)")
+        return ExpiredCredentialsError(message, hint="run: az login")
+    if code == "InvalidAuthenticationToken" and "not yet valid" in message:
+        return ClockSkewError(message, hint="set this machine's clock (timedatectl set-ntp true)")
     if status == 401:
-        return AuthError(said, hint="run: az login")
+        return AuthError(message, hint="run: az login")
     if status == 403:
-        found = re.search(r"action '([^']+)'", said)
-        return denied(said, found.group(1) if found else "")
-    return UnavailableError(said) if status >= 500 else ProviderError(said)
+        found = re.search(r"action '([^']+)'", message)
+        return denied(message, found.group(1) if found else "")
+    return UnavailableError(message) if status >= 500 else ProviderError(message)
 
 
 def _no_token(text: str) -> ProviderError:
@@ -174,7 +183,7 @@ def _no_token(text: str) -> ProviderError:
     )
 
 
-def denied(said: str, action: str) -> PermissionDeniedError:
+def denied(message: str, action: str) -> PermissionDeniedError:
     """A refusal, with the command that grants the action."""
     role = "az role assignment create --role Reader --assignee WHO --scope /subscriptions/SUBSCRIPTION"
-    return PermissionDeniedError(said, action=action, hint=f"{role} (it holds {action or '*/read'})")
+    return PermissionDeniedError(message, action=action, hint=f"{role} (the role includes {action or '*/read'})")

@@ -1,4 +1,4 @@
-"""Collecting prices: sources that poll, a child process that runs them, and a parent that judges and schedules.
+"""Price collection: sources that poll, a child process that runs them, and a parent that schedules and checks them.
 
-Adapters in providers/{aws,gcp,azure,feed} are found by name, and know only the seam.
+The sources are in providers/{aws,gcp,azure,feed}; providers.collect.sources finds them by name.
 """

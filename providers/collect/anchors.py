@@ -1,6 +1,4 @@
-"""Anchors: what a price is held against of whose offer nothing is known yet: the catalogue's price of it, and what its
-GPU costs elsewhere.
-"""
+"""Checks the first price of an offer against the catalogue's price of it and against what its GPU costs elsewhere."""
 
 from __future__ import annotations
 
@@ -13,18 +11,21 @@ from providers.offer import CapacityType, Offer
 from providers.price import PricePoint
 
 SAME = {CapacityType.ON_DEMAND: 4, CapacityType.SPOT: 10}
-"""So many times off the listed price of the same machine and region is implausible. List prices of GPU machines halved
-within two years (AWS p5, 98.32 to 55.04); spot lies between a tenth and all of on-demand."""
+"""A price is implausible if it differs by more than this factor from the list price of the same machine and region.
+List prices of GPU machines have halved within two years (AWS p5, 98.32 to 55.04); spot costs between a tenth and all of
+on-demand.
+"""
 BELOW, ABOVE = 3, 4
-"""A GPU for less than a third of the cheapest one that any list names, or for more than four times the dearest, is
-implausible. The lists themselves span a factor of ten between the cheapest cloud and the dearest."""
+"""A GPU is implausible below a third of the lowest list price anywhere and above four times the highest. List prices
+themselves vary by a factor of ten between clouds.
+"""
 
 Range = tuple[int, int]
 Listed = Callable[[], Iterable[tuple[Offer, PricePoint]]]
 
 
 def catalogue() -> Iterable[tuple[Offer, PricePoint]]:
-    """The listed offers and prices. Raises CatalogError."""
+    """The catalogue's offers and prices. Raises CatalogError."""
     from providers.catalog import load
 
     listed = load()
@@ -33,24 +34,24 @@ def catalogue() -> Iterable[tuple[Offer, PricePoint]]:
 
 @dataclass(frozen=True)
 class Anchors:
-    """`listed` is asked once, when a price has to be held against something for the first time."""
+    """Reference prices. `listed` is called once, when the first price is checked."""
 
     listed: Listed = catalogue
 
     def objection(self, offer: Offer, nano_usd_per_hour: int) -> str:
-        """What is implausible about this price; empty if nothing is, or nothing is known to hold it against."""
+        """Why this price is implausible; empty if it is plausible or there is nothing to compare it with."""
         if offer.simulated:
             return ""
         same, of_gpu = self._ranges
         if (found := same.get(_same(offer))) is not None:
             factor = SAME[offer.capacity_type]
             if not found[0] / factor <= nano_usd_per_hour <= found[1] * factor:
-                return f"{format_usd(nano_usd_per_hour)}/h, and lists say {_span(found)}"
+                return f"{format_usd(nano_usd_per_hour)}/h, but list prices are {_span(found)}"
         if offer.gpu is not None and (found := of_gpu.get((offer.gpu, offer.capacity_type))) is not None:
             each = nano_usd_per_hour // max(offer.gpu_count, 1)
             if not found[0] / BELOW <= each <= found[1] * ABOVE:
                 kind = "spot" if offer.spot else "on demand"
-                return f"{format_usd(each)}/h for one {offer.gpu} {kind}, and elsewhere it costs {_span(found)}"
+                return f"{format_usd(each)}/h for one {offer.gpu} {kind}, but elsewhere it costs {_span(found)}"
         return ""
 
     @cached_property

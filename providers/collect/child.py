@@ -1,7 +1,8 @@
-"""The process that collects: `python -m providers.collect.child`, one request on stdin, lines of facts on stdout.
+"""The process that collects: `python -m providers.collect.child` reads one request on stdin and writes results to
+stdout.
 
-It lives for one round of polls, so that a cloud's library (the Google one takes over 100 MB) is paid for only while it
-works, and a fault or a leak in one ends with the process. It ends when its parent does: stdin closes.
+It lives for one round of polls. A cloud's library (Google's takes over 100 MB) uses memory only while it works, and a
+crash or leak ends with the process. The process ends when its parent does, because stdin closes.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ from providers.errors import ProviderError
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """PollOutcome these regions of a source; all that it has when `regions` is None. `since_ms` by region: what is
-    known."""
+    """Regions of one source to poll; `regions` None means all. `since_ms` by region is the newest change already known
+    there.
+    """
 
     source: str
     options: Mapping[str, Any]
@@ -34,18 +36,19 @@ class Task:
 
 
 def request(tasks: Iterable[Task], workers: int) -> str:
-    """The line that a parent writes."""
+    """The line of JSON that the parent writes."""
     return json.dumps({"tasks": [asdict(task) for task in tasks], "workers": workers}) + "\n"
 
 
 def run(tasks: Sequence[Task], workers: int, out: TextIO, clock: Clock) -> None:
-    """PollOutcome everything that the tasks name. One region's failure is in its own ending and nowhere else.
+    """Poll everything in `tasks` and write the results to `out`. A failure in one region is reported there and affects
+    no other.
 
-    A task's regions are started together and tasks in their order, so that on-demand prices come before spot.
+    The regions of a task are started together and tasks in order, so on-demand prices come before spot prices.
     """
     writing = threading.Lock()
 
-    def tell(messages: Iterable[Message]) -> None:
+    def write(messages: Iterable[Message]) -> None:
         text = lines(messages)
         with writing:
             out.write(text)
@@ -57,31 +60,33 @@ def run(tasks: Sequence[Task], workers: int, out: TextIO, clock: Clock) -> None:
             result = source.poll(region, started, since_ms)
         except Exception as error:
             result = PollResult(region, error=_fault(error))
-        tell(of_result(source.name, result, started, clock.now_ms()))
+        write(of_result(source.name, result, started, clock.now_ms()))
 
     with ThreadPoolExecutor(workers, thread_name_prefix="poll") as pool:
-        waiting: list[Future[None]] = []
+        pending: list[Future[None]] = []
         for task in tasks:
             try:
                 source = make_source(task.source, task.options)
                 regions = source.regions() if task.regions is None else task.regions
             except Exception as error:
-                tell([Regions(task.source, (), error if isinstance(error, ProviderError) else _fault(error))])
+                write([Regions(task.source, (), error if isinstance(error, ProviderError) else _fault(error))])
                 continue
-            tell([Regions(task.source, tuple(regions))])
-            waiting += [pool.submit(poll, source, region, task.since_ms.get(region)) for region in regions]
-        for done in waiting:
+            write([Regions(task.source, tuple(regions))])
+            pending += [pool.submit(poll, source, region, task.since_ms.get(region)) for region in regions]
+        for done in pending:
             done.result()
 
 
 def _fault(error: Exception) -> ProviderError:
-    """A fault of this program or a library: named, so that it can be reported, and confined to its region."""
+    """A defect in this program or a library as an error that names its location and affects only its region."""
     import traceback
 
     traceback.print_exception(error, file=sys.stderr)
     where = traceback.extract_tb(error.__traceback__)[-1]
     place = f"{os.path.basename(where.filename)}:{where.lineno}"
-    return ProviderError(f"{type(error).__name__} at {place}: {error}", hint="this is a fault of Tradewind: report it")
+    return ProviderError(
+        f"{type(error).__name__} at {place}: {error}", hint="this is a defect in Tradewind: please report it"
+    )
 
 
 def _end_with_the_parent() -> None:
@@ -90,13 +95,14 @@ def _end_with_the_parent() -> None:
 
 
 def main() -> None:
+    """Entry point: read the request from stdin, run it, and exit."""
     out = os.fdopen(os.dup(1), "w", encoding="ascii")
-    os.dup2(2, 1)  # whatever a library prints must not mix with facts
+    os.dup2(2, 1)  # keep what libraries print out of the results
     body = json.loads(sys.stdin.readline())
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
     run([Task(**task) for task in body["tasks"]], body["workers"], out, SystemClock())
     out.close()
-    os._exit(0)  # some libraries leave threads that would keep us
+    os._exit(0)  # some libraries leave threads that would block a normal exit
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""What a collector finds out, and the seam that every source of prices keeps.
+"""What collectors return, and the interface that every price source implements.
 
-A poll of one region yields offers, prices, risk signals, and rows that were kept but must not be decided on, each with
-its reason. What was found before an error counts: a result holds both.
+A poll of one region returns offers, prices and risk signals, and flagged rows that are kept but not used for decisions,
+each with its reason. A result can hold both an error and what was found before it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from providers.tables import MAX_NAME_CHARACTERS, checked_instant, shown
 UNLISTED = "*"
 """The region of a poll that could not even list the regions."""
 MAX_PRICE_USD = 100_000
-"""Per hour; a row above it is malformed, not dear."""
+"""Per hour; a row above it is malformed."""
 
 
 class Flag(StrEnum):
-    """Why a row is not fit to be chosen. Its value is stored and shown.
+    """Why a row must not be chosen. The value is stored and shown.
 
-    The price of one with SPOT_NOT_BELOW_ON_DEMAND or IMPLAUSIBLE is payable all the same: it is what a machine there
-    costs. That of an OUTLIER is once a second report confirms it, and until then the books wait.
+    A price flagged SPOT_NOT_BELOW_ON_DEMAND or IMPLAUSIBLE is still payable: it is what a machine there costs. An
+    OUTLIER becomes payable once a second report confirms it; until then it is not booked.
     """
 
     SPOT_NOT_BELOW_ON_DEMAND = "spot_not_below_on_demand"
@@ -45,8 +45,8 @@ class Flag(StrEnum):
     NOT_ITS_OWN = "not_its_own"
 
 
-class Passed(StrEnum):
-    """Why a row was passed over: it was understood and is none of ours. What is not understood is flagged instead."""
+class SkipReason(StrEnum):
+    """Why a row was skipped: it was understood but is not relevant. Rows that are not understood are flagged."""
 
     NO_GPU = "no_gpu"
     OTHER_PRODUCT = "other_product"
@@ -58,9 +58,10 @@ class Passed(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FlaggedFinding:
-    """A row that is kept with its reason. `offer` and `point` are there as far as the row could be read.
+    """A row that is kept with the reason why it must not be chosen. `offer` and `point` are set as far as the row could
+    be read.
 
-    `subject` is the offer's id, or else what the row is about; `detail` one sentence for people.
+    `subject` is the offer id, or else what the row is about; `detail` is one sentence for people.
     """
 
     flag: Flag
@@ -72,11 +73,12 @@ class FlaggedFinding:
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """What a provider says of the risk of `instance_type` being refused or taken back. `zone` is '' for a whole region.
+    """A provider's figure for the risk that `instance_type` is unavailable or preempted. `zone` is '' for a whole
+    region.
 
-    `kind` names the measure and its unit: `interruption_percent` of the machines of a month, `eviction_percent` of
-    those that run in an hour (both `low` to `high`), `preemption_fraction` of stopped spot machines, `placement_score`
-    from 1 (unlikely) to 10.
+    `kind` names the measure and its unit, from `low` to `high`: `interruption_percent` of the machines in a month,
+    `eviction_percent` of the running machines in an hour, `preemption_fraction` of stopped spot machines,
+    `placement_score` from 1 (unlikely) to 10.
     """
 
     kind: str
@@ -93,10 +95,10 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class PollResult:
-    """What one poll of one region found. `error` is why it may be incomplete; None says that it is whole.
+    """What one poll of one region found. `error` is why it may be incomplete; None means complete.
 
-    `pages` and `rows` count what the provider sent, before anything was dropped; `passed` the rows that are none of
-    ours, by reason (Passed).
+    `pages` and `rows` count what the provider sent, before filtering; `skipped` counts the irrelevant rows by reason
+    (SkipReason).
     """
 
     region: str
@@ -107,7 +109,7 @@ class PollResult:
     error: ProviderError | None = None
     pages: int = 0
     rows: int = 0
-    passed: Mapping[str, int] = field(default_factory=dict)
+    skipped: Mapping[str, int] = field(default_factory=dict)
 
 
 class PriceSource(Protocol):
@@ -115,27 +117,29 @@ class PriceSource(Protocol):
 
     @property
     def name(self) -> str:
-        """Unique, and starts with the provider's name: "aws-spot"."""
+        """Unique name that starts with the provider's: "aws-spot"."""
         ...
 
     @property
-    def provider(self) -> str: ...
+    def provider(self) -> str:
+        """Name of the provider whose prices these are; "feed" for files of any provider."""
+        ...
 
     def regions(self) -> Sequence[str]:
-        """The units of work. Raises ProviderError when they can't be listed."""
+        """The regions to poll. Raises ProviderError if they cannot be listed."""
         ...
 
     def poll(self, region: str, now_ms: int, since_ms: int | None) -> PollResult:
-        """All that is known of a region now. Never raises ProviderError: it is in the result.
+        """All that is known about a region now. ProviderErrors are returned in the result, not raised.
 
-        `since_ms` is the newest change already known there (None: nothing is); a source with a history then brings
-        what happened since, and as much as there is when it is None.
+        `since_ms` is the newest change already known there (None: nothing is); a source with a history then returns
+        what happened since, or everything it has if `since_ms` is None.
         """
         ...
 
 
 class Finding:
-    """A poll in progress: what a source adds to it while it reads."""
+    """A poll in progress: a source adds to it while it reads."""
 
     def __init__(self, region: str) -> None:
         self.region = region
@@ -145,17 +149,17 @@ class Finding:
         self._points: dict[tuple[str, int], PricePoint] = {}
         self._flagged: list[FlaggedFinding] = []
         self._signals: list[Signal] = []
-        self._passed: Counter[str] = Counter()
+        self._skipped: Counter[str] = Counter()
 
     def page(self, rows: int) -> None:
-        """The provider sent a page of so many rows."""
+        """Count a page of `rows` rows from the provider."""
         self.pages += 1
         self.rows += rows
 
     def price(self, offer: Offer, point: PricePoint) -> None:
-        """A price that is told as in force is so when it is seen, whatever later instant its source's clock says.
+        """Add a price. It takes effect when it is seen at the latest, even if its source's clock gives a later time.
 
-        Of two prices for one offer and instant the higher counts: nobody is to be promised the lower one.
+        If an offer has two prices for the same time, the higher one counts, so that no cost is underestimated.
         """
         self._offers[offer.id] = offer
         point = replace(point, effective_at_ms=min(point.effective_at_ms, point.observed_at_ms))
@@ -174,17 +178,19 @@ class Finding:
         offer: Offer | None = None,
         point: PricePoint | None = None,
     ) -> None:
+        """Add a row that must not be chosen, with the reason; arguments as in FlaggedFinding."""
         self._flagged.append(FlaggedFinding(flag, subject, detail, offer, point))
 
-    def pass_over(self, why: Passed, rows: int = 1) -> None:
-        """So many rows are none of ours."""
-        self._passed[why.value] += rows
+    def skip(self, why: SkipReason, rows: int = 1) -> None:
+        """Count `rows` irrelevant rows."""
+        self._skipped[why.value] += rows
 
     def signal(self, signal: Signal) -> None:
+        """Add a risk signal."""
         self._signals.append(signal)
 
     def result(self, error: ProviderError | None = None) -> PollResult:
-        """Prices in order of offer and time."""
+        """Everything found; prices are in order of offer and time."""
         points = sorted(self._points.values(), key=lambda point: (point.offer_id, point.effective_at_ms))
         return PollResult(
             self.region,
@@ -195,17 +201,17 @@ class Finding:
             error,
             self.pages,
             self.rows,
-            {why: rows for why, rows in sorted(self._passed.items()) if rows},
+            {why: rows for why, rows in sorted(self._skipped.items()) if rows},
         )
 
 
 def gather(
     region: str, read: Callable[[Finding], None], classify: Callable[[Exception], ProviderError | None]
 ) -> PollResult:
-    """Run `read` on a new finding; what it found before an error is kept beside the error.
+    """Run `read` on a new finding; what it found before an error is returned together with the error.
 
-    `classify` turns an exception of the provider's library into ours, or into None: then it is a fault of this
-    program, and goes on.
+    `classify` converts an exception of the provider's library, or returns None for a defect of this program, which is
+    raised.
     """
     finding = Finding(region)
     try:
@@ -221,7 +227,9 @@ def gather(
 
 
 def hourly_price(text: object) -> int:
-    """A price as a cloud writes it, dollars per hour -> nano-USD. Raises ValueError for what can't be a price."""
+    """Convert a price in dollars per hour, as a cloud writes it, to nano-USD. Raises ValueError if it cannot be a
+    price.
+    """
     written = str(text)
     try:
         amount = Decimal(written if len(written) <= MAX_NAME_CHARACTERS else "too long")
@@ -236,8 +244,10 @@ def hourly_price(text: object) -> int:
 
 
 def instant_ms(text: object) -> int:
-    """A time as a cloud writes it, `2026-06-01` or `2026-06-01T00:00:00Z` -> epoch ms; without a zone it is UTC, never
-    this machine's. Raises ValueError for what is none, or is outside of the years 2000 to 2999."""
+    """Convert a time such as `2026-06-01` or `2026-06-01T00:00:00Z` to epoch ms; without a zone it is UTC.
+
+    Raises ValueError if it is not a time or is outside the years 2000 to 2999.
+    """
     written = str(text)
     try:
         at = datetime.fromisoformat(written.strip().replace("Z", "+00:00"))

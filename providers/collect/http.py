@@ -1,7 +1,6 @@
-"""GET and POST with an end: every wait is bounded, throttling is honoured, and half an answer is an error.
+"""HTTP GET and POST with bounded waits: honours throttling and treats a truncated answer as an error.
 
-For the price lists that have no client library, or need none. The query of a URL never enters an error's text (keys may
-be in it).
+For price lists without a client library. Errors never contain the query of a URL, which may hold keys.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class RefusedError(ProviderError):
-    """Any other answer that is no success. `status` is its HTTP code."""
+    """Any other unsuccessful answer. `status` is its HTTP status code."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
@@ -48,14 +47,16 @@ FAULTS = frozenset({500, 502, 503, 504})
 MAX_PAGE_BYTES = 256 << 20
 MAX_LINE_BYTES = 1 << 20
 SECRET_HEADERS = ("X-Goog-Api-Key",)
-"""Beside those that urllib3 knows: what a redirection to another host must not take along."""
-MAX_SAID_BYTES = 4096
-"""Of the text of a refusal: enough for an error's words, and all that is read of it."""
+"""In addition to those that urllib3 knows: headers that a redirect to another host must not carry."""
+MAX_ERROR_TEXT_BYTES = 4096
+"""How much of the body of an error is read: enough for a message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Wall seconds. A `Retry-After` longer than `longest_wait_s` is left to the schedule: nobody sleeps it out here."""
+    """Timeouts in wall seconds and the number of attempts. A `Retry-After` longer than `longest_wait_s` is not waited
+    for here but left to the schedule.
+    """
 
     connect_s: float = 5.0
     read_s: float = 30.0
@@ -65,7 +66,7 @@ class Patience:
 
 
 class Http:
-    """Connections to one or several hosts, shared by threads. `ca_file` adds a private certificate authority."""
+    """Connections to one or more hosts, shared by threads. `ca_file` adds a private certificate authority."""
 
     def __init__(
         self, patience: Patience | None = None, clock: Clock | None = None, ca_file: str | None = None
@@ -78,32 +79,35 @@ class Http:
     def get_json(
         self, url: str, query: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None
     ) -> Any:
-        """The body as JSON. Raises ProviderError, FormatError when it is none."""
+        """The body as JSON. Raises ProviderError; FormatError if it is not JSON."""
         return _json(self._body("GET", _with_query(url, query), headers, None), url)
 
     def post_json(self, url: str, body: object, headers: Mapping[str, str] | None = None) -> Any:
-        """Only for calls that change nothing: they are repeated after a fault."""
+        """The JSON answer to a JSON body. Only for calls without side effects: they are repeated after a failure.
+        Raises ProviderError; FormatError if the answer is not JSON.
+        """
         sent = {"Content-Type": "application/json", **(headers or {})}
         return _json(self._body("POST", url, sent, json.dumps(body).encode()), url)
 
     def get_bytes(self, url: str, headers: Mapping[str, str] | None = None, most_bytes: int = MAX_PAGE_BYTES) -> bytes:
-        """The body, unpacked. Raises ProviderError, FormatError when it has more than `most_bytes`."""
+        """The decompressed body. Raises ProviderError; FormatError if it exceeds `most_bytes`."""
         return self._body("GET", url, headers, None, most_bytes)
 
     def lines(self, url: str, headers: Mapping[str, str] | None = None) -> Iterator[bytes]:
-        """The body line by line as it arrives, never whole in memory; if it is cut off, whole lines come first.
+        """The lines of the body as they arrive, never all in memory; a truncated body still yields its complete lines
+        first.
 
-        Raises ProviderError, also in the middle.
+        Raises ProviderError, possibly after some lines; FormatError for a line longer than MAX_LINE_BYTES.
         """
         with _translated(url):
             response = self._send("GET", url, headers, None)
             try:
                 rest = b""
-                while block := response.read1(1 << 16, decode_content=True):  # stream() would lose its last block
+                while block := response.read1(1 << 16, decode_content=True):  # stream() loses the last block
                     *whole, rest = (rest + block).split(b"\n")
                     yield from whole
                     if len(rest) > MAX_LINE_BYTES:
-                        raise FormatError(f"{_place(url)}: a line has more than {MAX_LINE_BYTES >> 20} MiB")
+                        raise FormatError(f"{_place(url)}: a line is longer than {MAX_LINE_BYTES >> 20} MiB")
                 _require_whole(response, url)
                 if rest:
                     yield rest
@@ -118,7 +122,7 @@ class Http:
         body: bytes | None,
         most_bytes: int = MAX_PAGE_BYTES,
     ) -> bytes:
-        """Read the whole answer; one that is cut off is asked for once more."""
+        """Read the whole answer; a truncated one is requested once more."""
         for last in (False, True):
             try:
                 with _translated(url):
@@ -141,7 +145,7 @@ class Http:
         raise AssertionError("one of two attempts returns or raises")
 
     def _pool(self, url: str) -> urllib3.PoolManager:
-        """Through the proxy that the environment names for this URL, if it names one."""
+        """A connection pool, through the proxy that the environment names for this URL, if any."""
         import urllib3
 
         parts = urlsplit(url)
@@ -157,7 +161,7 @@ class Http:
     def _send(
         self, method: str, url: str, headers: Mapping[str, str] | None, body: bytes | None
     ) -> urllib3.BaseHTTPResponse:
-        """The answer to a request that succeeded; throttled and failed ones are repeated, within bounds."""
+        """The response of a successful request; throttled and failed requests are repeated within limits."""
         import urllib3
 
         patience = self.patience
@@ -187,7 +191,7 @@ class Http:
                 _require_no_downgrade(url, response)
                 return response
             error = _refusal(url, response)
-            response.close()  # to read it to its end would be to trust that it has one
+            response.close()  # do not read the rest: it may never end
             response.release_conn()
             if not error.retryable:
                 raise error
@@ -196,17 +200,17 @@ class Http:
 
 
 def _require_no_downgrade(url: str, response: urllib3.BaseHTTPResponse) -> None:
-    """What was asked for under TLS is not believed without it."""
+    """Raises FormatError if an encrypted request was redirected to an unencrypted address."""
     hops = response.retries.history if response.retries is not None else ()
     open_ = [hop.redirect_location for hop in hops if (hop.redirect_location or "").lower().startswith("http://")]
     if url.lower().startswith("https://") and open_:
         response.close()
-        raise FormatError(f"{_place(url)} leads to {_place(str(open_[0]))}, which is not encrypted: it is not followed")
+        raise FormatError(f"{_place(url)} redirects to {_place(str(open_[0]))}, which is not encrypted; not followed")
 
 
 @cache
 def _tls(ca_file: str | None) -> ssl.SSLContext:
-    """Reading the system's authorities takes 30 ms, so once."""
+    """Cached, because reading the system's certificate authorities takes 30 ms."""
     context = ssl.create_default_context()
     if ca_file is not None:
         context.load_verify_locations(ca_file)
@@ -231,31 +235,31 @@ def _place(url: str) -> str:
 
 def _refusal(url: str, response: urllib3.BaseHTTPResponse) -> ProviderError:
     status, place = response.status, _place(url)
-    read = b"" if status in FAULTS else response.read(MAX_SAID_BYTES, decode_content=True)
+    read = b"" if status in FAULTS else response.read(MAX_ERROR_TEXT_BYTES, decode_content=True)
     text = read[:300].decode(errors="replace").strip()
-    said = f"{place} answered {status}: {text}" if text else f"{place} answered {status}"
+    message = f"{place} answered {status}: {text}" if text else f"{place} answered {status}"
     if status == 429 or (status == 503 and response.headers.get("Retry-After")):
-        return ThrottledError(said, retry_after_s=retry_after_s(response.headers))
+        return ThrottledError(message, retry_after_s=retry_after_s(response.headers))
     if status in FAULTS:
-        return UnavailableError(said)
+        return UnavailableError(message)
     if status in (401, 403):
-        return AuthError(said)
+        return AuthError(message)
     if status == 404:
-        return NotFoundError(said)
-    return RefusedError(said, status)
+        return NotFoundError(message)
+    return RefusedError(message, status)
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """What `Retry-After` asks for, at most MAX_RETRY_AFTER_S; None where it is absent or senseless.
+    """The wait in seconds that `Retry-After` asks for, at most MAX_RETRY_AFTER_S; None if it is missing or invalid.
 
-    A date counts from the answer's own `Date`: both are of the server's clock, and this machine's may be wrong.
+    A date is relative to the answer's own `Date` header: both use the server's clock, and this machine's may be wrong.
     """
-    said = {name.lower(): value for name, value in headers.items()}
-    header = said.get("retry-after", "").strip()
+    lowered = {name.lower(): value for name, value in headers.items()}
+    header = lowered.get("retry-after", "").strip()
     try:
         wait_s = float(header)
     except ValueError:
-        until, now = _instant_s(header), _instant_s(said.get("date", ""))
+        until, now = _instant_s(header), _instant_s(lowered.get("date", ""))
         if until is None or now is None:
             return None
         wait_s = max(0.0, until - now)
@@ -276,12 +280,12 @@ def _require_whole(response: urllib3.BaseHTTPResponse, url: str) -> None:
 
 
 _CONNECTION = re.compile(r"^HTTPS?Connection\(.*?\): ")
-"""How urllib3 begins: the host is in the address that the error names already."""
+"""The prefix of urllib3's messages: it repeats the host, which our message already names."""
 
 
 @contextmanager
 def _translated(url: str) -> Iterator[None]:
-    """urllib3's exceptions as ours."""
+    """Convert urllib3's exceptions to provider errors."""
     from urllib3 import exceptions
 
     place = _place(url)
@@ -289,10 +293,10 @@ def _translated(url: str) -> Iterator[None]:
         yield
     except exceptions.HTTPError as error:
         cause = error.reason if isinstance(error, exceptions.MaxRetryError) and error.reason else error
-        if isinstance(cause, exceptions.NewConnectionError):  # refused, or no such host; a kind of timeout in urllib3
+        if isinstance(cause, exceptions.NewConnectionError):  # refused or unknown host; urllib3 counts it as a timeout
             raise UnavailableError(f"{place} cannot be reached: {_CONNECTION.sub('', str(cause))}") from error
         if isinstance(cause, exceptions.ReadTimeoutError | exceptions.ConnectTimeoutError):
-            raise TimedOutError(f"{place} did not answer in time", hint="it is tried again at the next poll") from error
+            raise TimedOutError(f"{place} did not answer in time", hint="the next poll tries again") from error
         if isinstance(cause, exceptions.IncompleteRead | exceptions.ProtocolError | exceptions.DecodeError):
-            raise CutOffError(f"{place}: the connection ended in the middle") from error
+            raise CutOffError(f"{place}: the connection ended in the middle of the answer") from error
         raise UnavailableError(f"{place} cannot be reached: {cause}") from error

@@ -1,11 +1,10 @@
-"""The one judge of prices: what of all that is said may be paid, and what of that may be chosen; and what is news.
+"""Decides which reported prices may be booked and which may be chosen, and detects changes.
 
-Three facts of a price are kept apart. It is *observed*: somebody said it, and it is kept, always. It is *payable*: what
-a machine costs there, which the books use; a leap is not until a second report confirms it. It is *eligible*: fit to be
-chosen; a payable price with a flag is not. Nor is one that nothing outside of its source makes plausible: the first of
-an offer, and one that leapt, are held against `Anchors`; a second source that says about the same, or a person, lifts
-that. Every price of every source passes here: of providers that are enabled, of
-collectors and feeds as they answer (`judge`), of recorded tables (`replay`).
+A price has three separate properties. It is *observed* once somebody reports it, and is always kept. It is *payable* if
+it is what a machine there costs; an outlier is payable only after a second report confirms it. It is *eligible* if it
+may be chosen; a flagged payable price may not. The first price of an offer, and one that jumped, must also be plausible
+by `Anchors`, unless a second source reports about the same price or a person accepts it. Every price of every source is
+checked here: those of enabled providers, collectors and feeds (`judge`) and those of recorded tables (`replay`).
 """
 
 from __future__ import annotations
@@ -22,75 +21,82 @@ from providers.offer import Offer
 from providers.price import PricePoint
 
 JUMP = 10
-"""A price that changes by more than this factor in one step is an outlier, until a second report confirms it."""
+"""A price that changes by more than this factor in one step is an outlier until a second report confirms it."""
 ALIKE = 2
 """Two reports within this factor confirm each other."""
 SPOT_SHARE = 0.95
-"""Spot at or above this share of on-demand is no price to choose: AWS lists such where it has no spot machine to sell.
-Who has one pays it."""
+"""A spot price at or above this share of on-demand must not be chosen: AWS lists such prices where it has no spot
+machines to sell. Machines already running are billed at it.
+"""
 SPOT_FLOOR = 0.02
-"""No cloud has ever sold spot below a fiftieth of on-demand (AWS goes down to a tenth, GCP to an eleventh)."""
+"""No cloud has sold spot below a fiftieth of on-demand (AWS goes down to a tenth, GCP to an eleventh)."""
 SLIP = 3
 SLIP_MS = 2 * 86_400_000
-"""In a recorded table, a price this many times off the one before and the one after, which agree, and that lasts no
-longer than this, is a slip of a pen."""
+"""In a recorded table, a price is an error if it differs by more than the factor SLIP from both neighbours, which agree
+with each other, and lasts no longer than this.
+"""
 
 Kind = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """`payable` prices, ascending in time per offer; `flagged` are those of them that are not to be chosen, and those
-    that are not even payable (Flag.OUTLIER)."""
+    """`payable` prices, ascending in time per offer. `flagged` are those of them that must not be chosen, and those
+    that are not payable (Flag.OUTLIER).
+    """
 
     payable: list[PricePoint]
     flagged: list[FlaggedFinding]
 
 
 class Judge:
-    """`known` are offers with their newest payable prices, of earlier polls; `doubted` the outliers that wait for a
-    second report, by offer; `questioned` the implausible prices that wait for a second source: by offer, by source.
-    Without `anchors` nothing is implausible but by what on-demand costs."""
+    """Checks prices against each other and against `anchors`.
+
+    `known` are offers with their newest payable prices from earlier polls; `unconfirmed` the outliers that wait for a
+    second report, by offer; `implausible` the implausible prices that wait for a second source, by offer and source.
+    Without `anchors`, prices are compared only with on-demand prices.
+    """
 
     def __init__(
         self,
         known: Iterable[tuple[Offer, PricePoint]] = (),
-        doubted: Mapping[str, PricePoint] | None = None,
-        questioned: Mapping[str, Mapping[str, int]] | None = None,
+        unconfirmed: Mapping[str, PricePoint] | None = None,
+        implausible: Mapping[str, Mapping[str, int]] | None = None,
         anchors: Anchors | None = None,
     ) -> None:
         self._anchors = anchors
         self._paid: dict[str, int] = {}
-        self._questioned = {offer_id: dict(said) for offer_id, said in (questioned or {}).items()}
-        self._doubted = dict(doubted or {})
+        self._unaccepted = {offer_id: dict(reports) for offer_id, reports in (implausible or {}).items()}
+        self._unconfirmed = dict(unconfirmed or {})
         self._on_demand: dict[Kind, int] = {}
         self._spot: dict[Kind, dict[str, tuple[Offer, PricePoint]]] = defaultdict(dict)
         self._plausible: dict[str, tuple[str | None, int, int]] = {}  # GPU, how many, price
         for offer, point in known:
-            self._accept(offer, point, believed=offer.id not in self._questioned)
-            if offer.id not in self._questioned:
+            self._accept(offer, point, accepted=offer.id not in self._unaccepted)
+            if offer.id not in self._unaccepted:
                 self._plausible[offer.id] = (offer.gpu, offer.gpu_count, point.nano_usd_per_hour)
 
     def judge(self, offers: Sequence[Offer], points: Sequence[PricePoint], source: str = "") -> Judged:
-        """Prices as `source` reports them. `points` ascend in time per offer, and the last of an offer is its present.
+        """Check prices as `source` reports them. `points` ascend in time per offer; the last one of an offer is its
+        current price.
 
-        On-demand prices are judged first; a new one may also flag spot prices that were sound before. A report that
-        confirms an outlier makes that payable, too, from when it took effect. Whether an offer may be chosen is a
-        question of its present price alone: what has passed by now is payable and no more.
+        On-demand prices are checked first; a new one may flag spot prices that were eligible before. A report that
+        confirms an outlier makes that payable, too, from the time it took effect. Only the current price of an offer
+        decides whether it may be chosen; earlier ones are payable only.
         """
         of_offer = {offer.id: offer for offer in offers}
         present = {point.offer_id: point for point in points}
         judged = Judged([], [])
         for point in sorted(points, key=lambda point: of_offer[point.offer_id].spot):
             offer = of_offer[point.offer_id]
-            doubted, leap = self._doubted.pop(offer.id, None), self._leap(offer, point)
-            if leap is not None:
-                if doubted is None or not _near(point.nano_usd_per_hour, doubted.nano_usd_per_hour, ALIKE):
-                    self._doubted[offer.id] = point
-                    judged.flagged.append(leap)
+            unconfirmed, jump = self._unconfirmed.pop(offer.id, None), self._outlier(offer, point)
+            if jump is not None:
+                if unconfirmed is None or not _near(point.nano_usd_per_hour, unconfirmed.nano_usd_per_hour, ALIKE):
+                    self._unconfirmed[offer.id] = point
+                    judged.flagged.append(jump)
                     continue
-                if doubted.effective_at_ms < point.effective_at_ms:
-                    judged.payable.append(doubted)
+                if unconfirmed.effective_at_ms < point.effective_at_ms:
+                    judged.payable.append(unconfirmed)
             self._pay(judged, offer, point, source)
             if not offer.spot:
                 judged.flagged.extend(self._spot_prices_now_wrong(offer, present.keys()))
@@ -102,8 +108,9 @@ class Judge:
         return judged
 
     def replay(self, offers: Sequence[Offer], points: Sequence[PricePoint]) -> Judged:
-        """Prices of a recorded table, each beside what on-demand cost at that time. What followed a price tells whether
-        it was a slip; only a leap that nothing follows waits for a report to confirm it."""
+        """Check the prices of a recorded table, each against on-demand at its time. Later prices show whether one was
+        an error; only an outlier at the end of its series waits for a second report.
+        """
         of_offer = {offer.id: offer for offer in offers}
         series: dict[str, list[PricePoint]] = defaultdict(list)
         for point in sorted(points, key=lambda point: (point.effective_at_ms, not of_offer[point.offer_id].spot)):
@@ -112,7 +119,9 @@ class Judge:
         judged = Judged([], [])
         for point in sorted(points, key=lambda point: (point.effective_at_ms, of_offer[point.offer_id].spot)):
             offer, (reported, place) = of_offer[point.offer_id], places[id(point)]
-            wrong = _slip(offer, reported, place) if place + 1 < len(reported) else self._leap(offer, point)
+            wrong = (
+                _recording_error(offer, reported, place) if place + 1 < len(reported) else self._outlier(offer, point)
+            )
             if wrong is None:
                 self._pay(judged, offer, point, "")
             else:
@@ -122,46 +131,51 @@ class Judge:
     def _pay(self, judged: Judged, offer: Offer, point: PricePoint, source: str) -> None:
         judged.payable.append(point)
         wrong = self._against_on_demand(offer, point) or self._implausible(offer, point, source)
-        self._accept(offer, point, believed=wrong is None)
+        self._accept(offer, point, accepted=wrong is None)
         if wrong is not None:
             judged.flagged.append(wrong)
 
-    def _accept(self, offer: Offer, point: PricePoint, *, believed: bool) -> None:
-        """What is not believed is paid, and is nothing to hold another price against."""
+    def _accept(self, offer: Offer, point: PricePoint, *, accepted: bool) -> None:
+        """A price that is not accepted is payable, but other prices are not compared with it."""
         self._paid[offer.id] = point.nano_usd_per_hour
-        if offer.spot and believed:
+        if offer.spot and accepted:
             self._spot[_kind(offer)][offer.id] = (offer, point)
         elif offer.spot:
             self._spot[_kind(offer)].pop(offer.id, None)
-        elif believed:
+        elif accepted:
             self._on_demand[_kind(offer)] = point.nano_usd_per_hour
 
-    def _leap(self, offer: Offer, point: PricePoint) -> FlaggedFinding | None:
+    def _outlier(self, offer: Offer, point: PricePoint) -> FlaggedFinding | None:
         price, before = point.nano_usd_per_hour, self._paid.get(offer.id)
-        if before is None or offer.id in self._questioned or _near(price, before):
-            return None  # from what is not believed itself nothing leaps
-        text = f"{format_usd(price)}/h after {format_usd(before)}/h: left out until reported again"
+        if before is None or offer.id in self._unaccepted or _near(price, before):
+            return None  # a price that is not accepted is no basis for a comparison
+        text = f"{format_usd(price)}/h after {format_usd(before)}/h: not used until it is reported again"
         return FlaggedFinding(Flag.OUTLIER, offer.id, text, offer, point)
 
     def _implausible(self, offer: Offer, point: PricePoint, source: str) -> FlaggedFinding | None:
-        """Held against what is known elsewhere. What that contradicts is believed all the same if it is about what it
-        was, for the same hardware, and that was contradicted, too: somebody has vouched for it. So no price walks out
-        of what is plausible in small steps."""
+        """Compare a price with what is known elsewhere.
+
+        A contradicted price is still accepted if it is similar to the last accepted price of the same hardware and that
+        was contradicted, too: somebody has accepted it. A price cannot leave the plausible range in small steps this
+        way.
+        """
         price, before = point.nano_usd_per_hour, self._plausible.get(offer.id, (None, 0, -1))
         alike = before[:2] == (offer.gpu, offer.gpu_count) and _near(price, before[2], ALIKE)
-        said = self._questioned.get(offer.id, {})
-        second = any(name != source and _near(price, other, ALIKE) for name, other in said.items())
+        reports = self._unaccepted.get(offer.id, {})
+        second = any(name != source and _near(price, other, ALIKE) for name, other in reports.items())
         if not second and not (alike and price == before[2]):
             why = self._contradiction(offer, price)
             if why and not (alike and self._contradiction(offer, before[2])):
-                self._questioned[offer.id] = {**said, source: price}
-                return FlaggedFinding(Flag.IMPLAUSIBLE, offer.id, f"{why}: tradewind prices accept", offer, point)
-        self._questioned.pop(offer.id, None)
+                self._unaccepted[offer.id] = {**reports, source: price}
+                return FlaggedFinding(
+                    Flag.IMPLAUSIBLE, offer.id, f"{why}; if it is right, run: tradewind prices accept", offer, point
+                )
+        self._unaccepted.pop(offer.id, None)
         self._plausible[offer.id] = (offer.gpu, offer.gpu_count, price)
         return None
 
     def _contradiction(self, offer: Offer, price: int) -> str:
-        """What is known elsewhere and speaks against a price; empty if nothing does."""
+        """What contradicts a price; empty if nothing does."""
         why = "" if self._anchors is None else self._anchors.objection(offer, price)
         on_demand = self._on_demand.get(_kind(offer))
         if not why and offer.spot and on_demand is not None and price < SPOT_FLOOR * on_demand:
@@ -176,7 +190,9 @@ class Judge:
         return FlaggedFinding(Flag.SPOT_NOT_BELOW_ON_DEMAND, offer.id, text, offer, point)
 
     def _spot_prices_now_wrong(self, on_demand: Offer, reported_anew: Set[str]) -> list[FlaggedFinding]:
-        """Of those that were sound before; what is reported anew is judged on its own."""
+        """Flag spot prices that were eligible before the new on-demand price; those in `reported_anew` are checked on
+        their own.
+        """
         spot = self._spot[_kind(on_demand)]
         flagged = []
         for offer, point in list(spot.values()):
@@ -188,7 +204,7 @@ class Judge:
 
 
 def _kind(offer: Offer) -> Kind:
-    """On-demand prices hold for a whole region: this is what spot is compared by."""
+    """The key by which spot is compared with on-demand, whose prices apply to a whole region."""
     return offer.provider, offer.region, offer.instance_type
 
 
@@ -196,8 +212,8 @@ def _near(price: int, other: int, factor: float = JUMP) -> bool:
     return other <= price * factor and price <= other * factor
 
 
-def _slip(offer: Offer, reported: Sequence[PricePoint], place: int) -> FlaggedFinding | None:
-    """Whether a price that others precede and follow is a slip."""
+def _recording_error(offer: Offer, reported: Sequence[PricePoint], place: int) -> FlaggedFinding | None:
+    """Flag a recorded price that its neighbours show to be an error; None if it is not."""
     if place == 0:
         return None
     point, after = reported[place], reported[place + 1]
@@ -210,17 +226,17 @@ def _slip(offer: Offer, reported: Sequence[PricePoint], place: int) -> FlaggedFi
 
 
 class Changes:
-    """Tells news from what is known: clouds repeat prices that have not changed. `known` as for Judge."""
+    """Detects changes: clouds repeat prices that have not changed. `known` as for Judge."""
 
     def __init__(self, known: Iterable[tuple[Offer, PricePoint]] = ()) -> None:
         self._newest = {offer.id: (point.effective_at_ms, point.nano_usd_per_hour) for offer, point in known}
 
     def news(self, points: Iterable[PricePoint]) -> list[PricePoint]:
-        """The points that change an offer's price, in order of offer and time. Give all points of an offer together.
+        """The points that change an offer's price, in order of offer and time. Pass all points of an offer together.
 
-        What is older than the newest known is no news. But if an offer's last point contradicts what is known for that
-        time, the provider has corrected itself: that is a change from when we saw it. What is known only for later than
-        a point was seen (by a clock that was wrong) is not known yet.
+        Points older than the newest known one are not changes. But if an offer's last point contradicts what is known
+        for its time, the provider has corrected itself: that is a change from when it was observed. A known price later
+        than the observation (from a clock that was wrong) is ignored.
         """
         by_offer: dict[str, list[PricePoint]] = defaultdict(list)
         for point in points:
@@ -241,12 +257,13 @@ class Changes:
         return fresh
 
     def past(self, points: Iterable[PricePoint]) -> list[PricePoint]:
-        """Those up to the newest known of their offers: what holds now is not for a source of the past to say."""
+        """The points up to the newest known one of their offers: a source of history does not set current prices."""
         return [each for each in points if each.effective_at_ms <= self._newest.get(each.offer_id, (math.inf, -1))[0]]
 
     def missing(self, points: Iterable[PricePoint]) -> list[PricePoint]:
-        """The points that change a price in a history that is told late, in order of offer and time: those that are
-        older than the newest known, too."""
+        """The points that change a price in a history reported late, in order of offer and time, including those older
+        than the newest known one.
+        """
         fresh: list[PricePoint] = []
         before: PricePoint | None = None
         for point in sorted(points, key=lambda point: (point.offer_id, point.effective_at_ms)):
@@ -262,7 +279,7 @@ class Changes:
         return fresh
 
     def keep(self, news: Iterable[PricePoint]) -> None:
-        """From now on these are known. Only to be told once they are safe: what is known is never told again."""
+        """Mark these points as known. Call it only once they are stored: known points are not reported again."""
         for point in news:
             if point.effective_at_ms >= self._newest.get(point.offer_id, (-1, -1))[0]:
                 self._newest[point.offer_id] = (point.effective_at_ms, point.nano_usd_per_hour)

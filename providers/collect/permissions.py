@@ -1,4 +1,4 @@
-"""What an account may read, asked call by call: the shape of the answer."""
+"""Checks call by call what an account may read."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from providers.errors import NotFoundError, ProviderError, SetupError
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One thing that was tried. `remedy` is what would make it work: a policy line, a command; '' when it works.
+    """The result of one check. `remedy` is what would make it work (a policy line, a command); '' if it works.
 
-    What is not `needed` brings more, but prices are there without it.
+    If `needed` is False, prices are available without it.
     """
 
     what: str
@@ -28,22 +28,23 @@ CLOUDS = {name: f"providers.{name}.permissions" for name in ("aws", "gcp", "azur
 
 
 def cloud_access(cloud: str) -> list[Access]:
-    """Who am I at a cloud, and what may I read there? Asks it, with the credentials of this environment.
+    """Check which account the credentials of this environment belong to and what it may read at a cloud. Calls the
+    cloud.
 
-    Raises NotFoundError for a cloud that is none of CLOUDS, and SetupError when its library is not installed.
+    Raises NotFoundError if `cloud` is not one of CLOUDS, and SetupError if its library is not installed.
     """
     if cloud not in CLOUDS:
-        raise NotFoundError(f"there is nothing to ask of {cloud!r}", hint=f"known: {', '.join(CLOUDS)}")
+        raise NotFoundError(f"there is no cloud named {cloud!r}", hint=f"known: {', '.join(CLOUDS)}")
     try:
         module = importlib.import_module(CLOUDS[cloud])
     except ModuleNotFoundError as error:
         remedy = f"pip install 'tradewind[{cloud}]'"
-        raise SetupError(f"asking {cloud} needs {error.name}, which is not installed", hint=remedy) from error
+        raise SetupError(f"checking {cloud} needs {error.name}, which is not installed", hint=remedy) from error
     return cast("list[Access]", module.access())
 
 
 Attempt = tuple[str, Callable[[], str]]
-"""What is tried in words, and the call: it returns a detail to show, and raises what the cloud raises."""
+"""What is checked, for people, and the call: it returns a detail to show and raises the cloud's exceptions."""
 
 
 def examine(
@@ -52,10 +53,10 @@ def examine(
     *,
     optional: Collection[str] = (),
 ) -> list[Access]:
-    """Try everything; the first one says who one is, and when it fails the rest is not asked. `optional` are the
-    attempts that prices do without.
+    """Run all checks. The first one identifies the account; if it fails, the rest is skipped. Prices do not need the
+    `optional` ones.
 
-    Exceptions that `classify` doesn't know are faults of this program, and go on.
+    Exceptions that `classify` does not know are defects of this program and are raised.
     """
     found: list[Access] = []
     for what, call in attempts:

@@ -1,7 +1,8 @@
-"""The parent's side: which regions are due, one child process per provider, and every poll recorded.
+"""The parent's side of collection: runs one child process per provider for the regions that are due, and records every
+poll.
 
-It keeps a few numbers per offer and never imports a cloud's library. Facts go to a sink, already judged: prices that
-changed, rows that were flagged, and for each poll what came of it, so that "no change" and "no data" stay different.
+It keeps a few numbers per offer and never imports a cloud's library. Checked results go to a sink: prices that changed,
+flagged rows, and the outcome of every poll, so that "no change" and "no data" remain different.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from providers.price import PricePoint
 
 RELIST_MS = 24 * 3_600_000
 START_S = 60.0
-"""A child may be silent so long at first: Python and a cloud's library take their time on a busy machine."""
+"""How long a child may be silent at first: Python and a cloud's library load slowly on a busy machine."""
 
 
 Inbox: TypeAlias = "queue.Queue[tuple[_Child, Message | None]]"
@@ -40,7 +41,7 @@ Inbox: TypeAlias = "queue.Queue[tuple[_Child, Message | None]]"
 
 @dataclass(frozen=True, slots=True)
 class SourceSpec:
-    """A source that is to be collected; `options` travel as JSON. `cadence_s` None: what its kind usually takes."""
+    """A source to collect; `options` are JSON values. `cadence_s` None: the usual interval of its kind."""
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -49,11 +50,11 @@ class SourceSpec:
 
 @dataclass(frozen=True, slots=True)
 class PollOutcome:
-    """What came of one poll. It happened, whether or not anything changed; `error` says why it may be incomplete.
+    """The outcome of one poll, whether or not anything changed; `error` says why it may be incomplete.
 
-    `offers` were seen, `changed` prices were news, `flagged` rows left out; `passed` counts those that are none of
-    ours, by reason. `newest_ms` is the newest change that the region has; it is what the next poll may start from, and
-    None when this one was not whole. `suspect` says why the sink does not believe it, though it succeeded.
+    `offers` is how many offers were seen, `changed` how many prices changed, `flagged` how many rows were flagged;
+    `skipped` counts irrelevant rows by reason. `newest_ms` is the newest change in the region, from which the next poll
+    may start; None if this poll was incomplete. `suspect` says why the sink does not accept it although it succeeded.
     """
 
     source: str
@@ -68,50 +69,60 @@ class PollOutcome:
     newest_ms: int | None = None
     error: ProviderError | None = None
     suspect: str = ""
-    passed: Mapping[str, int] = field(default_factory=dict)
+    skipped: Mapping[str, int] = field(default_factory=dict)
 
 
 class Sink(Protocol):
-    """Where facts go. Called from one thread; offers of a region always come before the prices that name them.
+    """Receives results. Called from one thread; offers of a region always come before the prices that refer to them.
 
-    Batches of several regions may take turns. What a sink raises ends the round: children are stopped, regions that
-    have not ended are due again, and their news will be told again.
+    Batches of several regions may be interleaved. An exception from the sink ends the round: children are stopped, and
+    unfinished regions are due again and report the same changes again.
     """
 
-    def offers(self, source: str, region: str, offers: Sequence[Offer]) -> None: ...
+    def offers(self, source: str, region: str, offers: Sequence[Offer]) -> None:
+        """Offers that a poll of the region found."""
+        ...
 
     def prices(self, source: str, region: str, points: Sequence[PricePoint]) -> None:
-        """Only changes, and only what is payable; which of them are not to be chosen comes as flags."""
+        """Only changes, and only payable prices; flags say which of them must not be chosen."""
         ...
 
     def flagged(self, source: str, region: str, flagged: Sequence[FlaggedFinding]) -> None:
-        """Rows to keep with their reason. A row comes again with every poll that sees it; a price that was sound before
-        may come, too: it is not to be chosen from now on."""
+        """Rows to keep with their reason. A row is repeated by every poll that sees it; a price that was accepted
+        before may be included and must not be chosen from now on.
+        """
         ...
 
-    def signals(self, source: str, region: str, signals: Sequence[Signal]) -> None: ...
+    def signals(self, source: str, region: str, signals: Sequence[Signal]) -> None:
+        """Risk signals that a poll of the region found."""
+        ...
 
     def ended(self, poll: PollOutcome) -> None:
-        """The region's poll is over; everything of it has been handed in."""
+        """The poll of the region has ended, and everything it found has been handed over."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a store remembers of earlier polls, by whatever collector: offers with their newest payable price; the
-    newest change by (source, region); the outliers that wait for a second report, by offer; the implausible prices that
-    wait for a second source, by offer and source; and where the last poll was not whole."""
+    """What a store knows from earlier polls of any collector.
+
+    `prices` are offers with their newest payable price; `newest_ms` the newest change by (source, region);
+    `unconfirmed` the outliers that wait for a second report, by offer; `implausible` the implausible prices that wait
+    for a second source, by offer and source; `incomplete` the (source, region) pairs whose last poll was incomplete.
+    """
 
     prices: Sequence[tuple[Offer, PricePoint]] = ()
     newest_ms: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    doubted: Mapping[str, PricePoint] = field(default_factory=dict)
-    questioned: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    half: frozenset[tuple[str, str]] = frozenset()
+    unconfirmed: Mapping[str, PricePoint] = field(default_factory=dict)
+    implausible: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    incomplete: frozenset[tuple[str, str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Wall seconds: a child silent for `silence_s`, or at work for `total_s`, is killed. `workers` regions at once."""
+    """In wall seconds: a child that is silent for `silence_s` or runs for `total_s` is killed. `workers` is how many
+    regions are polled at once.
+    """
 
     silence_s: float = 300.0
     total_s: float = 1800.0
@@ -121,8 +132,8 @@ class Limits:
 class Collector:
     """Collects from `specs` into `sink`. On-demand prices should come before spot prices in `specs`.
 
-    `recall` tells what a store knows, at the begin of each round: another collector may have written to it. Without it,
-    nothing is known but what this one saw. `chance` gives the jitter.
+    `recall` returns what the store knows; it is called at the start of each round, because other collectors may write
+    there, too. Without it, only this collector's own results are known. `chance` provides the jitter.
     """
 
     def __init__(
@@ -146,26 +157,28 @@ class Collector:
         self._judge = Judge(anchors=self._anchors)
         self._changes = Changes()
         self._newest_ms: dict[tuple[str, str], int] = {}
-        self._half: set[tuple[str, str]] = set()
+        self._incomplete: set[tuple[str, str]] = set()
         self._listed_ms: dict[str, int] = {}
         self._stopped = threading.Event()
         for name in self._specs:
             self._schedule.follow(name, [UNLISTED], clock.now_ms())
 
     def next_ms(self) -> int | None:
-        """When something is due next, on the clock; None without any source."""
+        """When the next poll is due (epoch ms); None without any source."""
         return self._schedule.next_ms(self._clock.now_ms())
 
     def stop(self) -> None:
-        """End a `collect` that another thread is in, and every later one, at once: what has not ended is due again."""
+        """End a running `collect` in another thread, and every later one, at once. Unfinished regions are due again."""
         self._stopped.set()
 
     def collect(self) -> list[PollOutcome]:
-        """PollOutcome everything that is due and hand it to the sink. Returns when all children have ended. Never
-        raises for what a provider does."""
+        """Poll everything that is due and hand it to the sink. Returns when all children have ended.
+
+        Never raises for an error of a provider; raises what the sink raises.
+        """
         self._remember()
         inbox: Inbox = queue.Queue(64)
-        rounds: dict[_Child, _Round] = {}
+        rounds: dict[_Child, _OpenPolls] = {}
         polls: list[PollOutcome] = []
         try:
             self._start_due(rounds, inbox)
@@ -177,7 +190,7 @@ class Collector:
                     pass
                 else:
                     if message is None:
-                        polls += self._unfinished(rounds[child], child.last_words())
+                        polls += self._unfinished(rounds[child], child.exit_reason())
                         del rounds[child]
                         child.end()
                     else:
@@ -185,7 +198,7 @@ class Collector:
                         polls += self._take(rounds[child], message)
                 for child in rounds:
                     self._cut_if_silent(child)
-                if not first.isdisjoint(rounds):  # while those take their time, others must not wait
+                if not first.isdisjoint(rounds):  # a slow provider must not delay others that become due
                     self._start_due(rounds, inbox)
         finally:
             for child in rounds:
@@ -195,15 +208,15 @@ class Collector:
     def _remember(self) -> None:
         if self._recall is not None:
             known = self._recall()
-            self._judge = Judge(known.prices, known.doubted, known.questioned, self._anchors)
+            self._judge = Judge(known.prices, known.unconfirmed, known.implausible, self._anchors)
             self._changes = Changes(known.prices)
-            self._newest_ms, self._half = dict(known.newest_ms), set(known.half)
+            self._newest_ms, self._incomplete = dict(known.newest_ms), set(known.incomplete)
 
-    def _start_due(self, rounds: dict[_Child, _Round], inbox: Inbox) -> None:
-        """A child for every provider that has something due and no child at work."""
+    def _start_due(self, rounds: dict[_Child, _OpenPolls], inbox: Inbox) -> None:
+        """Start a child for every provider that has something due and no running child."""
         for provider, tasks in self._tasks_by_provider({child.provider for child in rounds}).items():
             child = _Child(provider, tasks, self._limits.workers)
-            rounds[child] = _Round(child.tasks)
+            rounds[child] = _OpenPolls(child.tasks)
             child.start(inbox, self._clock)
 
     def _tasks_by_provider(self, busy: Set[str]) -> dict[str, list[Task]]:
@@ -223,18 +236,18 @@ class Collector:
         now_s = self._clock.monotonic_s()
         silence_s = self._limits.silence_s if child.heard_s > child.started_s else max(self._limits.silence_s, START_S)
         if now_s - child.heard_s > silence_s or now_s - child.started_s > self._limits.total_s:
-            child.kill(f"said nothing for {self._limits.silence_s:g} s, or took more than {self._limits.total_s:g} s")
+            child.kill(f"timed out: silent for {self._limits.silence_s:g} s, or longer than {self._limits.total_s:g} s")
 
-    def _take(self, round_: _Round, message: Message) -> list[PollOutcome]:
+    def _take(self, round_: _OpenPolls, message: Message) -> list[PollOutcome]:
         now_ms = self._clock.now_ms()
         match message:
             case Regions(source, names, error):
                 round_.expect(source, names)
                 if error is None and not names:
-                    error = FormatError(f"{source} names no region at all", hint="it is asked again")
+                    error = FormatError(f"{source} returned no regions", hint="the next poll asks again")
                 if error is not None:
-                    waiting = self._schedule.due(source, now_ms) or [UNLISTED]
-                    return [self._end(_Progress(source, region, now_ms), error) for region in waiting]
+                    affected = self._schedule.due(source, now_ms) or [UNLISTED]
+                    return [self._end(_Progress(source, region, now_ms), error) for region in affected]
                 if round_.relists(source):
                     self._listed_ms[source] = now_ms
                     self._schedule.follow(source, names, now_ms)
@@ -244,7 +257,7 @@ class Collector:
                 return []
             case Ended():
                 progress = round_.finished(message.source, message.region, now_ms)
-                progress.started_at_ms, progress.passed = message.started_at_ms, message.passed
+                progress.started_at_ms, progress.skipped = message.started_at_ms, message.skipped
                 progress.pages, progress.rows = message.pages, message.rows
                 return [self._end(progress, message.error, message.ended_at_ms)]
 
@@ -261,8 +274,8 @@ class Collector:
             judged = judge.judge(offers, batch.points, source)
             flagged += judged.flagged
             payable = self._changes.past(judged.payable) if history == "only" else judged.payable
-            unheard = (source, region) in self._half or (source, region) not in self._newest_ms
-            late = history == "only" or (history == "too" and unheard)
+            not_complete = (source, region) in self._incomplete or (source, region) not in self._newest_ms
+            late = history == "only" or (history == "too" and not_complete)
             news = self._changes.missing(payable) if late else self._changes.news(payable)
             progress.news += news
             newest = max(point.effective_at_ms for point in batch.points)
@@ -275,9 +288,9 @@ class Collector:
         if batch.signals:
             self._sink.signals(source, region, batch.signals)
 
-    def _unfinished(self, round_: _Round, last_words: str) -> list[PollOutcome]:
-        """A child has ended: regions that it did not finish keep what they had, and are marked."""
-        return [self._end(progress, _dead(last_words)) for progress in round_.open(self._clock.now_ms())]
+    def _unfinished(self, round_: _OpenPolls, exit_reason: str) -> list[PollOutcome]:
+        """A child has ended: regions that it did not finish keep what was found, with an error."""
+        return [self._end(progress, _dead(exit_reason)) for progress in round_.open(self._clock.now_ms())]
 
     def _end(self, progress: _Progress, error: ProviderError | None, ended_at_ms: int | None = None) -> PollOutcome:
         now_ms = self._clock.now_ms()
@@ -295,27 +308,27 @@ class Collector:
             progress.rows,
             newest_ms,
             error,
-            passed=progress.passed,
+            skipped=progress.skipped,
         )
         self._sink.ended(poll)
-        # Only now: had the sink failed (a full disk), the same region would be due again and the same news be news.
+        # Only now: if the sink fails (a full disk), the region is due again and must report the same changes again.
         self._changes.keep(progress.news)
-        (self._half.discard if error is None else self._half.add)((source, region))
+        (self._incomplete.discard if error is None else self._incomplete.add)((source, region))
         if newest_ms is not None:
             self._newest_ms[source, region] = newest_ms
         self._schedule.done(source, region, now_ms, self._cadence_s[source], error)
         return poll
 
 
-def _dead(last_words: str) -> ProviderError:
-    if last_words.startswith("said nothing"):
-        return TimedOutError(f"the collector's process {last_words}", hint="what it found by then is kept")
-    return UnavailableError(f"the collector's process ended early: {last_words}", hint="what it found by then is kept")
+def _dead(exit_reason: str) -> ProviderError:
+    if exit_reason.startswith("timed out"):
+        return TimedOutError(f"the collector's process {exit_reason}", hint="what it found before is kept")
+    return UnavailableError(f"the collector's process ended early: {exit_reason}", hint="what it found before is kept")
 
 
 @dataclass(slots=True)
 class _Progress:
-    """One region's poll while its lines arrive."""
+    """One region's poll while its batches arrive."""
 
     source: str
     region: str
@@ -325,41 +338,41 @@ class _Progress:
     flagged: int = 0
     pages: int = 0
     rows: int = 0
-    passed: Mapping[str, int] = field(default_factory=dict)
+    skipped: Mapping[str, int] = field(default_factory=dict)
     newest_ms: int | None = None
-    judge: Judge = field(default_factory=Judge)  # of a history: what was right once says nothing of what is told now
+    judge: Judge = field(default_factory=Judge)  # for a history: its prices are not compared with current ones
 
 
-class _Round:
-    """What one child still owes."""
+class _OpenPolls:
+    """The polls of one child that have not ended yet."""
 
     def __init__(self, tasks: Iterable[Task]) -> None:
         self._relisted = {task.source for task in tasks if task.regions is None}
-        self._owed: dict[tuple[str, str], _Progress | None] = {}
+        self._open: dict[tuple[str, str], _Progress | None] = {}
         for task in tasks:
             for region in [UNLISTED] if task.regions is None else task.regions:
-                self._owed[task.source, region] = None
+                self._open[task.source, region] = None
 
     def relists(self, source: str) -> bool:
         return source in self._relisted
 
     def expect(self, source: str, regions: Iterable[str]) -> None:
-        self._owed.pop((source, UNLISTED), None)
-        self._owed.update({(source, region): None for region in regions})
+        self._open.pop((source, UNLISTED), None)
+        self._open.update({(source, region): None for region in regions})
 
     def progress(self, source: str, region: str, now_ms: int) -> _Progress:
-        found = self._owed.get((source, region))
+        found = self._open.get((source, region))
         if found is None:
-            found = self._owed[source, region] = _Progress(source, region, now_ms)
+            found = self._open[source, region] = _Progress(source, region, now_ms)
         return found
 
     def finished(self, source: str, region: str, now_ms: int) -> _Progress:
         found = self.progress(source, region, now_ms)
-        del self._owed[source, region]
+        del self._open[source, region]
         return found
 
     def open(self, now_ms: int) -> list[_Progress]:
-        return [self.progress(source, region, now_ms) for source, region in list(self._owed)]
+        return [self.progress(source, region, now_ms) for source, region in list(self._open)]
 
 
 class _Child:
@@ -388,7 +401,7 @@ class _Child:
         )
         assert self._process.stdin is not None
         self._process.stdin.write(request(self.tasks, self._workers))
-        self._process.stdin.flush()  # and left open: its end is the child's sign that we are gone
+        self._process.stdin.flush()  # left open: the child exits when it closes
         self.started_s = self.heard_s = clock.monotonic_s()
         self._reader = threading.Thread(target=self._read, args=(inbox,), daemon=True)
         self._reader.start()
@@ -405,7 +418,7 @@ class _Child:
         self._put(inbox, None)
 
     def _put(self, inbox: Inbox, message: Message | None) -> None:
-        """Wait for room, as long as anybody takes messages out."""
+        """Wait for room in the queue while it is being read."""
         while not self._over:
             try:
                 inbox.put((self, message), timeout=0.5)
@@ -421,15 +434,15 @@ class _Child:
             except ProcessLookupError:
                 return
 
-    def last_words(self) -> str:
+    def exit_reason(self) -> str:
         """Why it ended, as far as is known."""
         assert self._process is not None
         assert self._stderr is not None
         if self._killed_for:
             return self._killed_for
         self._stderr.seek(0)
-        said = [line.strip() for line in self._stderr.read()[-4000:].splitlines() if line.strip()]
-        return f"exit code {self._process.returncode}" + (f", {said[-1]}" if said else "")
+        printed = [line.strip() for line in self._stderr.read()[-4000:].splitlines() if line.strip()]
+        return f"exit code {self._process.returncode}" + (f", {printed[-1]}" if printed else "")
 
     def end(self) -> None:
         self.kill("the collector was stopped")

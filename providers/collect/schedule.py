@@ -1,6 +1,6 @@
-"""When each region of each source is polled next: its own cadence, jitter, and patience after a failure.
+"""Decides when each region of each source is polled next: by its interval, with jitter and back-off after failures.
 
-Time and chance come in as arguments, so that a test turns them by hand.
+Time and randomness are arguments, so tests control both.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from providers.errors import AuthError, ProviderError, RegionDisabledError, SetupError
 
 JITTER = 0.1
-"""Intervals vary by this fraction either way, so that regions don't fall into step and hit a rate limit together."""
+"""Intervals vary by this fraction in both directions, so that regions are not all polled at once and hit a rate limit.
+"""
 FIRST_RETRY_S = 30.0
-HOPELESS_S = 3600.0
-"""After an error that no waiting heals (credentials, a region that is off): somebody has to act first."""
+NEEDS_ACTION_S = 3600.0
+"""Wait after an error that time alone does not fix (credentials, a disabled region): somebody has to act first."""
 STEP_MS = 60_000
-"""A clock that goes back by more than this was wrong before: what it decided then counts no more."""
+"""If the clock goes back by more than this, it was wrong before, and times set by it are ignored."""
 
 
 @dataclass(slots=True)
@@ -32,13 +33,13 @@ class _Turn:
 
 @dataclass(slots=True)
 class Schedule:
-    """The turns of all (source, region) pairs. `chance` gives the jitter."""
+    """The next poll of every (source, region) pair. `chance` provides the jitter."""
 
     chance: random.Random
     _turns: dict[tuple[str, str], _Turn] = field(default_factory=dict)
 
     def follow(self, source: str, regions: Iterable[str], now_ms: int) -> None:
-        """Take over a source's list of regions: new ones are due at once, those that are gone are forgotten."""
+        """Set the regions of a source: new ones are due at once, missing ones are dropped."""
         names = set(regions)
         for key in [key for key in self._turns if key[0] == source and key[1] not in names]:
             del self._turns[key]
@@ -46,26 +47,28 @@ class Schedule:
             self._turns.setdefault((source, region), _Turn(now_ms, now_ms))
 
     def due(self, source: str, now_ms: int) -> list[str]:
-        """The regions of a source whose turn it is, the longest overdue first."""
+        """The regions of a source that are due at `now_ms`, the longest overdue first."""
         turns = [(turn.due_at(now_ms), key[1]) for key, turn in self._turns.items() if key[0] == source]
         return [region for due_ms, region in sorted(turns) if due_ms <= now_ms]
 
     def next_ms(self, now_ms: int) -> int | None:
-        """When the next turn is; None when nothing is followed."""
+        """When the next poll is due (epoch ms); None if there are no regions."""
         return min((turn.due_at(now_ms) for turn in self._turns.values()), default=None)
 
     def done(self, source: str, region: str, now_ms: int, cadence_s: float, error: ProviderError | None) -> None:
-        """A poll has ended; decides when the next one is. An error sets its own pace, never faster than it asked."""
+        """Record the end of a poll and set the next one: after `cadence_s`, or after a back-off for `error`, never
+        earlier than the provider asked.
+        """
         turn = self._turns.setdefault((source, region), _Turn(now_ms, now_ms))
         turn.failures = 0 if error is None else turn.failures + 1
-        wait_s = cadence_s if error is None else _patience_s(error, turn.failures, cadence_s)
+        wait_s = cadence_s if error is None else _backoff_s(error, turn.failures, cadence_s)
         wait_s *= 1 + JITTER * (2 * self.chance.random() - 1)
         if error is not None and error.retry_after_s is not None:
             wait_s = max(wait_s, error.retry_after_s)
         turn.due_ms, turn.decided_ms = now_ms + round(wait_s * 1000), now_ms
 
 
-def _patience_s(error: ProviderError, failures: int, cadence_s: float) -> float:
+def _backoff_s(error: ProviderError, failures: int, cadence_s: float) -> float:
     if isinstance(error, AuthError | RegionDisabledError | SetupError):
-        return max(cadence_s, HOPELESS_S)
+        return max(cadence_s, NEEDS_ACTION_S)
     return min(cadence_s, FIRST_RETRY_S * 2.0 ** min(failures - 1, 16))

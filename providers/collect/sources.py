@@ -1,6 +1,6 @@
-"""The sources of prices by name, imported when asked for.
+"""The price sources by name; each is imported only when it is used.
 
-A name may carry a label after a colon, so that one kind serves several times: `feed:verda`, `feed:our-contract`.
+A name may have a label after a colon to use one kind several times: `feed:verda`, `feed:our-contract`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from providers.errors import NotFoundError, SetupError
 
 @dataclass(frozen=True, slots=True)
 class SourceKind:
-    """`cadence_s` is the usual time between two polls of a region. `extra` is what pip must bring, if anything.
+    """`cadence_s` is the usual interval between two polls of a region in seconds. `extra` is the pip extra it needs, if
+    any.
 
-    `history`: whether a first poll brings the past, too, or whether the past is all that it ever brings: then it does
-    not know which offers are there now.
+    `history`: "none", "too" if the first poll also returns past prices, or "only" if the source returns nothing else;
+    it then does not know which offers exist now.
     """
 
     path: str
@@ -44,11 +45,11 @@ KINDS = {
 
 
 FRESH_INTERVALS = 4.0
-"""A price that was not confirmed for so many usual intervals of its source is old."""
+"""A price is old once it has not been confirmed for this many usual intervals of its source."""
 
 
 def source_kind(name: str) -> SourceKind:
-    """Raises NotFoundError, with the nearest name, for one that is not ours."""
+    """The kind of a source. Raises NotFoundError, with the closest name, for an unknown one."""
     kind = name.partition(":")[0]
     if kind not in KINDS:
         near = difflib.get_close_matches(kind, KINDS, n=1)
@@ -58,27 +59,27 @@ def source_kind(name: str) -> SourceKind:
 
 
 def history_of(name: str) -> Literal["none", "too", "only"]:
-    """What a source tells of the past; "none" for one that is not ours."""
+    """Whether a source returns past prices; "none" for an unknown one."""
     kind = KINDS.get(name.partition(":")[0])
     return "none" if kind is None else kind.history
 
 
 def usual_interval_s(name: str) -> float:
-    """The usual seconds between two polls of a source; of one that is not ours, five minutes."""
+    """The usual seconds between two polls of a source; five minutes for an unknown one."""
     kind = KINDS.get(name.partition(":")[0])
     return 300.0 if kind is None else kind.cadence_s
 
 
 def fresh_s(name: str) -> float:
-    """For how many seconds a price of a source counts as it is, after it was last seen in force."""
+    """For how many seconds a price of a source counts as current after it was last confirmed."""
     return FRESH_INTERVALS * usual_interval_s(name)
 
 
 def make_source(name: str, options: Mapping[str, Any]) -> PriceSource:
     """The source, ready to poll; nothing is sent yet.
 
-    Raises NotFoundError for an unknown name, and SetupError for a missing library (the hint is the pip command) or an
-    option that the source does not have.
+    Raises NotFoundError for an unknown name, and SetupError for a missing library (the hint has the pip command) or an
+    unknown option.
     """
     kind = source_kind(name)
     module, _, attribute = kind.path.partition(":")

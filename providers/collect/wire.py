@@ -1,6 +1,6 @@
-"""Facts as lines of JSON, between the child that collects and its parent.
+"""Encodes results as lines of JSON between the collecting child process and its parent.
 
-One line holds one batch or one ending, so that what arrived before a child died is whole.
+One line holds one batch or one end of a poll, so what arrived before a child died is complete.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _signal_out = attrgetter(*(field.name for field in fields(Signal)))
 
 @dataclass(frozen=True, slots=True)
 class Regions:
-    """The units of work of a source, or why they are unknown."""
+    """The regions of a source, or the error that prevented listing them."""
 
     source: str
     names: tuple[str, ...]
@@ -49,7 +49,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A poll's last word: only with it are its batches all there is. Times are the collector's."""
+    """The end of a poll: its batches are complete only once this arrives. Times are the child's (epoch ms)."""
 
     source: str
     region: str
@@ -58,20 +58,20 @@ class Ended:
     pages: int
     rows: int
     error: ProviderError | None = None
-    passed: Mapping[str, int] = field(default_factory=dict)
+    skipped: Mapping[str, int] = field(default_factory=dict)
 
 
 Message = Regions | Batch | Ended
 
 
 def of_result(source: str, result: PollResult, started_at_ms: int, ended_at_ms: int) -> Iterator[Message]:
-    """A result as batches and an ending. Offers come before the prices that name them."""
+    """Split a result into batches and an end. Offers come before the prices that refer to them."""
     yield from (Batch(source, result.region, offers=part) for part in _parts(result.offers))
     yield from (Batch(source, result.region, points=part) for part in _whole_series(result.points))
     yield from (Batch(source, result.region, flagged=part) for part in _parts(result.flagged))
     yield from (Batch(source, result.region, signals=part) for part in _parts(result.signals))
     yield Ended(
-        source, result.region, started_at_ms, ended_at_ms, result.pages, result.rows, result.error, result.passed
+        source, result.region, started_at_ms, ended_at_ms, result.pages, result.rows, result.error, result.skipped
     )
 
 
@@ -80,7 +80,7 @@ def _parts(rows: tuple[_Row, ...]) -> Iterator[tuple[_Row, ...]]:
 
 
 def _whole_series(points: tuple[PricePoint, ...]) -> Iterator[tuple[PricePoint, ...]]:
-    """Parts that never divide the points of one offer, which a result holds side by side."""
+    """Batches that keep all points of an offer together; a result holds them in sequence."""
     start = 0
     for index in range(1, len(points) + 1):
         if index == len(points) or (index - start >= BATCH and points[index].offer_id != points[index - 1].offer_id):
@@ -89,12 +89,12 @@ def _whole_series(points: tuple[PricePoint, ...]) -> Iterator[tuple[PricePoint, 
 
 
 def encode(message: Message) -> str:
-    """One line, without its end."""
+    """The message as one line, without a line end."""
     match message:
         case Regions(source, names, error):
             body: dict[str, Any] = {"regions": [source, names, _error_out(error)]}
-        case Ended(source, region, started, ended, pages, rows, error, passed):
-            body = {"ended": [source, region, started, ended, pages, rows, _error_out(error), dict(passed)]}
+        case Ended(source, region, started, ended, pages, rows, error, skipped):
+            body = {"ended": [source, region, started, ended, pages, rows, _error_out(error), dict(skipped)]}
         case Batch():
             body = {
                 "batch": [
@@ -110,7 +110,7 @@ def encode(message: Message) -> str:
 
 
 def decode(line: str) -> Message:
-    """Raises FormatError for a line that is none of ours (a library printed something)."""
+    """Decode one line. Raises FormatError if it is not a message (a library printed something)."""
     try:
         ((kind, body),) = json.loads(line).items()
         if kind == "regions":
@@ -127,7 +127,7 @@ def decode(line: str) -> Message:
             tuple(Signal(*row) for row in signals),
         )
     except (ValueError, TypeError, AttributeError, IndexError) as error:
-        raise FormatError(f"a collector wrote a line that is no message: {line[:200]!r}") from error
+        raise FormatError(f"a collector process wrote an invalid line: {line[:200]!r}") from error
 
 
 def _offer_in(row: Sequence[Any]) -> Offer:
@@ -174,5 +174,5 @@ def _error_in(body: dict[str, Any] | None) -> ProviderError | None:
 
 
 def lines(messages: Iterable[Message]) -> str:
-    """Messages as text, each on a line of its own."""
+    """Messages as text, one per line."""
     return "".join(f"{encode(message)}\n" for message in messages)

@@ -1,1 +1,1 @@
-"""Prices from files and URLs that anyone can write: smaller clouds, reserved contracts."""
+"""Prices from files and URLs that anyone can provide: smaller clouds, reserved contracts."""

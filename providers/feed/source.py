@@ -1,6 +1,6 @@
 """Source `feed:NAME`: a CSV or Parquet file, by path or URL, whose rows are prices (columns: docs/collectors.md).
 
-A row that can't be read is flagged with file, line and field, and the others count.
+A row that cannot be read is flagged with file, line and field; the others are used.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ Row = Mapping[str, Any]
 
 
 class Feed:
-    """`at` is a path or an http(s) URL; a name that ends in .parquet is Parquet, anything else CSV (.gz is unpacked).
+    """`at` is a path or an http(s) URL; a name ending in .parquet is Parquet, anything else CSV (.gz is decompressed).
 
-    `usd_per_unit` gives rates of currencies, as text: {"EUR": "1.08"}.
+    `usd_per_unit` gives exchange rates as text: {"EUR": "1.08"}.
     """
 
     provider = "feed"
@@ -69,9 +69,11 @@ class Feed:
         self._http = Http(Patience(read_s=read_s, attempts=attempts))
 
     def regions(self) -> Sequence[str]:
+        """One region, `all`: a file is always read whole."""
         return [ALL_ROWS]
 
     def poll(self, region: str, now_ms: int, since_ms: int | None) -> PollResult:
+        """All prices in the file, as of now."""
         return gather(region, lambda finding: self._read(finding, now_ms), _file_fault)
 
     def _read(self, finding: Finding, now_ms: int) -> None:
@@ -96,17 +98,17 @@ class Feed:
             yield from _rows(io.BytesIO(self._http.get_bytes(self._at)), shown)
             return
         path = Path(self._at)
-        if path.exists() and not path.is_file():  # a pipe would never end
-            raise NotFoundError(f"{shown} is no file", hint="check the path of the feed")
+        if path.exists() and not path.is_file():  # reading a pipe could block forever
+            raise NotFoundError(f"{shown} is not a regular file", hint="check the path of the feed")
         with path.open("rb") as file:
             yield from _rows(file, shown)
 
     def _price(self, row: Row, now_ms: int, shown: str) -> tuple[Offer, PricePoint, str]:
-        """(offer, price, the GPU's name where it is unknown). Raises _BadField."""
+        """(offer, price, GPU name if it is unknown). Raises _BadField."""
         count = _count(row)
         named = _text(row, "gpu", optional=count == 0)
         if named and not count:
-            raise _BadField("gpu_count", f"is 0, of the GPU {quoted(named)}")
+            raise _BadField("gpu_count", f"is 0, but gpu is {quoted(named)}")
         gpu = canonical_gpu(named) if count else None
         capacity = _text(row, "capacity_type").replace("-", "_").lower()
         if capacity not in list(CapacityType):
@@ -129,7 +131,7 @@ class Feed:
         currency = _text(row, "currency", optional=True).upper() or "USD"
         rate = self._rates.get(currency)
         if rate is None:
-            text = f"{quoted(currency)} has no rate: give usd_per_unit = {{... = ...}} for it"
+            text = f"{quoted(currency)} has no exchange rate: set it in usd_per_unit = {{... = ...}}"
             raise _BadField("currency", text, Flag.CURRENCY)
         try:
             nano_usd = hourly_price(_text(row, "price_per_hour")) * hourly_price(rate) // NANO_USD
@@ -156,7 +158,7 @@ def _text(row: Row, field: str, *, optional: bool = False) -> str:
 
 
 def _word(row: Row, field: str, *, optional: bool = False) -> str:
-    """A part of an offer's identity."""
+    """A field that becomes part of an offer id."""
     return _checked(field, checked_name, _text(row, field, optional=optional))
 
 
@@ -168,7 +170,7 @@ def _checked(field: str, check: Callable[[T], U], value: T) -> U:
 
 
 def _count(row: Row) -> int:
-    """How many GPUs: a part of one is not sold as a machine that a job can ask for."""
+    """The number of GPUs, which must be whole: jobs cannot request machines with part of a GPU."""
     text = _text(row, "gpu_count", optional=True)
     count = _number(row, "gpu_count", 0)
     if text and float(text) != count:
@@ -204,8 +206,9 @@ def _instant(row: Row, now_ms: int) -> int:
 
 
 def _rows(raw: BinaryIO, shown: str) -> Iterator[tuple[int, Row]]:
-    """(line or row number, row). Raises FormatError for a file that isn't a table with the required columns, or is
-    larger than tables of prices are."""
+    """(line or row number, row). Raises FormatError if the file is not a table with the required columns or is too
+    large.
+    """
     try:
         if shown.endswith(".parquet"):
             yield from enumerate(_parquet(raw, shown), 1)
@@ -217,9 +220,9 @@ def _rows(raw: BinaryIO, shown: str) -> Iterator[tuple[int, Row]]:
     except TableTooLargeError as error:
         raise FormatError(f"{shown} is too large: {error}") from error
     except EOFError as error:
-        raise CutOffError(f"{shown} ends in the middle") from error
+        raise CutOffError(f"{shown} is truncated") from error
     except (gzip.BadGzipFile, zlib.error) as error:
-        raise FormatError(f"{shown} cannot be unpacked: {error}") from error
+        raise FormatError(f"{shown} cannot be decompressed: {error}") from error
     except UnicodeDecodeError as error:
         raise FormatError(f"{shown} is not UTF-8 (byte {error.start})", hint="save it as UTF-8") from error
     except csv.Error as error:
@@ -240,14 +243,14 @@ def _parquet(raw: BinaryIO, shown: str) -> Iterator[Row]:
     except TableTooLargeError:
         raise
     except (pyarrow.ArrowException, OSError, ValueError) as error:
-        raise FormatError(f"{shown} is not whole Parquet: {str(error)[:200]}") from error
+        raise FormatError(f"{shown} is not a valid Parquet file: {str(error)[:200]}") from error
 
 
 def _require(columns: Sequence[str], shown: str) -> None:
     missing = [column for column in REQUIRED if column not in columns]
     unknown = [column for column in columns if column and column not in REQUIRED + OPTIONAL]
     if missing:
-        seen = f"; it has {', '.join(unknown)}" if unknown else ""
+        seen = f"; unknown columns: {', '.join(unknown)}" if unknown else ""
         raise FormatError(
             f"{shown} lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}{seen}",
             hint=f"required: {', '.join(REQUIRED)}; optional: {', '.join(OPTIONAL)}",

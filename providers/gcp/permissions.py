@@ -1,11 +1,11 @@
-"""Who am I at GCP, and what may I read?"""
+"""Checks what a GCP account may read."""
 
 from __future__ import annotations
 
 from providers.collect.http import Http, Patience
 from providers.collect.permissions import Access, examine
 from providers.gcp.prices.billing import API_KEY, BILLING, BillingCatalog
-from providers.gcp.session import Connections, in_our_words
+from providers.gcp.session import Connections, to_provider_error
 
 PERMISSIONS = (
     "compute.regions.list",
@@ -13,11 +13,11 @@ PERMISSIONS = (
     "compute.machineTypes.list",
     "compute.acceleratorTypes.list",
 )
-"""All are in roles/compute.viewer. The Billing Catalog is public: an API key, or any token, is enough."""
+"""All are in roles/compute.viewer. The Billing Catalog is public: an API key or any token is enough."""
 
 
 def access(connections: Connections | None = None, billing: str = BILLING) -> list[Access]:
-    """What the credentials of this environment may read, in order of importance. Takes a call per line."""
+    """What the credentials of this environment may read, in order of importance. Makes one call per entry."""
     made = Connections() if connections is None else connections
     zones: list[str] = []
 
@@ -41,7 +41,7 @@ def access(connections: Connections | None = None, billing: str = BILLING) -> li
     def catalog() -> str:
         found = BillingCatalog(Http(Patience(attempts=1)), made, billing)
         next(found.pages({"pageSize": "1"}))
-        refused = f", with the credentials: {API_KEY} is refused" if found.key_refused is not None else ""
+        refused = f", with the credentials: {API_KEY} was rejected" if found.key_refused is not None else ""
         return f"cloudbilling.skus.list{refused}"
 
     attempts = [
@@ -51,4 +51,4 @@ def access(connections: Connections | None = None, billing: str = BILLING) -> li
         ("accelerators", accelerators),
         ("the Billing Catalog", catalog),
     ]
-    return examine(attempts, in_our_words)
+    return examine(attempts, to_provider_error)

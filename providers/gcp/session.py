@@ -1,7 +1,7 @@
-"""Connections to GCP through google-cloud-compute and google-auth, and their exceptions in our words.
+"""Connections to GCP through google-cloud-compute and google-auth, and the conversion of their exceptions.
 
-Everything is asked with an explicit timeout. Operations must not be waited for through the library's own future: it
-polls through a second client that ignores the endpoint.
+Every call has an explicit timeout. Do not wait for operations through the library's own future: it polls through a
+second client that ignores the endpoint.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ THROTTLE_REASONS = ("rateLimitExceeded", "userRateLimitExceeded", "RATE_LIMIT_EX
 
 
 class Connections:
-    """Clients of the Compute API, made once each. `project` None: the one that the credentials belong to.
+    """Clients of the Compute API, each made once. `project` None: the one of the credentials.
 
-    `endpoint` is for an emulator or a private endpoint; plain http is asked without credentials.
-    `credentials` None: those of the environment (application default).
+    `endpoint` is for an emulator or a private endpoint; plain http is used without credentials. `credentials` None:
+    those of the environment (application default). `call_s` is the timeout of a call, `patience_s` the limit for
+    repeated attempts, in seconds.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class Connections:
         credentials: Any = None,
     ) -> None:
         self.call_s = call_s
-        self.retry = Retry(predicate=_passes, initial=0.5, maximum=8.0, timeout=patience_s, on_error=_wait)
+        self.retry = Retry(predicate=_is_transient, initial=0.5, maximum=8.0, timeout=patience_s, on_error=_wait)
         self._project = project
         self._endpoint = endpoint
         self._making = threading.Lock()
@@ -63,16 +64,18 @@ class Connections:
 
     @property
     def project(self) -> str:
-        """Raises NoCredentialsError when neither an option nor the credentials name one."""
+        """The project to use. Raises NoCredentialsError if neither an option nor the credentials name one."""
         self.credentials()
         if not self._project:
             raise NoCredentialsError(
-                "no GCP project is named", hint="set GOOGLE_CLOUD_PROJECT, or the option project of the source"
+                "no GCP project is configured", hint="set GOOGLE_CLOUD_PROJECT, or the option project of the source"
             )
         return self._project
 
     def credentials(self) -> Any:
-        """Of the environment (application default), or none for plain http. Raises google.auth's exceptions."""
+        """The credentials of the environment (application default); anonymous for plain http. Raises google.auth's
+        exceptions.
+        """
         from google.auth import default
         from google.auth.credentials import AnonymousCredentials
 
@@ -109,7 +112,7 @@ class Connections:
         return headers
 
     def zones_by_region(self) -> dict[str, list[str]]:
-        """Asked once; who comes meanwhile waits for the same answer."""
+        """Zones by region. Requested once; concurrent callers wait for the same answer."""
         with self._listing:
             if self._zones is None:
                 rows = self.list("RegionsClient")
@@ -117,7 +120,7 @@ class Connections:
             return self._zones
 
     def list(self, client: str, finding_page: Any = None, **fields: Any) -> list[Any]:
-        """All items of a list call, page by page; `finding_page` is told the size of each."""
+        """All items of a list call, page by page; `finding_page` is called with the size of each page."""
         found: list[Any] = []
         pager = self.client(client).list(
             request={**fields, "project": self.project}, timeout=self.call_s, retry=self.retry
@@ -138,24 +141,24 @@ def _asked_to_wait_s(error: Exception) -> float:
     return retry_after_s(getattr(response, "headers", {})) or 0.0
 
 
-def _passes(error: Exception) -> bool:
-    """Whether a call is worth repeating soon. A longer wait is left to the schedule."""
-    passing = (
+def _is_transient(error: Exception) -> bool:
+    """True if the call is worth repeating soon. Longer waits are left to the schedule."""
+    transient = (
         exceptions.TooManyRequests,
         exceptions.ServiceUnavailable,
         exceptions.BadGateway,
         exceptions.GatewayTimeout,
     )
-    return isinstance(error, passing) and _asked_to_wait_s(error) <= LONGEST_WAIT_S
+    return isinstance(error, transient) and _asked_to_wait_s(error) <= LONGEST_WAIT_S
 
 
 def _wait(error: Exception) -> None:
-    """The library backs off by itself, but does not know Retry-After."""
+    """Wait as Retry-After asks: the library backs off by itself but ignores that header."""
     time.sleep(_asked_to_wait_s(error))
 
 
-def in_our_words(error: Exception) -> ProviderError | None:
-    """An exception of Google's libraries as one of ours; None when it is none of theirs."""
+def to_provider_error(error: Exception) -> ProviderError | None:
+    """Convert an exception of Google's libraries to a provider error; None if it is not one of theirs."""
     import requests
     from google.protobuf.json_format import ParseError
 
@@ -167,7 +170,7 @@ def in_our_words(error: Exception) -> ProviderError | None:
         return AuthError(f"google-auth: {error}", hint="run: gcloud auth application-default login")
     if isinstance(error, exceptions.RetryError):
         cause = error.cause
-        return (in_our_words(cause) if isinstance(cause, Exception) else None) or UnavailableError(str(error))
+        return (to_provider_error(cause) if isinstance(cause, Exception) else None) or UnavailableError(str(error))
     if isinstance(error, exceptions.GoogleAPICallError):
         return _refused(error)
     if isinstance(error, requests.exceptions.Timeout):
@@ -175,9 +178,9 @@ def in_our_words(error: Exception) -> ProviderError | None:
     if isinstance(error, requests.exceptions.ChunkedEncodingError | requests.exceptions.ContentDecodingError):
         return CutOffError("the connection ended in the middle of GCP's answer")
     if isinstance(error, ParseError):
-        return FormatError(f"GCP's answer is not of the form that its library knows: {str(error)[:200]}")
+        return FormatError(f"GCP's answer does not match its library: {str(error)[:200]}")
     if isinstance(error, requests.exceptions.JSONDecodeError):
-        return CutOffError("GCP's answer is not whole JSON")
+        return CutOffError("GCP's answer is incomplete JSON")
     if isinstance(error, requests.exceptions.ConnectionError):
         if "Read timed out" in str(error):
             return TimedOutError("GCP did not answer in time")
@@ -190,7 +193,7 @@ def in_our_words(error: Exception) -> ProviderError | None:
 def _not_refreshed(text: str) -> ProviderError:
     if "reasonable timeframe" in text or "iat" in text:
         return ClockSkewError(
-            f"GCP refuses a token of this machine's time: {text[:200]}",
+            f"GCP rejects the time of this machine's token: {text[:200]}",
             hint="set this machine's clock (timedatectl set-ntp true)",
         )
     return ExpiredCredentialsError(
@@ -199,20 +202,20 @@ def _not_refreshed(text: str) -> ProviderError:
 
 
 def _refused(error: exceptions.GoogleAPICallError) -> ProviderError:
-    said, code = str(error.message), int(error.code or 0)
+    message, code = str(error.message), int(error.code or 0)
     reasons = [str(row.get("reason", "")) for row in error.errors if isinstance(row, dict)]
     if code == 429 or any(reason in THROTTLE_REASONS for reason in reasons):
-        return ThrottledError(said, retry_after_s=retry_after_s(getattr(error.response, "headers", {})))
+        return ThrottledError(message, retry_after_s=retry_after_s(getattr(error.response, "headers", {})))
     if code == 401:
-        return ExpiredCredentialsError(said, hint="run: gcloud auth application-default login")
-    if code == 403 and ("accessNotConfigured" in reasons or "has not been used in project" in said):
+        return ExpiredCredentialsError(message, hint="run: gcloud auth application-default login")
+    if code == 403 and ("accessNotConfigured" in reasons or "has not been used in project" in message):
         return PermissionDeniedError(
-            said, action="compute.googleapis.com", hint="run: gcloud services enable compute.googleapis.com"
+            message, action="compute.googleapis.com", hint="run: gcloud services enable compute.googleapis.com"
         )
     if code == 403:
-        action = permission_in(said)
-        return PermissionDeniedError(said, action=action, hint=grant(action))
-    return UnavailableError(said) if code >= 500 else ProviderError(said)
+        action = permission_in(message)
+        return PermissionDeniedError(message, action=action, hint=grant(action))
+    return UnavailableError(message) if code >= 500 else ProviderError(message)
 
 
 def permission_in(text: str) -> str:
@@ -222,18 +225,18 @@ def permission_in(text: str) -> str:
 
 
 def grant(permission: str) -> str:
-    """The command that gives what reading the market needs."""
+    """The command that grants what reading prices needs."""
     role = "roles/compute.viewer"
     text = f"gcloud projects add-iam-policy-binding PROJECT --member=MEMBER --role={role}"
-    return f"{text} (it holds {permission})" if permission else text
+    return f"{text} (the role includes {permission})" if permission else text
 
 
 def listed_regions(connections: Connections) -> list[str]:
-    """The project's regions. Raises ProviderError."""
+    """The project's regions, sorted. Raises ProviderError."""
     try:
         return sorted(connections.zones_by_region())
     except Exception as error:
-        known = error if isinstance(error, ProviderError) else in_our_words(error)
+        known = error if isinstance(error, ProviderError) else to_provider_error(error)
         if known is None:
             raise
         raise known from error

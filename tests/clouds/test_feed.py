@@ -129,7 +129,7 @@ def test_a_missing_file_and_one_that_is_no_text_are_named(tmp_path):
 def test_a_pipe_and_a_folder_are_no_feeds_and_nobody_waits_for_them(tmp_path):
     os.mkfifo(tmp_path / "pipe.csv")
     for name in ("pipe.csv", ""):
-        assert "is no file" in str(poll(tmp_path / name).error)
+        assert "not a regular file" in str(poll(tmp_path / name).error)
 
 
 def test_packed_files_are_unpacked_and_half_of_one_is_named(tmp_path, file):

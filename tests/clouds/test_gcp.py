@@ -211,7 +211,7 @@ def test_small_a3_machines_are_not_sold_on_demand(server, poll, name):
 def test_skus_that_are_no_plain_price_are_passed_over_though_filed_as_on_demand(server, poll, description):
     server.serve(cloud(A2, skus=[*a2_skus([HERE]), sku(description, 0.0001, [HERE])]))
     result = poll()
-    assert (dict(result.passed), flags(result)) == ({"other_product": 1}, [])
+    assert (dict(result.skipped), flags(result)) == ({"other_product": 1}, [])
     assert prices(result) == pytest.approx({f"a2-highgpu-1g/{kind}": usd for kind, usd in A2_PRICES.items()})
 
 
@@ -356,7 +356,7 @@ def test_a_retired_machine_type_is_no_offer(server, poll):
     server.serve(cloud(A2, GcpMachine("a2-highgpu-2g", "nvidia-tesla-a100", 2, deprecated="DELETED")))
     result = poll()
     assert {offer.instance_type for offer in result.offers} == {"a2-highgpu-1g"}
-    assert result.passed == {"over": 1}
+    assert result.skipped == {"over": 1}
 
 
 def test_one_failing_zone_leaves_the_others_prices_and_marks_the_region(server, poll):
@@ -467,7 +467,7 @@ def test_a_key_that_is_refused_gives_way_to_the_credentials_once_and_for_all(ser
     assert keys.count("AIza-old") == 2, "once by the source, once by the question what may be read"
     assert (reported.works, reported.detail) == (
         True,
-        "cloudbilling.skus.list, with the credentials: GOOGLE_API_KEY is refused",
+        "cloudbilling.skus.list, with the credentials: GOOGLE_API_KEY was rejected",
     )
 
 
@@ -477,7 +477,7 @@ def test_a_key_and_credentials_that_are_both_refused_are_both_named(server, poll
         patch.setenv("GOOGLE_API_KEY", "AIza-old")
         failed = poll().error
         assert isinstance(failed, PermissionDeniedError)
-        assert "GOOGLE_API_KEY is refused, too" in str(failed)
+        assert "GOOGLE_API_KEY was rejected, too" in str(failed)
         assert "AIza" not in str(failed)
         server.faults = [Fault(lambda request: "skus" in request.path, None, error(400, "Invalid page size", "x"))]
         assert "Invalid page size" in str(poll().error), "a bad request is no bad key"

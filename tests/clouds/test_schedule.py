@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from providers.collect.schedule import FIRST_RETRY_S, HOPELESS_S, JITTER, Schedule
+from providers.collect.schedule import FIRST_RETRY_S, JITTER, NEEDS_ACTION_S, Schedule
 from providers.collect.sources import source_kind
 from providers.errors import AuthError, ProviderError, RegionDisabledError, ThrottledError, UnavailableError
 
@@ -93,4 +93,4 @@ def test_retry_after_is_never_undercut():
 
 @pytest.mark.parametrize("error", [AuthError("x"), RegionDisabledError("x")])
 def test_what_waiting_does_not_heal_is_asked_rarely(error):
-    assert waits_s(error)[0] == pytest.approx(HOPELESS_S, rel=JITTER)
+    assert waits_s(error)[0] == pytest.approx(NEEDS_ACTION_S, rel=JITTER)

@@ -60,8 +60,8 @@ def collector(
             return Known(
                 [(offers[point.offer_id], point) for point in tx.newest_prices()],
                 {place: state.newest_ms for place, state in states.items() if state.newest_ms is not None},
-                _doubted(tx),
-                _questioned(tx),
+                _unconfirmed(tx),
+                _implausible(tx),
                 frozenset(place for place, state in states.items() if state.failures),
             )
 
@@ -81,7 +81,7 @@ def collect_from(installation: Installation, leadership: Leadership | None, prov
     with installation.store.read() as tx:
         listed = tx.offers([provider.name])
         known = {point.offer_id: point for point in tx.newest_prices([provider.name])}
-        judge_of = partial(Judge, doubted=_doubted(tx), questioned=_questioned(tx), anchors=Anchors())
+        judge_of = partial(Judge, unconfirmed=_unconfirmed(tx), implausible=_implausible(tx), anchors=Anchors())
     with installation.store.write(leadership) as tx:
         named = {offer.id for offer in offers}
         suspect = suspicion(tx, provider.name, "", "", named, started, ENABLED_INTERVAL_S)
@@ -119,7 +119,7 @@ def _is_news(known: PricePoint | None, point: PricePoint) -> bool:
     )
 
 
-def _doubted(tx: Tx) -> dict[str, PricePoint]:
+def _unconfirmed(tx: Tx) -> dict[str, PricePoint]:
     """The prices that wait for a second report, by offer."""
     return {
         each.subject: PricePoint(
@@ -130,7 +130,7 @@ def _doubted(tx: Tx) -> dict[str, PricePoint]:
     }
 
 
-def _questioned(tx: Tx) -> dict[str, dict[str, int]]:
+def _implausible(tx: Tx) -> dict[str, dict[str, int]]:
     """The implausible prices that wait for a second source, by offer and source."""
     said: dict[str, dict[str, int]] = {}
     for each in tx.open_flags(Flag.IMPLAUSIBLE.value, limit=MOST_FLAGS):

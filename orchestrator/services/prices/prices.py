@@ -236,7 +236,7 @@ def _collected(poll: PollOutcome) -> CollectedRegion:
         None if poll.error is None else str(poll.error),
         "" if poll.error is None else poll.error.hint,
         poll.suspect,
-        dict(poll.passed),
+        dict(poll.skipped),
     )
 
 

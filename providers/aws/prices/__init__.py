@@ -1,1 +1,1 @@
-"""What machines cost there. Knows prices; rents nothing."""
+"""Sources of AWS prices and risk figures."""

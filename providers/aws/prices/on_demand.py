@@ -1,8 +1,8 @@
-"""On-demand prices of AWS: the pricing API where the account may use it, else the public price list, which needs none.
+"""On-demand prices of AWS: from the pricing API if the account may use it, else from the public price list.
 
-The API sends a few pages per region; the public file of a region has hundreds of megabytes, so that it is streamed and
-all but GPU lines are dropped unread. On-demand prices hold for a whole region: with an account there is an offer per
-zone that has the hardware, without one a single offer with an empty zone.
+The API needs a few pages per region. The public file of a region has hundreds of megabytes, so it is streamed, and only
+lines with GPUs are parsed. On-demand prices apply to a whole region: with an account there is one offer per zone that
+has the hardware, without one a single offer with an empty zone.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 from providers.aws.hardware import InstanceType, gpu_of_family
 from providers.aws.prices.regional import RegionalPrices
 from providers.aws.regions import gpu_types, pages_of, rows_of, zones_by_type
-from providers.aws.session import in_our_words
-from providers.collect.facts import Finding, Flag, Passed, PollResult, gather, hourly_price, instant_ms
+from providers.aws.session import to_provider_error
+from providers.collect.facts import Finding, Flag, PollResult, SkipReason, gather, hourly_price, instant_ms
 from providers.collect.http import Http, Patience
 from providers.errors import AuthError, FormatError, ProviderError
 from providers.hardware import GIB
@@ -37,7 +37,7 @@ PLAIN = {
     "marketoption": "OnDemand",
     "instanceFamily": "GPU instance",
 }
-"""One plain machine: no Windows, no dedicated host, no reservation, no database inside."""
+"""A plain machine: no Windows, dedicated host, reservation or included database."""
 COLUMNS = {
     "operatingSystem": "Operating System",
     "tenancy": "Tenancy",
@@ -54,14 +54,14 @@ PUBLIC_REGIONS = [
     *("eu-west-2", "eu-west-3", "il-central-1", "me-central-1", "me-south-1", "mx-central-1", "sa-east-1"),
     *("us-east-1", "us-east-2", "us-west-1", "us-west-2"),
 ]
-"""Regions with a public file (AWS's list of regions, 2026-11), for those without an account."""
+"""Regions with a public file (AWS's list of regions, 2026-11), for use without an account."""
 
 
 class OnDemandPrices(RegionalPrices):
-    """Source `aws-on-demand`. `account` False: don't even try, read the public files. `files` is where they are.
+    """Source `aws-on-demand`. `account` False: read only the public files; `files` is their base URL.
 
-    An account that may not use the API falls back to the files for those `regions` that are named: all of them together
-    are gigabytes, which nobody should download without having asked for it.
+    If the account may not use the API, the files of the configured `regions` are read instead. Without configured
+    regions nothing is downloaded: the files of all regions together have several gigabytes.
     """
 
     kind = "aws-on-demand"
@@ -82,6 +82,7 @@ class OnDemandPrices(RegionalPrices):
         self._http = Http(Patience(connect_s, read_s, attempts))
 
     def regions(self) -> Sequence[str]:
+        """The regions to poll. Raises ProviderError if the account's regions cannot be listed."""
         if not self._account:
             return self._only or PUBLIC_REGIONS
         try:
@@ -90,13 +91,14 @@ class OnDemandPrices(RegionalPrices):
             raise _with_files_as_remedy(error) from error.__cause__
 
     def poll(self, region: str, now_ms: int, since_ms: int | None) -> PollResult:
+        """On-demand prices of one region, by the API or the public file."""
         if self._account:
-            api = gather(region, lambda finding: self._read_api(finding, now_ms), in_our_words)
+            api = gather(region, lambda finding: self._read_api(finding, now_ms), to_provider_error)
             if not isinstance(api.error, AuthError) or api.points:
                 return api
             if region not in self._only:
                 return replace(api, error=_with_files_as_remedy(api.error))
-        return gather(region, lambda finding: self._read_file(finding, now_ms), in_our_words)
+        return gather(region, lambda finding: self._read_file(finding, now_ms), to_provider_error)
 
     def _read_api(self, finding: Finding, now_ms: int) -> None:
         ec2 = self._connections.client("ec2", finding.region)
@@ -128,16 +130,16 @@ class OnDemandPrices(RegionalPrices):
 
 def _with_files_as_remedy(error: ProviderError) -> ProviderError:
     if isinstance(error, AuthError):
-        error.hint += "; or name the regions whose public price lists are to be read (hundreds of MB each)"
+        error.hint += "; or set `regions` to read their public price lists instead (hundreds of MB each)"
     return error
 
 
 Row = Mapping[str, str]
-"""One price with the attributes of its machine, named as the API names them."""
+"""One price with the attributes of its machine, under the API's names."""
 
 
 def _products(text: str, finding: Finding) -> Iterator[Row]:
-    """An entry of PriceList: a string that holds JSON. A product may have several terms and dimensions."""
+    """The prices in one entry of PriceList, a string of JSON. A product may have several terms and dimensions."""
     try:
         body = json.loads(text)
         attributes = body["product"]["attributes"]
@@ -159,10 +161,10 @@ def _products(text: str, finding: Finding) -> Iterator[Row]:
 
 
 def _plain_rows(lines: Iterable[bytes], url: str, finding: Finding) -> Iterator[Row]:
-    """The rows of a region's file that are plain GPU machines. Raises FormatError when the columns have changed."""
+    """The rows of a region's file for plain GPU machines. Raises FormatError if the columns have changed."""
     lines = iter(lines)
     header: list[str] = []
-    for line in lines:  # five lines about the file come before the header
+    for line in lines:  # five lines of metadata precede the header
         header = _cells(line)
         if header[:1] == ["SKU"]:
             break
@@ -171,15 +173,15 @@ def _plain_rows(lines: Iterable[bytes], url: str, finding: Finding) -> Iterator[
         raise FormatError(f"{url} lacks the columns {', '.join(sorted(missing))}: AWS has changed its price list")
     for line in lines:
         if b"GPU instance" not in line or b'"OnDemand"' not in line or b'"Linux"' not in line:
-            finding.pass_over(Passed.OTHER_PRODUCT)
-            continue  # of millions of lines a few hundred are worth parsing
+            finding.skip(SkipReason.OTHER_PRODUCT)
+            continue  # parse only a few hundred of millions of lines
         row = dict(zip(header, _cells(line), strict=False))
         if len(row) < len(header):
             text = f"{len(row)} of {len(header)} cells in {line[:200].decode(errors='replace')!r}"
             finding.flag(Flag.MALFORMED, f"aws/{finding.region}", text)
             continue
         if row["TermType"] != "OnDemand" or any(row.get(COLUMNS[key]) != value for key, value in PLAIN.items()):
-            finding.pass_over(Passed.OTHER_PRODUCT)
+            finding.skip(SkipReason.OTHER_PRODUCT)
             continue
         yield {
             "instanceType": row["Instance Type"],
@@ -194,7 +196,7 @@ def _plain_rows(lines: Iterable[bytes], url: str, finding: Finding) -> Iterator[
 
 
 def _cells(line: bytes) -> list[str]:
-    """The cells of one line; none where it isn't CSV."""
+    """The cells of one line; empty if it is not CSV."""
     try:
         return next(csv.reader([line.decode(errors="replace")], strict=True), [])
     except csv.Error:
@@ -202,7 +204,7 @@ def _cells(line: bytes) -> list[str]:
 
 
 def _by_family(row: Row) -> InstanceType:
-    """The machine as the price list describes it, with the GPU that its family has. Counts are 0 where unreadable."""
+    """The machine as the price list describes it, with the GPU of its family. Unreadable counts are 0."""
     name = row.get("instanceType", "")
     gpu, gpu_name = gpu_of_family(name)
     return InstanceType(
@@ -225,7 +227,7 @@ def _whole(text: str) -> int:
 def _add(finding: Finding, kind: InstanceType, zones: Sequence[str], row: Row, now_ms: int, source: str) -> None:
     subject = f"aws/{finding.region}/{kind.name}"
     if row["price"] and row["price"].strip("0.") == "":
-        finding.pass_over(Passed.BILLED_ELSEWHERE)
+        finding.skip(SkipReason.BILLED_ELSEWHERE)
         return
     if row["unit"] != "Hrs":
         finding.flag(Flag.MALFORMED, subject, f"{row['price'][:50]} {row['currency'][:9]} per {row['unit'][:50]!r}")
@@ -236,7 +238,7 @@ def _add(finding: Finding, kind: InstanceType, zones: Sequence[str], row: Row, n
         finding.flag(Flag.MALFORMED, subject, str(error))
         return
     if effective_ms > now_ms:
-        finding.pass_over(Passed.NOT_YET)
+        finding.skip(SkipReason.NOT_YET)
         return
     if row["currency"] != "USD":
         finding.flag(Flag.CURRENCY, subject, f"priced in {row['currency']}: {row['price']} per hour")
@@ -248,7 +250,7 @@ def _add(finding: Finding, kind: InstanceType, zones: Sequence[str], row: Row, n
         )  # fmt: skip
         point = PricePoint(offer.id, price, effective_ms, now_ms, source)
         if kind.gpu is None:
-            text = f"its GPU is unknown to us: {kind.gpu_name}"
+            text = f"unknown GPU: {kind.gpu_name}"
             finding.flag(Flag.UNKNOWN_GPU, subject, text, offer, point)
         elif not kind.gpu_count or not kind.vcpu:
             finding.flag(

@@ -1,7 +1,4 @@
-"""What AWS's sources of prices share: a connection to each region that the account has switched on.
-
-spot.py and on_demand.py are the sources.
-"""
+"""Base of the AWS price sources: a connection to each region that the account has enabled."""
 
 from __future__ import annotations
 
@@ -10,12 +7,14 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from providers.aws.regions import enabled_regions
-from providers.aws.session import Connections, in_our_words
+from providers.aws.session import Connections, to_provider_error
 from providers.collect.facts import PollResult
 
 
 class RegionalPrices(ABC):
-    """`regions` narrows the account's enabled regions. Seconds to connect and to read, and attempts, are per call."""
+    """`regions` restricts the account's enabled regions. `connect_s`, `read_s` (seconds) and `attempts` apply to each
+    call.
+    """
 
     provider = "aws"
     kind: ClassVar[str]
@@ -35,17 +34,17 @@ class RegionalPrices(ABC):
         self._connections = connections or Connections(connect_s, read_s, attempts)
 
     def regions(self) -> Sequence[str]:
-        """Raises ProviderError when the account's cannot be listed."""
+        """The regions to poll. Raises ProviderError if the account's regions cannot be listed."""
         if self._only:
             return self._only
         try:
             return enabled_regions(self._connections.client("ec2", self._connections.home_region))
         except Exception as error:
-            known = in_our_words(error)
+            known = to_provider_error(error)
             if known is None:
                 raise
             raise known from error
 
     @abstractmethod
     def poll(self, region: str, now_ms: int, since_ms: int | None) -> PollResult:
-        """As PriceSource says."""
+        """All that is known about a region now; see PriceSource.poll."""

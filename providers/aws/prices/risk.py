@@ -1,6 +1,6 @@
-"""How likely AWS takes a spot machine back: the Spot Advisor's public file, and placement scores where allowed.
+"""How often AWS interrupts spot machines: the Spot Advisor's public file, and placement scores if allowed.
 
-Both are optional: prices don't need them.
+Both are optional; prices do not need them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from providers.aws.hardware import families
 from providers.aws.regions import pages_of
-from providers.aws.session import Connections, in_our_words
+from providers.aws.session import Connections, to_provider_error
 from providers.collect.facts import Finding, Flag, PollResult, Signal, gather
 from providers.collect.http import Http, Patience
 from providers.errors import FormatError
@@ -21,14 +21,17 @@ ADVISOR_SOURCE = "AWS Spot Advisor"
 SCORES_SOURCE = "AWS GetSpotPlacementScores"
 GLOBAL = "global"
 BUCKETS = ((0, 5), (5, 10), (10, 15), (15, 20), (20, 100))
-"""What `r` in the file stands for: percent of machines interrupted in a month."""
+"""Meaning of `r` in the file: percent of machines interrupted in a month."""
 FEWEST_TYPES = 3
-"""With fewer instance types than this, AWS's score is always low and says nothing."""
+"""With fewer instance types than this, AWS's score is always low and has no meaning."""
 
 
 class Interruptions:
-    """Source `aws-risk`: one poll for all regions. `scores` are groups of at least 3 instance types to ask scores for,
-    `score_regions` where (all that the account has when empty)."""
+    """Source `aws-risk`: one poll for all regions.
+
+    `scores` are groups of at least 3 instance types to request placement scores for, in `score_regions` (empty: all
+    regions of the account). Raises ValueError for a smaller group.
+    """
 
     provider = "aws"
 
@@ -46,7 +49,7 @@ class Interruptions:
     ) -> None:
         for group in scores:
             if len(set(group)) < FEWEST_TYPES:
-                raise ValueError(f"scores for {list(group)}: fewer than {FEWEST_TYPES} types always score low")
+                raise ValueError(f"scores for {list(group)}: a group needs at least {FEWEST_TYPES} instance types")
         self.name = name
         self._url = url
         self._scores = [list(group) for group in scores]
@@ -55,10 +58,12 @@ class Interruptions:
         self._connections = connections or Connections(connect_s, read_s, attempts)
 
     def regions(self) -> Sequence[str]:
+        """One region, `global`: the file covers all regions."""
         return [GLOBAL]
 
     def poll(self, region: str, now_ms: int, since_ms: int | None) -> PollResult:
-        return gather(region, lambda finding: self._read(finding, now_ms), in_our_words)
+        """Interruption rates of all regions, and placement scores if configured."""
+        return gather(region, lambda finding: self._read(finding, now_ms), to_provider_error)
 
     def _read(self, finding: Finding, now_ms: int) -> None:
         body = self._http.get_json(self._url)
@@ -73,7 +78,7 @@ class Interruptions:
             self._ask_scores(finding, group, now_ms)
 
     def _ask_scores(self, finding: Finding, group: list[str], now_ms: int) -> None:
-        """Scores from 1 to 10 by zone ID; AWS returns the best ten only, so absence is no bad news."""
+        """Scores from 1 to 10 by zone ID. AWS returns only the best ten, so a missing zone means nothing."""
         ec2 = self._connections.client("ec2", self._connections.home_region)
         where = {"RegionNames": self._score_regions} if self._score_regions else {}
         asked = {"InstanceTypes": group, "TargetCapacity": 1, "SingleAvailabilityZone": True, **where}
@@ -92,6 +97,6 @@ def _interruption(finding: Finding, region: str, name: str, cell: Any, now_ms: i
     try:
         low, high = BUCKETS[cell["r"]]
     except (KeyError, IndexError, TypeError):
-        finding.flag(Flag.MALFORMED, f"aws/{region}/{name}", f"not a bucket from 0 to 4: {json.dumps(cell)[:100]}")
+        finding.flag(Flag.MALFORMED, f"aws/{region}/{name}", f"not a rate from 0 to 4: {json.dumps(cell)[:100]}")
         return
     finding.signal(Signal("interruption_percent", "aws", region, "", name, low, high, now_ms, now_ms, ADVISOR_SOURCE))

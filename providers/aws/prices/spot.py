@@ -1,7 +1,7 @@
 """Spot prices of AWS with their history: DescribeSpotPriceHistory, region by region.
 
-Points are keyed by zone ID (zone names are shuffled per account). Answers come newest first, repeat prices that have
-not changed, and hold the last change before their start; so a start of now gives the prices in force.
+Offers use zone IDs (zone names differ per account). Answers are sorted newest first, repeat unchanged prices, and
+include the last change before their start; a start of now therefore returns the current prices.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 from providers.aws.hardware import InstanceType
 from providers.aws.prices.regional import RegionalPrices
 from providers.aws.regions import gpu_types, pages_of, rows_of, zones_by_type
-from providers.aws.session import in_our_words
-from providers.collect.facts import Finding, Flag, Passed, PollResult, gather, hourly_price
+from providers.aws.session import to_provider_error
+from providers.collect.facts import Finding, Flag, PollResult, SkipReason, gather, hourly_price
 from providers.errors import ProviderError
 from providers.offer import CapacityType, Offer
 from providers.price import PricePoint
@@ -23,19 +23,19 @@ from providers.price import PricePoint
 SOURCE = "AWS DescribeSpotPriceHistory"
 DAY_MS = 24 * 3_600_000
 HISTORY_DAYS = 90
-"""As far as AWS remembers."""
+"""The history that AWS keeps."""
 LINUX = "Linux/UNIX"
 PER_REQUEST = 100
-"""Instance types that one request may name without growing past limits of the query."""
+"""How many instance types one request may name without exceeding limits on the query."""
 
 Series = dict[tuple[str, str], dict[int, int]]
 """(instance type, zone ID) -> {effective_at_ms: nano-USD per hour}."""
 
 
 class SpotPrices(RegionalPrices):
-    """Source `aws-spot`. The first poll of a region brings `backfill_days` of history, later ones what is new.
+    """Source `aws-spot`. The first poll of a region returns `backfill_days` of history, later ones what is new.
 
-    0 days: only the prices in force.
+    0 days: only the current prices. Raises ValueError for more days than AWS keeps.
     """
 
     kind = "aws-spot"
@@ -47,10 +47,12 @@ class SpotPrices(RegionalPrices):
         self._backfill_days = backfill_days
 
     def poll(self, region: str, now_ms: int, since_ms: int | None) -> PollResult:
-        def in_words(error: Exception) -> ProviderError | None:
-            return in_our_words(error, in_region=region)
+        """Spot prices of one region since `since_ms`."""
 
-        return gather(region, lambda finding: self._read(finding, now_ms, since_ms), in_words)
+        def classify(error: Exception) -> ProviderError | None:
+            return to_provider_error(error, in_region=region)
+
+        return gather(region, lambda finding: self._read(finding, now_ms, since_ms), classify)
 
     def _read(self, finding: Finding, now_ms: int, since_ms: int | None) -> None:
         ec2 = self._connections.client("ec2", finding.region)
@@ -62,13 +64,13 @@ class SpotPrices(RegionalPrices):
             series: Series = defaultdict(dict)
             try:
                 _read_series(ec2, finding, names[first : first + PER_REQUEST], start_ms, series)
-            finally:  # pages that came before an error are as true as any
+            finally:  # keep the pages that came before an error
                 for (name, zone), changes in series.items():
                     _add(finding, types[name], zone, zones, changes, now_ms)
 
 
 def _read_series(ec2: Any, finding: Finding, names: list[str], start_ms: int, series: Series) -> None:
-    """Add all pages to `series`."""
+    """Add the prices of all pages to `series`."""
     pages = pages_of(
         ec2,
         "describe_spot_price_history",
@@ -81,7 +83,7 @@ def _read_series(ec2: Any, finding: Finding, names: list[str], start_ms: int, se
         finding.page(len(rows))
         for row in rows:
             if row.get("ProductDescription") != LINUX:
-                finding.pass_over(Passed.OTHER_PRODUCT)
+                finding.skip(SkipReason.OTHER_PRODUCT)
                 continue
             try:
                 key = (str(row["InstanceType"]), str(row["AvailabilityZoneId"]))
@@ -118,12 +120,12 @@ def _add(
 
 
 def _refusal(kind: InstanceType, zone: str, zones: Mapping[str, set[str]]) -> tuple[Flag, str, str] | None:
-    """Why prices of this type in this zone are none to decide on."""
+    """Why prices of this type in this zone must not be used for decisions; None if they may."""
     subject = f"{kind.name} in {zone}"
     if kind.gpu is None:
-        return Flag.UNKNOWN_GPU, subject, f"its GPU is unknown to us: {kind.gpu_name}"
+        return Flag.UNKNOWN_GPU, subject, f"unknown GPU: {kind.gpu_name}"
     if zone not in zones.get(kind.name, ()):
-        return Flag.NO_HARDWARE, subject, f"{zone} does not offer {kind.name}, though it has a price"
+        return Flag.NO_HARDWARE, subject, f"{zone} has a price for {kind.name} but does not offer it"
     if not kind.spot:
-        return Flag.NO_HARDWARE, subject, f"{kind.name} is not sold as spot, though it has a price"
+        return Flag.NO_HARDWARE, subject, f"{kind.name} has a spot price but is not sold as spot"
     return None

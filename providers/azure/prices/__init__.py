@@ -1,1 +1,1 @@
-"""What machines cost there. Knows prices; rents nothing."""
+"""Sources of Azure prices and risk figures."""

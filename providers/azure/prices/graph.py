@@ -1,4 +1,4 @@
-"""Sources that ask Azure's Resource Graph one question for all regions."""
+"""Base of the sources that query Azure's Resource Graph once for all regions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from providers.azure.session import Connections, in_our_words
+from providers.azure.session import Connections, to_provider_error
 from providers.collect.facts import Finding, PollResult, gather
 
 SOURCE = "Azure Resource Graph"
@@ -15,10 +15,10 @@ ORDER = "| order by sku asc, location asc"
 
 
 class GraphSource(ABC):
-    """One poll is one question, `query`, whose rows come page by page.
+    """Runs one query per poll; its rows arrive page by page.
 
-    It must give its rows an order that no two of them share (`ORDER`): pages of an unordered answer overlap and leave
-    rows out (learn.microsoft.com, "Guidance for throttled requests", pagination).
+    The query must sort its rows by a unique key (`ORDER`): pages of an unsorted answer overlap and omit rows
+    (learn.microsoft.com, "Guidance for throttled requests", pagination).
     """
 
     provider = "azure"
@@ -37,10 +37,12 @@ class GraphSource(ABC):
         self._connections = Connections(call_s=call_s, attempts=attempts) if connections is None else connections
 
     def regions(self) -> Sequence[str]:
+        """One region, `global`: the query covers all regions."""
         return [GLOBAL]
 
     def poll(self, region: str, now_ms: int, since_ms: int | None) -> PollResult:
-        return gather(region, lambda finding: self._read(finding, now_ms, since_ms or 0), in_our_words)
+        """The result of the query."""
+        return gather(region, lambda finding: self._read(finding, now_ms, since_ms or 0), to_provider_error)
 
     def _read(self, finding: Finding, now_ms: int, since_ms: int) -> None:
         for rows in self._connections.graph(self.query):
@@ -50,4 +52,4 @@ class GraphSource(ABC):
 
     @abstractmethod
     def add(self, finding: Finding, row: Mapping[str, Any], now_ms: int, since_ms: int) -> None:
-        """What a row of the answer says."""
+        """Add what one row of the answer reports."""

@@ -1,4 +1,4 @@
-"""Spot prices of the past months at Azure: Resource Graph's table of them, for those with a subscription.
+"""Past spot prices of Azure from Resource Graph; needs a subscription.
 
 Source: learn.microsoft.com, "Use Azure Spot Virtual Machines", pricing and eviction history.
 """
@@ -16,7 +16,7 @@ from providers.price import PricePoint
 
 
 class SpotHistory(GraphSource):
-    """Source `azure-history`."""
+    """Source `azure-history`: spot prices of the past months, all regions in one poll."""
 
     kind = "azure-history"
     query = (
@@ -27,6 +27,7 @@ class SpotHistory(GraphSource):
     )
 
     def add(self, finding: Finding, row: Mapping[str, Any], now_ms: int, since_ms: int) -> None:
+        """Add the price changes of one size in one region."""
         size = sizes().get(str(row.get("sku", "")).lower())
         if size is None:
             return

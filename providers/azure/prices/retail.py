@@ -1,7 +1,7 @@
-"""Retail prices of Azure, spot and on-demand: a public interface, asked region by region.
+"""Retail prices of Azure, spot and on-demand, from the public API, region by region.
 
-Prices are regional: offers have an empty zone. With a subscription, resource SKUs say what it may really start there;
-without one, every price is believed.
+Prices are regional, so offers have an empty zone. With a subscription, the resource SKUs say what it may start; without
+one, every price is accepted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from providers.azure.hardware import REGIONS, sizes
-from providers.collect.facts import Finding, Flag, Passed, PollResult, gather, hourly_price, instant_ms
+from providers.collect.facts import Finding, Flag, PollResult, SkipReason, gather, hourly_price, instant_ms
 from providers.collect.http import Http, Patience, RefusedError
 from providers.collect.pages import Pages
 from providers.errors import FormatError, ProviderError
@@ -27,16 +27,17 @@ SOURCE = "Azure Retail Prices"
 PRICES = "https://prices.azure.com/api/retail/prices"
 VERSION = "2023-01-01-preview"
 GPU_SIZES = "Standard_N"
-"""Names of all GPU machines begin so."""
+"""Names of all GPU machines start like this."""
 NOT_PLAIN = re.compile(r"low priority|windows|\bwin\b|cloud ?services|dedicated|expired", re.I)
 FOR_EVER = "9999-"
 MOST_PAGES = 200
-"""Of 1000 rows: far above what a region has; more means that the filter was not applied."""
+"""Pages of 1000 rows: far more than a region has. More means that the filter was not applied."""
 
 
 class _Meter(NamedTuple):
-    """What a row says. Of several for the same machine the greatest counts: one that is billed before one that isn't
-    ("non-primary meters are not used for charges"), then the latest to begin, then the dearest."""
+    """The price in a row. Of several for one machine the greatest counts: a billed meter before one that is not
+    ("non-primary meters are not used for charges"), then the latest start, then the highest price.
+    """
 
     billed: bool
     effective_at_ms: int
@@ -44,9 +45,10 @@ class _Meter(NamedTuple):
 
 
 class RetailPrices:
-    """Source `azure-prices`. `subscription` True: leave out what the account (AZURE_SUBSCRIPTION_ID) may not start.
+    """Source `azure-prices`. `subscription` True: omit what the account (AZURE_SUBSCRIPTION_ID) may not start.
 
-    `currency` other than USD is asked for as it is, and flagged unless `usd_per_unit` says what a unit of it is worth.
+    `currency` is what prices are requested in; rows in a currency other than USD are flagged unless `usd_per_unit`
+    gives its rate in USD.
     """
 
     provider = "azure"
@@ -77,17 +79,19 @@ class RetailPrices:
             self._connections = Connections(call_s=read_s, attempts=attempts)
 
     def regions(self) -> Sequence[str]:
+        """The configured regions, else all public ones."""
         return self._only or REGIONS
 
     def poll(self, region: str, now_ms: int, since_ms: int | None) -> PollResult:
-        return gather(region, lambda finding: self._read(finding, now_ms), self._in_our_words)
+        """Spot and on-demand prices of one region."""
+        return gather(region, lambda finding: self._read(finding, now_ms), self._to_provider_error)
 
-    def _in_our_words(self, error: Exception) -> ProviderError | None:
+    def _to_provider_error(self, error: Exception) -> ProviderError | None:
         if self._connections is None:
-            return None  # then nothing of Azure's libraries was used
-        from providers.azure.session import in_our_words
+            return None  # then Azure's libraries were not used
+        from providers.azure.session import to_provider_error
 
-        return in_our_words(error)
+        return to_provider_error(error)
 
     def _read(self, finding: Finding, now_ms: int) -> None:
         refused = self._refused(finding)
@@ -98,14 +102,14 @@ class RetailPrices:
                 if found is not None:
                     key, meter = found
                     if key in newest:
-                        finding.pass_over(Passed.SUPERSEDED)
+                        finding.skip(SkipReason.SUPERSEDED)
                     newest[key] = max(newest.get(key, meter), meter)
-        finally:  # pages that came before an error are as true as any
+        finally:  # keep the pages that came before an error
             for (name, capacity_type), meter in sorted(newest.items()):
                 _add(finding, name, capacity_type, meter, now_ms, refused)
 
     def _rows(self, finding: Finding) -> Iterator[Mapping[str, Any]]:
-        """All rows of a region. A page past the end is answered by 400, which then is the end."""
+        """All rows of a region. Azure answers 400 to a page past the end, so that ends the list."""
         only = " and ".join(
             (
                 "serviceName eq 'Virtual Machines'",
@@ -130,34 +134,34 @@ class RetailPrices:
             finding.page(len(items))
             damaged = [row for row in items if not isinstance(row, dict)]
             if damaged:
-                finding.flag(Flag.MALFORMED, f"azure/{finding.region}", f"no row: {str(damaged[0])[:200]}")
+                finding.flag(Flag.MALFORMED, f"azure/{finding.region}", f"not a row: {str(damaged[0])[:200]}")
             rows = [row for row in items if isinstance(row, dict)]
             elsewhere = [row for row in rows if str(row.get("armRegionName", "")).lower() != finding.region]
             if elsewhere:
-                raise FormatError("the retail prices ignored the filter: there are rows of other regions")
+                raise FormatError("the retail prices API ignored the filter: the answer has rows of other regions")
             yield from rows
             url, query = body.get("NextPageLink"), None
             if url:
                 url = links.follow(self._next(url))
 
     def _next(self, link: object) -> str:
-        """A link to the next page, at the same host. Raises FormatError for one to another place."""
+        """The link to the next page if it is on the same host. Raises FormatError otherwise."""
         here, there = urlsplit(self._url), urlsplit(str(link))
         if (there.scheme, there.hostname) != (here.scheme, here.hostname):
-            raise FormatError(f"the retail prices' link to the next page is {str(link)[:100]!r}")
+            raise FormatError(f"the retail prices' next page is on another host: {str(link)[:100]!r}")
         return str(link)
 
     def _plain(
         self, row: Mapping[str, Any], finding: Finding, now_ms: int
     ) -> tuple[tuple[str, CapacityType], _Meter] | None:
-        """(size, capacity type) and price of a row that is a plain Linux machine and in force now; None for others."""
+        """(size, capacity type) and price of a row for a plain Linux machine that is in force now; None for others."""
         words = f"{row.get('productName', '')} {row.get('skuName', '')} {row.get('meterName', '')}"
         name = str(row.get("armSkuName", ""))
         if NOT_PLAIN.search(words) or row.get("type") != "Consumption" or row.get("tierMinimumUnits"):
-            finding.pass_over(Passed.OTHER_PRODUCT)
+            finding.skip(SkipReason.OTHER_PRODUCT)
             return None
         if row.get("retailPrice") == 0:
-            finding.pass_over(Passed.BILLED_ELSEWHERE)
+            finding.skip(SkipReason.BILLED_ELSEWHERE)
             return None
         subject = f"azure/{finding.region}/{name}"
         if row.get("unitOfMeasure") != "1 Hour":
@@ -166,7 +170,11 @@ class RetailPrices:
             return None
         rate = self._rates.get(str(row.get("currencyCode")))
         if rate is None:
-            finding.flag(Flag.CURRENCY, subject, f"{row.get('retailPrice')} {row.get('currencyCode')}, without a rate")
+            finding.flag(
+                Flag.CURRENCY,
+                subject,
+                f"{row.get('retailPrice')} {row.get('currencyCode')}: no exchange rate is configured",
+            )
             return None
         try:
             price = hourly_price(row["retailPrice"]) * hourly_price(rate) // NANO_USD
@@ -180,13 +188,13 @@ class RetailPrices:
             finding.flag(Flag.MALFORMED, subject, f"{type(error).__name__} {error} in {str(dict(row))[:200]}")
             return None
         if effective_ms > now_ms or ended:
-            finding.pass_over(Passed.OVER if ended else Passed.NOT_YET)
+            finding.skip(SkipReason.OVER if ended else SkipReason.NOT_YET)
             return None
         spot = any(str(row.get(field, "")).lower().endswith(" spot") for field in ("skuName", "meterName"))
         return (name, CapacityType.SPOT if spot else CapacityType.ON_DEMAND), _Meter(billed, effective_ms, price)
 
     def _refused(self, finding: Finding) -> dict[tuple[str, CapacityType], str] | None:
-        """(size in lower case, capacity type) -> why the subscription can't start it. None: nobody can say."""
+        """Why the subscription cannot start a (lower-case size, capacity type). None without a subscription."""
         if self._connections is None:
             return None
         refused: dict[tuple[str, CapacityType], str] = {}
@@ -203,15 +211,15 @@ class RetailPrices:
                 if reasons:
                     refused[name, capacity_type] = f"restricted: {', '.join(reasons)}"
                 elif capacity_type is CapacityType.SPOT and capabilities.get("LowPriorityCapable") == "False":
-                    refused[name, capacity_type] = "it is not sold as spot"
+                    refused[name, capacity_type] = "not sold as spot"
         for name in sizes().keys() - offered:
             for capacity_type in CapacityType:
-                refused[name, capacity_type] = f"{finding.region} does not offer it"
+                refused[name, capacity_type] = f"not offered in {finding.region}"
         return refused
 
 
 def _word(value: Any) -> str:
-    """Enumerations arrive as members or as text, depending on the library's version."""
+    """The text of an enumeration value, which is a member or a string depending on the library's version."""
     return str(getattr(value, "value", value))
 
 
@@ -226,7 +234,7 @@ def _add(
     size = sizes().get(name.lower())
     if size is None:
         subject = f"azure/{finding.region}/{name}/{capacity_type.value}"
-        finding.flag(Flag.UNKNOWN_GPU, subject, "a size that is not in the catalogue, or that has a part of a GPU")
+        finding.flag(Flag.UNKNOWN_GPU, subject, "the size is not in the catalogue, or has only part of a GPU")
         return
     offer = Offer(
         "azure", finding.region, "", size.name, size.gpu, size.gpu_count, size.vcpu, size.memory_bytes, capacity_type
@@ -234,7 +242,7 @@ def _add(
     point = PricePoint(offer.id, meter.nano_usd_per_hour, meter.effective_at_ms, now_ms, SOURCE)
     reason = (refused or {}).get((name.lower(), capacity_type))
     if not meter.billed:
-        finding.flag(Flag.AMBIGUOUS, offer.id, "none of its meters is one that Azure bills by here", offer, point)
+        finding.flag(Flag.AMBIGUOUS, offer.id, "Azure bills by none of its meters in this region", offer, point)
     elif reason is not None:
         finding.flag(Flag.NO_HARDWARE, offer.id, reason, offer, point)
     else:

@@ -1,1 +1,1 @@
-"""What machines cost there. Knows prices; rents nothing."""
+"""Sources of GCP prices and capacity history."""

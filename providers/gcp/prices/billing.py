@@ -1,6 +1,7 @@
-"""The Billing Catalog over HTTP: with an API key, or where there is none or it is refused, with the credentials' token.
+"""Reads the Billing Catalog over HTTP with an API key or, if there is none or it is rejected, with the credentials'
+token.
 
-The catalog is public, so that either is enough.
+The catalogue is public, so either is enough.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 from providers.collect.http import Http, RefusedError
 from providers.collect.pages import Pages
 from providers.errors import AuthError, FormatError, PermissionDeniedError, ProviderError
-from providers.gcp.session import Connections, in_our_words
+from providers.gcp.session import Connections, to_provider_error
 
 BILLING = "https://cloudbilling.googleapis.com"
 COMPUTE_ENGINE = "6F81-5844-456A"
@@ -21,11 +22,11 @@ PAGE_ROWS = 5000
 API_KEY = "GOOGLE_API_KEY"
 """Environment variable."""
 BAD_KEY = re.compile(r"api[ _]key", re.I)
-"""In the text of a 400, as which Google answers a key that is none; a 401 or 403 needs no such word."""
+"""Identifies a rejected key in the text of a 400 answer; for 401 and 403 the status is enough."""
 
 
 class BillingCatalog:
-    """`key_refused` is why the key was given up: it is not tried again."""
+    """Pages of SKUs. `key_refused` is why the API key was rejected; it is then not used again."""
 
     def __init__(self, http: Http, connections: Connections, base: str = BILLING) -> None:
         self._http = http
@@ -34,7 +35,7 @@ class BillingCatalog:
         self.key_refused: ProviderError | None = None
 
     def pages(self, asked: Mapping[str, str]) -> Iterator[list[Any]]:
-        """The SKUs of Compute Engine, page by page. `asked` are parameters beside the page's size and token.
+        """The SKUs of Compute Engine, page by page. `asked` are parameters in addition to page size and token.
 
         Source: cloud.google.com/billing/docs/reference/rest/v1/services.skus/list. Raises ProviderError.
         """
@@ -54,7 +55,7 @@ class BillingCatalog:
     def _get(self, query: Mapping[str, str]) -> Any:
         key = os.environ.get(API_KEY, "").strip()
         if key and self.key_refused is None and not (key.isascii() and key.isprintable()):
-            self.key_refused = AuthError("it is not made of letters, digits, - and _")
+            self.key_refused = AuthError("it contains characters other than letters, digits, - and _")
         if key and self.key_refused is None:
             try:
                 return self._http.get_json(self._url, query, {"X-Goog-Api-Key": key})
@@ -67,12 +68,12 @@ class BillingCatalog:
         except AuthError as error:
             raise self._denied(error) from error
         except Exception as error:
-            known = None if isinstance(error, ProviderError) else in_our_words(error)
-            if self.key_refused is not None and isinstance(known, AuthError):  # google-auth has no token to give
+            known = None if isinstance(error, ProviderError) else to_provider_error(error)
+            if self.key_refused is not None and isinstance(known, AuthError):  # google-auth has no token either
                 raise self._denied(known) from error
             raise
 
     def _denied(self, error: AuthError) -> ProviderError:
-        also = f"; {API_KEY} is refused, too: {self.key_refused}" if self.key_refused is not None else ""
-        remedy = f"gcloud services enable cloudbilling.googleapis.com; or set {API_KEY} to an API key that may use it"
+        also = f"; {API_KEY} was rejected, too: {self.key_refused}" if self.key_refused is not None else ""
+        remedy = f"gcloud services enable cloudbilling.googleapis.com; or set {API_KEY} to an API key for it"
         return PermissionDeniedError(f"{error}{also}", action="cloudbilling.googleapis.com", hint=remedy)

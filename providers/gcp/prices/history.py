@@ -1,6 +1,6 @@
-"""Spot prices and preemptions of the past at GCP: AdviceClient.capacity_history, where the project has access to it.
+"""Past spot prices and preemptions of GCP: AdviceClient.capacity_history, for projects that have access to it.
 
-Not every project has; a refusal is an error of this source alone.
+Not every project has access; a refusal affects only this source.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 from providers.collect.facts import Finding, Flag, PollResult, Signal, gather, instant_ms
 from providers.gcp.prices.list_prices import machines_in, offer_of
 from providers.gcp.prices.skus import NANO, Machine
-from providers.gcp.session import Connections, in_our_words, listed_regions
+from providers.gcp.session import Connections, listed_regions, to_provider_error
 from providers.offer import CapacityType
 from providers.price import PricePoint
 
@@ -19,7 +19,7 @@ SOURCE = "GCP capacityHistory"
 
 
 class CapacityHistory:
-    """Source `gcp-history`. Asks once per zone and machine type. `machine_types` narrows them."""
+    """Source `gcp-history`. Makes one call per zone and machine type; `machine_types` restricts them."""
 
     provider = "gcp"
 
@@ -40,10 +40,12 @@ class CapacityHistory:
         self._connections = connections or Connections(project, compute, call_s)
 
     def regions(self) -> Sequence[str]:
+        """The configured regions, else the project's. Raises ProviderError if they cannot be listed."""
         return self._only or listed_regions(self._connections)
 
     def poll(self, region: str, now_ms: int, since_ms: int | None) -> PollResult:
-        return gather(region, lambda finding: self._read(finding, now_ms), in_our_words)
+        """Past prices and preemption rates of all zones of a region."""
+        return gather(region, lambda finding: self._read(finding, now_ms), to_provider_error)
 
     def _read(self, finding: Finding, now_ms: int) -> None:
         for zone in self._connections.zones_by_region().get(finding.region, []):
@@ -83,22 +85,20 @@ class CapacityHistory:
             money = record.list_price
             nano = money.units * NANO + money.nanos
             if money.currency_code != "USD":
-                finding.flag(Flag.CURRENCY, offer.id, f"its history is in {money.currency_code}", offer)
+                finding.flag(Flag.CURRENCY, offer.id, f"the price history is in {money.currency_code}", offer)
                 return
             if nano <= 0 or nano == before or _start_ms(record) > now_ms:
                 continue
             before = nano
             point = PricePoint(offer.id, nano, _start_ms(record), now_ms, SOURCE)
             if offer.gpu is None:
-                finding.flag(
-                    Flag.UNKNOWN_GPU, offer.id, f"its GPU is unknown to us: {machine.accelerator}", offer, point
-                )
+                finding.flag(Flag.UNKNOWN_GPU, offer.id, f"unknown GPU: {machine.accelerator}", offer, point)
             else:
                 finding.price(offer, point)
 
 
 def _dated(finding: Finding, subject: str, records: Sequence[Any]) -> list[Any]:
-    """The records that say when they begin; others are flagged."""
+    """The records that have a start time; others are flagged."""
     dated = []
     for record in records:
         try:

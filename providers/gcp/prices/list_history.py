@@ -1,6 +1,6 @@
-"""List prices of the past months at GCP: the Billing Catalog's earlier versions, for machines that zones offer today.
+"""Past list prices of GCP: earlier versions of the Billing Catalog, for machine types that zones offer today.
 
-The catalog answers for a part of one calendar month in Google's own time zone at a time.
+One request returns versions of part of one calendar month in Google's time zone.
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ from providers.offer import CapacityType
 from providers.price import PricePoint
 
 BACKFILL_DAYS = 90
+"""History that a first poll requests."""
 _LAG = timedelta(hours=12)
-"""The catalog may be so old; a time in the future is refused, and so is one by a clock that runs ahead."""
+"""How far back the catalogue may lag: it refuses a time in the future, as sent by a clock that runs ahead."""
 
 
 class ListHistory(CatalogSource):
-    """Source `gcp-list-history`."""
+    """Source `gcp-list-history`: price changes of the last `backfill_days`, computed from the SKUs in force at each
+    change.
+    """
 
     kind = "gcp-list-history"
 
@@ -55,13 +58,15 @@ class ListHistory(CatalogSource):
                 try:
                     nano = prices.price(machine, finding.region, offer.capacity_type is CapacityType.SPOT)
                 except LookupError:
-                    continue  # a part of it was not sold yet
+                    continue  # one of its parts had no price yet
                 if nano != before.get(offer.id) and offer.gpu is not None:
                     finding.price(offer, PricePoint(offer.id, nano, at_ms, now_ms, SOURCE))
                 before[offer.id] = nano
 
     def _parts(self, start: datetime, end: datetime, finding: Finding) -> list[Part]:
-        """A month is one for all regions: it is read by the first poll that needs it, and its failure is shared."""
+        """The SKUs of one month in all regions: the first poll that needs them reads them, and the result or error is
+        shared.
+        """
         with self._reading:
             if start not in self._months:
                 period = {"startTime": _written(start), "endTime": _written(end)}
@@ -76,7 +81,7 @@ class ListHistory(CatalogSource):
 
 
 def _joined(parts: Iterable[Part]) -> list[Part]:
-    """What several months say of the same SKU as one: a version that lasts is told in each of its months."""
+    """Merge the same SKU of several months: a version that lasts appears in each of its months."""
     whole: dict[Part, set[tuple[int, int]]] = {}
     for part in parts:
         whole.setdefault(replace(part, versions=()), set()).update(part.versions)
@@ -84,10 +89,10 @@ def _joined(parts: Iterable[Part]) -> list[Part]:
 
 
 def months(since: datetime, until: datetime) -> Iterator[tuple[datetime, datetime]]:
-    """The calendar months of Los Angeles, from that of `since` up to `until`, the oldest first.
+    """The calendar months of Los Angeles from that of `since` up to `until`, the oldest first.
 
-    Months begin there at 8:00 UTC in winter and at 7:00 UTC from April to November: its clocks change on Sundays of
-    March and November, after the month began.
+    They begin at 8:00 UTC in winter and at 7:00 UTC from April to November: clocks change there on Sundays in March and
+    November, after the month has begun.
     """
     year, month = since.year, since.month
     start = _begin(year, month)

@@ -1,7 +1,7 @@
-"""List prices of GCP, on-demand and spot: the Billing Catalog's SKUs for machines that zones really offer.
+"""List prices of GCP, on-demand and spot: the Billing Catalog's SKUs for machine types that zones really offer.
 
-GCP has SKUs for regions without the hardware, at a ninth of the usual price; so a price exists here only for a machine
-type that the Compute API lists in a zone.
+GCP has SKUs for regions without the hardware, at a ninth of the usual price. So a machine type has a price here only if
+the Compute API lists it in a zone.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from providers.collect.facts import Finding, Flag, Passed, PollResult, gather
+from providers.collect.facts import Finding, Flag, PollResult, SkipReason, gather
 from providers.collect.http import Http, Patience
 from providers.errors import ProviderError
 from providers.gcp.prices.billing import BILLING, BillingCatalog
 from providers.gcp.prices.skus import GPUS, Machine, PriceList, parts_of, price_list
-from providers.gcp.session import Connections, in_our_words, listed_regions
+from providers.gcp.session import Connections, listed_regions, to_provider_error
 from providers.hardware import canonical_gpu
 from providers.money import format_usd
 from providers.offer import CapacityType, Offer
@@ -27,14 +27,16 @@ SOURCE = "GCP Cloud Billing Catalog"
 SSD_GIB = 375
 WANTED = 'name eq "(a2|a3|a4|g2|g4|n1-standard)-.*"'
 SPOT_ONLY = re.compile(r"a3-highgpu-[124]g|a3-ultragpu-|a4-")
-"""Sold as spot or by DWS, never on-demand, though their parts have on-demand SKUs."""
+"""Sold as spot or by DWS, never on-demand, although their parts have on-demand SKUs."""
 N1_VCPU_PER_GPU = 8
 N1_COUNTS = (1, 2, 4, 8)
-"""GPUs that are attached to N1 machines; one shape per count, within GCP's limits for all of them."""
+"""How many GPUs are attached to N1 machines: one machine shape per count, within GCP's limits for all of them."""
 
 
 class CatalogSource(ABC):
-    """A source that reads the catalog. `project` None: the credentials' own. The endpoints are for emulators."""
+    """Base of the sources that read the catalogue. `project` None: the credentials' own. The endpoints are for
+    emulators.
+    """
 
     provider = "gcp"
     kind: ClassVar[str]
@@ -58,25 +60,28 @@ class CatalogSource(ABC):
         self._reading = threading.Lock()
 
     def regions(self) -> Sequence[str]:
+        """The configured regions, else the project's. Raises ProviderError if they cannot be listed."""
         return self._only or listed_regions(self._connections)
 
     def poll(self, region: str, now_ms: int, since_ms: int | None) -> PollResult:
-        return gather(region, lambda finding: self._read(finding, now_ms, since_ms), in_our_words)
+        """All that the catalogue says about one region."""
+        return gather(region, lambda finding: self._read(finding, now_ms, since_ms), to_provider_error)
 
     @abstractmethod
     def _read(self, finding: Finding, now_ms: int, since_ms: int | None) -> None:
-        """What is to be known of a region."""
+        """Add what is known about a region."""
 
     def _skus(self, finding: Finding, period: Mapping[str, str] | None = None) -> Iterator[dict[str, Any]]:
-        """The SKUs of Compute Engine. `period` (startTime, endTime) asks for the versions of that time. Raises
-        ProviderError."""
+        """The SKUs of Compute Engine. `period` (startTime, endTime) requests the versions of that time. Raises
+        ProviderError.
+        """
         for rows in self._billing.pages({"currencyCode": "USD", **(period or {})}):
             finding.page(len(rows))
             yield from rows
 
 
 class ListPrices(CatalogSource):
-    """Source `gcp-prices`."""
+    """Source `gcp-prices`: current prices of machine types, spot and on-demand."""
 
     kind = "gcp-prices"
     _prices: PriceList | ProviderError | None = None
@@ -89,10 +94,10 @@ class ListPrices(CatalogSource):
             try:
                 found = machines_in(self._connections, zone, finding)
             except Exception as error:
-                failed = in_our_words(error)
+                failed = to_provider_error(error)
                 if failed is None:
                     raise
-                continue  # one zone's failure leaves the others' prices alone
+                continue  # a failure in one zone does not affect the others
             for machine in found:
                 seen.add(machine.accelerator)
                 _add(finding, zone, machine, prices, now_ms)
@@ -101,7 +106,9 @@ class ListPrices(CatalogSource):
         _flag_phantoms(finding, seen, prices)
 
     def _all_prices(self, finding: Finding, now_ms: int) -> PriceList:
-        """The catalog is one for all regions: it is read by the first poll that needs it, and its failure is shared."""
+        """The prices of all regions: the first poll that needs them reads the catalogue, and its result or error is
+        shared.
+        """
         with self._reading:
             if self._prices is None:
                 try:
@@ -114,14 +121,14 @@ class ListPrices(CatalogSource):
 
 
 def machines_in(connections: Connections, zone: str, finding: Finding) -> list[Machine]:
-    """The machine types with GPUs that a zone really offers; those whose GPU we don't know are flagged."""
+    """The GPU machine types that a zone really offers; those with an unknown GPU are flagged."""
     rows = connections.list("MachineTypesClient", finding.page, zone=zone, filter=WANTED, max_results=500)
     cards = connections.list("AcceleratorTypesClient", finding.page, zone=zone)
     found = []
     shapes = {}
     for row in rows:
         if row.deprecated.state in ("DEPRECATED", "OBSOLETE", "DELETED"):
-            finding.pass_over(Passed.OVER)
+            finding.skip(SkipReason.OVER)
             continue
         if not row.accelerators:
             shapes[row.name] = row
@@ -150,14 +157,14 @@ def _goes_with_n1(accelerator: str) -> bool:
 
 
 def sold_as(machine: Machine) -> Iterator[CapacityType]:
-    """As what a machine type is sold."""
+    """The capacity types in which a machine type is sold."""
     if not SPOT_ONLY.match(machine.name):
         yield CapacityType.ON_DEMAND
     yield CapacityType.SPOT
 
 
 def offer_of(region: str, zone: str, machine: Machine, capacity_type: CapacityType) -> Offer:
-    """Its `gpu` is None where we have no facts of that GPU."""
+    """The offer of a machine type in a zone. Its `gpu` is None if the GPU is not in providers.hardware."""
     gpu = canonical_gpu(GPUS[machine.accelerator][0])
     memory_bytes = machine.memory_mib << 20
     return Offer("gcp", region, zone, machine.name, gpu, machine.gpu_count, machine.vcpu, memory_bytes, capacity_type)
@@ -169,23 +176,23 @@ def _add(finding: Finding, zone: str, machine: Machine, prices: PriceList, now_m
         try:
             price = prices.price(machine, finding.region, capacity_type is CapacityType.SPOT)
         except LookupError as error:
-            text = f"{zone} offers it, but its price cannot be put together: {error.args[0]} ({capacity_type.value})"
+            text = f"{zone} offers it, but its price is incomplete: {error.args[0]} ({capacity_type.value})"
             finding.flag(Flag.RENAMED_SKU, offer.id, text, offer)
             continue
         point = PricePoint(offer.id, price, now_ms, now_ms, SOURCE)
         if offer.gpu is None:
-            finding.flag(Flag.UNKNOWN_GPU, offer.id, f"its GPU is unknown to us: {machine.accelerator}", offer, point)
+            finding.flag(Flag.UNKNOWN_GPU, offer.id, f"unknown GPU: {machine.accelerator}", offer, point)
         else:
             finding.price(offer, point)
 
 
 def _flag_phantoms(finding: Finding, seen: set[str], prices: PriceList) -> None:
-    """GPUs that have a price in this region and are in no zone of it."""
+    """Flag GPUs that have a price in this region but are in none of its zones."""
     for accelerator, (_, words) in GPUS.items():
         if accelerator in seen:
             continue
         for (word, region, spot), rate in prices.gpus.items():
             if word in words and region == finding.region:
                 kind = CapacityType.SPOT if spot else CapacityType.ON_DEMAND
-                text = f"a price ({format_usd(rate)} per GPU-hour), but no zone of {region} has the hardware"
+                text = f"priced at {format_usd(rate)} per GPU-hour, but no zone of {region} has the hardware"
                 finding.flag(Flag.NO_HARDWARE, f"gcp/{region}/{accelerator}/{kind.value}", text)

@@ -1,8 +1,8 @@
-"""What GCP's price list means: SKUs of cores, memory, GPUs and disks, put together into the price of a machine.
+"""Computes the price of a GCP machine from the SKUs of its cores, memory, GPUs and disks.
 
-GCP prices no machine. A machine is vCPU x core + GiB x RAM + GPUs x GPU + GiB of local SSD, each an SKU found by its
-description; the odd ones are in the tables below. Whether a SKU is spot is in its description or its usage type: some
-spot SKUs (B200 slices, local SSD) are filed under OnDemand, while DWS Calendar SKUs are filed there and are not
+GCP prices no machines. A machine is vCPU x core + GiB x RAM + GPUs x GPU + GiB of local SSD, each a SKU identified by
+its description; exceptions are in the tables below. Whether a SKU is spot follows from its description or its usage
+type: some spot SKUs (B200 slices, local SSD) are listed under OnDemand, and so are DWS Calendar SKUs, which are not
 on-demand.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from providers.collect.facts import MAX_PRICE_USD, Finding, Flag, Passed, instant_ms
+from providers.collect.facts import MAX_PRICE_USD, Finding, Flag, SkipReason, instant_ms
 from providers.money import format_usd
 
 NANO = 1_000_000_000
@@ -22,7 +22,7 @@ NANO = 1_000_000_000
 NOT_PLAIN = re.compile(
     r"sole tenancy|reserved|premium|custom|suspended|commitment|dynamic workload|\bdws\b|calendar|flex.?start", re.I
 )
-"""Words of SKUs that are no plain on-demand or spot price, whatever they are filed under."""
+"""Words of SKUs that are not plain on-demand or spot prices, whatever their usage type."""
 SPOT = re.compile(r"spot preemptible|attached to (?:spot )?preemptible", re.I)
 GPU = re.compile(r"^(?:Spot Preemptible )?(?:A4X? )?(?:Nvidia )?(?:Tesla )?(.+?) (?:GPU|\(1 gpu slice\))(?: |$)", re.I)
 RTX = re.compile(r"^(?:Spot Preemptible )?(RTX 6000 96GB) ", re.I)
@@ -45,25 +45,27 @@ GPUS = {
     "nvidia-b200": ("B200", {"b200"}),
     "nvidia-rtx-pro-6000": ("RTX-PRO-6000", {"rtx 6000 96gb"}),
 }
-"""Accelerator type -> (the name we know it by, what SKUs call it, in lower case)."""
+"""Accelerator type -> (our name, the names in SKUs, in lower case)."""
 KNOWN_GPUS = frozenset().union(*(words for _, words in GPUS.values()))
 UNIT = re.compile(r"(?P<count>[1-9]\d{0,6})? ?(?:(?P<size>[KMGT]i?By)\.)?(?P<time>s|min|h|d|mo)", re.ASCII)
 TIMES = {"s": Fraction(1, 3600), "min": Fraction(1, 60), "h": Fraction(1), "d": Fraction(24), "mo": Fraction(730)}
-"""Hours. A month is GCP's own: SSD is priced by it."""
+"""In hours. A month is GCP's: SSD is priced by it."""
 SIZES = {
     **{f"{letter}iBy": Fraction(1024) ** (power - 3) for power, letter in enumerate("KMGT", 1)},
     **{f"{letter}By": Fraction(1000**power, 1 << 30) for power, letter in enumerate("KMGT", 1)},
 }
-"""GiB."""
+"""In GiB."""
 FAMILIES = {"a3-megagpu": "a3plus", "a3-ultragpu": "a3ultra"}
-"""Machine family -> what its core and RAM SKUs call it, where that isn't the first word of its name."""
+"""Machine family -> its name in core and RAM SKUs, where that is not the first part of the machine's name."""
 WHOLE_SLICE = {"a4"}
-"""Families whose GPU SKU holds the cores, memory and disks of its share of the machine, too."""
+"""Families whose GPU SKU includes the cores, memory and disks of its share of the machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A machine type of a zone. `accelerator` is GCP's word for its GPU; disks are those that always come with it."""
+    """A machine type of a zone. `accelerator` is GCP's name of its GPU; `local_ssd_gib` are the disks that always come
+    with it.
+    """
 
     name: str
     vcpu: int
@@ -75,7 +77,7 @@ class Machine:
 
 @dataclass(slots=True)
 class PriceList:
-    """nano-USD per hour and unit, by (what, region, spot)."""
+    """Prices in nano-USD per hour and unit, by (name, region, spot)."""
 
     cores: dict[tuple[str, str, bool], int] = field(default_factory=dict)
     ram: dict[tuple[str, str, bool], int] = field(default_factory=dict)
@@ -83,7 +85,7 @@ class PriceList:
     ssd: dict[tuple[str, str, bool], int] = field(default_factory=dict)
 
     def price(self, machine: Machine, region: str, spot: bool) -> int:
-        """nano-USD per hour of the whole machine. Raises LookupError that names the part which has no SKU."""
+        """nano-USD per hour for the whole machine. Raises LookupError that names the part without a SKU."""
         gpu = self._gpu(machine.accelerator, region, spot) * machine.gpu_count
         family = machine.name.split("-")[0]
         if family in WHOLE_SLICE:
@@ -125,7 +127,7 @@ class Part:
 
 
 def parts_of(skus: Iterable[Mapping[str, Any]], finding: Finding) -> Iterator[Part]:
-    """The SKUs of Compute Engine that are part of a machine; damaged ones are flagged, all others passed over."""
+    """The SKUs of Compute Engine that are part of a machine. Invalid ones are flagged, all others skipped."""
     for sku in skus:
         try:
             part = _part_of(sku, finding)
@@ -137,19 +139,21 @@ def parts_of(skus: Iterable[Mapping[str, Any]], finding: Finding) -> Iterator[Pa
             continue
         if part.table == "gpus" and part.name not in KNOWN_GPUS:
             subject = f"gcp/catalog/{part.name}"
-            finding.flag(Flag.UNKNOWN_GPU, subject, f"a price of a GPU that is unknown to us: {part.description}")
+            finding.flag(Flag.UNKNOWN_GPU, subject, f"a price of an unknown GPU: {part.description}")
         yield part
 
 
 def price_list(parts: Iterable[Part], at_ms: int, finding: Finding | None = None) -> PriceList:
-    """What was in force at `at_ms`: versions may be dated ahead. Where two SKUs price the same, `finding` is told."""
+    """The prices in force at `at_ms`, because versions may be dated ahead. Two SKUs for the same part are flagged in
+    `finding`.
+    """
     prices = PriceList()
     for part in parts:
         rates = getattr(prices, part.table)
         known = [nano for effective_ms, nano in part.versions if effective_ms <= at_ms]
         if not known or not known[-1]:
             if finding is not None:
-                finding.pass_over(Passed.OVER if known else Passed.NOT_YET)
+                finding.skip(SkipReason.OVER if known else SkipReason.NOT_YET)
             continue
         for region in part.regions:
             other = rates.setdefault((part.name, region, part.spot), known[-1])
@@ -157,7 +161,7 @@ def price_list(parts: Iterable[Part], at_ms: int, finding: Finding | None = None
                 rates[part.name, region, part.spot] = max(other, known[-1])
                 if finding is not None:
                     both = f"{format_usd(known[-1])} and {format_usd(other)}"
-                    text = f"{part.description}: {both}, of which the higher counts"
+                    text = f"{part.description}: {both}; the higher price counts"
                     finding.flag(Flag.AMBIGUOUS, f"gcp/{region}/{part.name}", text)
     return prices
 
@@ -165,11 +169,11 @@ def price_list(parts: Iterable[Part], at_ms: int, finding: Finding | None = None
 def _part_of(sku: Mapping[str, Any], finding: Finding) -> Part | None:
     description, category = str(sku["description"]), sku["category"]
     if category["usageType"] not in ("OnDemand", "Preemptible") or NOT_PLAIN.search(description):
-        finding.pass_over(Passed.OTHER_PRODUCT)
+        finding.skip(SkipReason.OTHER_PRODUCT)
         return None
     found = _what(description, category["resourceFamily"])
     if found is None:
-        finding.pass_over(Passed.OTHER_PRODUCT)
+        finding.skip(SkipReason.OTHER_PRODUCT)
         return None
     versions = []
     table, name = found
@@ -182,18 +186,19 @@ def _part_of(sku: Mapping[str, Any], finding: Finding) -> Part | None:
             return None
         nano = round(_nano(price) / _hours(expression["usageUnit"], table))
         if not 0 <= nano <= MAX_PRICE_USD * NANO:
-            raise ValueError(f"{nano / NANO:g} USD per hour is no price")
+            raise ValueError(f"{nano / NANO:g} USD per hour is not a valid price")
         versions.append((instant_ms(row["effectiveTime"]) if "effectiveTime" in row else 0, nano))
     spot = category["usageType"] == "Preemptible" or bool(SPOT.search(description))
     return Part(table, name, spot, tuple(map(str, sku["serviceRegions"])), description, tuple(sorted(versions)))
 
 
 def _tier(rates: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The price of the first unit that costs anything. A first tier may be a free allowance, which a machine uses up;
-    later ones are discounts for volumes that nobody has promised to buy. The list need not be in order."""
+    """The price of the first unit that is not free. A first tier may be a free allowance, which one machine uses up;
+    later tiers are volume discounts. The list may be in any order.
+    """
     tiers = [(float(rate.get("startUsageAmount", 0)), index) for index, rate in enumerate(rates)]
     if not tiers or not all(0 <= start < float("inf") for start, _ in tiers):
-        raise ValueError(f"tiers that begin at {[start for start, _ in tiers]}")
+        raise ValueError(f"invalid price tiers, starting at {[start for start, _ in tiers]}")
     in_order: list[Mapping[str, Any]] = [rates[index]["unitPrice"] for _, index in sorted(tiers)]
     return next((price for price in in_order if _nano(price)), in_order[0])
 
@@ -201,14 +206,14 @@ def _tier(rates: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
 def _nano(price: Mapping[str, Any]) -> int:
     nano = int(price.get("units") or 0) * NANO + int(price.get("nanos") or 0)
     if nano < 0:
-        raise ValueError(f"{nano / NANO:g} USD is no price")
+        raise ValueError(f"{nano / NANO:g} USD is not a valid price")
     return nano
 
 
 def _hours(unit: str, table: str) -> Fraction:
-    """Hours (of a GiB, where it is memory or a disk) in a usage unit: "h", "100h", "s", "GiBy.h", "GiBy.mo".
+    """Hours (times GiB for memory and disks) in a usage unit: "h", "100h", "s", "GiBy.h", "GiBy.mo".
 
-    Raises ValueError for a unit of another kind: a price by it is not one by the hour.
+    Raises ValueError for any other unit.
     """
     found = UNIT.fullmatch(unit)
     if found is None or bool(found["size"]) is not (table in ("ram", "ssd")):
@@ -218,7 +223,7 @@ def _hours(unit: str, table: str) -> Fraction:
 
 
 def _what(description: str, resource_family: str) -> tuple[str, str] | None:
-    """(the table of a PriceList that a SKU belongs to, its name there)."""
+    """(table of the PriceList, name there) of a SKU; None if it is not part of a machine."""
     if resource_family == "Storage":
         family = FAMILY_SSD.match(description)
         if family:

@@ -107,7 +107,7 @@ def test_an_implausible_price_is_shown_and_accepted_by_name(tradewind: Run) -> N
     Path("verda.csv").write_text(HEAD.removesuffix(",effective_at\n") + "\nverda,FIN-01,,8H,H100,8,on_demand,0.98\n")
     assert tradewind("prices", "collect", "--once", "--feed", "verda=verda.csv").exit_code == 0
     assert (
-        "verda/FIN-01//8H/on_demand: $0.12/h for one H100 on demand, and elsewhere it costs"
+        "verda/FIN-01//8H/on_demand: $0.12/h for one H100 on demand, but elsewhere it costs"
         in tradewind("prices", "status").stdout
     )
     accepted = tradewind("prices", "accept", "verda/FIN-01//8H/on_demand")

@@ -77,7 +77,7 @@ def test_eight_h100_for_a_dollar_are_kept_and_not_believed_however_often_one_sou
     assert tables.poll("a", 0.97) == ([], ["implausible"])
     with tables.installation.store.read() as tx:
         assert [point.nano_usd_per_hour for point in tx.payable_as_of(2**50)] == [usd("0.97")], "who is there pays it"
-        assert "H100 on demand, and elsewhere it costs $" in tx.flags()[0].detail
+        assert "H100 on demand, but elsewhere it costs $" in tx.flags()[0].detail
     assert collected(tables.installation).reported == ()
 
 

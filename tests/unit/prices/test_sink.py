@@ -68,12 +68,12 @@ def test_nothing_is_stored_before_a_poll_has_ended_and_then_all_of_it(store: Sto
 
 def test_the_last_poll_of_a_region_tells_what_it_passed_over_and_why(store: Store) -> None:
     sink = StoreSink(store)
-    for at, passed in ((10, {"no_gpu": 40, "other_product": 2}), (20, {"not_yet": 1}), (30, {})):
+    for at, skipped in ((10, {"no_gpu": 40, "other_product": 2}), (20, {"not_yet": 1}), (30, {})):
         for failed in (False, True):
-            sink.ended(replace(poll(at, failed=failed), passed=passed))
+            sink.ended(replace(poll(at, failed=failed), skipped=skipped))
             with store.read() as tx:
                 (state,) = tx.poll_states()
-            assert state.passed == (", ".join(f"{rows} {why}" for why, rows in passed.items()) or None)
+            assert state.passed == (", ".join(f"{rows} {why}" for why, rows in skipped.items()) or None)
 
 
 def test_a_long_history_goes_in_before_the_poll_and_nobody_decides_on_half_of_it(

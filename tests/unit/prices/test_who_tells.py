@@ -18,7 +18,7 @@ from providers.catalog import load
 from providers.clock import VirtualClock
 from providers.collect.child import Task
 from providers.collect.facts import Finding, Flag, PollResult
-from providers.collect.runner import Collector, SourceSpec, _Round
+from providers.collect.runner import Collector, SourceSpec, _OpenPolls
 from providers.collect.wire import Regions, of_result
 from providers.errors import FormatError
 from providers.fake import FakeCloud, FakeProvider
@@ -56,7 +56,7 @@ class Sources:
     def poll(self, name: str, result: PollResult) -> None:
         began = self.clock.now_ms()
         self.clock.advance(5)
-        collecting, round_ = self.collecting(name), _Round([Task(name, {}, [result.region])])
+        collecting, round_ = self.collecting(name), _OpenPolls([Task(name, {}, [result.region])])
         for message in of_result(name, result, began, self.clock.now_ms()):
             collecting._take(round_, message)
 
@@ -239,7 +239,7 @@ def test_what_was_collected_while_our_own_clock_ran_years_ahead_does_not_outlast
 
 def test_a_source_that_names_no_region_is_asked_again(sources: Sources) -> None:
     collecting = sources.collecting("aws-spot")
-    (poll,) = collecting._take(_Round([Task("aws-spot", {}, None)]), Regions("aws-spot", ()))
+    (poll,) = collecting._take(_OpenPolls([Task("aws-spot", {}, None)]), Regions("aws-spot", ()))
     assert isinstance(poll.error, FormatError)
     due_ms = collecting.next_ms()
     assert due_ms is not None
