@@ -1,9 +1,9 @@
-"""What the world's GPU clouds offered and asked, compiled from public lists: dated, sourced, offline.
+"""The catalogue: GPU offers and list prices compiled from public lists, with dates and sources, usable offline.
 
     catalog = load()
     catalog.offers(), catalog.prices(), catalog.interruptions, catalog.egress(), catalog.flagged(), catalog.sources()
 
-Facts only, one latest price per offer, no time series.
+It has one latest price per offer and no time series.
 """
 
 from providers.catalog.accelerators import AcceleratorPrice

@@ -1,6 +1,6 @@
-"""Accelerators that Tradewind's trainers cannot use yet (TPUs, Trainium), and what they cost.
+"""Prices of accelerators that Tradewind's trainers cannot use yet (TPUs, Trainium).
 
-They are shown for comparison and never offered, so they are no GPUs of providers.hardware.
+They are shown for comparison and never offered, so they are not among the GPUs of providers.hardware.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ MOST_USD_PER_HOUR = 10_000
 
 
 class AcceleratorPrice(NamedTuple):
-    """The price of a machine, or of a slice of chips, per hour; `memory_gb` is that of a chip (10^9 bytes)."""
+    """The price per hour of a machine or slice of chips; `memory_gb` is per chip (10^9 bytes), `nano_usd` per machine
+    or slice.
+    """
 
     provider: str
     region: str
@@ -39,11 +41,12 @@ class AcceleratorPrice(NamedTuple):
 
     @property
     def spot(self) -> bool:
+        """True for spot capacity."""
         return self.capacity == "spot"
 
 
 def read_accelerators(path: Path, sources: Container[str], report: Report) -> list[AcceleratorPrice]:
-    """The rows of a file. What makes no sense is a finding and no row."""
+    """The valid rows of a file. Invalid ones are reported as findings."""
     found = []
     for line, fields in lines(path, COLUMNS, report):
         chips, memory, price = (number(fields[name]) for name in ("chips", "memory_gb", "usd_per_hour"))
@@ -57,7 +60,7 @@ def read_accelerators(path: Path, sources: Container[str], report: Report) -> li
             **{name: not fields[name].strip() for name in ("provider", "region", "instance_type", "accelerator")},
         }
         for field in (name for name, bad in wrong.items() if bad):
-            remedy = "write what its publisher says (docs/catalog.md), or remove the line"
+            remedy = "write the publisher's value (docs/catalog.md), or remove the line"
             report(Finding(label(path), line, field, f'is "{fields[field]}"', remedy))
         if any(wrong.values()) or chips is None or memory is None:
             continue
@@ -81,6 +84,6 @@ def read_accelerators(path: Path, sources: Container[str], report: Report) -> li
     return found
 
 
-def folded(name: str) -> str:
-    """A name without case and separators: `tpu v5e`, `TPU-v5e` and `tpu_v5e` are one."""
+def normalized_name(name: str) -> str:
+    """A name without case and separators, so that `tpu v5e`, `TPU-v5e` and `tpu_v5e` are equal."""
     return "".join(character for character in name.casefold() if character.isalnum())

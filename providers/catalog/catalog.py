@@ -1,6 +1,6 @@
-"""Catalog: what can be rented where and for how much, as public lists last said: compiled in, dated, offline.
+"""Catalog: the offers and prices of public lists, shipped with the product and usable offline.
 
-The numbers are as old as they say. Collected prices replace them; until then they answer.
+Prices have the date of their list. Collected prices replace them.
 """
 
 from __future__ import annotations
@@ -40,13 +40,14 @@ DAY_MS = 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class FlaggedPrice:
-    """A price that is kept but not offered, and why not."""
+    """A price that is kept but not offered, and why."""
 
     row: PriceRow
     flag: Flag
 
     @property
     def reason(self) -> str:
+        """The reason in words."""
         return self.flag.reason
 
 
@@ -61,7 +62,7 @@ class Catalog:
         folder: Path = DATA,
         manifest: Manifest | None = None,
     ) -> None:
-        """`rows` are the offers, in order. Use `load` or `extended`. Raises CatalogError for an offer priced twice.
+        """`rows` are the offers, in order. Use `load` or `extended`. Raises CatalogError if an offer is priced twice.
 
         `version` and `date` are those of the manifest, "" without one.
         """
@@ -82,26 +83,27 @@ class Catalog:
             identity = offer.id
             first = by_id.setdefault(identity, row)
             if first is not row:
-                remedy = f"keep one of it and {first.file}:{first.line}"
-                twice.append(Finding(row.file, row.line, "", f"prices {identity} again", remedy))
+                remedy = f"keep this line or {first.file}:{first.line}"
+                twice.append(Finding(row.file, row.line, "", f"prices {identity} a second time", remedy))
             key = (row.source, row.date)
-            text = texts.get(key) or texts.setdefault(key, self._says(*key))
+            text = texts.get(key) or texts.setdefault(key, self._source_text(*key))
             points.append(PricePoint(identity, row.nano_usd, row.at_ms, row.at_ms, text))
         if twice:
             raise CatalogError(twice)
         self._prices = tuple(points)
 
     def offers(self) -> tuple[Offer, ...]:
-        """What may be decided on. A zone of "" means anywhere in the region; `vcpu` and
-        `memory_bytes` are 0 where no public source was found."""
+        """The offers that may be chosen. A zone of "" means anywhere in the region; `vcpu` and `memory_bytes` are 0 if
+        no public source was found.
+        """
         return self._offers
 
     def prices(self) -> tuple[PricePoint, ...]:
-        """The price of each of `offers()`, in the same order; effective and observed on the day of the fact."""
+        """The price of each of `offers()`, in the same order; effective and observed on the date of its source."""
         return self._prices
 
     def flagged(self) -> tuple[FlaggedPrice, ...]:
-        """Prices that public lists name and that are no offers, and why. Raises CatalogError."""
+        """Prices in public lists that are not offers, and why. Raises CatalogError."""
         return self._flagged
 
     @cached_property
@@ -113,7 +115,7 @@ class Catalog:
         return tuple(FlaggedPrice(row, Flag(row.flag)) for row in rows)
 
     def accelerators(self) -> tuple[AcceleratorPrice, ...]:
-        """Prices of what no trainer of ours can use yet. Raises CatalogError."""
+        """Prices of accelerators that the trainers cannot use yet. Raises CatalogError."""
         return self._accelerators
 
     @cached_property
@@ -124,7 +126,7 @@ class Catalog:
         return tuple(rows)
 
     def sources(self) -> tuple[Source, ...]:
-        """Who says all that, when it was true, and under which licence."""
+        """The publishers of all facts, with their dates and licences."""
         return tuple(self._sources.values())
 
     def instance_type(self, offer: Offer) -> InstanceType:
@@ -132,7 +134,7 @@ class Catalog:
         return self.types[offer.provider, offer.instance_type]
 
     def age_days(self, now_ms: int) -> tuple[float, float] | None:
-        """Age of the newest and of the oldest price of an offer, in days; None without any offer."""
+        """Age of the newest and the oldest offered price in days at `now_ms`; None if there are no offers."""
         instants = [point.effective_at_ms for point in self._prices]
         if not instants:
             return None
@@ -140,7 +142,7 @@ class Catalog:
 
     @cached_property
     def interruptions(self) -> Mapping[tuple[str, str, str], Interruption]:
-        """How often spot machines are taken back, by (provider, region, instance_type). Raises CatalogError."""
+        """How often spot machines are preempted, by (provider, region, instance_type). Raises CatalogError."""
         findings: list[Finding] = []
         found = {}
         for path in sorted(self.folder.glob("interruptions*.csv")):
@@ -149,13 +151,13 @@ class Catalog:
                     bucket.low_percent / 100,
                     None if bucket.high_percent is None else bucket.high_percent / 100,
                     day_ms(bucket.date) or 0,
-                    self._says(bucket.source, bucket.date),
+                    self._source_text(bucket.source, bucket.date),
                 )
         _refuse(findings)
         return MappingProxyType(found)
 
     def egress(self) -> EgressTable:
-        """List prices of moving bytes between places. Raises CatalogError."""
+        """List prices of moving bytes between locations. Raises CatalogError."""
         return self._egress
 
     @cached_property
@@ -172,9 +174,9 @@ class Catalog:
             raise CatalogError([Finding("egress*.csv", 0, "", str(error), "keep one of the lines")]) from error
 
     def extended(self, path: Path) -> Catalog:
-        """This catalogue and the rows of a user's own file (docs/catalog.md), which win over equal ones here.
+        """This catalogue plus the rows of a user's own file (docs/catalog.md), which replace equal ones here.
 
-        Raises CatalogError, naming every bad line.
+        Raises CatalogError that lists every invalid line.
         """
         findings: list[Finding] = []
         own, brought = read_own(path, self.types, findings.append)
@@ -183,13 +185,13 @@ class Catalog:
         kept = [row for row in self.rows if offer_key(row) not in replaced]
         return Catalog([*kept, *own], {**self.types, **brought}, self._sources, self.folder, self._manifest)
 
-    def _says(self, source: str, day: str) -> str:
+    def _source_text(self, source: str, day: str) -> str:
         known = self._sources.get(source)
         return f"{known.publisher if known is not None else source}, {day}"
 
 
 def read(folder: Path) -> Catalog:
-    """The catalogue in a folder. Raises CatalogError, naming every bad line."""
+    """The catalogue in a folder. Raises CatalogError that lists every invalid line."""
     findings: list[Finding] = []
     manifest = read_manifest(folder, findings.append)
     sources = read_sources(findings.append, folder / "sources.csv")
@@ -202,16 +204,16 @@ def read(folder: Path) -> Catalog:
 
 
 def load() -> Catalog:
-    """The catalogue in force, read once as long as it is.
+    """The active catalogue, read once per version.
 
-    Where what is installed is damaged (`damage` says how), the one that came with this version: a control plane goes
-    on, and every price says which catalogue it is from.
+    If the installed one is damaged (`damage` says how), the bundled one is used, so that a control plane keeps running;
+    every price names the catalogue it comes from.
     """
     return _read_once(_folder())
 
 
 def damage() -> tuple[Finding, ...]:
-    """Why the installed catalogue is not in force; nothing where it is, or where none is installed."""
+    """Why the installed catalogue is not used; empty if it is used or none is installed."""
     try:
         found = in_force()
     except CatalogError as error:
@@ -229,7 +231,7 @@ def _folder() -> Path:
 
 @lru_cache(maxsize=2)
 def _unusable(folder: Path) -> tuple[Finding, ...]:
-    """What is wrong with an installed catalogue. Whatever else is in its files was checked when it was installed."""
+    """What is wrong with an installed catalogue. Its rows were checked when it was installed."""
     findings = verify_files(folder)
     if not findings:
         try:
@@ -245,7 +247,7 @@ def _read_once(folder: Path) -> Catalog:
 
 
 def instance_types(provider: str) -> tuple[InstanceType, ...]:
-    """The GPU machines of a provider, without reading any price. Raises CatalogError."""
+    """The GPU machines of a provider; reads no prices. Raises CatalogError."""
     return _types_once(_folder(), provider)
 
 
@@ -259,7 +261,7 @@ def _types_once(folder: Path, provider: str) -> tuple[InstanceType, ...]:
 
 
 def age_days(at_ms: int, now_ms: int) -> float:
-    """How old a fact of that instant is."""
+    """The age in days at `now_ms` of a fact from `at_ms` (epoch ms)."""
     return (now_ms - at_ms) / DAY_MS
 
 
@@ -278,7 +280,7 @@ def _offer(row: PriceRow, kind: InstanceType, capacities: Mapping[str, CapacityT
 
 
 def offer_key(row: PriceRow) -> tuple[str, ...]:
-    """What an offer's id is made of."""
+    """The parts of an offer's id."""
     return (row.provider, row.region, row.zone, row.instance_type, row.capacity)
 
 

@@ -1,4 +1,4 @@
-"""Does the catalogue make sense? What no single line shows: contradictions, phantoms, prices that cannot be.
+"""Checks a catalogue as a whole: contradictions between rows, offers that do not exist, impossible prices.
 
 Every finding names file, line, field and remedy.
 """
@@ -17,7 +17,7 @@ from providers.catalog.rows import InstanceType, PriceRow, family, read_known_re
 from providers.hardware import GB, GPUS, canonical_gpu
 from providers.money import NANO_USD
 
-MEMORY_TOLERANCE = 0.1  # clouds print a GPU's memory in 10^9 or 2^30 bytes, with or without what ECC takes
+MEMORY_TOLERANCE = 0.1  # clouds give GPU memory in 10^9 or 2^30 bytes, with or without the part that ECC uses
 MOST_GPUS = 16
 
 OnDemand = Mapping[tuple[str, str, str], PriceRow]
@@ -26,14 +26,14 @@ Known = Mapping[tuple[str, str, str], str]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`checked` counts the prices that were looked at, flagged ones included; nothing is wrong if nothing was found."""
+    """`checked` is the number of prices checked, including flagged ones. `findings` is empty if nothing is wrong."""
 
     checked: int
     findings: tuple[Finding, ...]
 
 
 def verify(now_ms: int, folder: Path = DATA) -> Verdict:
-    """Examine the catalogue in a folder."""
+    """Check the catalogue in a folder as of `now_ms` (epoch ms)."""
     findings: list[Finding] = []
     try:
         catalog = read(folder)
@@ -55,7 +55,7 @@ def verify(now_ms: int, folder: Path = DATA) -> Verdict:
 
 
 def verify_own(path: Path, catalog: Catalog, now_ms: int) -> Verdict:
-    """Examine a user's own file, by itself and beside `catalog`."""
+    """Check a user's own file, by itself and together with `catalog`, as of `now_ms` (epoch ms)."""
     findings: list[Finding] = []
     own, brought = read_own(path, catalog.types, findings.append)
     known = read_known_regions(findings.append)
@@ -87,7 +87,7 @@ def _prices(rows: Sequence[PriceRow], catalog: Catalog, known: Known, now_ms: in
                 yield Finding(row.file, row.line, "usd_per_hour", message, remedy)
         kin = family(row.provider, row.instance_type)
         if (row.provider, kin) in families and (row.provider, kin, row.region) not in known:
-            message = f"{kin} is not known to exist in {row.region}: a price without a machine"
+            message = f"{kin} is not known to exist in {row.region}"
             remedy = "remove it, unless its publisher documents machines there (known_regions.csv)"
             yield Finding(row.file, row.line, "region", message, remedy)
         if kind.retired_on and row.date >= kind.retired_on:
@@ -96,19 +96,29 @@ def _prices(rows: Sequence[PriceRow], catalog: Catalog, known: Known, now_ms: in
 
 
 def _flags(flagged: Sequence[PriceRow], catalog: Catalog, known: Known) -> Iterator[Finding]:
-    """A row that is kept must be kept for a reason that holds, and not be offered elsewhere."""
+    """Check that every flagged row is flagged for a valid reason and is not an offer as well."""
     offered = {offer_key(row): row for row in catalog.rows}
     for row in flagged:
         beside = offered.get(offer_key(row))
         if beside is not None:
             remedy = "keep one of the two"
-            yield Finding(row.file, row.line, "", f"is an offer, too: {beside.file}:{beside.line}", remedy)
+            yield Finding(row.file, row.line, "", f"is also an offer at {beside.file}:{beside.line}", remedy)
         if row.flag == Flag.PHANTOM and (row.provider, family(row.provider, row.instance_type), row.region) in known:
             yield Finding(
-                row.file, row.line, "flag", "known_regions.csv says that it exists", "compile the files again"
+                row.file,
+                row.line,
+                "flag",
+                "is phantom, but known_regions.csv lists the hardware",
+                "compile the files again",
             )
         if row.flag == Flag.RETIRED and not catalog.types[row.provider, row.instance_type].retired_on:
-            yield Finding(row.file, row.line, "flag", "its type has no retired_on", "give the day, or remove the flag")
+            yield Finding(
+                row.file,
+                row.line,
+                "flag",
+                "is retired, but the instance type has no retired_on",
+                "set retired_on, or remove the flag",
+            )
 
 
 def _accelerators(prices: Sequence[AcceleratorPrice], now_ms: int) -> Iterator[Finding]:
@@ -117,13 +127,13 @@ def _accelerators(prices: Sequence[AcceleratorPrice], now_ms: int) -> Iterator[F
         if (day_ms(row.date) or 0) > now_ms:
             yield Finding(row.file, row.line, "date", *_future(row.date))
         if canonical_gpu(row.accelerator) is not None:
-            message = f"{row.accelerator} is a GPU: its price belongs to the offers"
+            message = f"{row.accelerator} is a GPU, so its price is an offer"
             yield Finding(row.file, row.line, "accelerator", message, "move it to prices_by_hand.csv")
         key = (row.provider, row.region, row.zone, row.instance_type, row.capacity)
         first = seen.setdefault(key, row)
         if first is not row:
-            message = f"{row.instance_type} is priced again"
-            yield Finding(row.file, row.line, "", message, f"keep one of it and {first.file}:{first.line}")
+            message = f"{row.instance_type} is priced twice"
+            yield Finding(row.file, row.line, "", message, f"keep this line or {first.file}:{first.line}")
 
 
 def _hardware(kind: InstanceType) -> Iterator[Finding]:
@@ -131,9 +141,7 @@ def _hardware(kind: InstanceType) -> Iterator[Finding]:
     memory_gb = facts.memory_bytes / GB
     if kind.gpu_memory_gb and abs(kind.gpu_memory_gb - memory_gb) > MEMORY_TOLERANCE * memory_gb:
         message = f"{kind.gpu_memory_gb:g} GB, but a {kind.gpu} has {memory_gb:g} GB ({facts.source})"
-        yield Finding(
-            kind.file, kind.line, "gpu_memory_gb", message, "write the memory of one GPU, or name another GPU"
-        )
+        yield Finding(kind.file, kind.line, "gpu_memory_gb", message, "write the memory of one GPU, or correct the GPU")
     if kind.gpu_count > MOST_GPUS:
         message = f"{kind.gpu_count} GPUs in one machine"
         yield Finding(kind.file, kind.line, "gpu_count", message, f"no machine has more than {MOST_GPUS}")
@@ -144,4 +152,4 @@ def _on_demand(catalog: Catalog) -> OnDemand:
 
 
 def _future(day: str) -> tuple[str, str]:
-    return f"{day} is in the future", "write the day on which it was true"
+    return f"{day} is in the future", "write the day on which the fact was true"

@@ -1,4 +1,4 @@
-"""The catalogue's files as lines of fields, and `Finding`: what is wrong with one, where, and what to do about it."""
+"""Reads the catalogue's CSV files line by line; a `Finding` says what is wrong, where, and what to do about it."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from providers.tables import (
 )
 
 DATA = Path(__file__).parent / "data"
-MAX_HEADER_CHARACTERS = 1_000  # as a finding quotes it
+MAX_HEADER_CHARACTERS = 1_000  # of a header that a finding quotes
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something wrong with the catalogue: where (1-based line; 0 = the whole file), in which field, what to do."""
+    """A problem in the catalogue: the file, the line (from 1; 0 = the whole file), the field, and what to do."""
 
     file: str
     line: int
@@ -36,15 +36,16 @@ class Finding:
     remedy: str
 
     def __str__(self) -> str:
+        """DELETE"""
         where = f"{self.file}:{self.line}:" if self.line else f"{self.file}:"
         return " ".join([where, *([f"{self.field}:"] if self.field else []), self.message, f"({self.remedy})"])
 
 
 class CatalogError(SetupError):
-    """A catalogue file that cannot be used; `findings` are all that is wrong with it, str() names each on a line."""
+    """A catalogue file cannot be used. `findings` lists all problems; str() has one per line."""
 
     def __init__(self, findings: Sequence[Finding]) -> None:
-        super().__init__("\n".join(map(str, findings)), hint="mend the lines named, then: tradewind catalog verify")
+        super().__init__("\n".join(map(str, findings)), hint="correct these lines, then run: tradewind catalog verify")
         self.findings = tuple(findings)
 
 
@@ -54,12 +55,15 @@ Line = tuple[int, dict[str, str]]
 
 @cache
 def label(path: Path) -> str:
-    """What findings call a file: one of the catalogue's own by its name, another by its path."""
+    """How findings name a file: the catalogue's own by name, others by path."""
     return path.name if path.parent.name == DATA.name else str(path)
 
 
 def lines(path: Path, columns: Sequence[str], report: Report, *, optional: Sequence[str] = ()) -> Iterator[Line]:
-    """(line number, fields) of a CSV file whose header must have `columns`; others than `optional` are refused."""
+    """(line number, fields) of a CSV file whose header must have `columns` and may have `optional` ones, but no others.
+
+    Problems are passed to `report`.
+    """
     name = label(path)
     try:
         file = path.open(newline="", encoding="utf-8-sig")
@@ -72,8 +76,8 @@ def lines(path: Path, columns: Sequence[str], report: Report, *, optional: Seque
             head = next(reader, [])
             if not set(columns) <= set(head) <= {*columns, *optional} or len(set(head)) < len(head):
                 wanted, found = ",".join(columns), ",".join(head)
-                said = found if found.isprintable() and len(found) <= MAX_HEADER_CHARACTERS else shown(found)
-                report(Finding(name, 1, "header", f"is {said or 'missing'}", f"write: {wanted}"))
+                header = found if found.isprintable() and len(found) <= MAX_HEADER_CHARACTERS else shown(found)
+                report(Finding(name, 1, "header", f"is {header or 'missing'}", f"write: {wanted}"))
                 return
             for cells in reader:
                 if len(cells) == len(head):
@@ -83,26 +87,26 @@ def lines(path: Path, columns: Sequence[str], report: Report, *, optional: Seque
                     message = f"has {len(cells)} fields, not {len(head)}"
                     report(Finding(name, reader.line_num, "", message, "quote fields that contain a comma"))
         except TableTooLargeError as error:
-            report(Finding(name, reader.line_num, "", str(error), "divide the file"))
+            report(Finding(name, reader.line_num, "", str(error), "split the file"))
         except (csv.Error, UnicodeDecodeError) as error:
-            report(Finding(name, reader.line_num, "", f"is no CSV in UTF-8: {error}", "save it as CSV in UTF-8"))
+            report(Finding(name, reader.line_num, "", f"is not CSV in UTF-8: {error}", "save it as CSV in UTF-8"))
 
 
 def _readable(name: str, line: int, head: Sequence[str], cells: Sequence[str], report: Report) -> bool:
-    """Whether all text of the line is what it looks like, and no longer than names are."""
+    """True if no field of the line is too long or has invisible characters; others are reported."""
     found = True
     for field, cell in zip(head, cells, strict=True):
         try:
             checked_text(cell)
         except ValueError as error:
-            report(Finding(name, line, field, str(error), "write it in characters that can be read"))
+            report(Finding(name, line, field, str(error), "shorten it, or remove the invisible characters"))
             found = False
     return found
 
 
 @cache
 def day_ms(day: str) -> int | None:
-    """The start of a day, written YYYY-MM-DD, in UTC and ms; None when it is none, or before 2000 or after 2999."""
+    """The start of a day YYYY-MM-DD (UTC) in epoch ms; None if it is not a day from 2000 to 2999."""
     try:
         found = date.fromisoformat(day)
     except ValueError:
@@ -114,7 +118,7 @@ def day_ms(day: str) -> int | None:
 
 
 def number(text: str) -> float | None:
-    """A finite number, or None."""
+    """A finite number; None if the text is not one."""
     try:
         value = float(text)
     except ValueError:

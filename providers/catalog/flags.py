@@ -1,4 +1,4 @@
-"""Why a price is kept in the catalogue without being an offer."""
+"""Why a price is in the catalogue without being an offer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ NEAR_ON_DEMAND = 0.95
 
 
 class Flag(StrEnum):
-    """The word in the `flag` column. A flagged row is shown and checked, never offered."""
+    """A value of the `flag` column. A flagged row is shown and checked, but never offered."""
 
     PHANTOM = "phantom"
     RETIRED = "retired"
@@ -19,21 +19,24 @@ class Flag(StrEnum):
 
     @property
     def reason(self) -> str:
+        """The reason in words."""
         return _REASONS[self]
 
 
 _REASONS = {
-    Flag.PHANTOM: "priced there, but the hardware is not known to exist in that region",
+    Flag.PHANTOM: "has a price, but the hardware is not known to exist in that region",
     Flag.RETIRED: "the cloud has retired this type",
-    Flag.SPOT_ABOVE: "spot costs as much as on-demand or more: no real spot market",
-    Flag.SPOT_NEAR: f"spot costs {NEAR_ON_DEMAND:.0%} of on-demand or more: usually a sign that none is to be had",
-    Flag.SPOT_ONLY: "priced on demand, but sold as spot or by reservation only",
-    Flag.WITHDRAWN: "no longer in the newest list of the same publisher",
+    Flag.SPOT_ABOVE: "spot costs as much as on-demand or more: there is no spot market",
+    Flag.SPOT_NEAR: f"spot costs {NEAR_ON_DEMAND:.0%} of on-demand or more: usually a sign that there is no capacity",
+    Flag.SPOT_ONLY: "has an on-demand price, but is sold only as spot or by reservation",
+    Flag.WITHDRAWN: "no longer in the publisher's newest list",
 }
 
 
 def judge_spot(spot: float, on_demand: float) -> Flag | None:
-    """What is wrong about a spot price beside the on-demand price of the same type and region; None if nothing is."""
+    """The flag for a spot price, given the on-demand price of the same type and region (same unit); None if it is
+    plausible.
+    """
     if spot >= on_demand:
         return Flag.SPOT_ABOVE
     return Flag.SPOT_NEAR if spot >= NEAR_ON_DEMAND * on_demand else None

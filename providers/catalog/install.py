@@ -1,7 +1,7 @@
-"""Making a catalogue the one that counts for this user.
+"""Installs a catalogue for this user.
 
-Every installed catalogue is a folder of its own; `current.json` names the one that counts and is replaced in one step,
-so that a reader sees the old catalogue or the new one.
+Every installed catalogue has its own folder; `current.json` names the active one and is replaced atomically, so a
+reader sees either the old or the new catalogue.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from providers.catalog.manifest import NAME, Manifest
 
 
 @contextmanager
-def turn_to_install() -> Iterator[Path]:
-    """The home of catalogues, made if it is missing, for one process at a time. Raises OSError."""
+def install_lock() -> Iterator[Path]:
+    """The folder of installed catalogues, created if missing and locked for one process at a time. Raises OSError."""
     place = home()
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (place / "update.lock").open("w") as lock:
@@ -30,8 +30,10 @@ def turn_to_install() -> Iterator[Path]:
         yield place
 
 
-def staged(place: Path, manifest_data: bytes, manifest: Manifest, files: Mapping[str, bytes]) -> Path:
-    """A new folder with these files, safe on disk. Nobody looks at it before `switch`. Raises OSError."""
+def stage(place: Path, manifest_data: bytes, manifest: Manifest, files: Mapping[str, bytes]) -> Path:
+    """Write these files to a new folder, safely on disk, and return it. Nothing uses it before `activate`. Raises
+    OSError.
+    """
     folder = Path(tempfile.mkdtemp(prefix=f"{manifest.version}-", dir=place), DATA.name)
     folder.mkdir()
     for name, data in {NAME: manifest_data, **files}.items():
@@ -40,10 +42,11 @@ def staged(place: Path, manifest_data: bytes, manifest: Manifest, files: Mapping
     return folder
 
 
-def switch(folder: Path, manifest: Manifest, instead_of: str) -> None:
-    """From now on the catalogue in `folder` counts; `instead_of` is the day of the one that came with this version.
+def activate(folder: Path, manifest: Manifest, instead_of: str) -> None:
+    """Make the catalogue in `folder` the active one; `instead_of` is the date of the catalogue bundled with this
+    version.
 
-    The one before is kept, earlier ones and what an update left unfinished are removed. Raises OSError.
+    The previous one is kept; older ones and leftovers of interrupted updates are removed. Raises OSError.
     """
     place, own = folder.parent.parent, folder.parent
     before = _named(place / CURRENT)
@@ -57,7 +60,7 @@ def switch(folder: Path, manifest: Manifest, instead_of: str) -> None:
 
 
 def _named(pointer: Path) -> str:
-    """The folder that a pointer names; '' where it names none."""
+    """The folder that a pointer file names; '' if it names none."""
     try:
         return str(json.loads(pointer.read_text(encoding="utf-8"))["folder"])
     except (OSError, ValueError, KeyError, TypeError):

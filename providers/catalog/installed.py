@@ -1,4 +1,4 @@
-"""Which catalogue is in force: the one that came with this version, or a later one that was installed for this user."""
+"""Finds the active catalogue: the bundled one, or a newer one that this user has installed."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from providers.catalog.files import DATA, CatalogError, Finding, day_ms
 from providers.catalog.manifest import NAME, Manifest, read_manifest
 
 CURRENT = "current.json"
-_AGAIN = "install one again: tradewind catalog update; or remove it, for the one that came with Tradewind"
+_AGAIN = "run: tradewind catalog update; or delete this file to use the bundled catalogue"
 _FOLDER = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}-[0-9a-f]{8}-\w+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """A catalogue's folder. `installed`: it did not come with this version of Tradewind."""
+    """The folder of the active catalogue. `installed`: it is not the one bundled with this version of Tradewind."""
 
     folder: Path
     installed: bool
 
 
 def home() -> Path:
-    """Where this user's installed catalogues lie; it need not exist."""
+    """The folder of this user's installed catalogues; it may not exist."""
     from platformdirs import user_data_path
 
     return user_data_path("tradewind") / "catalog"
 
 
 def in_force() -> InForce:
-    """The catalogue that is meant to count: an installed one, unless a later one came with this version of Tradewind.
+    """The active catalogue: an installed one, unless this version of Tradewind bundles a newer one.
 
-    Raises CatalogError when it cannot be told which was installed.
+    Raises CatalogError if it cannot be determined which one is installed.
     """
     pointer = home() / CURRENT
     try:
@@ -47,15 +47,15 @@ def in_force() -> InForce:
         raise _damaged(pointer, f"cannot be read: {type(error).__name__}") from error
     folder = pointer.parent / name / DATA.name
     if not known or not (folder / NAME).is_file():
-        raise _damaged(pointer, "names no catalogue that is there")
-    if came_with().date > max(date, over):
+        raise _damaged(pointer, "names a catalogue that does not exist")
+    if bundled_manifest().date > max(date, over):
         return InForce(DATA, False)
     return InForce(folder, True)
 
 
 @cache
-def came_with() -> Manifest:
-    """The manifest of the catalogue that came with this version. Raises CatalogError."""
+def bundled_manifest() -> Manifest:
+    """The manifest of the catalogue bundled with this version. Raises CatalogError."""
     findings: list[Finding] = []
     found = read_manifest(DATA, findings.append)
     if found is None:

@@ -1,7 +1,7 @@
-"""The catalogue's rows, and how a line of a file becomes one.
+"""Parses the catalogue's files into rows.
 
-A line that makes no sense is a finding and no row: never a silent skip, never a guess. Whether rows agree with each
-other is the affair of providers.catalog.check.
+An invalid line is reported as a finding; nothing is guessed or skipped silently. providers.catalog.check compares rows
+with each other.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ MOST_USD_PER_GPU = 100.0
 
 
 class InstanceType(NamedTuple):
-    """What a machine is. `gpu_memory_gb` is of one GPU as its cloud states it, 0 where it does not; `vcpu` and
-    `memory_gib` are 0 and `interconnect` is "" where no public source was found (or there is only one GPU)."""
+    """A machine type. `gpu_memory_gb` is per GPU as the cloud states it, 0 if unknown; `vcpu` and `memory_gib` are 0
+    and `interconnect` is "" if no public source was found (or there is only one GPU).
+    """
 
     provider: str
     name: str
@@ -53,7 +54,9 @@ class InstanceType(NamedTuple):
 
 
 class PriceRow(NamedTuple):
-    """A price of a whole machine per hour, true on `date` (UTC), whose start is `at_ms`. `flag` is a Flag or ""."""
+    """The price of a whole machine in nano-USD per hour on `date` (UTC), which begins at `at_ms` (epoch ms). `flag` is
+    a Flag or "".
+    """
 
     provider: str
     region: str
@@ -70,7 +73,9 @@ class PriceRow(NamedTuple):
 
 
 class Source(NamedTuple):
-    """Where facts come from. `valid_on` is the day on which they were true (undated lists: the earliest it can be)."""
+    """The origin of facts. `valid_on` is the day on which they were true (for undated lists, the earliest possible
+    day).
+    """
 
     id: str
     publisher: str
@@ -82,7 +87,9 @@ class Source(NamedTuple):
 
 
 class Bucket(NamedTuple):
-    """Share of machines that were taken back in a month, in percent; `high_percent` is None where it is open."""
+    """The share of machines that were preempted within a month, in percent; `high_percent` is None if the range is
+    open.
+    """
 
     provider: str
     region: str
@@ -99,12 +106,13 @@ Fields = Mapping[str, str]
 
 
 def read_sources(report: Report, path: Path = DATA / "sources.csv") -> dict[str, Source]:
+    """The sources by id. Invalid lines are reported."""
     found: dict[str, Source] = {}
     for line, fields in lines(path, SOURCE_COLUMNS, report):
         for name in SOURCE_COLUMNS:
             if not fields[name].strip():
                 report(
-                    Finding(label(path), line, name, "is empty", "every source needs its publisher, date and licence")
+                    Finding(label(path), line, name, "is empty", "give the publisher, date and licence of every source")
                 )
         if day_ms(fields["valid_on"]) is None:
             report(_bad_date(path, line, "valid_on", fields["valid_on"]))
@@ -113,7 +121,7 @@ def read_sources(report: Report, path: Path = DATA / "sources.csv") -> dict[str,
 
 
 def read_types(report: Report, paths: Iterable[Path]) -> dict[tuple[str, str], InstanceType]:
-    """Instance types by (provider, name)."""
+    """Instance types by (provider, name). Invalid lines are reported."""
     found: dict[tuple[str, str], InstanceType] = {}
     for path in paths:
         for line, fields in lines(path, TYPE_COLUMNS, report):
@@ -121,7 +129,7 @@ def read_types(report: Report, paths: Iterable[Path]) -> dict[tuple[str, str], I
             if kind is None:
                 continue
             if (kind.provider, kind.name) in found:
-                report(Finding(label(path), line, "instance_type", f"{kind.name} is there twice", "remove one line"))
+                report(Finding(label(path), line, "instance_type", f"{kind.name} is listed twice", "remove one line"))
             found[kind.provider, kind.name] = kind
     return found
 
@@ -133,7 +141,9 @@ def _type(path: Path, line: int, fields: Fields, report: Report) -> InstanceType
     numbers = {name: _amount(path, line, name, fields.get(name, ""), report) for name in TYPE_FACTS[1:5]}
     count = numbers["gpu_count"]
     if count is not None and (count < 1 or count != int(count)):
-        report(Finding(label(path), line, "gpu_count", f"is {fields['gpu_count']}", "write a whole number from 1 on"))
+        report(
+            Finding(label(path), line, "gpu_count", f"is {fields['gpu_count']}", "write a whole number of at least 1")
+        )
         count = None
     if gpu is None or count is None or None in numbers.values():
         return None
@@ -156,7 +166,7 @@ def _type(path: Path, line: int, fields: Fields, report: Report) -> InstanceType
 def read_prices(
     path: Path, types: Types, sources: Container[str], report: Report, *, flagged: bool = False
 ) -> list[PriceRow]:
-    """The rows of one of the catalogue's own price files; in `flagged` ones each says why it is no offer."""
+    """The valid rows of one of the catalogue's price files; in a `flagged` file, each says why it is not an offer."""
     found, where = [], label(path)
     for line, fields in lines(path, FLAGGED_COLUMNS if flagged else PRICE_COLUMNS, report):
         row = _price(where, line, fields, report)
@@ -167,16 +177,16 @@ def read_prices(
             report(Finding(label(path), line, "instance_type", message, "add it there, or to excluded.csv"))
         elif row.source not in sources:
             message = f'"{row.source}" is not in sources.csv'
-            report(Finding(label(path), line, "source", message, "add its publisher, date and licence there"))
+            report(Finding(label(path), line, "source", message, "add it there with publisher, date and licence"))
         elif _plausible(row, types[row.provider, row.instance_type], report):
             found.append(row)
     return found
 
 
 def read_own(path: Path, types: Types, report: Report) -> tuple[list[PriceRow], dict[tuple[str, str], InstanceType]]:
-    """The rows of a user's own file, and the instance types that it brings: those that the catalogue does not know.
+    """The valid rows of a user's own file, and the instance types it adds to the catalogue.
 
-    `source` may be any text that says where the price was read.
+    `source` may be any text that says where the price was found.
     """
     rows, brought, where = [], dict[tuple[str, str], InstanceType](), label(path)
     for line, fields in lines(path, OWN_COLUMNS, report, optional=OWN_OPTIONAL):
@@ -231,17 +241,17 @@ def _price(where: str, line: int, fields: Fields, report: Report) -> PriceRow | 
 
 
 def _wrong(row: PriceRow, fields: Fields) -> Iterator[tuple[str, str, str]]:
-    """(field, message, remedy) of each field that makes no sense by itself."""
+    """(field, message, remedy) for each invalid field."""
     for name in ("provider", "region", "instance_type", "source"):
         if not fields[name].strip():
-            yield name, "is empty", "say where it is, what it is and where the price was read"
+            yield name, "is empty", "give provider, region, instance type and the source of the price"
     if row.capacity not in CAPACITIES:
         yield "capacity", f'is "{row.capacity}"', f"write one of: {', '.join(CAPACITIES)}"
     if row.nano_usd <= 0:
         remedy = "write dollars per hour of the whole machine, above 0"
         yield "usd_per_hour", f'is "{fields["usd_per_hour"]}"', remedy
     if not row.at_ms:
-        yield "date", f'is "{row.date}"', "write the day on which the price was true, as YYYY-MM-DD"
+        yield "date", f'is "{row.date}"', "write the day of the price as YYYY-MM-DD"
     if "flag" in fields and row.flag not in _FLAGS:
         yield "flag", f'is "{row.flag}"', f"write one of: {', '.join(_FLAGS)}"
 
@@ -250,7 +260,7 @@ def _plausible(row: PriceRow, kind: InstanceType, report: Report) -> bool:
     per_gpu = row.nano_usd / NANO_USD / kind.gpu_count
     if LEAST_USD_PER_GPU <= per_gpu <= MOST_USD_PER_GPU:
         return True
-    message = f"${per_gpu:,.6g} per GPU-hour is absurd: {kind.gpu_count} x {kind.gpu}"
+    message = f"${per_gpu:,.6g} per GPU-hour is not plausible for {kind.gpu_count} x {kind.gpu}"
     report(Finding(row.file, row.line, "usd_per_hour", message, "write dollars per hour of the whole machine"))
     return False
 
@@ -259,22 +269,24 @@ _FLAGS = tuple(flag.value for flag in Flag)
 
 
 def family(provider: str, instance_type: str) -> str:
-    """What known_regions.csv names: of GCP the machine series (`a3-highgpu`), elsewhere the type itself."""
+    """The name used in known_regions.csv: for GCP the machine series (`a3-highgpu`), otherwise the instance type."""
     return instance_type.rsplit("-", 1)[0] if provider == "gcp" else instance_type
 
 
 def read_known_regions(report: Report, path: Path = DATA / "known_regions.csv") -> dict[tuple[str, str, str], str]:
-    """(provider, family, region) where hardware is known to exist -> the source that says so."""
+    """(provider, family, region) where the hardware is known to exist -> the source that says so."""
     rows = lines(path, REGION_COLUMNS, report)
     return {(row["provider"], row["family"], row["region"]): row["source"] for _, row in rows}
 
 
 def read_continents(report: Report, path: Path = DATA / "continents.csv") -> dict[tuple[str, str], str]:
+    """The continent of each (provider, region)."""
     rows = lines(path, CONTINENT_COLUMNS, report)
     return {(row["provider"], row["region"]): row["continent"] for _, row in rows}
 
 
 def read_egress(path: Path, sources: Container[str], report: Report) -> list[EgressRow]:
+    """The valid egress rates of a file. Invalid lines are reported."""
     found = []
     for line, fields in lines(path, EGRESS_COLUMNS, report):
         rate = _amount(path, line, "usd_per_gb", fields["usd_per_gb"], report)
@@ -286,6 +298,7 @@ def read_egress(path: Path, sources: Container[str], report: Report) -> list[Egr
 
 
 def read_buckets(path: Path, sources: Container[str], report: Report) -> list[Bucket]:
+    """The valid interruption rates of a file. Invalid lines are reported."""
     found = []
     for line, fields in lines(path, INTERRUPTION_COLUMNS, report):
         low = _amount(path, line, "low_percent", fields["low_percent"], report)
@@ -304,7 +317,7 @@ def read_buckets(path: Path, sources: Container[str], report: Report) -> list[Bu
 
 
 def _amount(path: Path, line: int, field: str, text: str, report: Report) -> float | None:
-    """A number from 0 on; 0 for an empty field, None (and a finding) for anything else."""
+    """A number of at least 0; 0 for an empty field; None (and a finding) for anything else."""
     value = number(text) if text else 0.0
     if value is None or not 0 <= value <= MOST_OF_ANYTHING:
         remedy = f"write a number from 0 to {MOST_OF_ANYTHING:g}, or leave it empty"
@@ -315,7 +328,7 @@ def _amount(path: Path, line: int, field: str, text: str, report: Report) -> flo
 
 def _sourced(path: Path, line: int, fields: Fields, sources: Container[str], report: Report) -> None:
     if fields["source"] not in sources:
-        remedy = "add its publisher, date and licence there"
+        remedy = "add it there with publisher, date and licence"
         report(Finding(label(path), line, "source", f'"{fields["source"]}" is not in sources.csv', remedy))
     if day_ms(fields["date"]) is None:
         report(_bad_date(path, line, "date", fields["date"]))

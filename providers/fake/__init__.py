@@ -1,4 +1,4 @@
-"""A deterministic cloud in memory, with faults: the reference implementation of the Provider contract."""
+"""A deterministic cloud in memory with injectable faults: the reference implementation of the Provider contract."""
 
 from providers.fake.cloud import Behaviour, Bill, FakeCloud, default_catalog
 from providers.fake.faults import Fault, Faults

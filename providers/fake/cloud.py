@@ -1,8 +1,8 @@
-"""FakeCloud: the world on the far side of a FakeProvider, with books of its own.
+"""FakeCloud: the server side of a FakeProvider, with its own books.
 
-It outlives its clients: a control plane dies, a new FakeProvider attaches to the same cloud and finds what is true.
-Deterministic in (seed, clock, calls); an instance's state is computed from its record and the clock whenever it is
-asked for, so nothing has to be advanced.
+It outlives its clients: after a control plane dies, a new FakeProvider connects to the same cloud and sees its actual
+state. It is deterministic in (seed, clock, calls); the state of an instance is computed from its record and the clock
+on request, so nothing needs to be advanced.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _HOUR_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """How this cloud treats its customers. Durations are market seconds; rates are per market hour.
+    """How this cloud behaves. Durations are in market seconds, rates per market hour.
 
-    `drift_s`: spot prices change every so often (None: only when told to). `max_instances`: the account's quota.
-    `forget_s`: how long an ended instance can still be described (None: for ever). `describe_every_s` is in wall
-    seconds, as in the contract.
+    `drift_s`: interval at which spot prices change (None: only by script). `max_instances`: the account's quota.
+    `forget_s`: how long an ended instance can be described (None: forever). `describe_every_s` is in wall seconds, as
+    in the contract.
     """
 
     boot_s: float = 30.0
@@ -49,8 +49,9 @@ class Behaviour:
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """One line of the cloud's books: an instance that lived, its billed interval and its exact cost up to now: that of
-    its time and of each charge besides."""
+    """The bill of one instance: its billed interval and its exact cost up to now, for its time and for each other
+    charge.
+    """
 
     instance_id: str
     offer_id: str
@@ -64,13 +65,13 @@ class Bill:
 
     @property
     def amount_nano_usd(self) -> int:
-        """All of it."""
+        """The total."""
         return self.machine_nano_usd + sum(self.charges.values())
 
 
 @dataclass(slots=True)
 class _Life:
-    """What has been decided about one instance; None: not yet. It ends at `end_ms` or `expires_ms`, the earlier one."""
+    """What is decided about one instance; None: not yet. It ends at `end_ms` or `expires_ms`, whichever is earlier."""
 
     id: str
     spec: LaunchSpec
@@ -85,7 +86,7 @@ class _Life:
 
     @property
     def last_ms(self) -> int | None:
-        """When it ends, whatever the reason."""
+        """When it ends, for whatever reason."""
         return min((at for at in (self.end_ms, self.expires_ms) if at is not None), default=None)
 
     @property
@@ -96,14 +97,14 @@ class _Life:
         return self.last_ms is not None and now_ms >= self.last_ms
 
     def end_by(self, end_ms: int, reason: EndReason, notice_ms: int | None = None) -> None:
-        """Whatever comes first ends it."""
+        """End at `end_ms` unless it ends earlier."""
         if self.end_ms is None or end_ms < self.end_ms:
             self.end_ms, self.end_reason, self.notice_ms = end_ms, reason, notice_ms
 
 
 @dataclass(slots=True)
 class _Listing:
-    """An offer on sale. Its price, as (effective_at_ms, nano-USD per hour): set by script, and drifting by itself."""
+    """An offer on sale and its price, as (effective_at_ms, nano-USD per hour): set by script, or drifting."""
 
     offer: Offer
     base_nano_usd_per_hour: int
@@ -114,7 +115,9 @@ class _Listing:
 
 
 def default_catalog() -> tuple[tuple[Offer, int], ...]:
-    """Three GPU types in two regions of two zones, on demand and at a third of it as spot: (offer, nano-USD/hour)."""
+    """Three GPU types in two regions of two zones, on demand and as spot at a third of the price: (offer,
+    nano-USD/hour).
+    """
     catalog = []
     for region in ("alpha", "beta"):
         for zone in ("1", "2"):
@@ -128,7 +131,7 @@ def default_catalog() -> tuple[tuple[Offer, int], ...]:
 
 
 class FakeCloud:
-    """A cloud in memory. `catalog` lists its offers with their first price (nano-USD per hour)."""
+    """A cloud in memory. `catalog` lists its offers with their initial price (nano-USD per hour)."""
 
     def __init__(
         self,
@@ -149,29 +152,31 @@ class FakeCloud:
         self.claims: dict[str, str] = {}
         self._launches: dict[str, tuple[LaunchSpec, tuple[str, ...]]] = {}
 
-    # --- what happens in the world: scripts ---
+    # --- scripted events ---
 
     def set_price(self, offer_id: str, nano_usd_per_hour: int, at_ms: int | None = None) -> None:
-        """Change a price now or at a later instant; from its first scripted price on, an offer drifts no more.
+        """Change a price (nano-USD per hour) now or later; an offer with a scripted price no longer drifts.
 
-        Raises ValueError for an instant in the past or before an earlier script's.
+        Raises ValueError for a time in the past or before an earlier scripted change.
         """
         scripted = self._listing(offer_id).scripted
         at_ms = self.clock.now_ms() if at_ms is None else at_ms
         if at_ms < self.clock.now_ms() or (scripted and at_ms < scripted[-1][0]):
-            raise ValueError("prices of the past are settled")
+            raise ValueError("past prices cannot be changed")
         scripted.append((at_ms, nano_usd_per_hour))
 
     def set_capacity(self, offer_id: str, machines: int | None) -> None:
-        """From now on this pool has `machines` in all; None: as many as one likes."""
+        """From now on this pool has `machines` in total; None: unlimited."""
         self._listing(offer_id).capacity = machines
 
     def withdraw(self, offer_id: str) -> None:
-        """Sell this offer no more; what runs on it goes on, at its price."""
+        """Stop selling this offer; running instances continue at its price."""
         self._listing(offer_id).withdrawn = True
 
     def preempt(self, instance_id: str, notice_s: float | None = None, at_ms: int | None = None) -> None:
-        """Take a machine back at `at_ms` (default: now); with `notice_s` it is told then and goes that much later."""
+        """Preempt a machine at `at_ms` (default: now). With `notice_s`, its notice comes then and it ends `notice_s`
+        later.
+        """
         life = self._life(instance_id)
         at_ms = self.clock.now_ms() if at_ms is None else at_ms
         if notice_s is None:
@@ -180,29 +185,32 @@ class FakeCloud:
             life.end_by(at_ms + int(notice_s * 1000), EndReason.PREEMPTED, at_ms)
 
     def crash(self, instance_id: str) -> None:
-        """Break a machine now."""
+        """Let a machine fail now."""
         self._life(instance_id).end_by(self.clock.now_ms(), EndReason.FAILED)
 
     # --- the books ---
 
     def bills(self) -> tuple[Bill, ...]:
-        """Every instance that ever lived, in order of launch."""
+        """Every instance that ever existed, in order of launch."""
         now_ms = self.clock.now_ms()
         return tuple(self._bill(life, now_ms) for life in self._lives.values() if life.accepted_ms <= now_ms)
 
     def bill(self, instance_id: str) -> Bill:
-        """The line of one instance. Raises NotFoundError."""
+        """The bill of one instance. Raises NotFoundError."""
         return self._bill(self._life(instance_id), self.clock.now_ms())
 
-    # --- what clients ask for (they alone add faults) ---
+    # --- requests of clients (faults are added only by the clients) ---
 
     def offers(self) -> tuple[Offer, ...]:
-        """What is on sale now."""
+        """The offers currently on sale."""
         return tuple(listing.offer for listing in self._listings.values() if not listing.withdrawn)
 
     def price_path(self, offer_id: str, until_ms: int, from_ms: int = 0) -> list[tuple[int, int]]:
-        """(effective_at_ms, nano-USD per hour), ascending, neighbours differing: the price in force at `from_ms` (or
-        the first one ever) and every change up to `until_ms`."""
+        """Price changes from `from_ms` to `until_ms` as (effective_at_ms, nano-USD per hour), ascending, without
+        repetitions.
+
+        It starts with the price in force at `from_ms`, or the first one ever.
+        """
         listing = self._listing(offer_id)
         path = self._drift(listing, until_ms)
         if listing.scripted:
@@ -218,7 +226,7 @@ class FakeCloud:
         return found
 
     def launch(self, spec: LaunchSpec, at_ms: int) -> tuple[str, ...]:
-        """Accept a request at `at_ms` (later than now: it arrives late). Raises as Provider.launch does."""
+        """Accept a request at `at_ms` (later than now: it arrives late). Raises like Provider.launch."""
         spec = replace(spec, tags=dict(spec.tags))
         known = self._launches.get(spec.token)
         if known is not None:
@@ -231,7 +239,7 @@ class FakeCloud:
             return known[1]
         listing = self._listings.get(spec.offer_id)
         if listing is None or listing.withdrawn:
-            raise NotFoundError(f"the fake cloud has no offer {spec.offer_id!r}", hint="ask for its offers again")
+            raise NotFoundError(f"the fake cloud has no offer {spec.offer_id!r}", hint="list the offers again")
         self._check_room(spec, listing, at_ms)
         ids = tuple(self._id(spec.token, ordinal) for ordinal in range(spec.count))
         for instance_id in ids:
@@ -240,11 +248,11 @@ class FakeCloud:
         return ids
 
     def accepted(self, token: str) -> bool:
-        """Whether a request with that token was accepted, even if it is still on its way."""
+        """True if a request with that token was accepted, even if it has not arrived yet."""
         return token in self._launches
 
     def terminate(self, instance_id: str, at_ms: int) -> None:
-        """End an instance from `at_ms` on; it stops being billed then and is gone `stop_s` later."""
+        """End an instance at `at_ms`; billing stops then, and the instance is gone `stop_s` later."""
         life = self._lives.get(instance_id)
         if life is None or life.ended(at_ms):
             return
@@ -254,11 +262,11 @@ class FakeCloud:
             life.end_by(end_ms, EndReason.USER, life.notice_ms)
 
     def instances(self) -> tuple[Instance, ...]:
-        """All that were ever accepted and are not forgotten, as they are now."""
+        """All instances that were accepted and are not forgotten, in their current state."""
         return tuple(found for instance_id in self._lives if (found := self.instance(instance_id)) is not None)
 
     def instance(self, instance_id: str) -> Instance | None:
-        """One instance as it is now; None if it never was, is yet to arrive, or is forgotten."""
+        """One instance in its current state; None if it never existed, has not arrived yet, or is forgotten."""
         now_ms = self.clock.now_ms()
         life = self._lives.get(instance_id)
         if life is None or life.accepted_ms > now_ms:
@@ -283,7 +291,7 @@ class FakeCloud:
         )
 
     def listed(self, install: str) -> tuple[Instance, ...]:
-        """Living instances with that tag, except those too young to show up."""
+        """Live instances with that install tag, except those too recent to be listed."""
         return tuple(
             found
             for found in self.instances()
@@ -291,7 +299,7 @@ class FakeCloud:
         )
 
     def found(self, token: str, region: str) -> tuple[Instance, ...]:
-        """Instances of that token in that region, ended ones too, except those too young to show up."""
+        """Instances of that token and region, including ended ones, except those too recent to be listed."""
         _, ids = self._launches.get(token, (None, ()))
         known = (self.instance(instance_id) for instance_id in ids)
         return tuple(
@@ -301,31 +309,31 @@ class FakeCloud:
         )
 
     def renew(self, instance_ids: Sequence[str], time_to_live_s: int, at_ms: int) -> None:
-        """Put off the end by themselves of those that live at `at_ms`."""
+        """Extend the time to live of those that are alive at `at_ms`."""
         for instance_id in instance_ids:
             life = self._lives.get(instance_id)
             if life is not None and not life.ended(at_ms):
                 life.expires_ms = at_ms + time_to_live_s * 1000
 
     def meter(self, instance_id: str, usage: Usage) -> None:
-        """Bill this instance's checkpoints as told, where it is. Raises NotFoundError."""
+        """Bill this checkpoint usage at the instance's location. Raises NotFoundError."""
         life = self._life(instance_id)
         offer = self._listing(life.spec.offer_id).offer
         life.usage = replace(usage, at=(NAME, offer.region, offer.zone))
 
     def replace_claim(self, install: str, present: str | None, word: str) -> bool:
-        """Compare and set."""
+        """Replace the claim if it equals `present`; returns whether it did."""
         if self.claims.get(install) != present:
             return False
         self.claims[install] = word
         return True
 
     def user_data(self, instance_id: str) -> str:
-        """What the machine was given to run. Raises NotFoundError."""
+        """The bootstrap script of an instance. Raises NotFoundError."""
         return self._life(instance_id).spec.user_data
 
     def living_count(self, at_ms: int) -> int:
-        """Instances that count against the quota."""
+        """How many instances count against the quota at `at_ms`."""
         return sum(not life.ended(at_ms) for life in self._lives.values())
 
     # --- below: details ---
@@ -343,7 +351,7 @@ class FakeCloud:
             raise CapacityError(f"no capacity for {spec.count} of {spec.offer_id} now", hint="try another zone")
 
     def _drift(self, listing: _Listing, until_ms: int) -> list[tuple[int, int]]:
-        """The seeded path from the opening, computed once for every instant."""
+        """The seeded price path since the cloud opened, computed once per change."""
         path = listing.drifted
         if not path:
             path.append((self._opened_ms, listing.base_nano_usd_per_hour))
@@ -368,7 +376,7 @@ class FakeCloud:
         return life
 
     def _arrive(self, life: _Life, at_ms: int) -> None:
-        """A repeated request overtakes the first one, which was still on its way."""
+        """A repeated request arrives before the first one, which was still under way."""
         early_ms = life.accepted_ms - at_ms
         if early_ms > 0:
             life.accepted_ms -= early_ms
@@ -388,7 +396,7 @@ class FakeCloud:
         return Bill(life.id, spec.offer_id, spec.token, spec.tags, from_ms, to_ms, amount, besides, reason)
 
     def _billed(self, life: _Life, now_ms: int) -> tuple[int | None, int | None]:
-        """From ready until asked to end or gone; a machine that never got ready costs nothing."""
+        """From ready until terminate or the end; an instance that never became ready costs nothing."""
         stops = [at for at in (life.asked_ms, life.last_ms) if at is not None]
         stop_ms = min(stops) if stops else None
         if now_ms < life.ready_ms or (stop_ms is not None and stop_ms <= life.ready_ms):

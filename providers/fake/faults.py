@@ -1,4 +1,4 @@
-"""Faults of the fake cloud: which call goes wrong, and how. Scripted for tests, seeded for long simulations."""
+"""Faults of the fake cloud: which calls fail, and how. Scripted for tests, seeded for long simulations."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from enum import StrEnum
 
 
 class Fault(StrEnum):
-    """One way in which a call goes wrong."""
+    """A way in which a call fails."""
 
     CAPACITY = "capacity"  # CapacityError, no effect; only launches
     THROTTLED = "throttled"  # ThrottledError, no effect
     NO_ANSWER = "no answer"  # UnavailableError, no effect
     LOST_REPLY = "lost reply"  # UnavailableError, after the effect
-    LATE = "late"  # UnavailableError, before the effect: the call timed out and is carried out later
-    PARTIAL = "partial"  # an answer that leaves some instances out: every other one; only LISTINGS
+    LATE = "late"  # UnavailableError, before the effect: the call times out and takes effect later
+    PARTIAL = "partial"  # the answer omits every other instance; only LISTINGS
 
 
 LISTINGS = ("describe", "list_owned", "find")
 
 
 class Faults:
-    """The schedule. `rates` maps a fault to its probability in any call that can have it; `seed` fixes the draws.
+    """The schedule of faults. `rates` maps a fault to its probability per call that can have it; `seed` fixes the
+    draws.
 
-    Scripted faults of a call come first, in the order they were injected.
+    Scripted faults of a call come first, in the order in which they were injected.
     """
 
     def __init__(self, seed: int = 0, rates: Mapping[Fault, float] | None = None) -> None:
@@ -34,11 +35,13 @@ class Faults:
         self._script: dict[str, deque[Fault | None]] = {}
 
     def inject(self, call: str, *faults: Fault | None) -> None:
-        """Let the next calls of this name ("launch", "terminate", "describe", ...) fail so; None: that one works."""
+        """Let the next calls of this name ("launch", "terminate", "describe", ...) fail this way; None: the call
+        succeeds.
+        """
         self._script.setdefault(call, deque()).extend(faults)
 
     def next(self, call: str) -> Fault | None:
-        """The fault of the call that is being made now."""
+        """The fault of the current call; None if it succeeds."""
         if script := self._script.get(call):
             return script.popleft()
         draw = self._random.random()

@@ -1,6 +1,6 @@
 """FakeProvider: a client of a FakeCloud, and the reference implementation of the Provider contract.
 
-Its calls can go wrong as a real cloud's do (`cloud.faults` of this client).
+Its calls can fail like a real cloud's (see `faults`).
 """
 
 from __future__ import annotations
@@ -24,17 +24,19 @@ _T = TypeVar("_T")
 
 
 class FakeProvider:
-    """Attaches to `cloud`, or to a new one of that `seed`. `faults` decides which of its calls go wrong."""
+    """Connects to `cloud`, or to a new one with that `seed`. `faults` decides which calls fail."""
 
     name = NAME
     simulated = True
 
     @property
     def listing_lag_s(self) -> float:
+        """The cloud's delays of late calls and of listings together, in market seconds."""
         return self.cloud.behaviour.late_s + self.cloud.behaviour.listing_lag_s
 
     @property
     def describe_every_s(self) -> float:
+        """As set in the cloud's behaviour, in wall seconds."""
         return self.cloud.behaviour.describe_every_s
 
     def __init__(
@@ -45,19 +47,25 @@ class FakeProvider:
         self._clock = clock
 
     def offers(self) -> Sequence[Offer]:
+        """The offers currently on sale."""
         return self._call("offers", lambda _: self.cloud.offers())
 
     def prices(self) -> Sequence[PricePoint]:
+        """The current price of every offer on sale."""
+
         def effect(now_ms: int) -> list[PricePoint]:
             return [self._points(offer.id, now_ms, now_ms)[-1] for offer in self.cloud.offers()]
 
         return self._call("prices", effect)
 
     def launch(self, spec: LaunchSpec) -> tuple[str, ...]:
+        """See Provider.launch; raises the faults that are due."""
         accepted = self.cloud.accepted(spec.token)
         return self._call("launch", lambda at_ms: self.cloud.launch(spec, at_ms), accepted=accepted)
 
     def describe(self, instance_ids: Sequence[str]) -> Sequence[Instance]:
+        """See Provider.describe; may omit every other instance (Fault.PARTIAL)."""
+
         def effect(_: int) -> list[Instance]:
             found = (self.cloud.instance(instance_id) for instance_id in instance_ids)
             return [instance for instance in found if instance is not None]
@@ -65,18 +73,24 @@ class FakeProvider:
         return self._listing("describe", effect)
 
     def find(self, token: str, region: str) -> Sequence[Instance]:
+        """See Provider.find; may omit every other instance (Fault.PARTIAL)."""
         return self._listing("find", lambda _: self.cloud.found(token, region))
 
     def renew(self, instance_ids: Sequence[str], time_to_live_s: int) -> None:
+        """See Provider.renew."""
         self._call("renew", lambda at_ms: self.cloud.renew(instance_ids, time_to_live_s, at_ms))
 
     def terminate(self, instance_id: str) -> None:
+        """See Provider.terminate."""
         self._call("terminate", lambda at_ms: self.cloud.terminate(instance_id, at_ms))
 
     def list_owned(self, install: str) -> Sequence[Instance]:
+        """See Provider.list_owned; may omit every other instance (Fault.PARTIAL)."""
         return self._listing("list_owned", lambda _: self.cloud.listed(install))
 
     def quotas(self) -> Sequence[Quota]:
+        """The quota of instances, if the cloud's behaviour sets one."""
+
         def effect(now_ms: int) -> list[Quota]:
             limit = self.cloud.behaviour.max_instances
             return [] if limit is None else [Quota("instances", "account", limit, self.cloud.living_count(now_ms))]
@@ -84,9 +98,12 @@ class FakeProvider:
         return self._call("quotas", effect)
 
     def classify(self, error: BaseException) -> ProviderError:
+        """ProviderErrors unchanged, anything else as UnavailableError."""
         return error if isinstance(error, ProviderError) else UnavailableError(f"the fake cloud failed: {error!r}")
 
     def price_history(self, since_ms: int) -> Sequence[PricePoint]:
+        """See ProvidesPriceHistory.price_history."""
+
         def effect(now_ms: int) -> list[PricePoint]:
             found = [point for offer in self.cloud.offers() for point in self._points(offer.id, since_ms, now_ms)]
             return sorted(found, key=lambda point: point.effective_at_ms)
@@ -94,15 +111,19 @@ class FakeProvider:
         return self._call("price_history", effect)
 
     def claim(self, install: str) -> str | None:
+        """See KeepsClaims.claim."""
         return self._call("claim", lambda _: self.cloud.claims.get(install))
 
     def replace_claim(self, install: str, present: str | None, word: str) -> bool:
+        """See KeepsClaims.replace_claim."""
         return self._call("replace_claim", lambda _: self.cloud.replace_claim(install, present, word))
 
     def bill_nano_usd(self, instance_id: str) -> int:
+        """The exact amount of the cloud's bill. Raises NotFoundError."""
         return self._call("bill_nano_usd", lambda _: self.cloud.bill(instance_id).amount_nano_usd)
 
     def meter(self, instance_id: str, usage: Usage) -> None:
+        """See MetersUsage.meter. Raises NotFoundError."""
         self._call("meter", lambda _: self.cloud.meter(instance_id, usage))
 
     def _points(self, offer_id: str, since_ms: int, now_ms: int) -> list[PricePoint]:
@@ -115,12 +136,12 @@ class FakeProvider:
         return list(found)[1::2] if fault is Fault.PARTIAL else list(found)
 
     def _call(self, call: str, effect: Callable[[int], _T], *, accepted: bool = False) -> _T:
-        """What was `accepted` before is not refused."""
+        """Make a call with the fault that is due; a launch `accepted` before is not refused for capacity."""
         fault = self.faults.next(call)
         return self._carry_out(call, effect, None if accepted and fault is Fault.CAPACITY else fault)
 
     def _carry_out(self, call: str, effect: Callable[[int], _T], fault: Fault | None) -> _T:
-        """Carry out `effect(when)`, or not, as `fault` has it."""
+        """Run `effect(at_ms)` or not, as `fault` requires."""
         now_ms = self._clock.now_ms()
         if fault is None:
             return effect(now_ms)
@@ -128,7 +149,7 @@ class FakeProvider:
             raise CapacityError(f"no capacity ({call})", hint="try another zone")
         if fault is Fault.THROTTLED:
             raise ThrottledError(f"too many calls ({call})", hint="try again later", retry_after_s=1.0)
-        with contextlib.suppress(ProviderError):  # the refusal, too, would have been in the lost reply
+        with contextlib.suppress(ProviderError):  # a refusal would be in the lost reply, too
             if fault is Fault.LOST_REPLY:
                 effect(now_ms)
             elif fault is Fault.LATE:

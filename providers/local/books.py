@@ -1,8 +1,8 @@
-"""The durable books of the `local` provider: every launch, every instance that ever lived, every override.
+"""The durable books of the `local` provider: every launch, instance and override.
 
-SQLite in WAL mode, shared by all processes that hold a LocalProvider on the folder. Writers take the write
-lock first (BEGIN IMMEDIATE), and every update is guarded by the state it expects, so that two processes
-cannot both decide.
+SQLite in WAL mode, shared by all processes that have a LocalProvider on the folder. Writers take the write lock first
+(BEGIN IMMEDIATE), and every update checks the state it expects, so that two processes cannot make conflicting
+decisions.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ CREATE TABLE instances (
     tags TEXT NOT NULL,
     accepted_ms INTEGER NOT NULL,
     expires_ms INTEGER,
-    pid INTEGER,                  -- first process = session; NULL until it has claimed its folder
+    pid INTEGER,                  -- first process = session; NULL until the folder is claimed
     start_ticks INTEGER,
     boot_id TEXT,
     notice_deadline_ms INTEGER,   -- market time
-    notice_deadline_s REAL,       -- the same on the monotonic clock, as told to the machine
-    ending_at_ms INTEGER,         -- when it is to end, decided before anything is done about it
+    notice_deadline_s REAL,       -- the same on the monotonic clock, as given to the machine
+    ending_at_ms INTEGER,         -- when it is to end, written before it is carried out
     ending_reason TEXT,
     gentle INTEGER NOT NULL DEFAULT 0,  -- SIGTERM first
     sigterm_at_s REAL,
@@ -68,9 +68,9 @@ _SINCE = (  # what each later version added
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One instance as the books know it; instants are market milliseconds, `_s` monotonic wall seconds.
+    """One instance in the books. Times are market milliseconds; `_s` are monotonic wall seconds.
 
-    `ending_*` is the intent to end it, `ended_ms` the fact.
+    `ending_*` is the decision to end it, `ended_ms` the confirmed end.
     """
 
     id: str
@@ -91,10 +91,10 @@ class Record:
 
 
 class Books:
-    """The database at `path`, created if absent for a market of `seed`.
+    """The database at `path`, created if missing for a market of `seed`.
 
-    Raises SetupError when the file is damaged, from a newer version or of another seed; UnavailableError when
-    it cannot be read or written now.
+    Raises SetupError if the file is damaged, from a newer version or of another seed; UnavailableError if it cannot be
+    read or written now.
     """
 
     def __init__(self, path: Path, seed: int) -> None:
@@ -102,7 +102,7 @@ class Books:
         self._lock = threading.RLock()
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            path.touch(mode=0o600)  # SQLite gives its journals the permissions of the file
+            path.touch(mode=0o600)  # SQLite gives its journals the permissions of this file
         except OSError as error:
             raise self._unavailable(error) from error
         with self._translated():
@@ -111,12 +111,12 @@ class Books:
         with self._translated():
             self._db.row_factory = sqlite3.Row
             self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = NORMAL")  # the processes would not survive a power cut either
+            self._db.execute("PRAGMA synchronous = NORMAL")  # a power cut would end the processes as well
         self.uid = self._open(seed)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All or nothing, and alone among all processes that write."""
+        """An atomic transaction; other processes cannot write meanwhile."""
         with self._lock, self._translated():
             self._db.execute("BEGIN IMMEDIATE")
             try:
@@ -129,16 +129,16 @@ class Books:
     # --- launches and instances ---
 
     def fingerprint(self, token: str) -> str | None:
-        """What was asked for under a token, None if it is new."""
+        """The fingerprint of the request under a token; None if the token is new."""
         rows = self._rows("SELECT fingerprint FROM launches WHERE token = ?", token)
         return str(rows[0]["fingerprint"]) if rows else None
 
     def of_token(self, token: str) -> list[Record]:
-        """The instances of a launch, in the order of their ids' ordinals."""
+        """The instances of a launch, in the order of their numbers."""
         return self._records("WHERE token = ? ORDER BY rowid", token)
 
     def accept(self, token: str, fingerprint: str, records: list[Record]) -> None:
-        """Write a launch and its instances; within a transaction."""
+        """Write a launch and its instances; call it within a transaction."""
         self._write("INSERT INTO launches VALUES (?, ?)", token, fingerprint)
         for record in records:
             self._write(
@@ -149,7 +149,7 @@ class Books:
             )
 
     def record(self, instance_id: str) -> Record | None:
-        """One instance, None if there never was such a one."""
+        """One instance; None if it never existed."""
         found = self._records("WHERE id = ?", instance_id)
         return found[0] if found else None
 
@@ -158,7 +158,7 @@ class Books:
         return self._records("WHERE ended_ms IS NULL ORDER BY accepted_ms, rowid")
 
     def offers_rented_since(self, since_ms: int) -> frozenset[str]:
-        """The offers of all instances that live, or ended at `since_ms` or later."""
+        """The offers of all instances that are alive or ended at `since_ms` or later."""
         rows = self._rows(
             "SELECT DISTINCT offer_id FROM instances WHERE ended_ms IS NULL OR ended_ms >= ?",
             since_ms,
@@ -166,11 +166,11 @@ class Books:
         return frozenset(str(row["offer_id"]) for row in rows)
 
     def leaders(self) -> dict[str, Leader | None]:
-        """The first process of every instance that ever was."""
+        """The first process of every instance that ever existed."""
         return {record.id: record.leader for record in self._records("ORDER BY rowid")}
 
     def adopt(self, instance_id: str, leader: Leader) -> None:
-        """Note the first process of an instance."""
+        """Store the first process of an instance."""
         self._write(
             "UPDATE instances SET pid = ?, start_ticks = ?, boot_id = ? WHERE id = ? AND pid IS NULL",
             *(leader.pid, leader.start_ticks, leader.boot_id, instance_id),
@@ -185,9 +185,9 @@ class Books:
         gentle: bool = False,
         notice_deadline_s: float | None = None,
     ) -> None:
-        """Decide that an instance ends at `at_ms`; nothing happens if it is to end earlier or has ended.
+        """Decide that an instance ends at `at_ms`; no effect if it ends earlier or has ended.
 
-        With `notice_deadline_s` the machine is told.
+        `gentle`: send SIGTERM first. With `notice_deadline_s` (monotonic seconds), the machine gets a notice.
         """
         self._write(
             "UPDATE instances SET ending_reason = ?, ending_at_ms = ?, gentle = ?,"
@@ -200,7 +200,7 @@ class Books:
         )
 
     def renew(self, instance_ids: Sequence[str], now_ms: int, expires_ms: int) -> None:
-        """Put off the end by themselves of those that have not reached it; within a transaction."""
+        """Extend the time to live of those that are still alive; call it within a transaction."""
         for instance_id in instance_ids:
             self._write(
                 "UPDATE instances SET expires_ms = ?"
@@ -209,11 +209,11 @@ class Books:
             )
 
     def sigterm_sent(self, instance_id: str, at_s: float) -> None:
-        """Note when the machine was asked to shut down (monotonic seconds)."""
+        """Store when the machine was asked to shut down (monotonic seconds)."""
         self._write("UPDATE instances SET sigterm_at_s = ? WHERE id = ?", at_s, instance_id)
 
     def ended(self, instance_id: str, at_ms: int) -> None:
-        """Close the interval; without a decision to end it, it broke by itself."""
+        """Close the billed interval; without a decision to end it, the instance failed."""
         self._write(
             "UPDATE instances SET ended_ms = MAX(?, accepted_ms),"
             " ending_reason = COALESCE(CASE WHEN ending_at_ms <= ? THEN ending_reason END, ?)"
@@ -224,12 +224,12 @@ class Books:
     # --- checkpoints ---
 
     def usage(self, instance_id: str) -> Usage | None:
-        """An instance's usage of checkpoints; None if none was reported."""
+        """The checkpoint usage of an instance; None if none was reported."""
         rows = self._rows("SELECT * FROM usage WHERE instance_id = ?", instance_id)
         return _usage(rows[0]) if rows else None
 
     def meter(self, instance_id: str, usage: Usage) -> None:
-        """Note its usage, in place of any reported before."""
+        """Store the checkpoint usage of an instance, replacing any reported before."""
         self._write(
             "INSERT OR REPLACE INTO usage VALUES (?, ?, ?, ?, ?)",
             *(instance_id, "/".join(usage.at), "/".join(usage.moved_from), usage.moved_bytes, usage.kept_bytes),
@@ -238,37 +238,37 @@ class Books:
     # --- claims ---
 
     def claim(self, install: str) -> str | None:
-        """The word of an installation, None if it never had one."""
+        """The claim of an installation; None if there never was one."""
         rows = self._rows("SELECT word FROM claims WHERE install = ?", install)
         return str(rows[0]["word"]) if rows else None
 
     def set_claim(self, install: str, word: str) -> None:
-        """Within a transaction that has looked at the one before."""
+        """Store a claim; call it within a transaction that has checked the previous one."""
         self._write("INSERT OR REPLACE INTO claims VALUES (?, ?)", install, word)
 
     # --- overrides ---
 
     def override_price(self, override: PriceOverride) -> None:
-        """Lay a price over the market's; within a transaction."""
+        """Override a market price; call it within a transaction."""
         self._write(
             "INSERT INTO price_overrides (offer_id, nano_usd_per_hour, from_ms, to_ms) VALUES (?, ?, ?, ?)",
             *(override.offer_id, override.nano_usd_per_hour, override.from_ms, override.to_ms),
         )
 
     def price_overrides(self) -> list[PriceOverride]:
-        """In the order they were set."""
+        """All price overrides in the order in which they were set."""
         rows = self._rows("SELECT offer_id, nano_usd_per_hour, from_ms, to_ms FROM price_overrides ORDER BY id")
         return [PriceOverride(*row) for row in rows]
 
     def override_capacity(self, offer_id: str, machines: int, until_ms: int) -> None:
-        """From now until `until_ms` a pool has `machines` in all."""
+        """Set the total capacity of a pool from now until `until_ms`."""
         self._write(
             "INSERT INTO capacity_overrides (offer_id, machines, until_ms) VALUES (?, ?, ?)",
             *(offer_id, machines, until_ms),
         )
 
     def capacity_override(self, offer_id: str, at_ms: int) -> int | None:
-        """The override in force, None if the market decides."""
+        """The capacity override in force; None if there is none."""
         rows = self._rows(
             "SELECT machines, until_ms FROM capacity_overrides WHERE offer_id = ? ORDER BY id DESC LIMIT 1",
             offer_id,
@@ -297,12 +297,12 @@ class Books:
                 self._write(f"PRAGMA user_version = {_VERSION}")
             rows = self._rows("SELECT uid, seed FROM about")
         if len(rows) != 1:
-            raise self._damaged("they do not say which market they are of")
+            raise self._damaged("the market's seed is missing")
         about = rows[0]
         if about["seed"] != seed:
             raise SetupError(
                 f"the local market at {self._path.parent} has seed {about['seed']}, not {seed}",
-                hint="bills depend on it: keep that seed, or use another state folder",
+                hint="bills depend on the seed: keep it, or use another state folder",
             )
         return str(about["uid"])
 
@@ -333,14 +333,14 @@ class Books:
     def _damaged(self, detail: object) -> SetupError:
         return SetupError(
             f"the books of the local provider at {self._path} are damaged: {detail}",
-            hint="end the processes that have TRADEWIND_INSTANCE_ID in their environment, then move that folder"
-            " away: a new market starts with empty books",
+            hint="end all processes with TRADEWIND_INSTANCE_ID in their environment, then move this folder away;"
+            " a new market starts with empty books",
         )
 
     def _unavailable(self, error: Exception) -> UnavailableError:
         return UnavailableError(
             f"the books of the local provider at {self._path} cannot be used now: {error}",
-            hint="see that the disk is not full, that the folder can be written and that no other program holds it",
+            hint="check that the disk is not full, the folder is writable and no other program uses it",
             scope="cloud",
         )
 

@@ -1,7 +1,7 @@
-"""The simulated market behind the `local` provider: offers, prices, capacity and reclaims from a seed.
+"""The simulated market of the `local` provider: offers, prices, capacity and preemptions from a seed.
 
-Everything is a pure function of (seed, market instant): each value is hashed from the seed, the offer and the
-number of a time cell, so the order of questions, restarts and other processes change nothing.
+Everything is a pure function of (seed, market time): each value is a hash of the seed, the offer and the number of a
+time cell, so it does not depend on the order of calls, restarts or other processes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from providers.offer import CapacityType, Offer
 PROVIDER = "local"
 SOURCE = "local market (simulated)"
 OPENED_MS = 1_577_836_800_000
-"""2020-01-01 UTC: on-demand prices are in force since then, and no price is asked for before."""
+"""2020-01-01 UTC: on-demand prices have been in force since then, and earlier prices are not requested."""
 
 _SECOND_MS = 1000
 _MINUTE_MS = 60_000
@@ -28,13 +28,13 @@ _CAPACITY_CELL_MS = 120 * _MINUTE_MS
 _RECLAIM_CELL_MS = 10 * _MINUTE_MS
 _RECLAIM_HORIZON_CELLS = 30 * 24 * 6
 _REVERSION = 0.8  # autocorrelation of one price to the next
-_MEMORY = 16  # terms kept of the moving average that is the mean-reverting process: 0.8^16 < 3 %
+_MEMORY = 16  # terms of the moving average that approximates the mean-reverting process: 0.8^16 < 3 %
 _TICK_NANO_USD = 100_000  # prices are multiples of $0.0001
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceType:
-    """A simulated machine: its speed is the throttle of its Gpu, its on-demand price that of a region at par."""
+    """A simulated machine: the throttle of its GPU sets its speed; its on-demand price is for a region at 100 %."""
 
     name: str
     gpu: str
@@ -44,7 +44,7 @@ class InstanceType:
 
 
 TYPES = (
-    # Speeds 1 : 2 : 4 and prices 1 : 1.6 : 2.4, so the cheapest hour (small) is the dearest step.
+    # Speeds 1 : 2 : 4 and prices 1 : 1.6 : 2.4, so the machine with the cheapest hour (small) has the costliest step.
     InstanceType("sim.small", "SIM-S", 1, 2 * GIB, usd("0.30")),
     InstanceType("sim.medium", "SIM-M", 1, 3 * GIB, usd("0.48")),
     InstanceType("sim.large", "SIM-L", 1, 4 * GIB, usd("0.72")),
@@ -56,14 +56,14 @@ ZONES = ("a", "b")
 
 @dataclass(frozen=True, slots=True)
 class Reclaim:
-    """The instant at which a spot pool takes its machines back; with notice the machine gets some time."""
+    """When a spot pool preempts its machines, and whether they get a notice first."""
 
     at_ms: int
     with_notice: bool
 
 
 class LocalMarket:
-    """All offers of the simulated cloud and their course for one seed. Instants are market milliseconds."""
+    """All offers of the simulated cloud and their prices for one seed. Times are market milliseconds."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -94,25 +94,25 @@ class LocalMarket:
         return offer_id in self._on_demand
 
     def is_spot(self, offer_id: str) -> bool:
-        """Whether machines of this offer may be reclaimed."""
+        """True if machines of this offer can be preempted."""
         return offer_id in self._spot
 
     def price(self, offer_id: str, at_ms: int) -> int:
-        """nano-USD per hour in force at an instant."""
+        """The price in force at a time, in nano-USD per hour."""
         if offer_id not in self._spot:
             return self._on_demand[offer_id]
         ratio = _spot_ratio(self.seed, offer_id, _price_cell(self.seed, offer_id, at_ms))
         return int(self._on_demand[offer_id] * ratio) // _TICK_NANO_USD * _TICK_NANO_USD
 
     def last_change(self, offer_id: str, at_ms: int) -> int:
-        """The last instant at or before `at_ms` at which the price could change (OPENED_MS if it never does)."""
+        """The last time at or before `at_ms` at which the price may have changed (OPENED_MS if it never does)."""
         if offer_id not in self._spot:
             return OPENED_MS
         cell = _price_cell(self.seed, offer_id, at_ms)
         return max(OPENED_MS, _change_instant(self.seed, offer_id, cell))
 
     def changes_between(self, offer_id: str, after_ms: int, until_ms: int) -> list[int]:
-        """Instants in (after_ms, until_ms] at which the price may change, ascending, in whole seconds."""
+        """Times in (after_ms, until_ms] at which the price may change, ascending, in whole seconds."""
         if offer_id not in self._spot:
             return []
         cells = range(after_ms // _PRICE_CELL_MS, until_ms // _PRICE_CELL_MS + 1)
@@ -120,7 +120,7 @@ class LocalMarket:
         return [at for at in instants if after_ms < at <= until_ms]
 
     def capacity(self, offer_id: str, at_ms: int) -> int | None:
-        """How many machines this pool has for us in all (0: none now); None: as many as one likes (on-demand)."""
+        """How many machines this pool has in total (0: none now); None: unlimited (on-demand)."""
         if offer_id not in self._spot:
             return None
         phase = int(_uniform(self.seed, "capacity phase", offer_id, 0) * _CAPACITY_CELL_MS)
@@ -130,13 +130,13 @@ class LocalMarket:
         return 1 + int(4 * _uniform(self.seed, "capacity", offer_id, cell))
 
     def hazard_per_hour(self, offer_id: str) -> float:
-        """Expected reclaims of this pool in a market hour (0.0 for on-demand)."""
+        """Expected preemptions of this pool per market hour (0.0 for on-demand)."""
         if offer_id not in self._spot:
             return 0.0
         return 0.01 + 0.09 * _uniform(self.seed, "hazard", offer_id, 0)
 
     def reclaim_after(self, offer_id: str, after_ms: int) -> Reclaim | None:
-        """The first reclaim of a pool later than `after_ms`; None if there is none for 30 days."""
+        """The first preemption of a pool after `after_ms`; None if there is none within 30 days."""
         return _reclaim_after(self.seed, offer_id, self.hazard_per_hour(offer_id), after_ms)
 
 
@@ -155,7 +155,7 @@ def _reclaim_after(seed: int, offer_id: str, hazard_per_hour: float, after_ms: i
 
 
 def _price_cell(seed: int, offer_id: str, at_ms: int) -> int:
-    """The cell whose price is in force at an instant: its own, or the one before until its change has come."""
+    """The cell whose price is in force: the current one, or the previous one until the change of this cell."""
     cell = at_ms // _PRICE_CELL_MS
     return cell if _change_instant(seed, offer_id, cell) <= at_ms else cell - 1
 
@@ -168,7 +168,7 @@ def _change_instant(seed: int, offer_id: str, cell: int) -> int:
 
 @lru_cache(maxsize=8192)
 def _spot_ratio(seed: int, offer_id: str, cell: int) -> float:
-    """Spot price over on-demand price in a cell: mean-reverting around the pool's own level, with spikes and dips."""
+    """Spot price divided by on-demand price in a cell: mean-reverting around the pool's level, with spikes and dips."""
     event = _uniform(seed, "event", offer_id, cell)
     size = _uniform(seed, "event size", offer_id, cell)
     if event < 0.03:
@@ -182,11 +182,11 @@ def _spot_ratio(seed: int, offer_id: str, cell: int) -> float:
 
 @lru_cache(maxsize=8192)
 def _normal(seed: int, offer_id: str, cell: int) -> float:
-    """Roughly standard normal: three uniforms, scaled to variance 1."""
+    """Approximately standard normal: the sum of three uniform numbers, scaled to variance 1."""
     return 2 * (sum(_uniform(seed, f"noise {i}", offer_id, cell) for i in range(3)) - 1.5)
 
 
 def _uniform(seed: int, what: str, offer_id: str, cell: int) -> float:
-    """A number in [0, 1) that only its arguments decide."""
+    """A number in [0, 1) determined by the arguments."""
     digest = blake2b(f"{seed}|{what}|{offer_id}|{cell}".encode(), digest_size=8).digest()
     return (int.from_bytes(digest, "big") >> 11) / (1 << 53)

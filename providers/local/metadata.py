@@ -1,6 +1,6 @@
-"""metadata.json of a `local` instance: what a cloud's metadata service would tell the machine.
+"""metadata.json of a `local` instance: stands in for a cloud's metadata service.
 
-The provider writes it; the node's agent reads it through `read_notice` at the path in TRADEWIND_METADATA.
+The provider writes it; the node's agent reads it with `read_notice` at the path in TRADEWIND_METADATA.
 """
 
 from __future__ import annotations
@@ -15,17 +15,16 @@ from providers.errors import NotFoundError, SetupError
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """The provider takes this machine back: `deadline_monotonic_s` is a reading of CLOCK_MONOTONIC (wall seconds)."""
+    """The provider will preempt this machine: `deadline_monotonic_s` is a time of CLOCK_MONOTONIC (wall seconds)."""
 
     kind: str
     deadline_monotonic_s: float
 
 
 def read_notice(path: Path) -> Notice | None:
-    """The notice given to this machine, None while there is none.
+    """The notice given to this machine; None if there is none.
 
-    Raises NotFoundError when the file is gone (with it, the instance's folder) and SetupError when it is
-    damaged.
+    Raises NotFoundError if the file is gone (with the instance's folder) and SetupError if it is damaged.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -46,7 +45,7 @@ def read_notice(path: Path) -> Notice | None:
 
 
 def write_notice(path: Path, notice: Notice | None) -> None:
-    """Replace the file atomically, unless it says just this already."""
+    """Replace the file atomically, unless it already has this content."""
     reported = None if notice is None else {"kind": notice.kind, "deadline_monotonic_s": notice.deadline_monotonic_s}
     text = json.dumps({"notice": reported})
     try:
@@ -58,7 +57,7 @@ def write_notice(path: Path, notice: Notice | None) -> None:
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Write a file so that a reader sees either the old or the new content, whole."""
+    """Write a file so that a reader sees either the complete old or the complete new content."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
         file.write(text)
@@ -68,5 +67,5 @@ def replace_file(path: Path, text: str) -> None:
 def _damaged(path: Path, detail: str) -> SetupError:
     return SetupError(
         f"the metadata of this machine at {path} is damaged: {detail}",
-        hint="something else wrote into the instance's folder; terminate the instance and let its job move",
+        hint="another program wrote to the instance's folder; terminate the instance so that its job moves",
     )

@@ -1,6 +1,6 @@
-"""The price path that `local` shows and bills: the market's own course, with overrides laid over it.
+"""The prices that `local` shows and bills: the market's, with manual overrides.
 
-Prices shown, price history and bills all come from here, so they cannot differ.
+Current prices, price history and bills all use this module, so they cannot differ.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from providers.local.market import OPENED_MS, LocalMarket
 
 @dataclass(frozen=True, slots=True)
 class PriceOverride:
-    """A price set by hand for [from_ms, to_ms), in whole market seconds."""
+    """A price set manually for [from_ms, to_ms), in whole market seconds."""
 
     offer_id: str
     nano_usd_per_hour: int
@@ -22,7 +22,7 @@ class PriceOverride:
 
 
 class PricePath:
-    """Prices of every offer at every instant. `overrides` in the order they were set: the last one wins."""
+    """The price of every offer at any time. If `overrides` overlap, the one set last applies."""
 
     def __init__(self, market: LocalMarket, overrides: Sequence[PriceOverride]) -> None:
         self._market = market
@@ -31,14 +31,14 @@ class PricePath:
             self._overrides.setdefault(override.offer_id, []).append(override)
 
     def price(self, offer_id: str, at_ms: int) -> int:
-        """nano-USD per hour in force at an instant."""
+        """The price in force at a time, in nano-USD per hour."""
         for override in reversed(self._overrides.get(offer_id, ())):
             if override.from_ms <= at_ms < override.to_ms:
                 return override.nano_usd_per_hour
         return self._market.price(offer_id, at_ms)
 
     def in_force(self, offer_id: str, at_ms: int) -> tuple[int, int]:
-        """(since when, nano-USD per hour) of the price in force at an instant."""
+        """(since when, nano-USD per hour) of the price in force at a time."""
         price = self.price(offer_id, at_ms)
         since = at_ms
         while True:

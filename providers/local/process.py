@@ -1,12 +1,12 @@
-"""The machines of `local` as processes: start a session, find all that belongs to it, end it for certain.
+"""The machines of `local` as processes: starts a session, finds all its processes, and ends them reliably.
 
-A process belongs to an instance if its session is the instance's, if it carries the instance's mark, or if it
-descends from such a process. The mark is a number that the kernel hands on through every fork, exec and setsid: the
-hard limit on real-time CPU time (RLIMIT_RTTIME, getrlimit(2)), so large that it limits nothing. A daemon that made a
-session of its own, cleared its environment and lost its parent still carries it, also after the instance's first
-process is dead. The environment names the instance as well, for a bash older than 5.1, which cannot set that limit.
-Only a program that lowers this very limit hides, and it must mean to. Process groups say nothing: Ray gives each
-worker one of its own. A zombie is dead. A pid alone proves nothing: start time and boot tell a recycled one.
+A process belongs to an instance if it is in the instance's session, has the instance's mark, or descends from such a
+process. The mark is a number that the kernel passes on through every fork, exec and setsid: the hard limit on real-time
+CPU time (RLIMIT_RTTIME, getrlimit(2)), set so high that it limits nothing. A daemon that created its own session,
+cleared its environment and lost its parent still has it, even after the instance's first process has ended. The
+environment names the instance as well, for bash older than 5.1, which cannot set that limit. Only a program that
+deliberately lowers this limit can hide. Process groups are not used: Ray gives each worker its own. A zombie counts as
+ended. A pid alone does not identify a process; its start time and boot do.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from providers.local.metadata import replace_file, write_notice
 ID_VARIABLE = "TRADEWIND_INSTANCE_ID"
 _LIMIT_VARIABLE = "TRADEWIND_INSTANCE_LIMIT"
 SWITCH = "switch"
-"""A script in the instance's folder that runs beside its user data (providers.local.switch)."""
+"""A script in the instance's folder that runs next to its user data (providers.local.switch)."""
 _CLAIM = "claim"
 _INHERITED = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR"),
@@ -42,12 +42,11 @@ _SIGNALS_TO_RESET = (
 )
 _KILL_ROUNDS = 12
 _ROUND_MS = 250
-_QUIET_SCANS = 2  # a process born while /proc was being read is missed by that scan, not by the next
+_QUIET_SCANS = 2  # a scan of /proc can miss a process that starts meanwhile; the next scan finds it
 
-# What runs on a machine of this host keeps its files to its owner, whatever the umask of whoever started it.
-# The claim is created if absent (noclobber is O_EXCL): of all launchers of an instance, whoever started them
-# and however often, exactly one goes on, and none once the provider has claimed the folder itself to prevent
-# a start.
+# The umask keeps an instance's files private to their owner, whatever umask its launcher inherited.
+# The claim file is created only if absent (noclobber is O_EXCL): of all launchers of an instance exactly one
+# continues, and none once the provider has created the claim itself to prevent a start.
 _LAUNCHER = """
 umask 077
 cd "$TRADEWIND_INSTANCE_DIR" || exit 1
@@ -63,7 +62,7 @@ exec bash user_data
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """The first process of an instance: pid = session id; start time in clock ticks since boot; the boot."""
+    """The first process of an instance: pid = session id, start time in clock ticks since boot, and the boot id."""
 
     pid: int
     start_ticks: int
@@ -72,7 +71,7 @@ class Leader:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One line of /proc. `alive` is False for a zombie."""
+    """One process in /proc. `alive` is False for a zombie."""
 
     pid: int
     parent: int
@@ -82,9 +81,9 @@ class Process:
 
 
 def start(instance_id: str, folder: Path, user_data: str) -> int:
-    """Start `bash user_data` as a session in `folder` unless it was claimed before; returns a child to reap.
+    """Start `bash user_data` as a session in `folder` unless it was claimed before; returns the pid of a child to reap.
 
-    Raises UnavailableError when the folder cannot be written or no process can be started.
+    Raises UnavailableError if the folder cannot be written or no process can be started.
     """
     environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
     environment |= {
@@ -116,26 +115,28 @@ def start(instance_id: str, folder: Path, user_data: str) -> int:
     except OSError as error:
         raise UnavailableError(
             f"the machine {instance_id} could not be started: {error}",
-            hint=f"see that bash is installed and that {folder} can be written, then try again",
+            hint=f"check that bash is installed and that {folder} can be written, then try again",
         ) from error
 
 
 def was_started(folder: Path) -> bool:
-    """Whether a launcher (or `prevent_start`) has claimed this instance."""
+    """True if a launcher (or `prevent_start`) has claimed this instance."""
     return (folder / _CLAIM).exists()
 
 
 def claimed_by(folder: Path, claim: str = _CLAIM) -> Leader | None:
-    """The first process of the instance as it described itself in the file `claim`; None if it has not (or not yet).
+    """The first process of the instance according to the file `claim`; None if the file is missing or incomplete.
 
-    Raises UnavailableError when that cannot be read.
+    Raises UnavailableError if the file cannot be read.
     """
     try:
         boot, _, stat = (folder / claim).read_text().partition(" ")
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise UnavailableError(f"{folder} cannot be read: {error}", hint="give its owner the rights on it") from error
+        raise UnavailableError(
+            f"{folder} cannot be read: {error}", hint="give its owner read and write permission"
+        ) from error
     if not stat.endswith("\n"):
         return None
     process = _parse(stat)
@@ -143,13 +144,13 @@ def claimed_by(folder: Path, claim: str = _CLAIM) -> Leader | None:
 
 
 def prevent_start(folder: Path) -> None:
-    """From now on no launcher of this instance goes on; one that did before is found by `living`."""
+    """Stop any launcher of this instance from starting it from now on; `living` finds one that started before."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     (folder / _CLAIM).touch(exist_ok=True)
 
 
 def is_alive(leader: Leader) -> bool:
-    """Whether the first process lives. Cheap: reads one file."""
+    """True if the first process is alive. Cheap: reads one file."""
     process = _read(leader.pid)
     return (
         process is not None
@@ -160,13 +161,13 @@ def is_alive(leader: Leader) -> bool:
 
 
 def living(instances: Mapping[str, Leader | None]) -> list[Process]:
-    """All living processes of these instances (id -> first process, if known), in one pass over /proc."""
+    """All live processes of these instances (id -> first process, if known), in one pass over /proc."""
     table = {process.pid: process for process in _snapshot()}
     sessions = {
         leader.pid
         for leader in instances.values()
         if leader is not None and leader.boot_id == boot_id() and not _recycled(leader, table)
-    } - {0}  # in a container, the session of every process whose session began outside of it
+    } - {0}  # in a container, 0 is the session of all processes whose session began outside it
     named = {f"{ID_VARIABLE}={instance_id}".encode() for instance_id in instances}
     limits = {str(_limit_of(instance_id)).encode() for instance_id in instances}
     ours = {
@@ -175,12 +176,12 @@ def living(instances: Mapping[str, Leader | None]) -> list[Process]:
         if process.session in sessions or _is_limited(pid, limits) or _is_named(pid, named)
     }
     ours |= _descendants(ours, table)
-    ours.discard(os.getpid())  # a control plane that was itself started on an instance does not end itself
+    ours.discard(os.getpid())  # a control plane that runs on an instance must not end itself
     return [table[pid] for pid in sorted(ours) if table[pid].alive]
 
 
 def signal_all(instance_id: str, leader: Leader | None, number: signal.Signals) -> None:
-    """Send a signal once to every living process of an instance."""
+    """Send a signal once to every live process of an instance."""
     for process in living({instance_id: leader}):
         if (handle := _open(process)) is not None:
             _send(handle, number)
@@ -188,20 +189,20 @@ def signal_all(instance_id: str, leader: Leader | None, number: signal.Signals) 
 
 
 def kill_all(instance_id: str, leader: Leader | None) -> None:
-    """SIGKILL every process of an instance until none is left, each death confirmed by the kernel (pidfd).
+    """Send SIGKILL to every process of an instance until none is left; each end is confirmed by the kernel (pidfd).
 
-    Raises UnavailableError naming the processes that do not die (waiting in the kernel for a device).
+    Raises UnavailableError that names processes that do not end (they wait for a device in the kernel).
     """
     _kill_until_none(instance_id, lambda: living({instance_id: leader}))
 
 
 def kill_session(session: int) -> None:
-    """The same for the processes of one session, this one excepted, which is not always an instance."""
+    """Like `kill_all` for the processes of one session, except this process. The session need not be an instance."""
     _kill_until_none(f"session {session}", lambda: _of_session(session))
 
 
 def reap(children: set[int]) -> None:
-    """Collect those children of this process that have ended, and forget them."""
+    """Collect children of this process that have ended, and remove them from `children`."""
     for pid in tuple(children):
         try:
             ended, _ = os.waitpid(pid, os.WNOHANG)
@@ -212,7 +213,7 @@ def reap(children: set[int]) -> None:
 
 
 def _of_session(session: int) -> list[Process]:
-    if session == 0:  # in a container, that of every process whose session began outside of it
+    if session == 0:  # in a container, 0 is the session of all processes whose session began outside it
         return []
     own = os.getpid()
     return [each for each in _snapshot() if each.alive and each.session == session and each.pid != own]
@@ -221,11 +222,11 @@ def _of_session(session: int) -> list[Process]:
 def _kill_until_none(name: str, find: Callable[[], list[Process]]) -> None:
     quiet = 0
     for _ in range(_KILL_ROUNDS):
-        doomed = find()
-        quiet = 0 if doomed else quiet + 1
+        found = find()
+        quiet = 0 if found else quiet + 1
         if quiet == _QUIET_SCANS:
             return
-        handles = [handle for process in doomed if (handle := _open(process)) is not None]
+        handles = [handle for process in found if (handle := _open(process)) is not None]
         try:
             for handle in handles:
                 _send(handle, signal.SIGKILL)
@@ -236,13 +237,15 @@ def _kill_until_none(name: str, find: Callable[[], list[Process]]) -> None:
                 os.close(handle)
     left = ", ".join(str(process.pid) for process in find())
     raise UnavailableError(
-        f"processes of {name} do not die: {left}",
-        hint="they wait for a device or a network file system; look at their state with ps, then try again",
+        f"processes of {name} do not end: {left}",
+        hint="they wait for a device or a network file system; check their state with ps, then try again",
     )
 
 
 def _recycled(leader: Leader, table: Mapping[int, Process]) -> bool:
-    """The kernel gives a session's number to no other process while the session has a member."""
+    """True if the pid now belongs to another process. The kernel does not reuse a session's number while it has a
+    member.
+    """
     now = table.get(leader.pid)
     return now is not None and now.start_ticks != leader.start_ticks
 
@@ -252,17 +255,17 @@ def _descendants(roots: set[int], table: Mapping[int, Process]) -> set[int]:
     for process in table.values():
         children.setdefault(process.parent, []).append(process.pid)
     found: set[int] = set()
-    waiting = list(roots)
-    while waiting:
-        for child in children.get(waiting.pop(), ()):
+    pending = list(roots)
+    while pending:
+        for child in children.get(pending.pop(), ()):
             if child not in found and child not in roots:
                 found.add(child)
-                waiting.append(child)
+                pending.append(child)
     return found
 
 
 def _limit_of(instance_id: str) -> int:
-    """The mark of an instance: 146,000 years of CPU time, and some microseconds that no other instance has."""
+    """The mark of an instance: 146,000 years of CPU time, plus microseconds unique to the instance."""
     return 1 << 62 | int.from_bytes(blake2b(instance_id.encode(), digest_size=7).digest())
 
 
@@ -296,7 +299,7 @@ def _read(pid: int) -> Process | None:
 
 
 def _parse(stat: str) -> Process:
-    """proc(5), /proc/pid/stat: the name in parentheses may hold anything, so count from the last one."""
+    """Parse /proc/pid/stat (proc(5)): the command name may itself contain parentheses, so count from the last one."""
     head, _, tail = stat.rpartition(")")
     fields = tail.split()
     return Process(
@@ -309,14 +312,14 @@ def _parse(stat: str) -> Process:
 
 
 def _open(process: Process) -> int | None:
-    """A handle on just this process: nothing can take over its pid while we hold it. None if it is gone."""
+    """A handle on exactly this process, which prevents reuse of its pid. None if it has ended."""
     try:
         handle = os.pidfd_open(process.pid)
     except ProcessLookupError:
         return None
     except OSError as error:
         raise SetupError(
-            f"this kernel cannot watch processes (pidfd_open: {error})",
+            f"this kernel does not support pidfd_open: {error}",
             hint="the local provider needs Linux 5.3",
         ) from error
     now = _read(process.pid)
@@ -329,7 +332,7 @@ def _open(process: Process) -> int | None:
 def _send(handle: int, number: signal.Signals) -> None:
     try:
         signal.pidfd_send_signal(handle, number)
-    except (ProcessLookupError, PermissionError):  # another user's is told of as one that does not die
+    except (ProcessLookupError, PermissionError):  # another user's process is reported as one that does not end
         return
 
 

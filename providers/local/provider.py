@@ -1,12 +1,12 @@
 """LocalProvider: a cloud on this machine. Its machines are real processes, its market is simulated.
 
-Nothing runs in the background: whoever calls `describe`, `list_owned` or `tick` moves the world forward to
-the present (machines boot, notices are given, deadlines kill). What fell due while nobody called is done at
-the next call, and what one process decided another one finishes, because every decision is in the books
-before it is acted upon.
+Nothing runs in the background: `describe`, `list_owned` and `tick` bring all instances up to date (machines start,
+notices are given, deadlines end machines). What became due between calls is done at the next call. Every decision is in
+the books before it is carried out, so another process can complete it.
 
-Billing: whole market seconds, from the acceptance of the launch (floored) to the confirmed end (ceiled), or to the end
-of its time to live however late that is seen, at the price path of the market; plus what providers.charges declares.
+Billing is by whole market seconds: from the acceptance of the launch (rounded down) to the confirmed end (rounded up),
+or to the end of the time to live even if that is seen later, at the market's prices; plus the charges of
+providers.charges.
 """
 
 from __future__ import annotations
@@ -44,21 +44,21 @@ from providers.offer import Offer, location_of, region_of
 from providers.price import PricePoint
 
 GRACE_S = 1.0
-"""Wall seconds between SIGTERM and SIGKILL of a preemption with notice."""
-ANNOUNCED_S = 0.1
-"""Wall seconds that a price is set ahead of its taking force: longer than it takes to write it down, so that nobody
-can have billed or shown the old price for an instant at which the new one was in force already."""
+"""Wall seconds between SIGTERM and SIGKILL for a preemption with notice."""
+PRICE_LEAD_S = 0.1
+"""How many wall seconds a price is set ahead of taking effect: longer than storing it takes, so that nobody has used
+the old price for a time at which the new one was already in force.
+"""
 HISTORY_MS = 90 * 24 * 3_600_000
-"""How far back the price history of an offer goes that nobody has rented since."""
+"""How far back the price history goes of an offer that has not been rented since."""
 
 
 class LocalProvider:
-    """The cloud whose books are in `state_dir`; any number of processes may hold one on the same folder.
+    """The cloud whose books are in `state_dir`; any number of processes may use the same folder.
 
-    `seed` fixes the market and is kept in the books. `background_preemptions=False` switches off the market's
-    own reclaims (those by `preempt` stay); with notice, they give `notice_s` market seconds. `max_instances`
-    protects this machine. Raises SetupError for damaged books or another seed, UnavailableError for a folder
-    that cannot be used.
+    `seed` determines the market and is stored in the books. `background_preemptions=False` disables the market's own
+    preemptions (those by `preempt` remain); their notice is `notice_s` market seconds. `max_instances` protects this
+    machine. Raises SetupError for damaged books or another seed, UnavailableError if the folder cannot be used.
     """
 
     name = PROVIDER
@@ -89,14 +89,17 @@ class LocalProvider:
     # --- Provider ---
 
     def offers(self) -> Sequence[Offer]:
+        """All offers of the simulated market."""
         return self.market.offers
 
     def prices(self) -> Sequence[PricePoint]:
+        """The current price of every offer, including manual overrides."""
         now_ms = self._clock.now_ms()
         path = self._prices()
         return [self._point(offer.id, *path.in_force(offer.id, now_ms), now_ms) for offer in self.market.offers]
 
     def launch(self, spec: LaunchSpec) -> tuple[str, ...]:
+        """See Provider.launch; starts one process session per instance."""
         fingerprint = _fingerprint(spec)
         with self._books.transaction():
             known = self._books.fingerprint(spec.token)
@@ -117,18 +120,21 @@ class LocalProvider:
         return tuple(record.id for record in records)
 
     def describe(self, instance_ids: Sequence[str]) -> Sequence[Instance]:
+        """See Provider.describe; brings all instances up to date first."""
         self.tick()
         now_ms = self._clock.now_ms()
         records = (self._books.record(instance_id) for instance_id in instance_ids)
         return [_instance(record, now_ms) for record in records if record is not None]
 
     def find(self, token: str, region: str) -> Sequence[Instance]:
+        """See Provider.find; brings all instances up to date first."""
         self.tick()
         now_ms = self._clock.now_ms()
         records = self._books.of_token(token)
         return [_instance(record, now_ms) for record in records if region_of(record.offer_id) == region]
 
     def renew(self, instance_ids: Sequence[str], time_to_live_s: int) -> None:
+        """See Provider.renew."""
         with self._books.transaction():
             now_ms = self._clock.now_ms()
             self._books.renew(instance_ids, now_ms, now_ms + time_to_live_s * 1000)
@@ -137,10 +143,12 @@ class LocalProvider:
                 self._arm(record)
 
     def terminate(self, instance_id: str) -> None:
+        """See Provider.terminate; returns once all processes have ended."""
         if self._books.record(instance_id) is not None:
             self._end_now(instance_id, EndReason.USER)
 
     def list_owned(self, install: str) -> Sequence[Instance]:
+        """See Provider.list_owned; brings all instances up to date first."""
         self.tick()
         now_ms = self._clock.now_ms()
         return [
@@ -150,22 +158,26 @@ class LocalProvider:
         ]
 
     def quotas(self) -> Sequence[Quota]:
+        """The limit `max_instances` on this machine."""
         return [Quota("instances", "this machine", self._max_instances, len(self._books.living()))]
 
     def classify(self, error: BaseException) -> ProviderError:
+        """SetupError for damaged books, otherwise UnavailableError; ProviderErrors unchanged."""
         if isinstance(error, ProviderError):
             return error
         if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
             return SetupError(f"the books of the local provider are damaged: {error}")
-        return UnavailableError(f"the local provider failed: {error!r}", hint="look at free disk space and processes")
+        return UnavailableError(
+            f"the local provider failed: {error!r}", hint="check the free disk space and the running processes"
+        )
 
     # --- KeepsClaims, ProvidesPriceHistory, ProvidesBill, MetersUsage ---
 
     def price_history(self, since_ms: int) -> Sequence[PricePoint]:
-        """As the protocol says for every offer that was billed since; the others go at most HISTORY_MS back.
+        """Follows the protocol for every offer that was billed since; other offers go back HISTORY_MS at most.
 
-        Market time passes so fast that after a weekend the whole history of all offers would take half a minute to
-        work out, but what a bill rests on must have no gap, however long nobody asked.
+        Market time passes so fast that after a weekend the full history of all offers would take half a minute to
+        compute, but prices that a bill depends on must have no gap.
         """
         now_ms = self._clock.now_ms()
         path = self._prices()
@@ -179,9 +191,11 @@ class LocalProvider:
         return sorted(points, key=lambda point: point.effective_at_ms)
 
     def claim(self, install: str) -> str | None:
+        """See KeepsClaims.claim."""
         return self._books.claim(install)
 
     def replace_claim(self, install: str, present: str | None, word: str) -> bool:
+        """See KeepsClaims.replace_claim."""
         with self._books.transaction():
             if self._books.claim(install) != present:
                 return False
@@ -189,6 +203,7 @@ class LocalProvider:
         return True
 
     def bill_nano_usd(self, instance_id: str) -> int:
+        """The exact amount billed up to now, including charges. Raises NotFoundError."""
         record = self._known(instance_id)
         end_ms = self._clock.now_ms() if record.ended_ms is None else record.ended_ms
         from_ms, to_ms = _floor_second(record.accepted_ms), _ceil_second(end_ms)
@@ -198,43 +213,47 @@ class LocalProvider:
         return cost_nano_usd(path, from_ms, to_ms) + sum(besides.values())
 
     def meter(self, instance_id: str, usage: Usage) -> None:
+        """See MetersUsage.meter. Raises NotFoundError."""
         record = self._known(instance_id)
         self._books.meter(instance_id, replace(usage, at=location_of(record.offer_id)))
 
-    # --- the world: time, and what a demo's director or a test makes happen ---
+    # --- time and scripted events, for demos and tests ---
 
     def tick(self) -> None:
-        """Move every living instance to the present. Short; call it as often as you like."""
+        """Bring every live instance up to date. Short; call it as often as you like."""
         process.reap(self._children)
         for record in self._books.living():
-            # One machine that cannot start, or does not die, stays PENDING or STOPPING (which is the truth, and tried
-            # again next time) and hides no other. The call that asked for it was told why.
+            # A machine that cannot start or end stays PENDING or STOPPING, is tried again at the next tick, and does
+            # not affect the others. The call that requested it has raised the error.
             with contextlib.suppress(UnavailableError):
                 self._advance(record)
 
     def set_price(
         self, offer_id: str, nano_usd_per_hour: int, from_ms: int | None = None, to_ms: int | None = None
     ) -> int:
-        """Override a price from `from_ms` (default: now) to `to_ms` (default: for good); returns when it takes force.
+        """Override a price from `from_ms` (default: now) to `to_ms` (default: forever); returns when it takes effect
+        (epoch ms).
 
-        The past is never rewritten: it takes force ANNOUNCED_S wall seconds from now at the earliest. Whole
-        seconds.
+        Past prices never change: it takes effect PRICE_LEAD_S wall seconds from now at the earliest. Whole seconds.
+        Raises NotFoundError for an unknown offer.
         """
         self._check_offer(offer_id)
         with self._books.transaction():
-            earliest_ms = self._clock.now_ms() + int(ANNOUNCED_S * self._clock.factor * 1000)
+            earliest_ms = self._clock.now_ms() + int(PRICE_LEAD_S * self._clock.factor * 1000)
             begin_ms = _ceil_second(max(earliest_ms, from_ms or 0))
             end_ms = _ceil_second(to_ms) if to_ms is not None else 1 << 62
             self._books.override_price(PriceOverride(offer_id, nano_usd_per_hour, begin_ms, max(begin_ms, end_ms)))
         return begin_ms
 
     def set_capacity(self, offer_id: str, machines: int, until_ms: int) -> None:
-        """Until `until_ms` this pool has `machines` for us in all (0: launches raise CapacityError)."""
+        """Until `until_ms` this pool has `machines` in total (0: launches raise CapacityError). Raises NotFoundError
+        for an unknown offer.
+        """
         self._check_offer(offer_id)
         self._books.override_capacity(offer_id, machines, until_ms)
 
     def preempt(self, instance_id: str, notice_s: float | None = None) -> None:
-        """Take a machine back: now, or announced `notice_s` market seconds ahead. Raises NotFoundError."""
+        """Preempt a machine now, or with a notice `notice_s` market seconds ahead. Raises NotFoundError."""
         self._known(instance_id)
         if notice_s is None:
             self._end_now(instance_id, EndReason.PREEMPTED)
@@ -244,12 +263,12 @@ class LocalProvider:
             self._announce(record)
 
     def crash(self, instance_id: str) -> None:
-        """Break a machine: all of its processes die at once. Raises NotFoundError."""
+        """Let a machine fail: all its processes end at once. Raises NotFoundError."""
         self._known(instance_id)
         self._end_now(instance_id, EndReason.FAILED)
 
     def processes_left(self) -> list[int]:
-        """Pids of all living processes of any instance that ever was."""
+        """Pids of all live processes of all instances that ever existed."""
         return [found.pid for found in process.living(self._books.leaders())]
 
     # --- launching ---
@@ -267,7 +286,7 @@ class LocalProvider:
         if len(living) + spec.count > self._max_instances:
             raise QuotaError(
                 f"this machine runs {len(living)} instances; at most {self._max_instances} are allowed",
-                hint="end some, or raise max_instances of the local provider",
+                hint="end some of them, or raise max_instances of the local provider",
                 scope="cloud",
             )
         capacity = self._books.capacity_override(spec.offer_id, now_ms)
@@ -295,12 +314,12 @@ class LocalProvider:
         ]
 
     def _id(self, token: str, ordinal: int) -> str:
-        """Unlike that of any other books on this machine: processes are found by it."""
+        """Unique among all books on this machine, because processes are found by it."""
         digest = blake2b(f"{self._books.uid}|{token}|{ordinal}".encode(), digest_size=6).hexdigest()
         return f"local-{digest}"
 
     def _boot(self, record: Record) -> None:
-        """Start the machine, unless it was started before. Once per object: a second try is another caller's."""
+        """Start the machine unless it was started before. Only once per object; another caller may try again."""
         if record.id in self._started or process.was_started(self._home(record.id)):
             return
         self._arm(record)
@@ -308,7 +327,7 @@ class LocalProvider:
         self._started.add(record.id)
 
     def _arm(self, record: Record) -> None:
-        """Tell the machine when it ends by itself; repeated at every tick, so a crash in between loses no renewal."""
+        """Set the machine's time to live; repeated at every tick, so a crash in between loses no renewal."""
         if record.expires_ms is not None:
             left_s = (record.expires_ms - self._clock.now_ms()) / 1000 / self._clock.factor
             try:
@@ -320,7 +339,7 @@ class LocalProvider:
 
     def _advance(self, record: Record) -> None:
         now_ms = self._clock.now_ms()
-        started = process.was_started(self._home(record.id))  # before looking for its processes
+        started = process.was_started(self._home(record.id))  # read this before looking for its processes
         if record.leader is None and (leader := process.claimed_by(self._home(record.id))) is not None:
             self._books.adopt(record.id, leader)
         if record.expires_ms is not None and now_ms >= record.expires_ms:
@@ -337,13 +356,13 @@ class LocalProvider:
         elif self._gone(record):
             if switch.fired(self._home(record.id)):
                 self._books.begin_ending(record.id, EndReason.EXPIRED, now_ms)
-            self._kill(self._known(record.id))  # its switch, too
+            self._kill(self._known(record.id))  # ends the switch, too
         else:
             self._arm(record)
             self._announce(record)
 
     def _reclaim(self, record: Record, now_ms: int) -> None:
-        """The market's own reclaims: one that fell due is carried out now, with its whole notice."""
+        """The market's own preemptions: one that is due is carried out now, with its full notice."""
         if not self._background_preemptions or not self.market.is_spot(record.offer_id):
             return
         reclaim = self.market.reclaim_after(record.offer_id, record.accepted_ms)
@@ -364,7 +383,7 @@ class LocalProvider:
         )
 
     def _announce(self, record: Record) -> None:
-        """Tell the machine what the books say; repeated at every tick, so a crash in between loses no notice."""
+        """Give the machine the notice in the books; repeated at every tick, so a crash in between loses no notice."""
         if record.notice_deadline_s is not None and self._home(record.id).exists():
             try:
                 notice = Notice("preemption", record.notice_deadline_s)
@@ -385,7 +404,7 @@ class LocalProvider:
             self._kill(record)
 
     def _end(self, record: Record) -> None:
-        """Carry out a decision that fell due; a gentle one takes two calls, GRACE_S apart."""
+        """Carry out an end that is due; one with SIGTERM first takes two calls, GRACE_S apart."""
         if record.gentle and not self._gone(record):
             now_s = self._clock.monotonic_s()
             if record.sigterm_at_s is None:

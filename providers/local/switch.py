@@ -1,9 +1,9 @@
-"""The dead man's switch of a `local` instance: ends all of its processes when its time to live is over, with nobody's
-help but the machine's own.
+"""The dead man's switch of a `local` instance: ends all its processes when its time to live runs out, without the
+provider.
 
-The launcher starts a small bash loop beside the user data. It counts down what the file `deadline` says, which the
-provider replaces when it renews; no clock is read, so none that jumps, and no host that sleeps, brings the end forward.
-It always comes a little later than the books have it, never earlier.
+The launcher starts a small bash loop next to the user data. It counts down from the file `deadline`, which the provider
+replaces on renewal. It reads no clock, so a clock that jumps or a host that sleeps cannot end the instance early. The
+instance always ends slightly later than the books say, never earlier.
 
     python -m providers.local.switch    in an instance's environment: end that instance now
 """
@@ -47,8 +47,11 @@ exec {python} -P -m providers.local.switch
 
 
 def arm(folder: Path, expires_ms: int, left_s: float) -> None:
-    """Let the instance end by itself in `left_s` wall seconds. `expires_ms` names that end: the same one again changes
-    nothing. Before the instance starts, or there will be no switch. Raises OSError."""
+    """Let the instance end by itself in `left_s` wall seconds. `expires_ms` identifies that end: repeating it changes
+    nothing.
+
+    Call it before the instance starts; otherwise there is no switch. Raises OSError.
+    """
     reported = folder / _DEADLINE
     if reported.exists() and reported.read_text().split()[:1] == [str(expires_ms)]:
         return
@@ -61,12 +64,12 @@ def arm(folder: Path, expires_ms: int, left_s: float) -> None:
 
 
 def fired(folder: Path) -> bool:
-    """Whether the switch has begun to end the instance."""
+    """True once the switch has begun to end the instance."""
     return (folder / _FIRED).exists()
 
 
 def is_switch(found: process.Process, folder: Path) -> bool:
-    """Whether a process of the instance is nothing but its switch."""
+    """True if this process of the instance is its switch."""
     switch = process.claimed_by(folder, _CLAIM)
     return switch is not None and (found.pid, found.start_ticks) == (switch.pid, switch.start_ticks)
 
@@ -74,14 +77,14 @@ def is_switch(found: process.Process, folder: Path) -> bool:
 def main() -> int:
     """End the instance that this process belongs to, however long that takes."""
     folder = Path(os.environ["TRADEWIND_INSTANCE_DIR"])
-    with suppress(OSError):  # somebody removed the folder; its processes end all the same
+    with suppress(OSError):  # if the folder was removed, the processes must end anyway
         (folder / _FIRED).touch()
     while True:
         try:
             process.kill_all(os.environ[process.ID_VARIABLE], process.claimed_by(folder))
             return 0
         except ProviderError as error:
-            sys.stderr.write(f"its time to live is over, but it does not end: {error}\n")
+            sys.stderr.write(f"the time to live has run out, but the instance does not end: {error}\n")
             time.sleep(_RETRY_S)
 
 

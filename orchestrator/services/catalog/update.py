@@ -18,8 +18,8 @@ from orchestrator.services.catalog.views import CatalogUpdate
 from providers.catalog import Catalog, damage, load, read
 from providers.catalog import verify as examine
 from providers.catalog.files import Finding, day_ms
-from providers.catalog.install import staged, switch, turn_to_install
-from providers.catalog.installed import came_with, home
+from providers.catalog.install import activate, install_lock, stage
+from providers.catalog.installed import bundled_manifest, home
 from providers.catalog.manifest import MAX_MANIFEST_BYTES, NAME, SHA256, Manifest, check_file, parse
 from providers.collect.http import Http, Patience
 from providers.errors import NotFoundError as ProviderNotFoundError
@@ -45,19 +45,19 @@ def update(now_ms: int, at: str, *, sha256: str | None = None, force: bool = Fal
     data = origin.manifest()
     manifest = _manifest(data, sha256)
     try:
-        with turn_to_install() as place:
+        with install_lock() as place:
             before = load()
             if manifest.version == before.version and not damage():
                 return CatalogUpdate(shown, before.version, len(before.rows), before.version, len(before.rows), False)
             _refuse_by_date(manifest, before, now_ms, force)
             files = _files(origin, manifest)
-            folder = staged(place, data, manifest, files)
+            folder = stage(place, data, manifest, files)
             try:
                 made = _sound(folder, before, now_ms, force)
             except BaseException:
                 shutil.rmtree(folder.parent)
                 raise
-            switch(folder, manifest, came_with().date)
+            activate(folder, manifest, bundled_manifest().date)
     except OSError as error:
         raise StoreError(
             f"the catalogue cannot be written to {home()}: {error.strerror}", hint="make room, or mend its permissions"

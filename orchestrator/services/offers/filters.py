@@ -180,10 +180,10 @@ def _refuse_if_priced(name: str) -> None:
     """Raises UsageError with its prices for an accelerator that the catalogue knows and no trainer of ours can use."""
     from orchestrator.services.catalog.contents import not_usable  # on the way to an error only
     from providers.catalog import load
-    from providers.catalog.accelerators import folded
+    from providers.catalog.accelerators import normalized_name
 
     for row in not_usable(load()):
-        if folded(row.accelerator) == folded(name):
+        if normalized_name(row.accelerator) == normalized_name(name):
             prices = {"on demand": row.nano_usd_per_chip_hour, "spot": row.spot_nano_usd_per_chip_hour}
             said = [f"{format_usd(nano, 4)} {kind}" for kind, nano in prices.items() if nano is not None]
             raise UsageError(

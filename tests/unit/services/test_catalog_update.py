@@ -126,8 +126,8 @@ def test_a_catalogue_from_the_future_is_refused_even_by_force(tmp_path, home):
 
 def test_a_catalogue_that_comes_with_a_newer_tradewind_counts_again(tmp_path, monkeypatch):
     update(NOW_MS, str(published(tmp_path)))
-    came = installed.came_with()
-    monkeypatch.setattr(installed, "came_with", lambda: type(came)("2027-01-01", came.files, came.sha256))
+    came = installed.bundled_manifest()
+    monkeypatch.setattr(installed, "bundled_manifest", lambda: type(came)("2027-01-01", came.files, came.sha256))
     assert (p3(), service.show(NOW_MS).installed) == (3.06, False)
 
 
@@ -166,16 +166,16 @@ def damaged(folder: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (lambda folder: damaged(folder, "prices_gcp.csv"), "prices_gcp.csv: is not what the manifest says"),
+        (lambda folder: damaged(folder, "prices_gcp.csv"), "prices_gcp.csv: does not match the manifest"),
         (
             lambda folder: (folder / "flagged.csv").write_bytes((folder / "flagged.csv").read_bytes()[:-100]),
-            "flagged.csv: has [0-9]+ bytes, the manifest says [0-9]+",
+            "flagged.csv: has [0-9]+ bytes, but the manifest says [0-9]+",
         ),
         (lambda folder: (folder / "sources.csv").unlink(), "sources.csv"),
-        (lambda folder: (folder / NAME).write_text('{"format": 1,\n "date": '), "manifest.json:2:1: is no JSON"),
-        (lambda folder: (folder / NAME).write_bytes(b"\xff\xfe"), "manifest.json: is no JSON in UTF-8"),
-        (lambda folder: (folder / NAME).write_text("[" * 200_000), "manifest.json: is no JSON"),
-        (lambda folder: edit(folder / NAME, '"format": 1', '"format": 2'), "format: is .*reads 1"),
+        (lambda folder: (folder / NAME).write_text('{"format": 1,\n "date": '), "manifest.json:2:1: is not JSON"),
+        (lambda folder: (folder / NAME).write_bytes(b"\xff\xfe"), "manifest.json: is not JSON in UTF-8"),
+        (lambda folder: (folder / NAME).write_text("[" * 200_000), "manifest.json: is not JSON"),
+        (lambda folder: edit(folder / NAME, '"format": 1', '"format": 2'), "format: is .*reads format 1"),
         (lambda folder: edit(folder / NAME, LATER, "tomorrow"), "date: is .?.?tomorrow"),
         (lambda folder: edit(folder / NAME, '"flagged.csv"', '"../../x.csv"'), r"\.\./\.\./x\.csv"),
         (lambda folder: edit(folder / NAME, '"flagged.csv"', '"flagged2.csv"'), "lacks flagged.csv"),
@@ -254,7 +254,7 @@ def test_a_path_that_is_no_file_is_refused_and_a_pipe_is_not_waited_for(tmp_path
     [
         (Response(500, b"oops"), "500"),
         (Response(404, b""), "404"),
-        (Response(302, headers={"Location": "/catalog/manifest.json"}), "cannot be reached|has 2[0-9]+ bytes, the man"),
+        (Response(302, headers={"Location": "/catalog/manifest.json"}), "cannot be reached|has 2[0-9]+ bytes, but"),
         (Response(200, gzip.compress(b"\0" * (64 << 20)), headers={"Content-Encoding": "gzip"}), "more than"),
         (Response(200, b"not gzip", headers={"Content-Encoding": "gzip"}), "ended in the middle"),
     ],
@@ -299,7 +299,7 @@ def test_verify_notices_a_file_that_was_changed_after_it_was_installed(tmp_path,
     catalog._unusable.cache_clear()  # as in the next process
     said = {(each.file, each.message) for each in service.verify(NOW_MS).findings}
     assert said == {
-        ("prices_aws.csv", "is not what the manifest says: its SHA-256 is another"),
+        ("prices_aws.csv", "does not match the manifest: its SHA-256 differs"),
         ("extra.csv", "is not in the manifest"),
     }
     assert p3() == 3.06, "nothing of it counts any more"

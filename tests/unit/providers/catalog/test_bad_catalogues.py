@@ -104,7 +104,7 @@ def test_a_file_of_another_shape_is_refused(tmp_path: Path, text: str, line: int
 
 def test_files_that_are_no_text_or_not_there_are_refused(tmp_path: Path) -> None:
     (tmp_path / "my.csv").write_bytes(OWN_HEAD.encode() + b"\xff\xfe\x00\n")
-    assert "no CSV in UTF-8" in judged(tmp_path / "my.csv")[0].message
+    assert "not CSV in UTF-8" in judged(tmp_path / "my.csv")[0].message
     assert "cannot be read" in judged(tmp_path / "none.csv")[0].message
     assert "cannot be read" in judged(tmp_path)[0].message
 
@@ -130,12 +130,12 @@ def test_no_text_whatever_breaks_it(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("rows", "line", "field", "what"),
     [
-        ([GOOD.replace("3.5", "3000")], 2, "usd_per_hour", "absurd"),
-        ([GOOD.replace("3.5", "0.01")], 2, "usd_per_hour", "absurd"),
+        ([GOOD.replace("3.5", "3000")], 2, "usd_per_hour", "not plausible"),
+        ([GOOD.replace("3.5", "0.01")], 2, "usd_per_hour", "not plausible"),
         ([GOOD.replace("2026-11-01", "2026-12-01")], 2, "date", "future"),
         ([GOOD, GOOD.replace("spot,3.5", "on_demand,3.4")], 2, "usd_per_hour", "as much as on-demand"),
         ([GOOD, GOOD.replace("spot,3.5", "on_demand,3.6")], 2, "usd_per_hour", "95% of on-demand"),
-        ([GOOD, GOOD], 3, "", "again"),
+        ([GOOD, GOOD], 3, "", "a second time"),
         ([GOOD, GOOD.replace("eu", "us").replace(",2,80", ",4,80")], 3, "gpu", "4 x H100 here, 2 x H100 elsewhere"),
         ([GOOD.replace(",2,80", ",2,40")], 2, "gpu_memory_gb", "40 GB, but a H100 has 80 GB"),
         ([GOOD.replace(",2,80", ",64,80").replace("3.5", "99")], 2, "gpu_count", "64 GPUs in one machine"),
@@ -177,12 +177,12 @@ SPOILT: dict[str, tuple[str, str, str, str, str]] = {
     "negative egress": ("egress.csv", "gcp,*,zone,0.01", "gcp,*,zone,-0.01", "usd_per_gb", 'is "-0.01"'),
     "bucket upside down": ("interruptions_aws.csv", ",0,5,", ",6,5,", "high_percent", "6.0 to 5.0"),
     "no such flag": ("flagged.csv", ",phantom", ",ghost", "flag", 'is "ghost"'),
-    "phantom that is none": ("flagged.csv", "gcp,africa-south1,,a2-highgpu-1g", AT_HOME, "flag", "that it exists"),
+    "phantom that is none": ("flagged.csv", "gcp,africa-south1,,a2-highgpu-1g", AT_HOME, "flag", "known_regions.csv"),
     "half a chip": ("accelerators.csv", ",TPU-v6e,8,", ",TPU-v6e,0.5,", "chips", 'is "0.5"'),
     "a slice for nothing": ("accelerators.csv", ",on_demand,21.6,", ",on_demand,0,", "usd_per_hour", 'is "0"'),
     "a chip that is a GPU": ("accelerators.csv", ",Trainium2,16,", ",H200,16,", "accelerator", "H200 is a GPU"),
-    "a slice priced twice": ("accelerators.csv", ",tpu-v6e-4,", ",tpu-v6e-8,", "", "tpu-v6e-8 is priced again"),
-    "retired too soon": ("instance_types.csv", ",,2023-09-06,", ",,,", "flag", "its type has no retired_on"),
+    "a slice priced twice": ("accelerators.csv", ",tpu-v6e-4,", ",tpu-v6e-8,", "", "tpu-v6e-8 is priced twice"),
+    "retired too soon": ("instance_types.csv", ",,2023-09-06,", ",,,", "flag", "has no retired_on"),
 }
 
 
@@ -213,8 +213,8 @@ def test_a_file_that_is_gone_is_told(folder: Path) -> None:
 def test_a_row_that_is_there_twice_is_told(folder: Path) -> None:
     edit(folder / "prices_gcp.csv", lambda rows: rows.append(rows[1]))
     (finding,) = verify(NOW_MS, folder).findings
-    assert "again" in finding.message
-    assert finding.remedy == "keep one of it and prices_gcp.csv:2"
+    assert "a second time" in finding.message
+    assert finding.remedy == "keep this line or prices_gcp.csv:2"
 
 
 def test_an_egress_price_that_is_there_twice_is_told(folder: Path) -> None:
@@ -227,4 +227,4 @@ def test_a_flagged_row_that_is_offered_too_is_told(folder: Path) -> None:
     offered = (folder / "prices_gcp.csv").read_text().splitlines()[1]
     edit(folder / "flagged.csv", lambda rows: rows.append(f"{offered},withdrawn"))
     (finding,) = verify(NOW_MS, folder).findings
-    assert "is an offer, too: prices_gcp.csv:2" in finding.message
+    assert "is also an offer at prices_gcp.csv:2" in finding.message

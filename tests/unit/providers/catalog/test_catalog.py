@@ -258,7 +258,9 @@ def test_own_rows_that_price_an_offer_twice_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "own.csv"
     row = "aws,us-east-1,p3.2xlarge,on_demand,1.53,2026-11-01,contract\n"
     path.write_text("provider,region,instance_type,capacity,usd_per_hour,date,source\n" + row + row)
-    with pytest.raises(CatalogError, match=r"own.csv:3: prices aws/us-east-1//p3.2xlarge/on_demand again .*own.csv:2"):
+    with pytest.raises(
+        CatalogError, match=r"own.csv:3: prices aws/us-east-1//p3.2xlarge/on_demand a second time .*own.csv:2"
+    ):
         CATALOG.extended(path)
 
 

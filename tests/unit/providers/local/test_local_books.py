@@ -65,7 +65,7 @@ def test_damaged_books_say_so_with_a_remedy(tmp_path):
     (tmp_path / "books.db").write_bytes(b"this is no database, but long enough to be taken for one" * 100)
     with pytest.raises(SetupError, match="damaged") as caught:
         LocalProvider(tmp_path, VirtualClock())
-    assert "move that folder away" in caught.value.hint
+    assert "move this folder away" in caught.value.hint
 
 
 def test_a_damaged_row_says_so_with_a_remedy(tmp_path):
