@@ -76,7 +76,7 @@ def measure(name: str, processes: int, store_url: str | None) -> tuple[list[Clai
         config = load_config(settings, environ={}, cwd=Path(made))
         said = crowd(config, processes)
         with Client(config) as client:
-            stored = len(client.jobs.list(ended=True).jobs)
+            stored = len(client.jobs.list(ended=True, limit=None).jobs)
     failed = [line for line in said if line.startswith("failed")]
     claims = [
         Claim(f"{name}: of {processes} submitted at once", len(said) - len(failed), "jobs", processes, least=True),

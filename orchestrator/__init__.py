@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from orchestrator.client import Client
+    from orchestrator.client.pages import pages
     from orchestrator.config import Config, load_config
     from orchestrator.errors import (
         BookingError,
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "orchestrator.client": ("Client",),
+    "orchestrator.client.pages": ("pages",),
     "orchestrator.config": ("Config", "load_config"),
     "orchestrator.errors": (
         "BookingError",
@@ -141,6 +143,7 @@ __all__ = [
     "job_from_mapping",
     "load_config",
     "load_job",
+    "pages",
     "to_json",
 ]
 

@@ -15,10 +15,18 @@ class Events:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def list(self, job: str | None = None, *, kinds: Sequence[str] | None = None, limit: int = 100) -> EventList:
-        """The newest events of a job (None: of everything), oldest first; only of these `kinds`, such as
-        `job.submitted`."""
-        return events.events(self._session.installation, job, kinds=kinds, limit=limit)
+    def list(
+        self,
+        job: str | None = None,
+        *,
+        kinds: Sequence[str] | None = None,
+        limit: int | None = 100,
+        cursor: str | None = None,
+    ) -> EventList:
+        """The newest events of a job (None: of everything), within the page oldest first; only of these `kinds`, such
+        as `job.submitted`. The next page has the events before them. Raises UsageError for a limit or cursor that is
+        not valid."""
+        return events.events(self._session.installation, job, kinds=kinds, limit=limit, cursor=cursor)
 
     def follow(self, job: str | None = None, *, limit: int = 100) -> Iterator[EventList]:
         """The newest events and those to come, in batches; ends with the job."""

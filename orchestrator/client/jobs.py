@@ -41,9 +41,17 @@ class Jobs:
         for the token of a different job."""
         return submit.submitted_before(self._session.installation, self._session.load(work), token)
 
-    def list(self, *, ended: bool = False, project: str | None = None) -> JobList:
-        """All jobs that have not ended, with `ended` also those that have; oldest first."""
-        return current.jobs(self._session.installation, ended=ended, project=project)
+    def list(
+        self,
+        *,
+        ended: bool = False,
+        project: str | None = None,
+        limit: int | None = 100,
+        cursor: str | None = None,
+    ) -> JobList:
+        """Jobs that have not ended, with `ended` also those that have; oldest first. Raises UsageError for a limit or
+        cursor that is not valid."""
+        return current.jobs(self._session.installation, ended=ended, project=project, limit=limit, cursor=cursor)
 
     def get(self, job: str) -> JobView:
         """One job."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from orchestrator.client.session import Session
-from orchestrator.services.store import ledger_correction
+from orchestrator.services.store import ledger_correction, ledger_entries
 from orchestrator.services.store.views import LedgerCorrection
+from orchestrator.services.views import EntryList
 
 
 class Ledger:
@@ -12,6 +13,11 @@ class Ledger:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+
+    def entries(self, job: str | None = None, *, limit: int | None = 100, cursor: str | None = None) -> EntryList:
+        """Entries of a job (None: of all), in the order of writing. Raises UsageError for a limit or cursor that is not
+        valid."""
+        return ledger_entries.entries(self._session.installation, job, limit=limit, cursor=cursor)
 
     def correct(self, reason: str, job: str | None = None, *, dry_run: bool = False) -> LedgerCorrection:
         """Book what is missing for each run of a job (None: of all) to be booked at its price times its time. `reason`,

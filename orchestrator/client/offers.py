@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from orchestrator.client.session import Session
@@ -23,22 +24,44 @@ class Offers:
 
     def list(
         self,
-        query: OfferQuery | None = None,
         *,
+        gpu: str | None = None,
+        gpu_memory: str | None = None,
+        cloud: Sequence[str] = (),
+        region: Sequence[str] = (),
+        spot: bool | None = None,
+        max_price: float | None = None,
+        vcpu: str | None = None,
+        memory: str | None = None,
         work: Work | None = None,
         group_by: Grouping | None = None,
-        limit: int | None = None,
+        limit: int | None = 100,
+        cursor: str | None = None,
     ) -> OfferList:
-        """What can be rented, cheapest first; with `work` in the figures and the order of a plan of that job. `limit`:
-        so many simulated and so many real ones. Raises UsageError when a filter leaves nothing, SpecError,
-        InfeasibleError when nothing fits the job.
+        """What can be rented, cheapest first; with `work` in the figures and the order of a plan of that job.
+
+        Filters: `gpu` such as `H100` or `H100:8`; `gpu_memory` (of one GPU) and `memory` in GB and `vcpu` as ranges,
+        `40..` or `40..80`; `region` with `*`; `max_price` in USD per hour. A page has at most `limit` simulated and
+        `limit` real offers; all pages are at the prices of the first. With `group_by` there are the first `limit`
+        groups, and no next page. Raises UsageError when a filter leaves nothing, SpecError, InfeasibleError when
+        nothing fits the job.
         """
         return listing.offers(
             self._session.config,
             lambda: self._session.installation,
-            query or OfferQuery(),
+            OfferQuery.of(
+                gpu=gpu,
+                gpu_memory=gpu_memory,
+                cloud=cloud,
+                region=region,
+                spot=spot,
+                max_price=max_price,
+                vcpu=vcpu,
+                memory=memory,
+            ),
             now_ms=SystemClock().now_ms(),
             spec=None if work is None else self._session.load(work),
             group_by=group_by,
             limit=limit,
+            cursor=cursor,
         )

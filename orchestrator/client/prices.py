@@ -10,6 +10,7 @@ from orchestrator.prices import archive, recorded
 from orchestrator.prices.views import (
     AcceptedPrice,
     CollectedRegion,
+    PollList,
     PriceArchive,
     PriceChange,
     PriceCollection,
@@ -41,10 +42,11 @@ class Prices:
         region: str | None = None,
         spot: bool | None = None,
         since: str = "30d",
-        limit: int = 6,
+        limit: int | None = 6,
+        cursor: str | None = None,
     ) -> PriceHistory:
-        """Every price change of an offer, or of those that match and are cheapest per GPU. Raises NotFoundError,
-        UsageError."""
+        """Every price change of an offer, or of those that match, the cheapest per GPU first. All pages end at the
+        instant of the first. Raises NotFoundError, UsageError."""
         return prices.history(
             self._session.installation,
             offer_id,
@@ -54,7 +56,13 @@ class Prices:
             spot=spot,
             since=since,
             limit=limit,
+            cursor=cursor,
         )
+
+    def polls(self, provider: str | None = None, *, limit: int | None = 100, cursor: str | None = None) -> PollList:
+        """Each time that prices of a provider (None: of any) were asked for, with the result; the newest first. Raises
+        UsageError for a limit or cursor that is not valid."""
+        return prices.polls(self._session.installation, provider, limit=limit, cursor=cursor)
 
     def watch(self, *, gpu: str | None = None) -> Iterator[PriceChange]:
         """Prices that change and polls that fail from now on; it never ends. Raises UsageError."""

@@ -32,14 +32,14 @@ class Collected:
 NOTHING = Collected()
 
 
-def collected(installation: Installation) -> Collected:
-    """What the store knows now of clouds that are not enabled; flagged rows are left out."""
+def collected(installation: Installation, at_ms: int | None = None) -> Collected:
+    """What the store knew at `at_ms` (real time; None: now) of clouds that are not enabled, without flagged rows."""
     from orchestrator.prices.sink import provider_of
     from orchestrator.prices.sources import SOURCES
     from orchestrator.store.market.polls import ALL_REGIONS
     from providers.collect.sources import fresh_s, history_of
 
-    now = installation.outside_clock.now_ms()
+    now = installation.outside_clock.now_ms() if at_ms is None else at_ms
     with installation.store.read() as tx:
         offers = {offer.id: offer for offer in tx.offers() if offer.provider not in installation.providers}
         points = [point for point in tx.eligible_as_of(now) if point.offer_id in offers]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from orchestrator.store import StoredFlag
+from orchestrator.store import PollRecord, StoredFlag
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,17 @@ class PriceHistory:
     left_out: int  # series that match, too
     simulated: bool
     other_market: int = 0  # simulated series that match, too: they have another clock
+    next_cursor: str | None = None  # of the next page; None: this is the last one
+
+
+@dataclass(frozen=True, slots=True)
+class PollList:
+    """Polls, the newest first. `next_cursor` is of the page of those before these; None: there are none."""
+
+    kind: ClassVar[str] = "price-polls"
+
+    polls: tuple[PollRecord, ...]
+    next_cursor: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

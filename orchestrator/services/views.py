@@ -15,6 +15,7 @@ from orchestrator.config import ShownSetting
 from orchestrator.model import (
     TERMINAL,
     CostParts,
+    Entry,
     Estimate,
     Event,
     Evidence,
@@ -121,6 +122,7 @@ class JobList:
     paid_nano_usd: int  # of the jobs listed
     simulated: bool
     ended: int = 0  # how many more have ended and are not listed
+    next_cursor: str | None = None  # of the next page; None: this is the last one
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,9 +270,22 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True)
 class EventList:
+    """`next_cursor` is of the page of the events before these; None: there are none."""
+
     kind: ClassVar[str] = "events"
 
     events: tuple[Event, ...]
+    next_cursor: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EntryList:
+    """Ledger entries in the order of writing. `next_cursor` is of the next page; None: this is the last one."""
+
+    kind: ClassVar[str] = "ledger-entries"
+
+    entries: tuple[Entry, ...]
+    next_cursor: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

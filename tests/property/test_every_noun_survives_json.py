@@ -21,6 +21,7 @@ import orchestrator
 from orchestrator.formats.codec import Codec, CodecError, decode, encode
 from orchestrator.formats.documents import codec_of, to_json
 from orchestrator.perf import Work
+from orchestrator.services.caller import Caller
 from providers.offer import Offer
 
 ROOMS = ("orchestrator.model.", "orchestrator.ledger.", "orchestrator.store.market.", "orchestrator.store.queries.")
@@ -42,6 +43,7 @@ OF_TYPE: dict[Any, st.SearchStrategy[Any]] = {
     type(None): st.none(),
     Any: JSON,
     object: JSON,
+    Caller: st.builds(Caller, *[st.from_regex(r"[a-z][a-z0-9-]{0,9}", fullmatch=True)] * 2),
     Work: st.builds(Work, st.floats(1e6, 1e18), *map(MIDDLING.get, (float, float, int, int, int, int, float))),
 }
 

@@ -35,7 +35,7 @@ def queue(
 ) -> None:
     """List jobs: state, progress, where they run, and what they have cost so far."""
     with session(ctx, output, wide=wide) as (client, out):
-        out.show(client.jobs.list(ended=all_jobs, project=project))
+        out.show(client.jobs.list(ended=all_jobs, project=project, limit=None))
 
 
 def status(
@@ -46,7 +46,7 @@ def status(
     Without JOB, list all jobs as `queue` does.
     """
     with session(ctx, output, wide=wide) as (client, out):
-        out.show(client.jobs.list() if job is None else client.jobs.status(job))
+        out.show(client.jobs.list(limit=None) if job is None else client.jobs.status(job))
 
 
 def logs(

@@ -60,19 +60,20 @@ def offers(
     Shows the offers of enabled providers at their newest prices, and the catalogue's offers of all other clouds, with
     the age of each price. Needs no account.
     """
-    from orchestrator.services.offers.filters import OfferQuery
-
-    query = OfferQuery.of(
-        gpu=gpu,
-        gpu_memory=gpu_memory,
-        cloud=cloud or (),
-        region=region or (),
-        spot=spot,
-        max_price=max_price,
-        vcpu=vcpu,
-        memory=memory,
-    )
     if limit is None and output is Format.TABLE:
         limit = SHOWN
     with session(ctx, output, wide=wide, file=for_job) as (client, out):
-        out.show(client.offers.list(query, work=for_job, group_by=group_by, limit=limit))
+        view = client.offers.list(
+            gpu=gpu,
+            gpu_memory=gpu_memory,
+            cloud=cloud or (),
+            region=region or (),
+            spot=spot,
+            max_price=max_price,
+            vcpu=vcpu,
+            memory=memory,
+            work=for_job,
+            group_by=group_by,
+            limit=limit,
+        )
+        out.show(view)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypedDict
 
 from orchestrator.engine.inputs.snapshot import current_run, left_out
@@ -12,6 +13,7 @@ from orchestrator.installation import Installation
 from orchestrator.model import TERMINAL, Job, Migration, Run, Step
 from orchestrator.services.control_plane.presence import control_plane
 from orchestrator.services.jobs.forecasts import forecasts
+from orchestrator.services.paging import Cursors, checked_limit
 from orchestrator.services.views import JobForecast, JobList, JobView, StatusView
 from orchestrator.store import JobFacts, Tx
 from providers.traits import traits_of
@@ -29,21 +31,49 @@ _STALLED_OUTSIDE: Mapping[object, str] = {
 }
 
 
-def jobs(installation: Installation, *, ended: bool = False, project: str | None = None) -> JobList:
-    """All jobs of a project (None: of all), oldest first; those that have ended only when asked for."""
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Of a job in the list of all."""
+
+    submitted_at_ms: int
+    id: str
+
+
+_CURSORS = Cursors("jobs", _Place)
+
+
+def jobs(
+    installation: Installation,
+    *,
+    ended: bool = False,
+    project: str | None = None,
+    limit: int | None = None,
+    cursor: str | None = None,
+) -> JobList:
+    """Jobs of a project (None: of all), oldest first; those that have ended only when asked for. Raises UsageError for
+    a limit or cursor that is none."""
+    filters, most = {"ended": ended, "project": project}, checked_limit(limit)
+    after = _CURSORS.read(cursor, filters)
     now = installation.clock.now_ms()
     with installation.store.read() as tx:
         known = [job for job in tx.outlines() if project in (None, job.project)]
         shown = [job for job in known if ended or job.state not in TERMINAL]
-        said = forecasts(installation, tx, shown)
-        views = tuple(job_view(installation, tx, job, said[job.id]) for job in shown)
+        to_come = shown if after is None else [job for job in shown if _key(job) > (after.submitted_at_ms, after.id)]
+        page = to_come[:most]
+        said = forecasts(installation, tx, page)
+        views = tuple(job_view(installation, tx, job, said[job.id]) for job in page)
     return JobList(
         at_ms=now,
         jobs=views,
         paid_nano_usd=sum(view.paid_nano_usd for view in views),
         simulated=any(view.simulated for view in views),
         ended=len(known) - len(shown),
+        next_cursor=_CURSORS.write(_Place(*_key(page[-1])), filters) if len(page) < len(to_come) else None,
     )
+
+
+def _key(job: Job) -> tuple[int, str]:
+    return job.submitted_at_ms, job.id
 
 
 def job(installation: Installation, ref: str) -> JobView:

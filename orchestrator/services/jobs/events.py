@@ -3,27 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from orchestrator.installation import Installation
 from orchestrator.model import TERMINAL
+from orchestrator.services.paging import Cursors, checked_limit
 from orchestrator.services.views import EventList
 
 POLL_WALL_S = 0.3
 
 
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """The page before an event: nothing is ever inserted there."""
+
+    event_id: str
+
+
+_CURSORS = Cursors("events", _Before)
+
+
 def events(
-    installation: Installation, ref: str | None = None, *, kinds: Sequence[str] | None = None, limit: int = 100
+    installation: Installation,
+    ref: str | None = None,
+    *,
+    kinds: Sequence[str] | None = None,
+    limit: int | None = 100,
+    cursor: str | None = None,
 ) -> EventList:
-    """The newest `limit` events of a job (None: of everything), oldest first. Raises NotFoundError."""
+    """The newest `limit` events of a job (None: of everything), oldest first; with a cursor those before the page that
+    it is of. Raises NotFoundError, UsageError for a limit or cursor that is none."""
+    most = checked_limit(limit)
     with installation.store.read() as tx:
         job_id = tx.find_job(ref).id if ref is not None else None
-        newest = tx.events(job_id=job_id, kinds=kinds, limit=limit, newest_first=True)
-    return EventList(tuple(reversed(newest)))
+        filters = {"job": job_id, "kinds": None if kinds is None else sorted(kinds)}
+        before = _CURSORS.read(cursor, filters)
+        found = tx.events(
+            job_id=job_id,
+            kinds=kinds,
+            limit=None if most is None else most + 1,
+            newest_first=True,
+            before_id=None if before is None else before.event_id,
+        )
+    page = found[:most]
+    more = len(page) < len(found)
+    return EventList(tuple(reversed(page)), _CURSORS.write(_Before(page[-1].id), filters) if more else None)
 
 
 def follow(installation: Installation, ref: str | None = None, *, limit: int = 100) -> Iterator[EventList]:
     """Events as they come, in batches, beginning with the newest `limit`; ends with the job. Raises NotFoundError."""
-    batch = events(installation, ref, limit=limit)
+    batch = EventList(events(installation, ref, limit=limit).events)  # nobody pages back from here
     last = None
     while True:
         if batch.events:

@@ -7,11 +7,13 @@ that came with this version, as old as it says.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from orchestrator.prices.collected import NOTHING, Collected, collected, elsewhere, may_have_collected
 from orchestrator.services.offers.filters import OfferQuery, select
 from orchestrator.services.offers.views import OfferGroup, OfferList, OfferRow
+from orchestrator.services.paging import Cursors, checked_limit
 from providers.traits import traits_of
 
 if TYPE_CHECKING:
@@ -24,6 +26,23 @@ Grouping = Literal["gpu", "region", "cloud"]
 _ALL = OfferQuery()
 
 
+_Last = tuple[tuple[float, ...], str]  # how an offer compares with the others (smaller comes first), and its id
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a page ends: the market and the real time that its prices are of, and the last simulated and the last real
+    offer of it, or of the pages before."""
+
+    at_ms: int
+    now_ms: int
+    simulated: _Last | None
+    real: _Last | None
+
+
+_CURSORS = Cursors("offers", _Place)
+
+
 def offers(
     config: Config,
     installation: Callable[[], Installation],
@@ -33,40 +52,50 @@ def offers(
     spec: JobSpec | None = None,
     group_by: Grouping | None = None,
     limit: int | None = None,
+    cursor: str | None = None,
 ) -> OfferList:
     """Every offer that matches, cheapest per hour first and those without a price last; with `spec` those that the job
     can use, as a plan of it ranks them: a filter hides offers, and changes neither figures nor order.
 
-    `installation` is opened only if it may have such an offer or knows of the job. `now_ms` is the real time, by which
-    the catalogue ages. Raises UsageError when a filter leaves nothing, InfeasibleError when no offer that matches fits
-    the job.
+    `limit`: so many simulated and so many real ones; with a cursor the page after the one that it is of, at the prices
+    of the same instant. `installation` is opened only if it may have such an offer or knows of the job. `now_ms` is the
+    real time, by which the catalogue ages. Raises UsageError when a filter leaves nothing and for a limit or cursor
+    that is none, InfeasibleError when no offer that matches fits the job.
     """
+    most, filters = checked_limit(limit), {"query": query, "job": spec, "group_by": group_by}
+    last = _CURSORS.read(cursor, filters)
     own = [
         name
         for name in config.providers.enabled
         if query.asks(name, simulated_gpus_only=traits_of(name).only_simulated_gpus)
     ]
-    at_ms = now_ms
-    heard = collected(installation()) if own or spec is not None or may_have_collected(config) else NOTHING
+    at_ms = market_ms = now_ms = now_ms if last is None else last.now_ms
+    heard = NOTHING
+    if own or spec is not None or may_have_collected(config):
+        heard = collected(installation(), None if last is None else now_ms)
     rows = list(_elsewhere(now_ms, config.providers.enabled, heard))
+    if own or spec is not None:
+        if own and last is None:
+            _freshen(installation())
+        market_ms = installation().clock.now_ms() if last is None else last.at_ms
     if own:
-        opened = installation()
-        at_ms = opened.clock.now_ms()
-        rows += _enabled(opened, at_ms)
+        at_ms = market_ms
+        rows += _enabled(installation(), market_ms)
     found = select(rows, query)
+    placed = [(_by_price(row), row) for row in found]
+    source, unfit = "", tuple[tuple[str, int], ...]()
     if spec is not None:
         from orchestrator.services.offers.ranking import rank_for_job
 
-        ranked = rank_for_job(spec, found, installation(), now_ms, heard)
-        found, source, unfit = list(ranked.rows), ranked.throughput_source, ranked.unfit
-        found.sort(key=lambda row: not row.simulated)
-    else:
-        source, unfit = "", ()
-        found.sort(key=_order)
-    shown = found if limit is None else _head(found, limit)
+        ranked = rank_for_job(spec, found, installation(), now_ms, heard, at_ms=market_ms)
+        source, unfit = ranked.throughput_source, ranked.unfit
+        placed = [((standing, row.id), row) for standing, row in zip(ranked.standings, ranked.rows, strict=True)]
+    placed.sort(key=lambda each: (not each[1].simulated, each[0]))
+    found = [row for _, row in placed]
+    page, ends, more = _page(placed, last, most)
     return OfferList(
         at_ms=at_ms,
-        offers=tuple(shown) if group_by is None else (),
+        offers=tuple(page) if group_by is None else (),
         simulated=any(row.simulated for row in found),
         count=len(found),
         groups=_groups(found, group_by, limit) if group_by is not None else (),
@@ -74,18 +103,28 @@ def offers(
         job=None if spec is None else spec.name,
         throughput_source=source,
         unfit=unfit,
+        next_cursor=_CURSORS.write(_Place(market_ms, now_ms, *ends), filters) if more and group_by is None else None,
     )
 
 
-def _order(row: OfferRow) -> tuple[bool, bool, int, str]:
-    return not row.simulated, row.nano_usd_per_hour is None, row.nano_usd_per_hour or 0, row.id
+def _by_price(row: OfferRow) -> _Last:
+    return (float(row.nano_usd_per_hour is None), float(row.nano_usd_per_hour or 0)), row.id
 
 
-def _head(rows: Sequence[OfferRow], limit: int) -> list[OfferRow]:
-    """The first of the simulated offers and the first of the real ones."""
-    return [
-        row for simulated in (True, False) for row in [each for each in rows if each.simulated is simulated][:limit]
-    ]
+def _page(
+    placed: Sequence[tuple[_Last, OfferRow]], last: _Place | None, most: int | None
+) -> tuple[list[OfferRow], list[_Last | None], bool]:
+    """The next simulated offers and the next real ones, the last of each, and whether there are more."""
+    page: list[OfferRow] = []
+    ends: list[_Last | None] = []
+    more = False
+    for simulated in (True, False):
+        end = None if last is None else (last.simulated if simulated else last.real)
+        to_come = [each for each in placed if each[1].simulated is simulated and (end is None or each[0] > end)]
+        page += [row for _, row in to_come[:most]]
+        ends.append(to_come[:most][-1][0] if to_come else end)
+        more = more or (most is not None and len(to_come) > most)
+    return page, ends, more
 
 
 def _groups(rows: Sequence[OfferRow], group_by: Grouping, limit: int | None) -> tuple[OfferGroup, ...]:
@@ -108,15 +147,19 @@ def _elsewhere(now_ms: int, enabled: Collection[str], heard: Collected) -> Itera
         yield OfferRow.of(each.offer, each.price, age_s=age_s, source=each.source, simulated=simulated, enabled=False)
 
 
-def _enabled(installation: Installation, now_ms: int) -> list[OfferRow]:
-    """What the enabled providers offer, as collected; asked for again when that is long ago."""
-    from orchestrator.services.jobs.current import simulated
+def _freshen(installation: Installation) -> None:
+    """Ask the enabled providers again if they were asked long ago."""
     from orchestrator.services.jobs.plan import freshen
 
     freshen(installation)
-    now_ms = max(now_ms, installation.clock.now_ms())
+
+
+def _enabled(installation: Installation, at_ms: int) -> list[OfferRow]:
+    """What the enabled providers offer, at the prices that were known at `at_ms` of market time."""
+    from orchestrator.services.jobs.current import simulated
+
     with installation.store.read() as tx:
-        prices = {point.offer_id: point for point in tx.payable_as_of(now_ms)}
+        prices = {point.offer_id: point for point in tx.payable_as_of(at_ms)}
         heard = {(each.provider, each.region, each.spot): each.until_ms for each in tx.polled()}
         rows = []
         for offer in tx.offers(installation.providers):
@@ -125,7 +168,7 @@ def _enabled(installation: Installation, now_ms: int) -> list[OfferRow]:
                 OfferRow.of(
                     offer,
                     price,
-                    age_s=None if until_ms is None else (now_ms - until_ms) / 1000,
+                    age_s=None if until_ms is None else max(at_ms - until_ms, 0) / 1000,
                     source="" if price is None else price.source,
                     simulated=offer.simulated or simulated(installation, offer.id),
                     enabled=True,

@@ -22,22 +22,31 @@ from providers.hardware import GPUS
 
 @dataclass(frozen=True, slots=True)
 class RankedForJob:
-    """The rows that the job can use, best first, with its figures, and how many each constraint rules out."""
+    """The rows that the job can use, best first, with its figures, and how many each constraint rules out. `standings`
+    say how each row compares with the others: smaller is better."""
 
     rows: tuple[OfferRow, ...]
     throughput_source: str
     unfit: tuple[tuple[str, int], ...]
+    standings: tuple[tuple[float, ...], ...]
 
 
 def rank_for_job(
-    spec: JobSpec, rows: Sequence[OfferRow], installation: Installation, now_ms: int, heard: Collected
+    spec: JobSpec,
+    rows: Sequence[OfferRow],
+    installation: Installation,
+    now_ms: int,
+    heard: Collected,
+    *,
+    at_ms: int | None = None,
 ) -> RankedForJob:
-    """What a new job of `spec` would make of these offers: the figures and the order of a plan of it.
+    """What a new job of `spec` would make of these offers: the figures and the order of a plan of it, made at `at_ms`
+    of market time (None: now), which is `now_ms` of real time.
 
     Raises InfeasibleError when it can use none of them, saying what is in the way.
     """
     wanted = {row.id: row for row in rows}
-    at_ms = installation.clock.now_ms()
+    at_ms = installation.clock.now_ms() if at_ms is None else at_ms
     job = Job(new_id("job", at_ms, random.Random(0)), spec, "", at_ms, "queued")
     markets: list[tuple[Market, MoveLimits, Demand]] = []
     with installation.store.read() as tx:
@@ -70,12 +79,13 @@ def rank_for_job(
                 found.append((each.standing, figures))
     if not found:
         raise InfeasibleError(f"none of {len(rows)} offers fits {spec.name}: {_lack(spec, rows, unfit, perf)}")
-    found.sort(key=lambda each: each[0])
+    found.sort(key=lambda each: (each[0], each[1].id))
     best = found[0][1]
     source = NOT_MEASURED
     if perf.evidence(job) != "none":
         source = perf.estimate_kind(job, best.gpu, best.gpu_count).provenance
-    return RankedForJob(tuple(row for _, row in found), source, tuple(unfit.most_common()))
+    standings, ranked = zip(*found, strict=True)
+    return RankedForJob(ranked, source, tuple(unfit.most_common()), standings)
 
 
 def _lack(spec: JobSpec, rows: Sequence[OfferRow], unfit: Counter[str], perf: PerfBook) -> str:

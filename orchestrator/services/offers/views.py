@@ -94,3 +94,4 @@ class OfferList:
     job: str | None = None
     throughput_source: str = ""
     unfit: tuple[tuple[str, int], ...] = ()
+    next_cursor: str | None = None  # of the next page; None: this is the last one

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from orchestrator.engine.machines.collect import collect as poll_providers
@@ -16,6 +17,7 @@ from orchestrator.jobfile.units import BadValueError, parse_duration
 from orchestrator.prices.sources import SOURCES, asked_sources, configured_sources
 from orchestrator.prices.views import (
     CollectedRegion,
+    PollList,
     PriceChange,
     PriceCollection,
     PricedRegion,
@@ -23,6 +25,7 @@ from orchestrator.prices.views import (
     PriceSeries,
     PriceStatus,
 )
+from orchestrator.services.paging import Cursors, checked_limit
 from orchestrator.store import Interval, PollState, Tx
 from providers.collect.runner import PollOutcome, SourceSpec
 from providers.errors import ProviderError
@@ -35,6 +38,25 @@ NEWEST_FLAGS = 10
 LOOK_EVERY_S = 60.0  # at least: the clock may be set
 
 OnRegion = Callable[[CollectedRegion], None]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Rank:
+    """Of a series in a history that ends at `to_ms`."""
+
+    to_ms: int
+    past: bool
+    nano_usd_per_gpu_hour: float
+    offer_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Poll:
+    seq: int
+
+
+_CURSORS = Cursors("price-history", _Rank)
+_POLL_CURSORS = Cursors("price-polls", _Poll)
 
 
 def status(installation: Installation) -> PriceStatus:
@@ -81,15 +103,20 @@ def history(
     region: str | None = None,
     spot: bool | None = None,
     since: str = "30d",
-    limit: int = 6,
+    limit: int | None = 6,
+    cursor: str | None = None,
 ) -> PriceHistory:
     """How the price of an offer went, or of the `limit` offers that match and are cheapest per GPU at the
     end, those first that can be had or that changed since.
 
     The clocks of the real market and of a simulated one differ: where offers of both match, the real ones are taken.
 
-    `since` is an instant as `instant_of` reads it. Raises NotFoundError, UsageError.
+    `since` is an instant as `instant_of` reads it. With a cursor the page after the one that
+    it is of, as of the same instant. Raises NotFoundError, UsageError.
     """
+    most = checked_limit(limit)
+    filters = {"offer": offer_id, "gpu": gpu, "provider": provider, "region": region, "spot": spot, "since": since}
+    last = _CURSORS.read(cursor, filters)
     if offer_id is None and gpu is None and provider is None:
         raise UsageError("this would be every offer there is", hint="name an offer, or --gpu, or --provider")
     with installation.store.read() as tx:
@@ -97,15 +124,49 @@ def history(
         if not found:
             raise _unknown(tx, offer_id)
         matching, found = found, [each for each in found if not each.simulated] or found
-        now = (installation.clock if found[0].simulated else installation.outside_clock).now_ms()
-        ends = tx.price_points_of([Interval(each.id, now, now + 1) for each in found])
-        priced = [(points[-1], each) for points, each in zip(ends, found, strict=True) if points]
+        if last is None:
+            now = (installation.clock if found[0].simulated else installation.outside_clock).now_ms()
+            ends = tx.price_points_of([Interval(each.id, now, now + 1) for each in found])
+            in_force = {each.id: points[-1] for points, each in zip(ends, found, strict=True) if points}
+        else:  # what was learned since changes no order
+            now = last.to_ms
+            in_force = {point.offer_id: point for point in tx.payable_as_of(now)}
         start = instant_of(since, now)
         listed = {each.id for each in tx.offers()}
-        chosen = [each for _, each in sorted(priced, key=lambda pair: _rank(pair[0], pair[1], start, listed))[:limit]]
+        priced = [each for each in found if each.id in in_force]
+        ranked = sorted(
+            ((_rank(now, in_force[each.id], each, start, listed), each) for each in priced), key=lambda pair: pair[0]
+        )
+        to_come = ranked if last is None else [pair for pair in ranked if pair[0] > last]
+        page = to_come[:most]
+        chosen = [each for _, each in page]
         series = tuple(_series(tx, each, start, now, each.id in listed) for each in chosen)
     simulated = any(each.simulated for each in chosen)
-    return PriceHistory(start, now, series, len(found) - len(chosen), simulated, len(matching) - len(found))
+    return PriceHistory(
+        from_ms=start,
+        to_ms=now,
+        series=series,
+        left_out=len(found) - len(chosen),
+        simulated=simulated,
+        other_market=len(matching) - len(found),
+        next_cursor=_CURSORS.write(page[-1][0], filters) if len(page) < len(to_come) else None,
+    )
+
+
+def polls(
+    installation: Installation, provider: str | None = None, *, limit: int | None = 100, cursor: str | None = None
+) -> PollList:
+    """The newest `limit` polls of a provider's prices (None: of all), the newest first; with a cursor those before the
+    page that it is of. Raises UsageError for a limit or cursor that is none."""
+    most, filters = checked_limit(limit), {"provider": provider}
+    before = _POLL_CURSORS.read(cursor, filters)
+    with installation.store.read() as tx:
+        found = tx.polls(
+            provider, None if most is None else most + 1, before_seq=None if before is None else before.seq
+        )
+    page = found[:most]
+    more = len(page) < len(found)
+    return PollList(tuple(page), _POLL_CURSORS.write(_Poll(page[-1].seq), filters) if more else None)
 
 
 def history_csv(view: PriceHistory) -> str:
@@ -240,10 +301,10 @@ def _collected(poll: PollOutcome) -> CollectedRegion:
     )
 
 
-def _rank(last: PricePoint, offer: Offer, start_ms: int, listed: Collection[str]) -> tuple[bool, float, str]:
+def _rank(now_ms: int, last: PricePoint, offer: Offer, start_ms: int, listed: Collection[str]) -> _Rank:
     """What can be had now or moved since `start_ms` comes first; then what costs the least per GPU."""
     past = offer.id not in listed and last.effective_at_ms < start_ms
-    return past, last.nano_usd_per_hour / max(1, offer.gpu_count), offer.id
+    return _Rank(now_ms, past, last.nano_usd_per_hour / max(1, offer.gpu_count), offer.id)
 
 
 def _series(tx: Tx, offer: Offer, start_ms: int, end_ms: int, listed: bool) -> PriceSeries:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, and_, bindparam, case, func, or_, select, update
@@ -38,6 +38,7 @@ class PollRecord:
     region: str
     flagged: int
     hint: str | None
+    seq: int = field(default=0, compare=False)  # in the order in which they were recorded
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +83,9 @@ class Polled(NamedTuple):
     until_ms: int
 
 
-_POLLS = (
-    select(*(poll.c[field.name] for field in fields(PollRecord))).order_by(poll.c.seq.desc()).limit(bindparam("limit"))
-)
+_POLLS = select(*(poll.c[field.name] for field in fields(PollRecord))).order_by(poll.c.seq.desc())
 _POLLS_OF_PROVIDER = _POLLS.where(poll.c.provider == bindparam("name"))
+_BEFORE = poll.c.seq < bindparam("before")
 _STATES = select(*(poll_state.c[field.name] for field in fields(PollState))).order_by(
     poll_state.c.provider, poll_state.c.source, poll_state.c.region
 )
@@ -257,13 +257,15 @@ class PollRows(Transaction):
                 },
             )
 
-    def polls(self, provider: str | None = None, limit: int = 20) -> list[PollRecord]:
-        """The newest first."""
-        query = _POLLS if provider is None else _POLLS_OF_PROVIDER
-        return [
-            record(PollRecord, "poll", row)
-            for row in self._connection.execute(query, {"name": provider, "limit": limit}).all()
-        ]
+    def polls(
+        self, provider: str | None = None, limit: int | None = 20, *, before_seq: int | None = None
+    ) -> list[PollRecord]:
+        """The newest first; with `before_seq` those recorded before that one."""
+        query = (_POLLS if provider is None else _POLLS_OF_PROVIDER).limit(limit)
+        if before_seq is not None:
+            query = query.where(_BEFORE)
+        asked = {"name": provider, "before": before_seq}
+        return [record(PollRecord, "poll", row) for row in self._connection.execute(query, asked).all()]
 
     def poll_states(self) -> list[PollState]:
         """What the last poll of each source and region came to, by provider, source, region; without a failure to list

@@ -25,17 +25,19 @@ _OF_KINDS = (
     )
     .order_by(event.c.seq.desc())
 )
-_SEQ = select(event.c.seq).where(event.c.id == bindparam("after_id"))
+_SEQ = select(event.c.seq).where(event.c.id == bindparam("event_id"))
 _CUTOVERS = select(*_EVENT).where(CUTOVER).order_by(event.c.seq.desc()).limit(bindparam("limit"))
 
 
 @cache
-def _events(job: bool, after: bool, kinds: bool, limit: bool, newest_first: bool) -> Select[Any]:
+def _events(job: bool, after: bool, before: bool, kinds: bool, limit: bool, newest_first: bool) -> Select[Any]:
     query = select(*_EVENT).order_by(event.c.seq.desc() if newest_first else event.c.seq)
     if job:
         query = query.where(event.c.job_id == bindparam("job_id"))
     if after:
         query = query.where(event.c.seq > bindparam("after"))
+    if before:
+        query = query.where(event.c.seq < bindparam("before"))
     if kinds:
         query = query.where(event.c.kind.in_(bindparam("kinds", expanding=True)))
     return query.limit(bindparam("limit")) if limit else query
@@ -53,18 +55,22 @@ class EventRows(Transaction):
         kinds: Collection[str] | None = None,
         limit: int | None = None,
         newest_first: bool = False,
+        before_id: str | None = None,
     ) -> list[Event]:
-        """The first `limit` events in this order, of those written after `after_id`.
+        """The first `limit` events in this order, of those written after `after_id` and before `before_id`.
 
-        Raises NotFoundError when there is no event `after_id`.
+        Raises NotFoundError when there is no such event.
         """
-        after = None
-        if after_id is not None:
-            after = self._connection.execute(_SEQ, {"after_id": after_id}).scalar_one_or_none()
-            if after is None:
-                raise NotFoundError(f"there is no event {after_id}")
-        query = _events(job_id is not None, after is not None, kinds is not None, limit is not None, newest_first)
-        values = {"job_id": job_id, "after": after, "kinds": sorted(kinds or ()), "limit": limit}
+        after, before = (None if name is None else self._seq_of_event(name) for name in (after_id, before_id))
+        query = _events(
+            job_id is not None,
+            after is not None,
+            before is not None,
+            kinds is not None,
+            limit is not None,
+            newest_first,
+        )
+        values = {"job_id": job_id, "after": after, "before": before, "kinds": sorted(kinds or ()), "limit": limit}
         return self._told(query, values)
 
     def events_of(self, job_ids: Collection[str], kinds: Collection[str]) -> dict[str, list[Event]]:
@@ -74,6 +80,12 @@ class EventRows(Transaction):
             for each in self._told(_OF_KINDS, {"job_ids": batch, "kinds": sorted(kinds)}):
                 found[str(each.job_id)].append(each)
         return found
+
+    def _seq_of_event(self, event_id: str) -> int:
+        seq: int | None = self._connection.execute(_SEQ, {"event_id": event_id}).scalar_one_or_none()
+        if seq is None:
+            raise NotFoundError(f"there is no event {event_id}")
+        return seq
 
     def cutovers(self, limit: int) -> list[Event]:
         """Of all jobs, the newest first."""

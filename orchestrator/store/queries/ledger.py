@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Select, bindparam, func, select, text, update
 
-from orchestrator.errors import BookingError
+from orchestrator.errors import BookingError, NotFoundError
 from orchestrator.formats.codec import dumps
 from orchestrator.model import Entry
 from orchestrator.store.market.offers import batches
@@ -28,6 +28,7 @@ _FILTERS = {
     "project": ledger_entry.c.project == bindparam("project"),
     "since_ms": ledger_entry.c.period_start_ms >= bindparam("since_ms"),
     "until_ms": ledger_entry.c.period_start_ms < bindparam("until_ms"),
+    "after": ledger_entry.c.seq > bindparam("after"),
 }
 
 _BOOKED_UNTIL = select(func.max(ledger_entry.c.period_end_ms)).where(
@@ -95,6 +96,9 @@ class LedgerSum(NamedTuple):
     amount_nano_usd: int
 
 
+_SEQ = select(ledger_entry.c.seq).where(ledger_entry.c.id == bindparam("entry_id"))
+
+
 @cache
 def _entries(filters: tuple[str, ...]) -> Select[Any]:
     return select(*_ENTRY).where(*(_FILTERS[name] for name in filters)).order_by(ledger_entry.c.seq)
@@ -119,15 +123,25 @@ class LedgerRows(Transaction):
         project: str | None = None,
         since_ms: int | None = None,
         until_ms: int | None = None,
+        *,
+        after_id: str | None = None,
+        limit: int | None = None,
     ) -> list[Entry]:
-        """In the order of writing. An entry belongs to the window [since, until) in which its period starts, so that
-        adjoining windows share no entry and miss none."""
+        """The first `limit` in the order of writing, of those after the entry `after_id`. One belongs to the window
+        [since, until) in which its period starts, so that adjoining windows share no entry and miss none. Raises
+        NotFoundError when there is no such entry."""
+        after = None
+        if after_id is not None:
+            after = self._connection.execute(_SEQ, {"entry_id": after_id}).scalar_one_or_none()
+            if after is None:
+                raise NotFoundError(f"there is no entry {after_id}")
         given: dict[str, str | int | None] = {
             "job_id": job_id,
             "run_id": run_id,
             "project": project,
             "since_ms": since_ms,
             "until_ms": until_ms,
+            "after": after,
         }
         filters = {name: value for name, value in given.items() if value is not None}
         return [
@@ -138,7 +152,7 @@ class LedgerRows(Transaction):
                 labels=mapping("ledger_entry", row.id, row.labels),
                 reverses=row.reverses or None,
             )
-            for row in self._connection.execute(_entries(tuple(filters)), filters).all()
+            for row in self._connection.execute(_entries(tuple(filters)).limit(limit), filters).all()
         ]
 
     def booked_until_ms(self, run_id: str) -> int | None:
