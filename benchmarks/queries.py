@@ -109,13 +109,13 @@ class Measured(SimulatedInstallation):
 
 
 def offers(count: int) -> list[Offer]:
-    """Half of them spot, of three clouds."""
+    """Half of them spot, of three clouds with 34 regions of three zones each."""
     made = []
     for number in range(count // 2):
-        cloud, region = CLOUDS[number % 3], f"r{number % 34:02}"
-        gpu = GPUS[number % len(GPUS)]
+        cloud, place, shape = CLOUDS[number % 3], number // 3 % 102, number // 306
+        region, gpu = f"r{place % 34:02}", GPUS[shape % len(GPUS)]
         made += [
-            Offer(cloud, region, f"{region}-{number % 5}", f"{gpu}.{number}".lower(), gpu, 1, 8, 64 * GIB, kind)
+            Offer(cloud, region, f"{region}-{place // 34}", f"{gpu}.{shape}".lower(), gpu, 1, 8, 64 * GIB, kind)
             for kind in CapacityType
         ]
     return made

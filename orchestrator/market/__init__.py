@@ -4,6 +4,7 @@ from orchestrator.market.ahead import Ahead
 from orchestrator.market.availability import PRIOR_LOSSES, AvailabilityKind, AvailabilityPoint, HazardPrior
 from orchestrator.market.listing import Listing, MachineKind, Shape, Site
 from orchestrator.market.price_columns import PriceColumns
+from orchestrator.market.prior_hazard import prior_hazard
 from orchestrator.market.reversion import Course, History
 from orchestrator.market.snapshot import Market
 from orchestrator.market.transfer import TYPICAL, Tariff, egress_nano_usd
@@ -27,4 +28,5 @@ __all__ = [
     "Site",
     "Tariff",
     "egress_nano_usd",
+    "prior_hazard",
 ]

@@ -26,7 +26,6 @@ from orchestrator.market.ahead import Ahead
 from orchestrator.market.availability import (
     ASSUMED,
     AvailabilityPoint,
-    CapacityHistory,
     HazardPrior,
     hazard_per_hour,
     summarise,
@@ -34,6 +33,7 @@ from orchestrator.market.availability import (
 from orchestrator.market.cells import BLOCK, Cells, block_hashes
 from orchestrator.market.listing import Listing
 from orchestrator.market.price_columns import PriceColumns
+from orchestrator.market.prior_hazard import prior_hazard
 from orchestrator.market.reversion import UNKNOWN, Course
 from orchestrator.market.transfer import TYPICAL, Tariff
 from orchestrator.model import Estimate
@@ -120,6 +120,7 @@ class Market:
         courses: Mapping[str, Course] | None = None,
         levels: Mapping[str, float] | Floats | None = None,
         priors: Mapping[tuple[str, str, str], HazardPrior] | None = None,
+        hazard: Floats | None = None,
         tariff: Tariff = TYPICAL,
         doubts: Mapping[str, str] | None = None,
         fresh_s: Mapping[str, float] | None = None,
@@ -131,9 +132,9 @@ class Market:
         successful price polls: a price that did not change is as fresh as the last poll of its region.
         `startup_s` is the usual time (market seconds) from a launch to a ready trainer, by provider, and `starts` what
         is known of it by place and kind of hardware; `courses` how spot prices go, by provider, around the `levels` of
-        offers; `priors` what is publicly known of interruptions, by (provider, region, instance type). `doubts` says,
-        by offer id, why one is not to be chosen, `fresh_s` for how many seconds its price counts as it is (else:
-        FRESH_S).
+        offers; `priors` what is publicly known of interruptions, by (provider, region, instance type), and
+        `hazard` what `prior_hazard` makes of it. `doubts` says, by offer id, why one is not to be chosen, `fresh_s` for
+        how many seconds its price counts as it is (else: FRESH_S).
         """
         listing = offers if isinstance(offers, Listing) else Listing.of(offers)
         size = len(listing)
@@ -150,7 +151,7 @@ class Market:
             backed_off_by_loss=np.zeros(size, np.bool_),
             losses=np.zeros(size, np.int64),
             exposure_ms=np.zeros(size, np.int64),
-            hazard=_prior_hazard(listing, priors or {}),
+            hazard=prior_hazard(listing, priors or {}) if hazard is None else hazard,
             doubts=MappingProxyType(
                 {row: why for name, why in (doubts or {}).items() if (row := listing.row(name)) is not None}
             ),
@@ -480,18 +481,6 @@ def _latest(polled: Mapping[Answered, int], polls: Iterable[Polled], at_ms: int)
         if polled_ms <= at_ms:
             latest[answered] = max(latest.get(answered, polled_ms), polled_ms)
     return MappingProxyType(latest)
-
-
-def _prior_hazard(listing: Listing, priors: Mapping[tuple[str, str, str], HazardPrior]) -> Floats:
-    """Losses per hour where nothing was seen yet; looked up once per site and shape that occur together."""
-    pairs, pair = np.unique(listing.site * len(listing.shapes) + listing.shape, return_inverse=True)
-    rates = np.empty(len(pairs))
-    for index, code in enumerate(pairs.tolist()):
-        site, shape = divmod(code, len(listing.shapes))
-        where, what = listing.sites[site], listing.shapes[shape]
-        prior = priors.get((where.provider, where.region, what.instance_type), ASSUMED)
-        rates[index] = hazard_per_hour(CapacityHistory(), spot=True, prior=prior)
-    return np.where(listing.spot, rates[pair], 0.0)
 
 
 def _recency(point: PricePoint) -> tuple[int, int, int]:

@@ -1,6 +1,7 @@
 """The nouns, as frozen dataclasses. Pure: no I/O, no clock, no random source."""
 
 from orchestrator.model.event import Entry, EntryKind, Event
+from orchestrator.model.forecast import JobForecast
 from orchestrator.model.ids import derived_id, new_id
 from orchestrator.model.job import (
     CHEAPEST,
@@ -60,6 +61,7 @@ __all__ = [
     "Expected",
     "GpuRequest",
     "Job",
+    "JobForecast",
     "JobSpec",
     "JobState",
     "Migration",

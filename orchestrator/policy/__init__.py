@@ -3,6 +3,7 @@
 from orchestrator.policy.decide import decide
 from orchestrator.policy.demand import Demand, MoveLimits, Running, Underway
 from orchestrator.policy.telling.compare import Comparison, Prospect, cheapest, compare, prospects, ruled_out
+from orchestrator.policy.telling.expected import expected
 from orchestrator.policy.telling.explain import MAY_PASS, NOT_MEASURED
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "cheapest",
     "compare",
     "decide",
+    "expected",
     "prospects",
     "ruled_out",
 ]

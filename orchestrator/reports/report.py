@@ -13,13 +13,12 @@ from orchestrator.engine.billing.comparisons import comparisons
 from orchestrator.engine.inputs import snapshot
 from orchestrator.installation import Installation
 from orchestrator.ledger import BASELINES, Comparison, TimeBreakdown, time_breakdown, total_nano_usd
-from orchestrator.model import Entry, Job, Migration, Run
+from orchestrator.model import Entry, Job, JobForecast, Migration, Run
 from orchestrator.reports import savings
 from orchestrator.reports.losses import losses
 from orchestrator.reports.views import JobReport, ReportView, RunCost
 from orchestrator.services.jobs.current import job_view, trained
 from orchestrator.services.jobs.forecasts import forecasts
-from orchestrator.services.views import JobForecast
 from orchestrator.store import Tx
 
 EVENTS = 200

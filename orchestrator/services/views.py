@@ -20,6 +20,7 @@ from orchestrator.model import (
     Event,
     Evidence,
     Job,
+    JobForecast,
     JobState,
     Migration,
     Pick,
@@ -32,21 +33,6 @@ from providers.money import about_usd
 
 NOT_ASKED = "told by queue, status and report"
 """Why a job has no forecast where none was asked for."""
-
-
-@dataclass(frozen=True, slots=True)
-class JobForecast:
-    """What a job is expected to cost from `at_ms` on (nano-USD) and to take until it is done (market seconds), each
-    with its 5th and 95th percentile; `evidence` says what its speed is known from."""
-
-    at_ms: int
-    cost_nano_usd: int
-    cost_low_nano_usd: int
-    cost_high_nano_usd: int
-    duration_s: float
-    duration_low_s: float
-    duration_high_s: float
-    evidence: Evidence
 
 
 @dataclass(frozen=True, slots=True)

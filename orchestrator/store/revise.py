@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from alembic.script import Script
 
 VERSION_TABLE = "schema_revision"
-HEAD = "20261122_1630_b1f0c2"
+HEAD = "20261122_1700_7e9b35"
 
 
 class ForeignDatabaseError(StoreError):

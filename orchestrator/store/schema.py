@@ -85,8 +85,25 @@ job = Table(
     Index("job_name", "name"),
     Index("job_token", "project", "token", unique=True),
     Index("job_quarantined", "id", sqlite_where=QUARANTINED, postgresql_where=QUARANTINED),
+    Index("job_finished", "finished_at_ms"),
     Index("job_open", "submitted_at_ms", "id", sqlite_where=JOB_OPEN, postgresql_where=JOB_OPEN),
     Index("job_uncompared", "id", sqlite_where=UNCOMPARED, postgresql_where=UNCOMPARED),
+)
+
+job_forecast = Table(  # what the last decision about a job expects of it; `reason`: why nothing
+    "job_forecast",
+    metadata,
+    Column("job_id", Word, ForeignKey("job.id"), primary_key=True),
+    Column("at_ms", Number, nullable=False),
+    Column("reason", Prose),
+    Column("cost_nano_usd", Number),
+    Column("cost_low_nano_usd", Number),
+    Column("cost_high_nano_usd", Number),
+    Column("duration_s", Measure),
+    Column("duration_low_s", Measure),
+    Column("duration_high_s", Measure),
+    Column("evidence", Word),
+    sqlite_with_rowid=False,
 )
 
 run = Table(

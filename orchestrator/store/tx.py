@@ -7,6 +7,7 @@ from orchestrator.store.queries.claims import ClaimRows
 from orchestrator.store.queries.commands import CommandRows
 from orchestrator.store.queries.comparisons import ComparisonRows
 from orchestrator.store.queries.events import EventRows
+from orchestrator.store.queries.forecasts import ForecastRows
 from orchestrator.store.queries.jobs import JobRows
 from orchestrator.store.queries.ledger import LedgerRows
 from orchestrator.store.queries.mending import MendingRows
@@ -22,6 +23,7 @@ class Tx(
     RunRows,
     MarketRows,
     PlanRows,
+    ForecastRows,
     ProfileRows,
     EventRows,
     LedgerRows,

@@ -6,18 +6,30 @@ price, and before each step of a migration.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
 
 from orchestrator.config import Config
 from orchestrator.engine.inputs import latencies, price_courses, priors
 from orchestrator.engine.inputs.price_courses import PriceCourses
-from orchestrator.market import AvailabilityKind, AvailabilityPoint, Listing, Market, PriceColumns
+from orchestrator.market import (
+    AvailabilityKind,
+    AvailabilityPoint,
+    HazardPrior,
+    Listing,
+    Market,
+    PriceColumns,
+    Tariff,
+    prior_hazard,
+)
 from orchestrator.perf import InstanceKind, kind_of
 from orchestrator.store import MarketChanges, Named, Tx
-from providers.collect.facts import Signal
 
+Floats = NDArray[np.float64]
 DAY_MS = 86_400_000
 AVAILABILITY_WINDOW_MS = 30 * DAY_MS
 NO_LONGER_SOLD = "its provider no longer names it"
@@ -27,7 +39,8 @@ NO_LONGER_SOLD = "its provider no longer names it"
 class _Read:
     """What was read at `at_ms`, of the enabled providers' offers and those `withdrawn` where jobs run.
 
-    `coming` are offers whose newest price was not in force yet. `risks` are those up to the number `risk_seq`."""
+    `coming` are offers whose newest price was not in force yet. `hazard` follows from `priors`, and these
+    from what was known of risks up to the number `risk_seq`."""
 
     at_ms: int
     changes: MarketChanges
@@ -39,7 +52,9 @@ class _Read:
     coming: frozenset[str]
     courses: PriceCourses
     risk_seq: int
-    risks: tuple[Signal, ...]
+    priors: Mapping[tuple[str, str, str], HazardPrior]
+    hazard: Floats
+    tariff: Tariff
 
 
 class MarketReader:
@@ -90,8 +105,14 @@ def _read_all(tx: Tx, now_ms: int, enabled: tuple[str, ...], used: Collection[st
         coming=frozenset(tx.not_in_force(now_ms)),
         courses=price_courses.learned(tx, listing, now_ms),
         risk_seq=tx.risk_seq(),
-        risks=tuple(tx.risks_as_of(now_ms)),
+        priors=(known := _priors(tx, listing, now_ms)),
+        hazard=prior_hazard(listing, known),
+        tariff=priors.tariff(listing.shapes),
     )
+
+
+def _priors(tx: Tx, listing: Listing, now_ms: int) -> Mapping[tuple[str, str, str], HazardPrior]:
+    return priors.hazard_priors(listing.shapes, tx.risks_as_of(now_ms))
 
 
 def _brought_up_to_date(tx: Tx, now_ms: int, last: _Read, changes: MarketChanges) -> _Read:
@@ -100,9 +121,9 @@ def _brought_up_to_date(tx: Tx, now_ms: int, last: _Read, changes: MarketChanges
     if renewed := changed | coming:
         prices = prices.renewed(last.listing, renewed, tx.payable_as_of(now_ms, renewed))
         coming = frozenset(tx.not_in_force(now_ms, renewed))
-    risk_seq, risks = tx.risk_seq(), last.risks
-    if risk_seq != last.risk_seq:
-        risks = tuple(tx.risks_as_of(now_ms))
+    if (risk_seq := tx.risk_seq()) != last.risk_seq:
+        known = _priors(tx, last.listing, now_ms)
+        last = replace(last, risk_seq=risk_seq, priors=known, hazard=prior_hazard(last.listing, known))
     courses = price_courses.learned(tx, last.listing, now_ms, before=last.courses, changed=changed)
     return replace(
         last,
@@ -111,8 +132,6 @@ def _brought_up_to_date(tx: Tx, now_ms: int, last: _Read, changes: MarketChanges
         prices=prices,
         coming=coming,
         courses=courses,
-        risk_seq=risk_seq,
-        risks=risks,
     )
 
 
@@ -141,6 +160,7 @@ def _market(tx: Tx, now_ms: int, config: Config, read: _Read) -> Market:
         starts={place: each for known in starts.values() for place, each in known.at.items()},
         courses=read.courses.courses,
         levels=read.courses.levels,
-        priors=priors.hazard_priors(listing.shapes, read.risks),
-        tariff=priors.tariff(listing.shapes),
+        priors=read.priors,
+        hazard=read.hazard,
+        tariff=read.tariff,
     )

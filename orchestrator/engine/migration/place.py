@@ -17,7 +17,7 @@ from orchestrator.engine.migration.bring_up import check_limits
 from orchestrator.engine.migration.intent import open_migration, under_way
 from orchestrator.errors import LimitError
 from orchestrator.model import Job, Placement, Plan, Reason, Run
-from orchestrator.policy import decide
+from orchestrator.policy import decide, expected
 from orchestrator.store import Tx
 
 WAIT_EVERY_WALL_S = 2.0  # a job without a place is looked at again this often
@@ -36,6 +36,8 @@ def place(ctx: Context, *, everyone: bool = True) -> bool:
     plan = _decided(ctx, jobs, with_notice) if jobs else None
     if plan is None:
         return False
+    with ctx.write() as tx:
+        tx.put_forecasts({each.job_id: expected(each, plan.at_ms) for each in plan.placements}, plan.at_ms)
     again_ms = min((each.again_at_ms for each in plan.placements if each.again_at_ms is not None), default=None)
     if everyone and again_ms is not None:
         ctx.pacing["again-ms"] = float(again_ms)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypedDict
@@ -10,13 +11,15 @@ from orchestrator.engine.inputs.snapshot import current_run, left_out
 from orchestrator.engine.jobs.standstill import NOT_FINITE, STALLED
 from orchestrator.engine.migration.move import attempt_failed, waits
 from orchestrator.installation import Installation
-from orchestrator.model import TERMINAL, Job, Migration, Run, Step
+from orchestrator.model import TERMINAL, Event, Job, JobForecast, Migration, Run, Step
 from orchestrator.services.control_plane.presence import control_plane
 from orchestrator.services.jobs.forecasts import forecasts
 from orchestrator.services.paging import Cursors, checked_limit
-from orchestrator.services.views import JobForecast, JobList, JobView, StatusView
-from orchestrator.store import JobFacts, Tx
+from orchestrator.services.views import JobList, JobView, StatusView
+from orchestrator.store import Interval, JobFacts, Tx
 from providers.traits import traits_of
+
+_PAUSES = ("job.paused", "job.resumed")
 
 
 class _Foretold(TypedDict, total=False):
@@ -56,18 +59,17 @@ def jobs(
     after = _CURSORS.read(cursor, filters)
     now = installation.clock.now_ms()
     with installation.store.read() as tx:
-        known = [job for job in tx.outlines() if project in (None, job.project)]
-        shown = [job for job in known if ended or job.state not in TERMINAL]
+        shown = tx.outlines(project=project, ended=ended)
         to_come = shown if after is None else [job for job in shown if _key(job) > (after.submitted_at_ms, after.id)]
         page = to_come[:most]
-        said = forecasts(installation, tx, page)
-        views = tuple(job_view(installation, tx, job, said[job.id]) for job in page)
+        views = job_views(installation, tx, page, forecasts(installation, tx, page))
+        hidden = 0 if ended else tx.count_ended(project)
     return JobList(
         at_ms=now,
         jobs=views,
         paid_nano_usd=sum(view.paid_nano_usd for view in views),
         simulated=any(view.simulated for view in views),
-        ended=len(known) - len(shown),
+        ended=hidden,
         next_cursor=_CURSORS.write(_Place(*_key(page[-1])), filters) if len(page) < len(to_come) else None,
     )
 
@@ -100,11 +102,65 @@ def status(installation: Installation, ref: str, *, events: int = 8) -> StatusVi
 
 def job_view(installation: Installation, tx: Tx, job: Job, said: JobForecast | str | None = None) -> JobView:
     """The figures of one job."""
-    runs = tx.runs(job_id=job.id, unreadable=left_out)
-    facts = tx.job_facts(job.id)
+    return job_views(installation, tx, [job], {} if said is None else {job.id: said})[0]
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What is stored of a job. `price` is that of the offer where it runs now, in nano-USD per hour; `pause` is the
+    newest that says that it paused, or went on; `reported` holds what its trainer's state was reported as last."""
+
+    runs: Sequence[Run]
+    facts: JobFacts
+    paid_nano_usd: int
+    migrations: Sequence[Migration]
+    price: int | None
+    newest: Event | None
+    pause: Event | None
+    reported: Mapping[str, Event]
+
+
+def job_views(
+    installation: Installation, tx: Tx, jobs: Sequence[Job], said: Mapping[str, JobForecast | str]
+) -> tuple[JobView, ...]:
+    """The figures of these jobs, with what is `said` of their future."""
+    known = _known(installation, tx, jobs)
+    return tuple(_view(installation, job, known[job.id], said.get(job.id)) for job in jobs)
+
+
+def _known(installation: Installation, tx: Tx, jobs: Sequence[Job]) -> dict[str, _Known]:
+    """By job id."""
+    ids, now_ms = [job.id for job in jobs], installation.clock.now_ms()
+    runs, migrations = tx.runs_of(ids, left_out), tx.migrations_of(ids, left_out)
+    facts, newest = tx.job_facts_of(ids), tx.newest_events(ids)
+    paid: Counter[str] = Counter()
+    for each in tx.ledger_sums(ids):
+        paid[each.job_id] += each.amount_nano_usd
+    alive = {job_id: run for job_id in ids if (run := current_run(runs[job_id])) is not None}
+    asked = [Interval(run.offer_id, now_ms, now_ms + 1) for run in alive.values()]
+    prices = dict(zip(alive, tx.price_changes_of(asked), strict=True))
+    of_interest = {*alive, *(job.id for job in jobs if job.state == "paused")}
+    events = tx.events_of(of_interest, (STALLED, NOT_FINITE, *_PAUSES))
+    return {
+        job_id: _Known(
+            runs=runs[job_id],
+            facts=facts[job_id],
+            paid_nano_usd=paid[job_id],
+            migrations=migrations[job_id],
+            price=changes[-1][1] if (changes := prices.get(job_id)) else None,
+            newest=newest.get(job_id),
+            pause=next((event for event in events.get(job_id, ()) if event.kind in _PAUSES), None),
+            reported={event.kind: event for event in reversed(events.get(job_id, []))},  # the newest of a kind is last
+        )
+        for job_id in ids
+    }
+
+
+def _view(installation: Installation, job: Job, known: _Known, said: JobForecast | str | None) -> JobView:
+    runs, facts = known.runs, known.facts
     alive = current_run(runs)
     stepped = [run for run in runs if run.last_step > run.start_step]
-    warnings = _marks(tx, alive) if alive is not None else _failures(job, runs, facts)
+    warnings = _marks(known.reported, alive) if alive is not None else _failures(job, runs, facts)
     return JobView(
         id=job.id,
         name=job.name,
@@ -120,13 +176,13 @@ def job_view(installation: Installation, tx: Tx, job: Job, said: JobForecast | s
         total_steps=job.spec.train.steps if facts.total_steps is None else facts.total_steps,
         loss=stepped[-1].last_loss if stepped else None,
         offer_id=alive.offer_id if alive is not None else None,
-        nano_usd_per_hour=_price_now(installation, tx, alive),
-        paid_nano_usd=tx.total_nano_usd(job_id=job.id),
+        nano_usd_per_hour=known.price,
+        paid_nano_usd=known.paid_nano_usd,
         runs=len(trained(runs)),
-        moves=len(moves(runs, tx.migrations(job_id=job.id, unreadable=left_out))),
+        moves=len(moves(runs, known.migrations)),
         steps_repeated=sum(run.repeated_steps for run in runs),
         simulated=any(simulated(installation, run.offer_id) for run in runs) or (not runs and installation.simulated),
-        note="; ".join(dict.fromkeys([*warnings, _note(tx, job, facts.quarantine)])),
+        note="; ".join(dict.fromkeys([*warnings, _note(job, known)])),
         quarantine=facts.quarantine,
         warnings=warnings,
         **_foretold(said),
@@ -148,12 +204,9 @@ def _failures(job: Job, runs: Sequence[Run], facts: JobFacts) -> tuple[str, ...]
     return (attempt_failed(job, facts.failures, facts.error or ""),)
 
 
-def _marks(tx: Tx, run: Run) -> tuple[str, ...]:
+def _marks(reported: Mapping[str, Event], run: Run) -> tuple[str, ...]:
     """What holds of its run now: it has made no step since it was told of, its loss is still no number."""
-    stalled, diverged = (
-        next(iter(tx.events(job_id=run.job_id, kinds=(kind,), limit=1, newest_first=True)), None)
-        for kind in (STALLED, NOT_FINITE)
-    )
+    stalled, diverged = reported.get(STALLED), reported.get(NOT_FINITE)
     warnings = []
     if stalled is not None and stalled.run_id == run.id and stalled.data.get("step") == run.last_step:
         warnings.append(_STALLED_OUTSIDE.get(stalled.data.get("awaited"), f"stands still at step {run.last_step}"))
@@ -162,19 +215,18 @@ def _marks(tx: Tx, run: Run) -> tuple[str, ...]:
     return tuple(warnings)
 
 
-def _note(tx: Tx, job: Job, quarantine: str | None) -> str:
+def _note(job: Job, known: _Known) -> str:
     """Of a quarantined or paused job the reason, else the newest thing that happened."""
-    if quarantine is not None:
-        return f"quarantined: {quarantine}"
+    if known.facts.quarantine is not None:
+        return f"quarantined: {known.facts.quarantine}"
     if job.state == "paused":
-        reported = tx.events(job_id=job.id, kinds=("job.paused", "job.resumed"), limit=1, newest_first=True)
-        by_event = reported and reported[0].kind == "job.paused"
-        return reported[0].message if by_event else "paused at its last checkpoint: everything here was ended at once"
-    newest = tx.events(job_id=job.id, limit=1, newest_first=True)
-    return newest[0].message if newest else ""
+        if known.pause is not None and known.pause.kind == "job.paused":
+            return known.pause.message
+        return "paused at its last checkpoint: everything here was ended at once"
+    return known.newest.message if known.newest is not None else ""
 
 
-def trained(runs: list[Run]) -> list[Run]:
+def trained(runs: Sequence[Run]) -> list[Run]:
     """The runs that took over; an attempt that was given up before it trained is no run to a user."""
     return [run for run in runs if run.training_from_ms is not None]
 
@@ -197,11 +249,3 @@ def simulated(installation: Installation, offer_id: str) -> bool:
     name = offer_id.partition("/")[0]
     provider = installation.providers.get(name)
     return provider.simulated if provider is not None else traits_of(name).simulated
-
-
-def _price_now(installation: Installation, tx: Tx, run: Run | None) -> int | None:
-    if run is None:
-        return None
-    now = installation.clock.now_ms()
-    changes = tx.price_changes(run.offer_id, now, now + 1)
-    return changes[-1][1] if changes else None

@@ -1,7 +1,8 @@
 """Forecasts: what jobs that have not ended will still cost and take, or why that is unknown.
 
-One decision over all of them, made with the function that plans them, so that `queue`, `status` and `report` say what
-`plan` says. Where a job's speed has not been measured, a forecast says only that.
+What the control plane's last decision about a job expects of it counts for FRESH_S. Of other jobs one decision is made
+over all, with the function that plans them, so that `queue`, `status` and `report` say what `plan` says. Where a job's
+speed has not been measured, a forecast says only that.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ from contextlib import suppress
 from orchestrator.engine.inputs.snapshot import inputs, limits
 from orchestrator.errors import UnreadableRowError
 from orchestrator.installation import Installation
-from orchestrator.model import TERMINAL, Job, Placement
-from orchestrator.policy import NOT_MEASURED, decide
-from orchestrator.services.views import JobForecast
+from orchestrator.model import TERMINAL, Job, JobForecast
+from orchestrator.policy import decide, expected
 from orchestrator.store import Tx
 
+FRESH_S, FRESH_WALL_S = 900.0, 15.0
+"""Market seconds for which a forecast counts, where the market's clock runs fast at least so many real ones. With each
+price that changes, each loss and each order a decision is made anew."""
+_UNREADABLE = "its record cannot be read"
 _PLACED = ("queued", "starting", "running", "migrating")
 
 
@@ -30,8 +34,11 @@ def forecasts(installation: Installation, tx: Tx, jobs: Iterable[Job]) -> Mappin
         elif job.id in quarantined:
             found[job.id] = "it is in quarantine"
         else:
-            found[job.id] = "its record cannot be read" if job.state in _PLACED else f"it is {job.state}"
-    asked = [job_id for job_id, said in found.items() if said == "its record cannot be read"]
+            found[job.id] = _UNREADABLE if job.state in _PLACED else f"it is {job.state}"
+    waiting = [job_id for job_id, said in found.items() if said == _UNREADABLE]
+    now_ms, factor = installation.clock.now_ms(), installation.clock.factor
+    found.update(tx.job_forecasts(waiting, now_ms - round(1000 * max(FRESH_S, FRESH_WALL_S * factor))))
+    asked = [job_id for job_id in waiting if found[job_id] == _UNREADABLE]
     try:
         found.update(_decided(installation, tx, asked))
     except UnreadableRowError:  # one of them cannot be read: decide for the others one by one
@@ -48,19 +55,4 @@ def _decided(installation: Installation, tx: Tx, job_ids: Sequence[str]) -> Mapp
     now = installation.clock.now_ms()
     seen = inputs(tx, now, installation.config, only=job_ids)
     plan = decide(seen.demands, seen.market, seen.perf, seen.running, limits=limits(installation.config))
-    return {each.job_id: _forecast(each, now) for each in plan.placements}
-
-
-def _forecast(placement: Placement, now_ms: int) -> JobForecast | str:
-    if placement.evidence == "none":
-        return NOT_MEASURED
-    chosen = next((each for each in placement.alternatives if each.offer_id == placement.offer_id), None)
-    if chosen is None:
-        return placement.reason
-    cost, cost_low, cost_high = placement.cost_nano_usd, chosen.cost_low_nano_usd, chosen.cost_high_nano_usd
-    finish_ms, low_s, high_s = placement.finish_at_ms, chosen.duration_low_s, chosen.duration_high_s
-    if cost is None or cost_low is None or cost_high is None or finish_ms is None or low_s is None or high_s is None:
-        return "how many steps remain is not known yet"
-    return JobForecast(
-        now_ms, cost, cost_low, cost_high, (finish_ms - now_ms) / 1000, low_s, high_s, placement.evidence
-    )
+    return {each.job_id: expected(each, now) for each in plan.placements}

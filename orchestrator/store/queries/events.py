@@ -7,14 +7,14 @@ from dataclasses import fields
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Select, bindparam, select
+from sqlalchemy import Select, bindparam, func, select
 
 from orchestrator.errors import NotFoundError
 from orchestrator.formats.codec import dumps
 from orchestrator.model import Event
 from orchestrator.store.market.offers import batches
 from orchestrator.store.rows import mapping, record
-from orchestrator.store.schema import CUTOVER, event
+from orchestrator.store.schema import CUTOVER, event, job
 from orchestrator.store.transaction import Transaction, columns
 
 _EVENT = [event.c[field.name] for field in fields(Event)]
@@ -24,6 +24,11 @@ _OF_KINDS = (
         event.c.job_id.in_(bindparam("job_ids", expanding=True)), event.c.kind.in_(bindparam("kinds", expanding=True))
     )
     .order_by(event.c.seq.desc())
+)
+_later = event.alias()
+_NEWEST_SEQ = select(func.max(_later.c.seq)).where(_later.c.job_id == job.c.id).correlate(job).scalar_subquery()
+_NEWEST = select(*_EVENT).where(
+    event.c.seq.in_(select(_NEWEST_SEQ).where(job.c.id.in_(bindparam("job_ids", expanding=True))))
 )
 _SEQ = select(event.c.seq).where(event.c.id == bindparam("event_id"))
 _CUTOVERS = select(*_EVENT).where(CUTOVER).order_by(event.c.seq.desc()).limit(bindparam("limit"))
@@ -72,6 +77,13 @@ class EventRows(Transaction):
         )
         values = {"job_id": job_id, "after": after, "before": before, "kinds": sorted(kinds or ()), "limit": limit}
         return self._told(query, values)
+
+    def newest_events(self, job_ids: Collection[str]) -> dict[str, Event]:
+        """The newest of each of these jobs that has any."""
+        found: dict[str, Event] = {}
+        for batch in batches(job_ids):
+            found.update((str(each.job_id), each) for each in self._told(_NEWEST, {"job_ids": batch}))
+        return found
 
     def events_of(self, job_ids: Collection[str], kinds: Collection[str]) -> dict[str, list[Event]]:
         """Events of these kinds of each of these jobs, the newest first."""

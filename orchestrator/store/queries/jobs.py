@@ -12,10 +12,10 @@ from sqlalchemy import Row, Select, bindparam, func, select, update
 
 from orchestrator.errors import NotFoundError, RowError, UnreadableRowError, UsageError
 from orchestrator.formats.codec import Codec, CodecError
-from orchestrator.model import Job, JobSpec, JobState, TrainSpec
+from orchestrator.model import TERMINAL, Job, JobSpec, JobState, TrainSpec
 from orchestrator.store.market.offers import batches
 from orchestrator.store.rows import Unreadable, decoded, record, records
-from orchestrator.store.schema import job
+from orchestrator.store.schema import JOB_OPEN, job
 from orchestrator.store.transaction import Transaction
 
 _SPEC = Codec(JobSpec, "job-spec/1")
@@ -76,6 +76,8 @@ _FACTS = [job.c[field.name] for field in fields(JobFacts)]
 _JOB = [job.c[field.name] for field in fields(_Stored)]
 _WITH_TOKEN = select(*_JOB).where(job.c.project == bindparam("of_project"), job.c.token == bindparam("of_token"))
 _ONE_JOB = select(*_JOB).where(job.c.id == bindparam("job_id"))
+_ENDED = select(func.count()).where(job.c.state.in_(sorted(TERMINAL)))
+_ENDED_OF_PROJECT = _ENDED.where(job.c.project == bindparam("project"))
 _THESE = select(*_JOB).where(job.c.id.in_(bindparam("job_ids", expanding=True))).order_by(job.c.id)
 _FACT_NAMES = [field.name for field in fields(JobFacts)]
 _FACTS_OF = select(job.c.id, *_FACTS).where(job.c.id.in_(bindparam("job_ids", expanding=True)))
@@ -130,9 +132,17 @@ class JobRows(Transaction):
         file by an empty one, a state by "running", for it may have machines. Raises NotFoundError."""
         return _outline(self._one_job(job_id))
 
-    def outlines(self) -> list[Job]:
-        """The outlines of all jobs, in the order of their submission."""
-        return [_outline(row) for row in self._connection.execute(_jobs(None, False))]
+    def outlines(self, project: str | None = None, *, ended: bool = True) -> list[Job]:
+        """The outlines of all jobs (of a project), in the order of their submission; or only of those that have not
+        `ended`."""
+        query = _jobs(None, project is not None)
+        rows = self._connection.execute(query if ended else query.where(JOB_OPEN), {"project": project})
+        return [_outline(row) for row in rows]
+
+    def count_ended(self, project: str | None = None) -> int:
+        """How many jobs (of a project) have ended."""
+        query = _ENDED if project is None else _ENDED_OF_PROJECT
+        return int(self._connection.execute(query, {"project": project}).scalar_one())
 
     def find_job(self, ref: str) -> Job:
         """By id, by name (the newest of that name) or by the beginning of an id, in this order: its outline.

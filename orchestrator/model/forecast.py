@@ -1,0 +1,22 @@
+"""JobForecast: what a job that has not ended is expected to cost and to take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestrator.model.plan import Evidence
+
+
+@dataclass(frozen=True, slots=True)
+class JobForecast:
+    """What a job is expected to cost from `at_ms` on (nano-USD) and to take until it is done (market seconds), each
+    with its 5th and 95th percentile; `evidence` says what its speed is known from."""
+
+    at_ms: int
+    cost_nano_usd: int
+    cost_low_nano_usd: int
+    cost_high_nano_usd: int
+    duration_s: float
+    duration_low_s: float
+    duration_high_s: float
+    evidence: Evidence

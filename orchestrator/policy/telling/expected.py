@@ -1,0 +1,22 @@
+"""What a decision expects of a job: its forecast, or why there is none."""
+
+from __future__ import annotations
+
+from orchestrator.model import JobForecast, Placement
+from orchestrator.policy.telling.explain import NOT_MEASURED
+
+
+def expected(placement: Placement, now_ms: int) -> JobForecast | str:
+    """The forecast of a decision made at `now_ms`; where the job's speed has not been measured, only that."""
+    if placement.evidence == "none":
+        return NOT_MEASURED
+    chosen = next((each for each in placement.alternatives if each.offer_id == placement.offer_id), None)
+    if chosen is None:
+        return placement.reason
+    cost, cost_low, cost_high = placement.cost_nano_usd, chosen.cost_low_nano_usd, chosen.cost_high_nano_usd
+    finish_ms, low_s, high_s = placement.finish_at_ms, chosen.duration_low_s, chosen.duration_high_s
+    if cost is None or cost_low is None or cost_high is None or finish_ms is None or low_s is None or high_s is None:
+        return "how many steps remain is not known yet"
+    return JobForecast(
+        now_ms, cost, cost_low, cost_high, (finish_ms - now_ms) / 1000, low_s, high_s, placement.evidence
+    )

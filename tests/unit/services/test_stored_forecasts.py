@@ -1,0 +1,51 @@
+"""What lists of jobs say of the future is the last decision's word, while that is fresh, and else a new decision's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.model import JobSpec
+from orchestrator.services.jobs.current import jobs
+from orchestrator.services.jobs.forecasts import FRESH_S, forecasts
+from providers.fake import Behaviour, default_catalog
+from tests.rig import SimulatedInstallation, SqliteScratchDatabase, Timings, train_spec
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> SimulatedInstallation:
+    made = SimulatedInstallation(
+        tmp_path,
+        SqliteScratchDatabase(tmp_path),
+        catalog=default_catalog(),
+        behaviour=Behaviour(boot_s=2.0, listing_lag_s=3.0, stop_s=1.0, late_s=4.0),
+        timings=Timings(step_s=1.0, prepare_s=1.0, restore_s=1.0, checkpoint_every_s=10.0),
+    )
+    for number in range(3):
+        made.submit_job(JobSpec(f"job-{number}", train_spec(100_000, args={"seed": number})))
+    for _ in range(40):
+        made.tick(2.0)
+    return made
+
+
+def test_a_decision_leaves_what_it_expects_and_lists_of_jobs_tell_it(home: SimulatedInstallation) -> None:
+    offer, price = default_catalog()[0]
+    home.cloud.set_price(offer.id, price + 1)
+    for _ in range(20):
+        home.tick(2.0)
+    with home.store.read() as tx:
+        known = tx.job_forecasts([job.id for job in tx.jobs()], 0)
+        assert len(known) == 3
+        assert forecasts(home.installation, tx, tx.jobs()) == known
+    assert {view.id: view.forecast for view in jobs(home.installation).jobs} == known
+
+
+def test_one_that_is_no_longer_fresh_is_made_anew(home: SimulatedInstallation) -> None:
+    with home.store.read() as tx:
+        before = tx.job_forecasts([job.id for job in tx.jobs()], 0)
+    home.clock.advance(FRESH_S + 1)
+    with home.store.read() as tx:
+        anew = forecasts(home.installation, tx, tx.jobs())
+    assert anew.keys() == before.keys()
+    assert all(said != before[job_id] for job_id, said in anew.items())
