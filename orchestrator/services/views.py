@@ -31,7 +31,7 @@ from orchestrator.model import (
 )
 from providers.money import about_usd
 
-NOT_ASKED = "told by queue, status and report"
+NOT_ASKED = "shown by queue, status and report"
 """Why a job has no forecast where none was asked for."""
 
 

@@ -57,7 +57,7 @@ def verify(now_ms: int, path: Path | None = None) -> CatalogVerdict:
     """Everything wrong with the catalogue in force, beginning with what is not as its manifest says, or with a user's
     own file. Raises NotFoundError."""
     if path is not None and not path.is_file():
-        raise NotFoundError(f"{path} is no file", hint="name a CSV file; docs/catalog.md says what is in it")
+        raise NotFoundError(f"{path} is not a file", hint="name a CSV file; docs/catalog.md says what is in it")
     if path is None:
         folder = load().folder
         verdict, altered = examine(now_ms, folder), (*damage(), *verify_files(folder))

@@ -40,7 +40,7 @@ def update(now_ms: int, at: str, *, sha256: str | None = None, force: bool = Fal
     no sense, NotFoundError, ProviderFailure, StoreError where it cannot be written.
     """
     if sha256 is not None and not SHA256.fullmatch(sha256.lower()):
-        raise UsageError(f"--sha256 {sha256} is no SHA-256", hint="give 64 hexadecimal digits")
+        raise UsageError(f"--sha256 {sha256} is not a SHA-256 hash", hint="give 64 hexadecimal digits")
     origin, shown = _origin(at, pinned=sha256 is not None), _shown(at)
     data = origin.manifest()
     manifest = _manifest(data, sha256)
@@ -60,7 +60,8 @@ def update(now_ms: int, at: str, *, sha256: str | None = None, force: bool = Fal
             activate(folder, manifest, bundled_manifest().date)
     except OSError as error:
         raise StoreError(
-            f"the catalogue cannot be written to {home()}: {error.strerror}", hint="make room, or mend its permissions"
+            f"the catalogue cannot be written to {home()}: {error.strerror}",
+            hint="free some space, or fix its permissions",
         ) from error
     return CatalogUpdate(shown, made.version, len(made.rows), before.version, len(before.rows), True)
 
@@ -183,7 +184,7 @@ class _Folder:
     def _read(self, path: Path, most_bytes: int) -> bytes:
         try:
             if not path.is_file():  # a pipe would never end
-                raise NotFoundError(f"{path} is no file", hint="name a catalogue's manifest.json, or its folder")
+                raise NotFoundError(f"{path} is not a file", hint="name a catalogue's manifest.json, or its folder")
             with path.open("rb") as file:
                 return file.read(most_bytes + 1)
         except OSError as error:

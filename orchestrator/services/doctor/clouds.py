@@ -17,7 +17,7 @@ def examine_clouds(clouds: Sequence[str]) -> Diagnosis:
     Raises UsageError for one that is unknown, ProviderFailure when its library is not installed.
     """
     if unknown := [cloud for cloud in clouds if cloud not in CLOUDS]:
-        raise UsageError(f"there is nothing to ask of {unknown[0]}", hint=f"one of {', '.join(CLOUDS)}")
+        raise UsageError(f"{unknown[0]} cannot be checked", hint=f"one of {', '.join(CLOUDS)}")
     return Diagnosis(tuple(check for cloud in dict.fromkeys(clouds) for check in _checks(cloud)))
 
 

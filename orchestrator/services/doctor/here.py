@@ -101,7 +101,7 @@ def secrets(config: Config) -> Check:
     """Whether a control plane can have the secrets that it keeps. Raises what would keep `up` from starting one."""
     key_file = config.secrets.key_file
     if key_file is None:
-        return Check("secrets", "ok", "in the control plane's memory alone: after a restart they are given again")
+        return Check("secrets", "ok", "kept only in the control plane's memory; give them again after a restart")
     if not key_file.exists():
         return Check("secrets", "ok", f"in a file, once there are any; its key {key_file} is made then")
     kept_secrets(config)

@@ -43,8 +43,8 @@ def control_plane(installation: Installation) -> Check:
     with installation.store.read() as tx:
         waiting = sum(job.state not in TERMINAL | {"paused"} for job in tx.outlines())
     if waiting:
-        return Check("control plane", "warn", f"none runs, and {waiting} job(s) wait for one", "tradewind up")
-    return Check("control plane", "ok", "none runs; `submit` starts one when it is needed")
+        return Check("control plane", "warn", f"not running, and {waiting} jobs wait for it", "tradewind up")
+    return Check("control plane", "ok", "not running; `submit` starts it when needed")
 
 
 def quarantine(installation: Installation) -> Check:
@@ -70,8 +70,8 @@ def engine(installation: Installation) -> Check:
         reported = tx.events(kinds=("engine.fault",), limit=1, newest_first=True)
     recent_ms = int(FAULT_IS_NEWS_WALL_S * installation.clock.factor * 1000)
     if not reported or reported[0].at_ms < installation.clock.now_ms() - recent_ms:
-        return Check("engine", "ok", "no step broke lately")
-    found = f"a step broke at {iso(reported[0].at_ms)}: {reported[0].message}"
+        return Check("engine", "ok", "no step failed lately")
+    found = f"a step failed at {iso(reported[0].at_ms)}: {reported[0].message}"
     return Check("engine", "warn", found, "see the traceback: tradewind events --output json; please report it")
 
 
@@ -85,7 +85,7 @@ def site(installation: Installation) -> Check:
         return Check("site", "ok", "Ray's head does not run; `up` starts it")
     if alive(head):
         return Check("site", "ok", "Ray's head runs on this machine")
-    return Check("site", "warn", "Ray's head has died", "tradewind up (jobs go on from their checkpoints)")
+    return Check("site", "warn", "Ray's head has died", "tradewind up (jobs resume from their checkpoints)")
 
 
 def installation(installation: Installation) -> Check:
@@ -98,7 +98,7 @@ def machines(installation: Installation) -> Check:
     """Machines with this installation's tag that its store did not rent."""
     found = unmanaged.unknown(installation)
     if not found:
-        return Check("machines", "ok", "all that are up were rented by this store")
+        return Check("machines", "ok", "every running machine was rented by this store")
     named = ", ".join(f"{each.id} ({each.offer_id})" for each in found[:MOST_SHOWN])
     return Check(
         "machines",
@@ -117,10 +117,10 @@ def collected_prices(installation: Installation) -> Check:
         return Check(name, "ok", "none are collected")
     wrong = [(each, each.error or each.suspect) for each in states if each.error or each.suspect]
     if not wrong:
-        return Check(name, "ok", f"{len(states)} sources and regions, the last poll of each is well")
+        return Check(name, "ok", f"{len(states)} sources and regions, the last collection of each succeeded")
     reported = "; ".join(f"{each.source} {each.region or 'all'}: {why}" for each, why in wrong[:MOST_SHOWN])
     more = f" (and {len(wrong) - MOST_SHOWN} more)" if len(wrong) > MOST_SHOWN else ""
-    return Check(name, "warn", f"{reported}{more}", "older prices of it stay in use; see: tradewind prices status")
+    return Check(name, "warn", f"{reported}{more}", "its older prices stay in use; see: tradewind prices status")
 
 
 def prices(installation: Installation, provider: str) -> Check:

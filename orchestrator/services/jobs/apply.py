@@ -18,7 +18,7 @@ from orchestrator.services.views import Accepted, Decision, PlanView
 from providers.money import format_usd
 
 PLAN_FILE = codec_of(PlanView)
-PRICE_TOLERANCE = 0.02  # a chosen offer may become this much dearer and the plan still be what was reviewed
+PRICE_TOLERANCE = 0.02  # a chosen offer may become this much more expensive and the plan still be what was reviewed
 
 
 def save(view: PlanView, path: Path) -> None:
@@ -114,7 +114,7 @@ def _differences(then: Decision, now: Decision | None) -> list[str]:
     if now.action != then.action or now.offer_id != then.offer_id:
         line = f"{then.name}: was {_words(then)}, now {_words(now)}"
         return [line + "".join(f"; {change}" for change in _prices(then, now))]
-    return [f"{then.name}: {change}" for change in _prices(then, now) if _dearer(then, now)]
+    return [f"{then.name}: {change}" for change in _prices(then, now) if _more_expensive(then, now)]
 
 
 def _words(decision: Decision) -> str:
@@ -126,7 +126,7 @@ def _price(decision: Decision, offer_id: str | None) -> int | None:
     return found[0].nano_usd_per_hour if found else None
 
 
-def _dearer(then: Decision, now: Decision) -> bool:
+def _more_expensive(then: Decision, now: Decision) -> bool:
     old, new = _price(then, then.offer_id), _price(now, then.offer_id)
     return old is not None and new is not None and new > old * (1 + PRICE_TOLERANCE)
 

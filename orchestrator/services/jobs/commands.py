@@ -28,7 +28,7 @@ def pause(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
         job = _living(tx, ref)
         resuming = any(each.kind == "resume" and each.job_id == job.id for each in tx.open_commands())
         if job.state in ("paused", "pausing") and not resuming:
-            raise UsageError(f"{job.name} is {job.state} already", hint=f"go on: tradewind resume {job.name}")
+            raise UsageError(f"{job.name} is {job.state} already", hint=f"tradewind resume {job.name}")
         order = tx.add_command("pause", job.id, {}, caller.actor)
     return _accepted(installation, order, "pause", job, f"{job.name} will pause at its next step, with a checkpoint")
 
@@ -47,9 +47,9 @@ def resume(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
             raise UsageError(f"{job.name} is {job.state}, not paused", hint="only a paused job can be resumed")
         order = tx.add_command("resume", job.id, {}, caller.actor)
     if job.state == "pausing":
-        message = f"{job.name} goes on as soon as it is paused, where it is best then"
+        message = f"{job.name} resumes as soon as it is paused, on the offer that is best then"
         return Accepted("resume", (job.id,), message, control_plane(installation).running)
-    message = f"{job.name} goes on from its checkpoint, where it is best now"
+    message = f"{job.name} resumes from its checkpoint on the offer that is best now"
     if job.state in TERMINAL:
         message = f"{job.name} is {job.state}, and no longer in quarantine"
     if broke is not None:
@@ -73,7 +73,7 @@ def set_budget(installation: Installation, ref: str, amount: str | float, *, cal
         order = tx.add_command("budget", job.id, {"nano_usd": nano_usd}, caller.actor)
     message = f"{job.name} may cost {format_usd(nano_usd)}"
     if job.state in ("paused", "pausing"):
-        message += f"; it goes on with: tradewind resume {job.name}"
+        message += f"; to continue: tradewind resume {job.name}"
     return _accepted(installation, order, "budget", job, message)
 
 

@@ -48,7 +48,7 @@ def submitted_before(installation: Installation, spec: JobSpec, token: str) -> J
 
 def _with_token(tx: Tx, spec: JobSpec, token: str) -> Job | None:
     if not TOKEN.fullmatch(token):
-        raise UsageError(f"{token!r} is no token", hint="1 to 200 printable ASCII characters without spaces")
+        raise UsageError(f"{token!r} is not a token", hint="1 to 200 printable ASCII characters without spaces")
     job = tx.job_with_token(spec.project, token)
     if job is not None and encode(_as_submitted(tx, job)) != encode(spec):
         raise TokenConflictError(

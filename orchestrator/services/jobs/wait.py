@@ -45,7 +45,7 @@ def wait(
             goes_on = control_plane(installation).running
             raise PartialFailure(
                 f"{view.name} is still {view.state} after {timeout_s:g} s",
-                hint=f"it goes on; see: tradewind status {view.name}"
+                hint=f"it keeps running; see: tradewind status {view.name}"
                 if goes_on
                 else "no control plane runs here, so nothing moves; start it: tradewind up",
             )

@@ -64,4 +64,4 @@ def _nothing_to_accept(tx: Tx, offer_id: str) -> UsageError:
             f"{offer_id} is flagged {others[-1].flag}, which nobody can vouch for: {others[-1].detail}",
             hint="choose another offer: tradewind offers",
         )
-    return UsageError(f"the price of {offer_id} is not in doubt", hint="what is: tradewind prices status")
+    return UsageError(f"the price of {offer_id} is not flagged", hint="flagged prices: tradewind prices status")

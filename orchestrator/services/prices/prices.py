@@ -353,7 +353,7 @@ def instant_of(text: str, now_ms: int) -> int:
     try:
         at = datetime.fromisoformat(text.strip())
     except ValueError:
-        raise UsageError(f"{text!r} is no time", hint="write 30d, 12h, 2026-11-21 or 2026-11-21T13:00:00Z") from None
+        raise UsageError(f"{text!r} is not a time", hint="write 30d, 12h, 2026-11-21 or 2026-11-21T13:00:00Z") from None
     return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
 
 

@@ -76,7 +76,7 @@ def _read(path: Path, key_file: Path, cipher: Fernet) -> Given:
     except (InvalidToken, OSError, CodecError) as error:
         raise StoreError(
             f"the secrets in {path} cannot be read with the key {key_file}",
-            hint="put the key back with which they were written, or remove the file and give them again",
+            hint="put the key back that they were written with, or remove the file and give them again",
         ) from error
 
 

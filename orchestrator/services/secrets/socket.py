@@ -108,13 +108,13 @@ class SecretLine:
                 answer = self._answer(connection)
                 _send(connection, answer)
         except OSError as error:
-            self._say(f"somebody who gave secrets went away: {error}")
+            self._say(f"a client that gave secrets disconnected: {error}")
 
     def _answer(self, connection: socket.socket) -> str | None:
         try:
             self._secrets.give(_given(loads(_Give, _line(connection))))
         except ValueError:
-            return "that is no message of this version of Tradewind"  # the text of the error could quote a value
+            return "the message is not one of this version of Tradewind"  # the text of the error could quote a value
         except TradewindError as error:
             return str(error)
         return None

@@ -170,7 +170,7 @@ def _count(spec: JobSpec, timeout_s: float, memory_bytes: int | None) -> StepCou
         except subprocess.TimeoutExpired:
             raise TradewindError(
                 f"{spec.name} did not make {STEPS} steps within {timeout_s:g} s",
-                hint="profile it on a faster machine, or submit it: its first minutes tell the same",
+                hint="profile it on a faster machine, or submit it: its first minutes on a machine measure the same",
             ) from None
         finally:
             _end(child)

@@ -72,7 +72,7 @@ def read_table(path: Path) -> ThroughputTable:
     else:
         reader.csv(text)
     if not reader.problems and not reader.rows:
-        reader.problem(1, 1, "", "there is no rate in it", "an empty table teaches nothing; leave it out")
+        reader.problem(1, 1, "", "there is no rate in it", "add rows, or remove the table")
     if reader.problems:
         raise SpecError(reader.problems)
     return ThroughputTable(tuple(reader.rows), tuple(reader.misfits))
@@ -185,7 +185,7 @@ class _Reader:
         if value.isdecimal() and len(value) <= len(str(MAX_GPUS)) and 0 < int(value) <= MAX_GPUS:
             return int(value)
         self.problem(
-            line, column, where, f"{visible_name(value) or '(empty)'} is no number of GPUs", "give 1, 2, 4, ..."
+            line, column, where, f"{visible_name(value) or '(empty)'} is not a number of GPUs", "give 1, 2, 4, ..."
         )
         return None
 

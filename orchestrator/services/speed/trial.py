@@ -33,7 +33,7 @@ def unfit(spec: JobSpec) -> str:
     if importlib.util.find_spec("torch") is None:
         return "torch is not installed here"
     if asked.nodes > 1 or any(gpu.count > 1 for gpu in asked.gpus):
-        return "it asks for several GPUs or machines"
+        return "it needs several GPUs or machines"
     if needs > free:
         return f"it asks for {needs / 1e9:.0f} GB of memory, and a trial may take {free / 1e9:.0f} GB"
     if spec.train.steps is not None and spec.train.steps < STEPS:

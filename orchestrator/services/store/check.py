@@ -23,7 +23,7 @@ from providers.clock import SystemClock
 from providers.money import format_usd
 
 RESTORE = "tradewind store restore BACKUP"
-MEND = f"tradewind up (it mends a run's row by what other rows tell, see tradewind events); else: {RESTORE}"
+MEND = f"tradewind up (it repairs a run's row from other rows; see tradewind events); else: {RESTORE}"
 CORRECT = "tradewind ledger correct --reason 'store check' (what it would book: add --dry-run)"
 REPORT = "please report this; until then: tradewind store restore BACKUP"
 MOST = 3  # examples of what is wrong in one line
@@ -61,7 +61,7 @@ def _schema(found: Examination) -> Check:
     if found.age == "newer":
         fix = "pip install --upgrade tradewind"
         return Check("schema", "fail", f"revision {found.revision} of a newer version", fix)
-    return Check("schema", "warn", f"older revision {found.revision}: not looked at any further", "tradewind up")
+    return Check("schema", "warn", f"older revision {found.revision}: not examined any further", "tradewind up")
 
 
 def _database(found: Examination) -> Iterator[Check]:

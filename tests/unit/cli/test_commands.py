@@ -253,7 +253,7 @@ EXIT_CODES: list[tuple[int, tuple[str, ...], str]] = [
     (4, ("status", "nobody"), "there is no job"),
     (3, ("catalog", "verify", "--file", "own.csv"), "own.csv:2:1: usd_per_hour"),
     (3, ("catalog", "show", "--file", "own.csv"), "own.csv:2:1: usd_per_hour"),
-    (4, ("catalog", "verify", "--file", "missing.csv"), "is no file"),
+    (4, ("catalog", "verify", "--file", "missing.csv"), "is not a file"),
     (4, ("apply", "missing.json"), "missing.json"),
     (6, ("submit", "impossible.yaml", "--yes"), "no offer fits"),
     (6, ("submit", "impossible.yaml", "--dry-run"), "no offer fits"),

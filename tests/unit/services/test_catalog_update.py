@@ -229,7 +229,7 @@ def test_the_hash_that_a_publisher_tells_elsewhere_must_be_the_manifests(tmp_pat
     right = hashlib.sha256((folder / NAME).read_bytes()).hexdigest()
     with pytest.raises(UsageError, match=f"its SHA-256 is {right}"):
         update(NOW_MS, str(folder), sha256="0" * 64)
-    with pytest.raises(UsageError, match="is no SHA-256"):
+    with pytest.raises(UsageError, match="is not a SHA-256"):
         update(NOW_MS, str(folder), sha256="0xabc")
     untouched(home)
     assert update(NOW_MS, str(folder), sha256=right.upper()).changed
@@ -245,7 +245,7 @@ def test_what_anybody_on_the_way_could_replace_and_what_is_no_address_is_refused
 def test_a_path_that_is_no_file_is_refused_and_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for name in ("none", "pipe"):
-        with pytest.raises(NotFoundError, match="is no file"):
+        with pytest.raises(NotFoundError, match="is not a file"):
             update(NOW_MS, str(tmp_path / name))
 
 

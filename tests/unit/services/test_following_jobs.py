@@ -245,7 +245,7 @@ def test_a_timeout_does_not_promise_what_nobody_will_do(installation: Installati
     assert installation.store.campaign("here") is not None
     with pytest.raises(PartialFailure) as led:
         wait.wait(installation, "conv", timeout_s=0)
-    assert led.value.hint == "it goes on; see: tradewind status conv"
+    assert led.value.hint == "it keeps running; see: tradewind status conv"
 
 
 def test_a_paused_job_tells_why_whatever_happened_since(installation: Installation, past: Past) -> None:
@@ -450,7 +450,7 @@ def test_offers_are_listed_cheapest_first_with_their_ages(installation: Installa
     assert len(listed) == 24
     assert {offer.age_s for offer in listed} == {0.0}
     assert {offer.gpu for offer in listed_for(gpu="nvidia-h100", spot=True)} == {"H100"}
-    with pytest.raises(UsageError, match="is no GPU"):
+    with pytest.raises(UsageError, match="H900"):
         listed_for(gpu="H900")
 
 

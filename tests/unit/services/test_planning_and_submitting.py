@@ -281,7 +281,7 @@ def test_a_token_of_another_submission_is_a_named_conflict_and_nothing_is_submit
 
 @pytest.mark.parametrize("token", ["", "two words", "x" * 201, "\x1b[2J", "t\u00f6ken"])
 def test_a_token_that_is_none_is_refused(installation: Installation, token: str) -> None:
-    with pytest.raises(UsageError, match="is no token"):
+    with pytest.raises(UsageError, match="is not a token"):
         submit.submit(installation, plan.preview(installation, [spec("gpt")]), token=token, caller=ME)
     with installation.store.read() as tx:
         assert tx.jobs() == []

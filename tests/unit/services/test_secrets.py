@@ -209,7 +209,7 @@ def test_what_is_no_message_is_refused_and_does_no_harm(
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(SOCKET)
         connection.sendall(message)
-        assert b"no message of this version" in connection.recv(1000)
+        assert b"not one of this version" in connection.recv(1000)
     assert hand_over(folder, {"job_1": {NAME: VALUE}})
     assert values.of(job()) == {NAME: VALUE}
 
@@ -265,7 +265,7 @@ def test_a_value_that_is_too_long_is_refused_at_both_ends(
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(SOCKET)
         connection.sendall(json.dumps({"give": {"job_1": {NAME: "x" * (MAX_CHARACTERS + 1)}}}).encode() + b"\n")
-        assert b"no message of this version" in connection.recv(1000)
+        assert b"not one of this version" in connection.recv(1000)
     assert values.missing(job()) is not None
 
 

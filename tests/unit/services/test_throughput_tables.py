@@ -85,7 +85,7 @@ def test_every_bad_row_is_named_with_its_line_field_and_remedy(written):
         "table.csv:3:4: steps_per_s: nan is no rate (give steps per second above 0)",
         "table.csv:4:4: steps_per_s: -2 is no rate (give steps per second above 0)",
         'table.csv:5:2: gpu: V10O is not a known GPU (did you mean "V100"?)',
-        "table.csv:6:3: gpu_count: 0 is no number of GPUs (give 1, 2, 4, ...)",
+        "table.csv:6:3: gpu_count: 0 is not a number of GPUs (give 1, 2, 4, ...)",
         "table.csv:7:1: job: is empty (name the model and its settings)",
         "table.csv:8:1: 3 fields, the header has 4 (quote commas)",
         "table.csv:9:4: steps_per_s: fast is no rate (give steps per second above 0)",
@@ -96,7 +96,7 @@ def test_every_bad_row_is_named_with_its_line_field_and_remedy(written):
 def test_gavels_tables_are_checked_as_well(written):
     assert problems(written("job_type,scale_factor,v100,h10O\nA3C,one,-1,1\n")) == [
         'table.csv:1:4: h10O: h10O is not a known GPU (did you mean "H100"?)',
-        "table.csv:2:2: scale_factor: one is no number of GPUs (give 1, 2, 4, ...)",
+        "table.csv:2:2: scale_factor: one is not a number of GPUs (give 1, 2, 4, ...)",
         "table.csv:2:3: v100: -1 is no rate (give steps per second above 0)",
     ]
     document = {"v100": {"A3C": {"null": 1}, "('A3C', 1)": {"null": "NaN"}, "('A3C', 2)": {}}}
