@@ -143,8 +143,8 @@ def _legend(story: Story) -> list[Html]:
         stop = f"; training stops for {stopped_s:.0f} s" if taken else ""
         lines.append(f"{number}. {why}{stop}")
     repeated = sum(run.repeated_steps for run in story.runs)
-    job_h = sum(end - begin for begin, end in (_trained(story, run) for run in story.runs)) / MS_PER_HOUR
-    on_demand = int(job_h * story.paths[ON_DEMAND][0][1])
+    on_demand = story.reported.total("same_machine").baseline_nano_usd
+    assert on_demand is not None
     steps = f"{repeated} steps repeated"
     lines.append(f"{steps}. {format_usd(story.paid_nano_usd, 2)} paid; {format_usd(on_demand, 2)} on demand.")
     return [
