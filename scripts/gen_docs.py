@@ -15,6 +15,7 @@ from scripts.page_cli import cli_page
 from scripts.page_configuration import configuration_page
 from scripts.page_exit_codes import exit_codes_page
 from scripts.page_job_file import job_file_page
+from scripts.page_sdk import sdk_page
 from scripts.picture_demo import demo_picture
 from scripts.picture_migration import migration_picture
 
@@ -24,6 +25,7 @@ PAGES: Sequence[tuple[str, Callable[[], str]]] = (
     ("docs/configuration.md", configuration_page),
     ("docs/cli.md", cli_page),
     ("docs/exit-codes.md", exit_codes_page),
+    ("docs/sdk.md", sdk_page),
     ("docs/demo.svg", demo_picture),
     ("docs/migration.svg", migration_picture),
 )

@@ -69,7 +69,7 @@ class Watcher:
     def _seen(self) -> WatchView:
         client = self._client
         if self._ref is None:
-            listed = client.jobs.list()
+            listed = client.jobs.list(limit=None)
             at_ms, jobs, ended = listed.at_ms, listed.jobs, listed.ended
         else:
             status = client.jobs.status(self._ref)

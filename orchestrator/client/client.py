@@ -112,7 +112,7 @@ class Client:
 
     @cached_property
     def events(self) -> Events:
-        """The audit trail."""
+        """The audit trail: who did what, when and why."""
         from orchestrator.client.events import Events
 
         return Events(self._session)
@@ -161,7 +161,7 @@ class Client:
 
     @cached_property
     def control_plane(self) -> ControlPlane:
-        """The process that places, moves and bills jobs."""
+        """The process that collects prices, decides, moves jobs and bills."""
         from orchestrator.client.control_plane import ControlPlane
 
         return ControlPlane(self._session)

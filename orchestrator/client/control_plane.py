@@ -16,7 +16,7 @@ def _silent(_text: str) -> None:
 
 
 class ControlPlane:
-    """The process that collects prices, decides, moves jobs and bills. `progress` hears what is being done."""
+    """`progress` is called with a line about each thing that is being done."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -55,7 +55,7 @@ class Secrets:
 
 
 class System:
-    """The installation on this machine."""
+    """The same as `tradewind doctor`, `config show` and `reap`."""
 
     def __init__(self, session: Session) -> None:
         self._session = session

@@ -1,4 +1,4 @@
-"""client.events: who did what, when and why."""
+"""client.events: the audit trail."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from orchestrator.services.views import EventList
 
 
 class Events:
-    """The audit trail: what was written stays as it is."""
+    """What was written is never changed."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
