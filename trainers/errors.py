@@ -9,6 +9,7 @@ TrainerError
  +- StateError              something cannot be saved or restored without pickle
  +- LoaderError             the data position of this loader cannot be resumed
  +- EntryError              the job's module, function or arguments do not exist
+ +- SetupError              the environment of a job cannot be set up
  +- MalformedWord           what another process wrote is not what it must be
 
 They travel as text (a run's report), so str() has the remedy; whoever shows it
@@ -57,6 +58,10 @@ class LoaderError(TrainerError):
 
 class EntryError(TrainerError):
     pass
+
+
+class SetupError(TrainerError):
+    """The environment of a job could not be set up; has the last lines of output."""
 
 
 class MalformedWord(TrainerError):

@@ -18,6 +18,32 @@ CHECKPOINT_VARIABLE = "TRADEWIND_CHECKPOINT_DIR"
 
 
 @dataclass(frozen=True, slots=True)
+class SetupSpec:
+    """What a job needs on its machine before its trainer starts: a shell `command`, packages by name (`requirements`)
+    and in files, a Python version such as "3.12" (None: that of the site). Paths are relative to `workdir`; `root` is
+    the machine's folder of environments, `log` the file that takes the output. `timeout_s` is wall time."""
+
+    root: str
+    log: str
+    workdir: str
+    command: str | None = None
+    requirements: Sequence[str] = ()
+    requirement_files: Sequence[str] = ()
+    python: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    timeout_s: float = 1800.0
+
+    def to_json(self) -> dict[str, object]:
+        """Its fields, for JSON."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, object]) -> SetupSpec:
+        """Raises TypeError when a field is missing or unknown."""
+        return cls(**data)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
 class TrainerSpec:
     """One run of a job.
 

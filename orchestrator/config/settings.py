@@ -322,6 +322,12 @@ class Stalls:
         _number(above=0),
         "14400",
     )
+    setup_fail_after_s: float = _setting(
+        1800.0,
+        "A set-up (`train.setup`, `train.requirements`) that takes so many seconds has failed.",
+        _number(above=0),
+        "3600",
+    )
     outside_after_s: float = _setting(
         900.0,
         "The same as `after_s` for a program that has not begun to train (it imports, loads data), or does not end "

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal, Protocol
 
 from trainers.control import Awaited
+from trainers.spec import SetupSpec
 
 TrainerState = Literal[
     "absent",  # no actor of this run exists (not started, or gone with its node)
@@ -72,6 +74,7 @@ class RunReport:
     not_finite_step: int | None = None
     stopped_early: bool = False
     permanent: bool = False  # a failed run says that another try would fail alike
+    setup_failed: bool = False  # it failed in the set-up of its environment
 
 
 class Runtime(Protocol):
@@ -85,8 +88,11 @@ class Runtime(Protocol):
         """Nodes that have joined and are alive: launch token -> node address."""
         ...
 
-    def prepare(self, run_id: str, token: str) -> None:
-        """Bring up the run's process on the node of `token`, libraries loaded, without beginning. Idempotent."""
+    def prepare(
+        self, run_id: str, token: str, setup: SetupSpec | None = None, secrets: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        """Bring up the run's process on the node of `token`, its environment set up and libraries loaded, without
+        beginning. The site knows where environments are; `secrets` are for the set-up. Idempotent."""
         ...
 
     def start(self, spec: RunSpec) -> None:

@@ -11,7 +11,7 @@ import reprlib
 from collections.abc import Callable, Iterator
 
 from orchestrator.jobfile.arguments import misfits
-from orchestrator.jobfile.entrypoint import ENTRY_PATTERN, entry_problem, entry_source, script_problem
+from orchestrator.jobfile.entrypoint import ENTRY_PATTERN, entry_problem, entry_source, has_module, script_problem
 from orchestrator.jobfile.places import cloud_meant, known_cloud, region_meant
 from orchestrator.jobfile.source_map import Finding
 
@@ -86,9 +86,19 @@ def _check_code(train: dict[str, object], base_dir: str) -> Iterator[Finding]:
     if not os.path.isdir(folder):
         yield Finding(("train", "workdir"), f"there is no folder {folder}", "the path is relative to the job file")
         return
+    requirements, installs = train.get("requirements"), bool({"setup", "requirements", "python"} & train.keys())
+    if (
+        isinstance(requirements, str)
+        and requirements.strip()
+        and not os.path.isfile(os.path.join(folder, requirements))
+    ):
+        hint = f"a list names packages: [{requirements}]" if "/" not in requirements else "create it"
+        yield Finding(("train", "requirements"), f"there is no file {os.path.join(folder, requirements)}", hint)
     if isinstance(entry, str) and ENTRY_PATTERN.fullmatch(entry):
         problem = entry_problem(entry, folder)
-        if problem is not None:
+        if problem is not None and installs and not has_module(entry, folder):
+            pass  # its set-up may bring the module
+        elif problem is not None:
             yield Finding(("train", "entry"), *problem)
         elif (source := entry_source(entry, folder)) is not None:
             for each in misfits(source, entry, train):

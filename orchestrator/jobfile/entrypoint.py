@@ -71,6 +71,12 @@ def entry_problem(entry: str, workdir: str) -> tuple[str, str] | None:
     return f'{path} defines no "{function}"', did_you_mean(function, names) or known
 
 
+def has_module(entry: str, workdir: str) -> bool:
+    """Whether the module of `entry` is below `workdir` or installed here."""
+    module = entry.partition(":")[0]
+    return (_module_in(workdir, module) or _installed_module(module)) is not None
+
+
 def entry_source(entry: str, workdir: str) -> ast.Module | None:
     """The source of the module of `entry`; None if it cannot be looked into."""
     module = entry.partition(":")[0]

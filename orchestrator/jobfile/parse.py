@@ -16,7 +16,7 @@ from orchestrator.jobfile.checks import absolute, check, scheme
 from orchestrator.jobfile.convert.recognise import Tool, recognise, recognise_documents
 from orchestrator.jobfile.fields import unknown_field_hint
 from orchestrator.jobfile.normalize import to_plain
-from orchestrator.jobfile.schema import DEFAULT_PROJECT, JobFile
+from orchestrator.jobfile.schema import DEFAULT_PROJECT, JobFile, TrainSection
 from orchestrator.jobfile.source_map import Finding, Loc, SourceMap, YamlSyntaxError, read_yaml
 from orchestrator.jobfile.units import BadValueError
 from orchestrator.jobfile.unsupported import unsupported_fields
@@ -29,6 +29,7 @@ from orchestrator.model import (
     OutputSpec,
     Reproducible,
     Resources,
+    Setup,
     TrainSpec,
     Where,
 )
@@ -205,6 +206,7 @@ def _spec(file: JobFile, base_dir: str) -> JobSpec:
             epochs=train.epochs,
             stall_after_s=train.stall_after,
             argv=train.args if isinstance(train.args, tuple) else (),
+            setup=_setup(train),
         ),
         data=tuple(DataSource(_location(d.source, base_dir), d.mount, d.size) for d in file.data),
         outputs=tuple(OutputSpec(output.path, output.keep) for output in file.outputs),
@@ -235,6 +237,12 @@ def _spec(file: JobFile, base_dir: str) -> JobSpec:
         sharding=file.sharding,
         expected=None if file.expected is None else Expected(file.expected.gpu, file.expected.steps_per_s),
     )
+
+
+def _setup(train: TrainSection) -> Setup | None:
+    packages, files = train.requirements or ((), ())
+    wanted = Setup(train.setup, packages, files, train.python)
+    return wanted if wanted != Setup() else None
 
 
 def _location(location: str, base_dir: str) -> str:

@@ -26,7 +26,9 @@ from orchestrator.jobfile.values import (
     NonEmpty,
     Pattern,
     Precision,
+    PythonVersion,
     Rate,
+    Requirements,
     SettingText,
     Sharding,
     Share,
@@ -87,6 +89,26 @@ class TrainSection(Section):
         "mapping or list",
         "{layers: 4, lr: 3.0e-4}",
         default={},
+    )
+    setup: NonEmpty | None = _about(
+        "A shell command that prepares the machine, run by bash in `workdir` before the program starts. Run once per "
+        "machine and kept; run again when it, or a file that it names, changes.",
+        "command",
+        "pip install -r requirements.txt",
+        default=None,
+    )
+    requirements: Requirements | None = _about(
+        "Python packages to install before that: a requirements file below `workdir`, or a list of packages.",
+        "path, or list of packages",
+        "requirements.txt",
+        default=None,
+    )
+    python: PythonVersion | None = _about(
+        "The Python version of the program. Left out, that of the machine's Tradewind, with its packages (torch). "
+        "Another version must be installed on the machine, and have torch or get it from `requirements`.",
+        "version",
+        '"3.12"',
+        default=None,
     )
     workdir: NonEmpty = _about("The folder that holds the code, relative to this file.", "path", ".", default=".")
     env: dict[Variable, SettingText] = _about(

@@ -165,6 +165,31 @@ def _word(value: object) -> str:
     raise BadValueError(f"in a list, each argument must be text, not {_kind(value)}", "put it in quotes")
 
 
+def _requirements(value: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(packages, files): a path is a file of requirements, a list names packages."""
+    if isinstance(value, str) and value.strip():
+        return (), (value,)
+    if isinstance(value, list) and value:
+        for each in value:
+            if not isinstance(each, str) or not each.strip() or each.strip().startswith("-"):
+                raise BadValueError(
+                    f"{_kind(each)} is not a package", 'write names such as "tqdm>=4"; options go in setup'
+                )
+        return tuple(value), ()
+    raise BadValueError(
+        f"must be a path or a list of packages, not {_kind(value)}", 'write "requirements.txt" or [tqdm]'
+    )
+
+
+def _python(value: object) -> str:
+    text = _text(value)
+    if not (match := re.fullmatch(r"3\.(\d{1,2})", text, re.ASCII)):
+        raise BadValueError(f"{quoted(value)} is not a Python version", 'write it like "3.12"')
+    if int(match[1]) < 11:
+        raise BadValueError(f"Python {text} is too old", 'write "3.11" or later')
+    return text
+
+
 def _rate(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise BadValueError(f"{_kind(value)} is not a number of steps per second", "write it like 2.5")
@@ -274,6 +299,8 @@ Gpus = Annotated[
     tuple[Annotated[tuple[GpuRequest, ...], PlainValidator(_gpus)], ...], Many, AfterValidator(_distinct_gpus)
 ]
 Args = Annotated[Mapping[str, Any] | tuple[str, ...], PlainValidator(_args)]
+Requirements = Annotated[tuple[tuple[str, ...], tuple[str, ...]], PlainValidator(_requirements)]
+PythonVersion = Annotated[str, PlainValidator(_python)]
 Deadline = Annotated[tuple[float | None, int | None], PlainValidator(_deadline)]
 Mount = Annotated[str, PlainValidator(_matching(r"/[^\n]*", "must be an absolute path"))]
 Keep = Annotated[

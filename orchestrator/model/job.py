@@ -46,6 +46,17 @@ FASTEST = Objective(0.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
+class Setup:
+    """What the machine needs before the program starts: a shell command, Python packages by name and in files (paths
+    relative to the code's folder), a Python version such as "3.12" (None: that of the site)."""
+
+    command: str | None = None
+    requirements: tuple[str, ...] = ()
+    requirement_files: tuple[str, ...] = ()
+    python: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TrainSpec:
     """The work: `entry` ("module:function", called with **args) or `script`, for `steps` optimiser steps.
 
@@ -65,6 +76,7 @@ class TrainSpec:
     epochs: int | None
     stall_after_s: float | None = None  # market seconds; None: as configured
     argv: tuple[str, ...] = ()
+    setup: Setup | None = None
 
 
 @dataclass(frozen=True, slots=True)

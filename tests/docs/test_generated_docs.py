@@ -23,6 +23,7 @@ def test_a_generated_page_is_what_the_code_says(name: str, page: Callable[[], st
 
 def test_every_example_of_the_job_file_page_is_a_job(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("def main(**args): pass\n")
+    (tmp_path / "requirements.txt").touch()
     examples = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs/job-file.md").read_text(encoding="utf-8"), re.DOTALL)
     assert len(examples) == 2
     for example in examples:
@@ -31,6 +32,7 @@ def test_every_example_of_the_job_file_page_is_a_job(tmp_path: Path) -> None:
 
 def test_the_full_example_has_every_field_and_each_alternative_is_right_too(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("def main(**args): pass\n")
+    (tmp_path / "requirements.txt").touch()
     lines = example_job_file().splitlines()
     assert [line.split(":")[0] for line in lines if not line.startswith((" ", "#"))] == list(JobFile.model_fields)
     replaced = {"script": "entry", "epochs": "steps", "gpu_memory": "gpu", "cpu": "gpu"}

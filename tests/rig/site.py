@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from hashlib import blake2b
+from types import MappingProxyType
 
 from orchestrator.engine.machines.reports import report_of
 from orchestrator.engine.runtime import RunReport, RunSpec, TrainerState
@@ -19,6 +20,7 @@ from tests.rig.folder import Folder
 from tests.rig.trainer import Naps, Surroundings, Timings, Trainer
 from trainers.control import ControlDirectory, Progress
 from trainers.errors import MalformedWord
+from trainers.spec import SetupSpec
 
 
 def hash_of(job_id: str, step: int) -> str:
@@ -60,6 +62,9 @@ class SimSite:
         self._spoilt: dict[str, Callable[[bytes], bytes]] = {}
         self._restores_s: dict[str, float] = {}
         self._prepares_s: Callable[[str], float] | None = None
+        self._setup_s = 0.0
+        self._setup_error: Callable[[str], str | None] = lambda _: None
+        self._setups: dict[str, str] = {}  # run -> what its set-up will fail with; empty: nothing
 
     # -- what happens -------------------------------------------------------------------------------------------------
     @property
@@ -105,6 +110,10 @@ class SimSite:
     def prepare_takes(self, wall_s: Callable[[str], float]) -> None:
         """From now on, by the id of the offer; asked once per machine."""
         self._prepares_s = wall_s
+
+    def set_up_takes(self, wall_s: float, error: Callable[[str], str | None] = lambda _: None) -> None:
+        """From now on, on every machine; `error`, by run, is what it fails with."""
+        self._setup_s, self._setup_error = wall_s, error
 
     def drop_reports(self, run_id: str) -> None:
         """Let a trainer work on without answering any more, until its lease is over."""
@@ -152,12 +161,17 @@ class SimSite:
             if instance.state is InstanceState.RUNNING
         }
 
-    def prepare(self, run_id: str, token: str) -> None:
+    def prepare(
+        self, run_id: str, token: str, setup: SetupSpec | None = None, secrets: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         if token in self.nodes() and run_id not in self._trainers and not self._busy(token):
             now, prepare_s = self._clock.monotonic_s(), self._around.timings.prepare_s
             if self._prepares_s is not None:
                 machine = next(each for each in self._cloud.instances() if each.token == token)
                 prepare_s = self._prepares_s(machine.offer_id)
+            if setup is not None:
+                self._setups[run_id] = self._setup_error(run_id) or ""
+                prepare_s += self._setup_s
             self._trainers[run_id] = Trainer(run_id, token, self._around, now, ready_s=now + prepare_s)
 
     def start(self, spec: RunSpec) -> None:
@@ -257,6 +271,8 @@ class SimSite:
             return RunReport(run_id, "absent")
         if trainer.unreachable_since_s is not None:
             return RunReport(run_id, "silent", silent_s=self._clock.monotonic_s() - trainer.unreachable_since_s)
+        if trainer.state == "prepared" and (error := self._setups.get(run_id)):
+            return RunReport(run_id, "failed", error=error, setup_failed=True)
         step = int(trainer.step)
         hashed = trainer.state == "finished" and trainer.spec is not None
         report = RunReport(

@@ -1,12 +1,15 @@
 """A trainer's process before it has an order: it loads what every trainer needs, then waits for a spec to execute.
 
-    python -m trainers.process.prewarm FOLDER
+    python -m trainers.process.prewarm FOLDER [DESCRIPTOR]
 
 A node starts one while its site's own software comes up, because loading torch is most of a cold start. Whoever drives
 it connects to `trainer.sock` in FOLDER and stays connected; lines of JSON:
 
     from it:  {"state": "prepared" | "failed", "error"}, and when the order has been carried out {"state", "error"}
-    to it:    {"spec", "secrets"}, once
+    to it:    {"spec", "secrets"}, once; before that perhaps {"setup", "secrets"}, which it answers as at first
+
+A job that needs an environment of its own cannot use what was loaded: after the set-up this process is replaced by that
+environment's Python, which loads its libraries anew and has the line to the driver as DESCRIPTOR.
 
 When the driver is gone, it ends at once: a run that nobody can stop must not go on. How it ended itself is written to
 `trainer.exit` by whoever started it, and is read by the driver.
@@ -32,7 +35,7 @@ from typing import Any, get_args
 
 from trainers import checked_json
 from trainers.control import TrainerState
-from trainers.errors import MalformedWord
+from trainers.errors import MalformedWord, SetupError
 from trainers.process import same_hashes
 
 SOCKET = "trainer.sock"
@@ -89,6 +92,10 @@ class Trainer:
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._process, STACKS_SIGNAL)
 
+    def set_up(self, setup: Mapping[str, object], secrets: Mapping[str, str]) -> None:
+        """Let it set its environment up (trainers.spec.SetupSpec), and be prepared there; before `order`."""
+        self._socket.sendall(json.dumps({"setup": dict(setup), "secrets": dict(secrets)}).encode() + b"\n")
+
     def order(self, spec: Mapping[str, object], secrets: Mapping[str, str]) -> None:
         """Let it begin; asked once."""
         self._socket.sendall(json.dumps({"spec": dict(spec), "secrets": dict(secrets)}).encode() + b"\n")
@@ -134,6 +141,18 @@ def main(folder: str) -> int:
         listener.listen(1)
         prepared = _attempt(_load)
         connection, _ = listener.accept()
+    return _serve(folder, connection, prepared)
+
+
+def go_on(folder: str, descriptor: str) -> int:
+    """In the environment of a job: with the line to a driver that is there already."""
+    os.chdir(folder)
+    connection = socket.socket(fileno=int(descriptor))
+    connection.set_inheritable(False)
+    return _serve(folder, connection, _attempt(_load))
+
+
+def _serve(folder: str, connection: socket.socket, prepared: Mapping[str, object]) -> int:
     with closing(connection), connection.makefile("rw") as line:
 
         def say(words: Mapping[str, object]) -> None:
@@ -141,16 +160,60 @@ def main(folder: str) -> int:
             line.flush()
 
         say(prepared)
-        order = line.readline()
-        if order:
+        order = json.loads(line.readline() or "null")
+        if order is not None and "setup" in order:
+            say(_set_up(folder, order, connection))
+        elif order is not None:
             with _leaving_with(connection):
-                say(_carry_out(json.loads(order)))
+                say(_carry_out(order))
     return 0
+
+
+def _set_up(folder: str, asked: Mapping[str, Any], connection: socket.socket) -> dict[str, object]:
+    """Replace this process by one in the environment of the job. Returns only when that failed."""
+    from trainers.process.environment import Builder
+    from trainers.process.log_pump import MaskedLog
+    from trainers.spec import SetupSpec
+
+    setup, secrets = SetupSpec.from_json(asked["setup"]), asked["secrets"]
+
+    def gone() -> bool:
+        return bool(select.select([connection], [], [], 0.0)[0])  # it says nothing more before it is answered
+
+    def begin_anew() -> str:
+        path = Path(setup.log)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        masked = MaskedLog(path, secrets) if secrets else None
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        log = os.open(path, flags, 0o666) if masked is None else masked.descriptor
+        try:
+            environment = Builder(Path(setup.root), log, gone).environment(setup, secrets)
+        finally:
+            if masked is not None:
+                masked.settle()
+            os.close(log)
+        for kept in (connection.fileno(), environment.lock):
+            os.set_inheritable(kept, True)
+        python = str(environment.python)
+        command = [python, "-m", "trainers.process.prewarm", folder, str(connection.fileno())]
+        os.execve(python, command, environment.variables(os.environ))
+
+    return _masked(_attempt(begin_anew), secrets)
+
+
+def _masked(said: dict[str, object], secrets: Mapping[str, str]) -> dict[str, object]:
+    from trainers.process.masking import Mask
+
+    return {**said, "error": said["error"] and Mask(secrets).text(str(said["error"]))}
 
 
 def _attempt(work: Callable[[], str]) -> dict[str, object]:
     try:
         return {"state": work(), "error": None}
+    except SetupError as error:
+        return {"state": "failed", "error": str(error)}
+    except SystemExit:
+        raise
     except BaseException:
         return {"state": "failed", "error": traceback.format_exc()}
 
@@ -168,14 +231,12 @@ def _load() -> str:
 
 
 def _carry_out(order: Mapping[str, Any]) -> dict[str, object]:
-    from trainers.process.masking import Mask
     from trainers.runner import execute
     from trainers.spec import TrainerSpec
 
     secrets: Mapping[str, str] = order["secrets"]
     os.environ.update(secrets)
-    said = _attempt(lambda: execute(TrainerSpec.from_json(order["spec"]), secrets=secrets))
-    return {**said, "error": said["error"] and Mask(secrets).text(str(said["error"]))}
+    return _masked(_attempt(lambda: execute(TrainerSpec.from_json(order["spec"]), secrets=secrets)), secrets)
 
 
 @contextmanager
@@ -194,4 +255,4 @@ def _leaving_with(connection: socket.socket) -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main(*sys.argv[1:]) if len(sys.argv) == 2 else go_on(*sys.argv[1:]))

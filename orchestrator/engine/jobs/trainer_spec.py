@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from orchestrator.engine.context import Context
 from orchestrator.engine.runtime import RunSpec
-from orchestrator.model import Job, Migration
+from orchestrator.model import Job, Migration, Run
 from providers.hardware import GPUS
-from trainers.spec import TrainerSpec
+from trainers.spec import SetupSpec, TrainerSpec
 
 
 def run_spec(ctx: Context, migration: Migration, job: Job) -> RunSpec:
@@ -44,6 +44,24 @@ def run_spec(ctx: Context, migration: Migration, job: Job) -> RunSpec:
         generation=migration.generation,
         trainer=spec.to_json(),
         secrets=values,
+    )
+
+
+def setup_spec(ctx: Context, run: Run, job: Job) -> SetupSpec | None:
+    """What the job needs on the machine of `run` before its trainer starts; `root` is for the site to say."""
+    train, wanted = job.spec.train, job.spec.train.setup
+    if wanted is None:
+        return None
+    return SetupSpec(
+        root="",
+        log=str(ctx.installation.run_dir(run.id) / "log"),
+        workdir=train.workdir,
+        command=wanted.command,
+        requirements=wanted.requirements,
+        requirement_files=wanted.requirement_files,
+        python=wanted.python,
+        env=dict(train.env),
+        timeout_s=ctx.installation.config.stalls.setup_fail_after_s,
     )
 
 

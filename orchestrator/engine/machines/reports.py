@@ -23,6 +23,7 @@ _FORM: Mapping[str, checked_json.Check] = {
     "silent_s": checked_json.seconds,
     "exit_status": checked_json.maybe(checked_json.status),
     "still_s": checked_json.seconds,
+    "setup_failed": checked_json.yes_no,
 }
 _OF = "its report"
 _OF_A_TRAINING_RUN = ("training", "quiesced", "finished", "checkpointed_and_stopped", "failed", "fenced")

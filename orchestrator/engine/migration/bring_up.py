@@ -8,9 +8,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from orchestrator.engine.context import Context
+from orchestrator.engine.jobs import trainer_spec
+from orchestrator.engine.jobs.blame import died_alone
 from orchestrator.engine.migration import timeouts
 from orchestrator.engine.migration.move import Move, abort, step
 from orchestrator.engine.migration.revalidate import no_longer_pays
+from orchestrator.engine.runtime import RunReport
 from orchestrator.errors import LimitError
 from orchestrator.model import Job, Migration, Run, Step
 from orchestrator.store import Tx
@@ -134,16 +137,32 @@ def ready(ctx: Context, move: Move) -> bool:
     if instance.state is not InstanceState.RUNNING or instance.token not in ctx.runtime.nodes():
         return False
     report = ctx.reports.get(target.id)
-    if report is None or report.state == "absent":
-        if ctx.due(f"prepare/{target.id}", PREPARE_EVERY_S):
-            _end_attempts_before(ctx, target)
-            ctx.runtime.prepare(target.id, instance.token)
+    setup = trainer_spec.setup_spec(ctx, target, move.job)
+    unheard = report is None or report.state == "absent"
+    if unheard or (setup is not None and report is not None and report.state == "starting"):
+        if ctx.due(f"prepare/{target.id}", PREPARE_EVERY_S):  # again: whoever asked before may have died half-way
+            if unheard:
+                _end_attempts_before(ctx, target)
+            secrets = {} if setup is None else ctx.secrets.of(move.job)
+            ctx.runtime.prepare(target.id, instance.token, setup, secrets)
         return False
+    assert report is not None
     if report.state in ("starting", "silent", "malformed"):
         return False
+    if report.state == "failed" and report.setup_failed:
+        return _setup_failed(ctx, move, report)
     if report.state == "failed":
         return abort(ctx, move, report.error or "the trainer could not be prepared", cause="trainer")
     return step(ctx, move, Step.CHECKPOINT, "the node is ready", state="starting")
+
+
+def _setup_failed(ctx: Context, move: Move, report: RunReport) -> bool:
+    """The job's own doing, which costs its retries and blames no offer; unless its machine was going down with it."""
+    alone = died_alone(ctx, move.target)
+    if alone is None:
+        return False
+    why = report.error or "the set-up failed"
+    return abort(ctx, move, why, cause="setup", failed=True) if alone else abort(ctx, move, why, cause="taken")
 
 
 def _end_attempts_before(ctx: Context, target: Run) -> None:

@@ -28,7 +28,7 @@ LONGEST_BACK_OFF_S = 600.0
 MOST_DOUBLINGS = 2  # of a time limit that ran out
 MOST_SAID = 200  # characters of a reason that a job may have written itself
 
-Cause = Literal["ready", "quiesce", "restore", "trainer", "taken", "checkpoint", "outweighed"]
+Cause = Literal["ready", "setup", "quiesce", "restore", "trainer", "taken", "checkpoint", "outweighed"]
 FailureKind = Literal["placement.in_vain", "move.in_vain", "standby.in_vain"]
 
 _BLAMES_OFFER = frozenset({"ready", "restore", "trainer"})
@@ -38,6 +38,7 @@ EXCLUDING = ("placement.in_vain", "move.in_vain", "standby.in_vain", _RESUMED)
 """Kinds of events that say which offers a job must not use."""
 _CHANGE: dict[str, str] = {
     "ready": "its machines do not come up in time: leave these offers out (where.clouds, where.regions, resources)",
+    "setup": "its set-up fails (train.setup, train.requirements): see `tradewind logs {job}`",
     "quiesce": "its source reaches no checkpoint in time: make steps shorter or the checkpoint smaller",
     "restore": "it takes too long to restore: make the checkpoint smaller, keep it nearer to the machines "
     "(checkpoint.to), or load less before trainers.attach()",

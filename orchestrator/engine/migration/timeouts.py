@@ -26,11 +26,13 @@ MEASURED = 10  # the newest so many are looked at
 
 
 def ready_s(ctx: Context, move: Move) -> float:
-    """From the launch until a trainer is prepared: by how long that took for this job before."""
+    """From the launch until a trainer is prepared: by how long that took for this job before, and what its set-up may
+    take, which has a limit of its own."""
     factor = ctx.installation.clock.factor
+    setup_s = 0.0 if move.job.spec.train.setup is None else ctx.installation.config.stalls.setup_fail_after_s
     with ctx.installation.store.read() as tx:
         slowest_s = _slowest_ms(tx, move.job.id, "migration.provision", "migration.ready") / 1000 / factor
-        return _limit(tx, move, "ready", READY_S, READY_MARKET_S / factor, MARGIN * slowest_s)
+        return _limit(tx, move, "ready", READY_S + setup_s, READY_MARKET_S / factor + setup_s, MARGIN * slowest_s)
 
 
 def quiesce_s(ctx: Context, move: Move) -> float:

@@ -35,7 +35,8 @@ _LAST = ("finished", "failed", "checkpointed_and_stopped", "fenced")
 class RunActor:
     """Created detached and named by its run id, on the node with the run's resource label."""
 
-    def __init__(self, run_dir: str) -> None:
+    def __init__(self, run_dir: str, with_setup: bool = False) -> None:
+        """`with_setup`: it is not prepared before `set_up` was asked for and done."""
         instance_dir = Path(os.environ["TRADEWIND_INSTANCE_DIR"])
         self._control = ControlDirectory(Path(run_dir) / "control")
         self._control.path.mkdir(parents=True, exist_ok=True)
@@ -44,8 +45,18 @@ class RunActor:
         self._exit_status: int | None = None
         self._trainer: Trainer | None = None
         self._begun = False
+        self._setup_awaited = with_setup
+        self._setup: tuple[Mapping[str, object], Mapping[str, str]] | None = None
+        self._setup_failed = False
+        self._asked = threading.Event()
         _register(instance_dir, Path(run_dir).name, self._control.path)
         threading.Thread(target=self._listen, args=[instance_dir], daemon=True).start()
+
+    def set_up(self, setup: Mapping[str, object], secrets: Mapping[str, str]) -> None:
+        """Let the trainer set its environment up (trainers.spec.SetupSpec), once; asked again it does nothing."""
+        if self._setup is None:
+            self._setup = (setup, secrets)
+            self._asked.set()
 
     def train(self, spec: Mapping[str, object], secrets: Mapping[str, str]) -> None:
         """Let the prepared trainer begin, once: asked again (by an engine that crashed in between) it does nothing."""
@@ -55,7 +66,8 @@ class RunActor:
             self._trainer.order(spec, secrets)
 
     def report(self) -> dict[str, object]:
-        """The fields of trainers.control.Progress, `still_s` and `exit_status`; before there are any, just the state.
+        """The fields of trainers.control.Progress, `still_s` and `exit_status`; before there are any, just the state,
+        with `setup_failed` where that is why.
 
         `still_s`: for so long what is awaited was due, and did not come.
         """
@@ -65,7 +77,7 @@ class RunActor:
             return self._malformed(error)
         reported = {} if progress is None else _told(progress)
         if self._error is not None:
-            return {**reported, "state": "failed", "error": self._error}
+            return {**reported, "state": "failed", "error": self._error, "setup_failed": self._setup_failed}
         if progress is not None and progress.state in _LAST:
             return reported
         if self._state == "absent" and self._exit_status is not None:
@@ -105,8 +117,18 @@ class RunActor:
                 self._trainer = Trainer(instance_dir)
             except OSError:  # the node is about to start it
                 time.sleep(LOOK_EVERY_S)
+        setting_up = False
         with suppress(OSError):  # cut off by its death
             for said in self._trainer.words():
+                if self._setup_awaited and said.state == "prepared":
+                    self._setup_awaited = False
+                    self._asked.wait()
+                    assert self._setup is not None
+                    self._trainer.set_up(*self._setup)
+                    setting_up = True
+                    continue
+                self._setup_failed = setting_up and said.state == "failed"
+                setting_up = False
                 self._state, self._error = said.state, said.error
         give_up_s = time.monotonic() + EXIT_STATUS_S
         while self._begun and time.monotonic() < give_up_s:

@@ -65,7 +65,9 @@ class Bridge:
         self._refs: list[Any] = []  # results nobody waits for; held so that their errors stay quiet
 
     # -- requests ---------------------------------------------------------------------------------------------------
-    def prepare(self, run_id: str, token: str, run_dir: str) -> None:
+    def prepare(
+        self, run_id: str, token: str, run_dir: str, setup: dict[str, object] | None, secrets: dict[str, str]
+    ) -> None:
         actor = (
             self._ray.remote(RunActor)
             .options(
@@ -78,8 +80,10 @@ class Bridge:
                 max_restarts=0,
                 max_concurrency=ACTOR_THREADS,
             )
-            .remote(run_dir)
+            .remote(run_dir, setup is not None)
         )
+        if setup is not None:
+            self._fire(actor.set_up.remote(setup, secrets))
         watched = self._watch(run_id)
         if watched.handle is None:
             watched.handle = actor

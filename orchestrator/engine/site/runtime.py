@@ -17,6 +17,7 @@ import time
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from orchestrator.config import Config
@@ -29,6 +30,7 @@ from orchestrator.errors import MissingExtraError, SiteError
 from orchestrator.formats.codec import CodecError, dumps, loads
 from orchestrator.installation import Installation
 from trainers.control import QuiesceOrder
+from trainers.spec import SetupSpec
 
 BRIDGE_START_S = 30.0
 ANSWER_S = 5.0  # a bridge answers at once, unless a call of its own into Ray hangs
@@ -84,8 +86,12 @@ class RayRuntime:
         nodes: dict[str, str] = self._ask("nodes")
         return nodes
 
-    def prepare(self, run_id: str, token: str) -> None:
-        self._ask("prepare", run_id=run_id, token=token, run_dir=str(self._runs_dir / run_id))
+    def prepare(
+        self, run_id: str, token: str, setup: SetupSpec | None = None, secrets: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        wanted = None if setup is None else {**setup.to_json(), "root": str(self._files.folder / "environments")}
+        run_dir = str(self._runs_dir / run_id)
+        self._ask("prepare", run_id=run_id, token=token, run_dir=run_dir, setup=wanted, secrets=dict(secrets))
 
     def start(self, spec: RunSpec) -> None:
         self._ask("start", run_id=spec.run_id, spec=dict(spec.trainer), secrets=dict(spec.secrets))

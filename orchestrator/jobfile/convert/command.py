@@ -39,6 +39,7 @@ _PREPARES = frozenset(
         *("touch", "module", "ulimit", "wandb", "hf", "huggingface-cli", "aws", "gsutil", "gcloud", "az"),
     }
 )
+_CHANGE_THE_SHELL = frozenset({"source", ".", "module", "ulimit", "conda", "mamba", "micromamba"})
 _WRAPPERS = frozenset({"exec", "time", "nohup"})
 _LOG_READERS = frozenset({"tee"})
 _PYTHON_OPTIONS_WITH_VALUE = frozenset({"-X", "-W"})
@@ -77,7 +78,9 @@ class Commands:
     """What a list of commands does. `not_read` is where it stopped being plain commands; then nothing is certain."""
 
     programs: list[Program] = field(default_factory=list)
-    prepares: list[Line] = field(default_factory=list)
+    prepares: list[tuple[Line, str, str]] = field(
+        default_factory=list
+    )  # the command by itself, "" if unclear; its folder
     others: list[tuple[Line, str]] = field(default_factory=list)
     variables: list[tuple[Line, str, str]] = field(default_factory=list)
     substituted: list[tuple[Line, str]] = field(default_factory=list)
@@ -206,10 +209,17 @@ def _read(line: Line, words: list[str], folder: str, known: dict[str, str], gpus
     if program is not None:
         found.programs.append(replace(program, folder=folder))
     elif words[0] in _PREPARES or (_PYTHON.fullmatch(words[0]) and words[1:3] == ["-m", "pip"]):
-        found.prepares.append(line)
+        found.prepares.append((line, _alone(words), folder))
     elif words[0] not in _HARMLESS and words[1:] not in (["--version"], ["-V"]):
         found.others.append((line, "it starts no Python program"))
     return folder
+
+
+def _alone(words: list[str]) -> str:
+    """A command that prepares the machine, as text; empty where its meaning depends on the shell around it."""
+    if words[0] in _CHANGE_THE_SHELL or any("$" in word or _EXPANDED.search(word) for word in words):
+        return ""
+    return shlex.join(map(_unshielded, words))
 
 
 def _program(

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from orchestrator.errors import did_you_mean
 from orchestrator.jobfile.convert.draft import Draft
 from orchestrator.jobfile.convert.machines import (
@@ -18,11 +20,12 @@ from orchestrator.jobfile.convert.machines import (
 )
 from orchestrator.jobfile.source_map import Loc
 from orchestrator.jobfile.units import BadValueError, parse_duration
+from orchestrator.jobfile.values import PythonVersion
 from providers.hardware import GPUS, canonical_gpu
 
 _CONVERTED = (
     *("type", "name", "nodes", "commands", "env", "resources", "backends", "regions", "spot_policy", "max_duration"),
-    *("retry", "files", "repos", "working_dir", "tags", "instance_types"),
+    *("python", "retry", "files", "repos", "working_dir", "tags", "instance_types"),
 )
 _NO_CONTAINER = ("jobs run in the machine's own Python, without a container", "")
 _NO_POOL = ("a machine is rented for a job and given back after it", "")
@@ -42,7 +45,6 @@ _LEFT_OUT = {
     "ports": ("a job opens no ports", ""),
     "priority": ("jobs have no priority", ""),
     "privileged": _NO_CONTAINER,
-    "python": ("a job runs in the Python that the machine has", ""),
     "registry_auth": _NO_CONTAINER,
     "reservation": ("reservations are not used", ""),
     "schedule": ("jobs are not repeated", "submit it when it should run"),
@@ -78,6 +80,7 @@ def from_dstack(draft: Draft, task: Mapping[str, Any], otherwise: str) -> tuple[
                 (name,), "is not a field of a dstack task either", did_you_mean(name, (*_CONVERTED, *_LEFT_OUT))
             )
     draft.add_labels(task.get("tags"), ("tags",))
+    _add_python(draft, task.get("python"))
     known = dict(_variables(draft, task.get("env")))
     resources = task.get("resources")
     wanted: dict[str, Any] = {}
@@ -101,6 +104,18 @@ def from_dstack(draft: Draft, task: Mapping[str, Any], otherwise: str) -> tuple[
             "DSTACK_GPUS_NUM": str(gpus * (nodes if isinstance(nodes, int) else 1)),
         }
     return known, gpus
+
+
+def _add_python(draft: Draft, version: object) -> None:
+    if version is None:
+        return
+    try:
+        draft.train["python"] = TypeAdapter(PythonVersion).validate_python(str(version))
+    except ValidationError:
+        draft.left_out(("python",), f"{version} is not a version that a job can have", "write \"python: '3.12'\"")
+    else:
+        hint = "delete train.python to run in the machine's own Python, which has torch"
+        draft.changed(("python",), "the machine must have it installed", hint)
 
 
 def _variables(draft: Draft, env: object) -> Iterator[tuple[str, str]]:

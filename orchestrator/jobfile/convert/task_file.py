@@ -19,7 +19,7 @@ from orchestrator.jobfile.convert.draft import Draft, Note
 from orchestrator.jobfile.convert.dstack import from_dstack
 from orchestrator.jobfile.convert.recognise import Tool, recognise, recognise_documents
 from orchestrator.jobfile.convert.skypilot import from_skypilot
-from orchestrator.jobfile.convert.train import add_train
+from orchestrator.jobfile.convert.train import add_setup, add_train
 from orchestrator.jobfile.convert.write import write_job
 from orchestrator.jobfile.parse import parse_job, read_text
 from orchestrator.jobfile.source_map import Finding, SourceMap, YamlSyntaxError, read_yaml
@@ -56,11 +56,9 @@ def convert_file(path: str | Path, to: str | Path | None = None) -> Conversion:
         for each in draft.job.get("data", ()):
             each["source"] = each["source"] if "://" in each["source"] else folders.seen(each["source"])
         lines = [*_lines(text, source_map, tree, "run")]
-        for line in _lines(text, source_map, tree, "setup"):
-            if line.text.strip() and not line.text.strip().startswith("#"):
-                hint = "install it on the machines beforehand, or do it in your program"
-                draft.to_do(("setup",), "a job has no command that prepares its machine", hint, line=line.number)
-                break
+        commands = [line for line in _lines(text, source_map, tree, "setup") if line.text.strip()]
+        if any(not line.text.strip().startswith("#") for line in commands):
+            add_setup(draft, "\n".join(line.text.rstrip() for line in commands), ("setup",), commands[0].number)
         add_train(draft, ("run",), lines, place, known, gpus)
     else:
         known, gpus = from_dstack(draft, tree, _stem(path))
@@ -76,7 +74,7 @@ def convert_file(path: str | Path, to: str | Path | None = None) -> Conversion:
     return Conversion(name, tool, job, written, notes, _problems(written, to, folders))
 
 
-_TRAIN_ORDER = ("entry", "script", "args", "workdir", "env", "secrets", "steps", "epochs")
+_TRAIN_ORDER = ("entry", "script", "args", "setup", "python", "workdir", "env", "secrets", "steps", "epochs")
 
 
 def write_conversion(conversion: Conversion, to: str | Path, *, force: bool = False) -> None:

@@ -43,12 +43,33 @@ def add_train(
         draft.changed(loc, f"${name} is replaced by its value", "no shell expands it here", line=line.number)
     for line in commands.logs_to_file:
         draft.left_out(loc, "logs are not written to a file of yours", "read it with tradewind logs", line=line.number)
-    for line in commands.prepares:
-        hint = "install it on the machines beforehand, or do it in your program"
-        draft.to_do(loc, f"{_short(line.text)}: a job has no command that prepares its machine", hint, line=line.number)
+    folder = commands.programs[0].folder if commands.programs else "."
+    for line, command, within in commands.prepares:
+        if command and within == folder:
+            add_setup(draft, command, loc, line.number)
+        else:
+            hint = "write train.setup: commands that need nothing but the environment of the job"
+            draft.to_do(
+                loc, f"{_short(line.text)}: prepares the machine by more than a command", hint, line=line.number
+            )
     place = _moved(place, commands.programs[0].folder) if len(commands.programs) == 1 else place
     draft.train["workdir"] = place.workdir
     _FillIn(draft, loc, lines, place).decide(commands)
+
+
+def add_setup(draft: Draft, command: str, loc: Loc, line: int) -> None:
+    """One more command, or several lines of them, that prepare the machine."""
+    shown = masked(command)
+    draft.train["setup"] = "\n".join(filter(None, [draft.train.get("setup"), shown]))
+    hint = "it is run once per machine, in an environment of the job's own, and again when it changes"
+    draft.changed(loc, "becomes train.setup", hint, line=line)
+    if shown != command:
+        what = "a value that looks like a secret is not copied into train.setup"
+        draft.to_do(loc, what, "use a variable of train.secrets there", line=line)
+    if re.search(r"\b(conda|mamba|docker)\b", command):
+        draft.to_do(loc, "a job runs in a Python environment, not in one of conda or docker", "use pip", line=line)
+    if re.search(r"\$\{?(SKYPILOT|DSTACK)_", command):
+        draft.to_do(loc, "variables of another tool are not set here", "write their values", line=line)
 
 
 @dataclass(slots=True)

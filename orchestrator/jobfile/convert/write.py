@@ -38,6 +38,8 @@ def comment(text: str) -> str:
 
 def _field(key: str, value: Any, depth: int) -> list[str]:
     indent = "  " * depth
+    if isinstance(value, str) and _is_block(value):
+        return [f"{indent}{_scalar(key)}: |-", *(f"{indent}  {line}".rstrip() for line in value.split("\n"))]
     short = f"{indent}{_scalar(key)}: {_flow(value)}"
     plain = not isinstance(value, dict | list) or not value
     if plain or ((depth > 0 or not isinstance(value, dict) or not _nested(value)) and len(short) <= _WIDTH):
@@ -47,6 +49,13 @@ def _field(key: str, value: Any, depth: int) -> list[str]:
     else:
         inner = [f"{indent}  - {_flow(item)}" for item in value]
     return [f"{indent}{_scalar(key)}:", *inner]
+
+
+def _is_block(text: str) -> bool:
+    """Whether it reads back the same as the lines of a block."""
+    lines = text.split("\n")
+    plain = all(line.isprintable() and "\ufeff" not in line and line == line.rstrip() for line in lines)
+    return len(lines) > 1 and plain and lines[0] == lines[0].lstrip() != "" and lines[-1] != ""
 
 
 def _nested(value: dict[str, Any]) -> bool:

@@ -46,6 +46,8 @@ def check_entry(spec: JobSpec, *, timeout_s: float = TIMEOUT_S) -> str | None:
     source = entry_source(entry, spec.train.workdir)
     if source is not None and settled(source, entry):
         return None
+    if spec.train.setup is not None:
+        return f"{entry} was not checked here: it needs what its set-up installs"
     require_secrets(spec)
     with tempfile.TemporaryDirectory(prefix="tradewind-entry-") as name:
         folder = Path(name)
@@ -81,6 +83,8 @@ def would_repeat(spec: JobSpec, error: str) -> SpecError:
     field, name = ("train.entry", spec.train.entry) if spec.train.entry else ("train.script", spec.train.script)
     said = "\n".join(error.strip().splitlines()[-_LINES:])
     hint = "correct it: it would fail on every machine; nothing was rented"
+    if spec.train.setup is not None:
+        hint = "install what train.setup and train.requirements install in this Python, too: it runs here"
     return SpecError([Problem(spec.name, 0, 0, field, f"{name} cannot be used:\n{said}\n", hint)])
 
 

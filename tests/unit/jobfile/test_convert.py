@@ -203,13 +203,44 @@ def test_one_process_is_one_program_however_it_is_started(project: Path, command
 
 
 # Mistake 7: a script that prepares its machine, or runs two programs.
-def test_what_prepares_the_machine_is_to_be_done_by_its_owner(project: Path) -> None:
+def test_what_prepares_the_machine_becomes_its_set_up(project: Path) -> None:
+    conversion = convert_file(project / "finetune.yaml")
+    assert conversion.job["train"]["setup"] == "pip install -r requirements.txt"
+    assert "train.setup" in said(conversion, "setup")
+    text = """\
+setup: |
+  sudo apt-get install -y ffmpeg   # sound
+  pip install -r requirements.txt
+
+  for i in 1 2; do echo $i; done
+run: |
+  pip install --upgrade 'tqdm>=4' && python code/train.py
+"""
+    conversion = converted(project, text)
+    (project / "job.yaml").write_text(conversion.text)
+    wanted = load_job(project / "job.yaml").train.setup
+    assert wanted is not None
+    assert wanted.command is not None
+    assert wanted.command.splitlines() == [
+        "sudo apt-get install -y ffmpeg   # sound",
+        "pip install -r requirements.txt",
+        "for i in 1 2; do echo $i; done",
+        "pip install --upgrade 'tqdm>=4'",
+    ]
+    assert "setup: |-" in conversion.text
+    assert "FILL IN" not in conversion.text
+
+
+def test_what_prepares_more_than_the_machine_is_to_be_done_by_its_owner(project: Path) -> None:
     conversion = convert_file(project / "pipeline_in_run.yaml")
     notes = said(conversion, "run")
     assert "conda activate research" in notes
     assert "git clone" in notes
     assert "one program" in notes
-    assert "to do" in said(convert_file(project / "finetune.yaml"), "setup")
+    secret = converted(project, "setup: pip install x && wandb login 0123abcd\nrun: python code/train.py\n")
+    assert "0123abcd" not in secret.text
+    assert "to do" in said(secret, "setup")
+    assert "conda" in said(converted(project, "setup: conda install x\nrun: python code/train.py\n"), "setup")
 
 
 # Mistake 8: arguments that a job file cannot say.
@@ -381,6 +412,8 @@ def test_a_task_of_dstack_is_converted_too(project: Path) -> None:
     assert job["train"] == {
         "script": "code/train.py",
         "args": {"model": "Qwen", "lr": 1e-4},
+        "setup": "uv pip install trl",
+        "python": "3.12",
         "workdir": ".",
         "env": {"MODEL": "Qwen"},
         "secrets": ["HF_TOKEN", "WANDB_API_KEY"],

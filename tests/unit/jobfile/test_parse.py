@@ -23,6 +23,7 @@ from orchestrator.model import (
     OutputSpec,
     Reproducible,
     Resources,
+    Setup,
     TrainSpec,
     Where,
 )
@@ -162,6 +163,13 @@ name: again
         ("train: {entry: 'train:main', steps: 5, env: {A: 1.10}}", "train.env.A", "must be text"),
         ("train: {entry: 'train:main', steps: 5, env: {RANK: 1}}", "train.env.RANK", "set by Tradewind itself"),
         ("train: {entry: 'train:main', steps: 5, env: {A: x}, secrets: [A]}", "train.secrets[0]", "also set in env"),
+        ("train: {script: train.py, requirements: nowhere.txt}", "train.requirements", "there is no file"),
+        ("train: {script: train.py, requirements: [tqdm, -r x]}", "train.requirements", "is not a package"),
+        ("train: {script: train.py, requirements: 5}", "train.requirements", "a path or a list"),
+        ("train: {script: train.py, python: 3.12}", "train.python", "must be text"),
+        ("train: {script: train.py, python: '3.12.1'}", "train.python", "is not a Python version"),
+        ("train: {script: train.py, python: '3.9'}", "train.python", "too old"),
+        ("setup: pip install x", "setup", "unknown field"),
         ("name:", "name", "is required"),
         ("name: ''", "name", "is not a valid name"),
         ("name: -x", "name", "is not a valid name"),
@@ -325,6 +333,17 @@ def test_a_list_of_arguments_is_the_very_words_of_the_file(folder: Path) -> None
     assert train.args == {}
     mapping = {"name": "x", "train": {"script": "train.py", "args": ["fit", 8, 0.5]}}
     assert job_from_mapping(mapping, folder).train.argv == ("fit", "8", "0.5")
+
+
+def test_what_a_job_needs_on_its_machine(folder: Path) -> None:
+    (folder / "requirements.txt").touch()
+    train = {"entry": "later:main", "steps": 5, "requirements": "requirements.txt", "python": "3.12"}
+    spec = job_from_mapping({"name": "x", "train": train}, folder)  # `later` may come with the requirements
+    assert spec.train.setup == Setup(requirement_files=("requirements.txt",), python="3.12")
+    spec = job_from_mapping({"name": "x", "train": {**train, "requirements": ["tqdm>=4"], "setup": "make"}}, folder)
+    assert spec.train.setup == Setup("make", ("tqdm>=4",), (), "3.12")
+    assert job_from_mapping({"name": "x", "train": {"script": "train.py"}}, folder).train.setup is None
+    assert one_problem("setup: pip install x", folder).hint == 'did you mean "train.setup"?'
 
 
 def test_arguments_as_one_line_of_text_get_the_list_to_write(folder: Path) -> None:

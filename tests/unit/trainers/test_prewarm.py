@@ -15,7 +15,7 @@ import pytest
 from trainers.checkpoint import store
 from trainers.control import ControlDirectory
 from trainers.process.prewarm import PrewarmReply, Trainer, exit_status, told_exit, write_exit_status
-from trainers.spec import TrainerSpec
+from trainers.spec import SetupSpec, TrainerSpec
 
 PATIENCE_S = 120.0
 LISTENS = """
@@ -121,6 +121,63 @@ def test_a_trainer_that_stands_still_shows_the_stacks_of_its_threads_in_its_log(
     process.kill()
     process.wait()
     trainer.show_stacks()  # of nobody: no error
+
+
+def setup(folder: Path, command: str) -> dict[str, object]:
+    log = str(folder / "run" / "log")
+    return SetupSpec(str(folder / "environments"), log, str(folder), command=command).to_json()
+
+
+def test_a_job_with_a_set_up_is_prepared_anew_in_its_own_environment(
+    folder: Path, process: subprocess.Popen[bytes]
+) -> None:
+    trainer = Trainer(folder)
+    words = trainer.words()
+    assert next(words) == PrewarmReply("prepared")
+    (folder / "extra.py").write_text("WORD = 'installed'\n")
+    purelib = "$(python -c 'import sysconfig; print(sysconfig.get_path(\"purelib\"))')"
+    command = f"echo the key is $KEY; mv extra.py {purelib}"
+    trainer.set_up(setup(folder, command), {"KEY": "correct-horse"})
+    assert next(words) == PrewarmReply("prepared")
+    (folder / "program.py").write_text(
+        "import extra, os, sys, pathlib\n"
+        "def writes(name): pathlib.Path(name).write_text(f'{extra.WORD} {os.getpid()} {sys.prefix}')\n"
+    )
+    trainer.order(spec(folder, "writes", name="word"), {})
+    assert next(words) == PrewarmReply("finished")
+    assert process.wait(PATIENCE_S) == 0
+    (environment,) = (path for path in (folder / "environments").iterdir() if path.is_dir())
+    assert (folder / "word").read_text() == f"installed {process.pid} {environment}"
+    log = (folder / "run" / "log").read_text()
+    assert "the key is [secret KEY]" in log
+    assert "correct-horse" not in log
+
+
+def test_a_set_up_that_fails_says_why_without_the_values_of_secrets(
+    folder: Path, process: subprocess.Popen[bytes]
+) -> None:
+    trainer = Trainer(folder)
+    words = trainer.words()
+    assert next(words) == PrewarmReply("prepared")
+    trainer.set_up(setup(folder, "echo $KEY is not known; exit 3"), {"KEY": "correct-horse"})
+    (failed,) = words
+    assert failed.state == "failed"
+    assert failed.error
+    assert "status 3" in failed.error
+    assert "[secret KEY] is not known" in failed.error
+    assert "Traceback" not in failed.error
+    assert process.wait(PATIENCE_S) == 0
+
+
+def test_a_set_up_ends_with_its_driver(folder: Path, process: subprocess.Popen[bytes]) -> None:
+    trainer = Trainer(folder)
+    words = trainer.words()
+    assert next(words) == PrewarmReply("prepared")
+    trainer.set_up(setup(folder, "echo now; exec sleep 1000"), {})
+    with following(folder / "run" / "log") as await_text:
+        await_text("now\n")
+    words.close()
+    assert process.wait(PATIENCE_S) == 1
 
 
 @contextmanager

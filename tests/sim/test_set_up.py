@@ -1,0 +1,91 @@
+"""Set-ups of environments: their time is allowed for and billed, and what fails in one costs the job and no offer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from orchestrator.engine.migration import in_vain, timeouts
+from orchestrator.model import Job, JobSpec, Setup, Step
+from tests.sim.harness import DEAR, SimulatedInstallation, check_truth, train_spec
+
+SETUP = Setup(command="pip install -r requirements.txt")
+
+
+def submit(home: SimulatedInstallation, steps: int = 40, **fields: int) -> Job:
+    return home.submit_job(JobSpec("job", replace(train_spec(steps), setup=SETUP), **fields))
+
+
+def run_under_setup(home: SimulatedInstallation, job: Job) -> str:
+    """The run whose environment is being set up now."""
+    home.until(lambda: any(each.step is Step.READY for each in home.migrations(job)))
+    home.run_for(20.0)
+    (migration,) = (each for each in home.migrations(job) if each.step is Step.READY)
+    return migration.target_run_id
+
+
+def blamed(home: SimulatedInstallation, job: Job) -> tuple[tuple[str, str], ...]:
+    """The offers that the job must not use."""
+    now_ms = home.clock.now_ms()
+    return home.read(lambda tx: in_vain.excluded(tx.events_of([job.id], in_vain.EXCLUDING)[job.id], now_ms))
+
+
+def test_a_set_up_may_take_longer_than_a_machine_and_is_billed_as_provisioning(home: SimulatedInstallation) -> None:
+    home.site.set_up_takes(3 * timeouts.READY_S)
+    job = submit(home)
+    home.until(lambda: home.job(job).state == "finished", limit_s=2000.0, stride_s=5.0)
+    (run,) = home.runs(job)
+    assert run.training_from_ms is not None
+    assert run.billed_from_ms is not None
+    assert run.training_from_ms - run.billed_from_ms >= 3 * timeouts.READY_S * 1000
+    home.settle()
+    check_truth(home)
+
+
+def test_one_that_fails_costs_the_jobs_retries_and_blames_no_offer(home: SimulatedInstallation) -> None:
+    home.site.set_up_takes(5.0, lambda _: "the set-up failed: `pip install` exited with status 1:\nno such package\n")
+    job = submit(home, retries=2)
+    home.until(lambda: home.job(job).state == "failed", limit_s=1000.0)
+    assert len(home.runs(job)) == 3
+    assert {run.end for run in home.runs(job)} == {"failed"}
+    (event,) = home.events(job, "job.failed")
+    assert "no such package" in event.message
+    assert "after 3 attempts" in event.message
+    assert blamed(home, job) == ()
+    home.settle()
+    check_truth(home)
+
+
+def test_a_machine_that_is_lost_during_it_is_nobodys_failure(home: SimulatedInstallation) -> None:
+    home.site.set_up_takes(60.0)
+    job = submit(home, retries=0)
+    first = run_under_setup(home, job)
+    (run,) = (each for each in home.runs(job) if each.id == first)
+    home.cloud.preempt(home.machine(run).id)
+    home.until(lambda: home.job(job).state == "finished", limit_s=2000.0, stride_s=5.0)
+    assert home.read(lambda tx: tx.job_facts(job.id)).failures == 0
+    home.settle()
+    check_truth(home)
+
+
+def test_a_control_plane_that_takes_over_lets_it_go_on(home: SimulatedInstallation) -> None:
+    home.site.set_up_takes(60.0)
+    job = submit(home)
+    under = run_under_setup(home, job)
+    home.take_over()
+    home.until(lambda: home.job(job).state == "finished", limit_s=2000.0, stride_s=5.0)
+    assert [run.id for run in home.runs(job)] == [under]
+    home.settle()
+    check_truth(home)
+
+
+def test_a_move_whose_set_up_fails_leaves_the_job_where_it_trains(home: SimulatedInstallation) -> None:
+    job = submit(home, steps=900, retries=0)
+    first = home.until_step(job, 5)
+    home.site.set_up_takes(5.0, lambda _: "no such package")
+    home.reprice(DEAR.id, "0.10")
+    home.until(lambda: bool(home.events(job, "migration.aborted")), limit_s=2000.0)
+    current = home.current(job)
+    assert current is not None
+    assert current.id == first.id
+    assert home.read(lambda tx: tx.job_facts(job.id)).failures == 0
+    assert blamed(home, job) == ()

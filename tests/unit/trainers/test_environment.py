@@ -1,0 +1,205 @@
+"""Environments of jobs: built once by real processes, never used half, and kept while somebody uses them."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.wheels import wheel
+from trainers.errors import SetupError
+from trainers.process.environment import UNUSED_S, Builder, Environment
+from trainers.process.environment_key import key_of
+from trainers.process.run_context import Timers
+from trainers.spec import SetupSpec
+
+OFFLINE = "pip install --quiet --no-index --no-deps"
+
+
+@pytest.fixture
+def setup(tmp_path: Path) -> SetupSpec:
+    """One that counts in `built` how often it ran."""
+    work = tmp_path / "work"
+    work.mkdir()
+    return SetupSpec(str(tmp_path / "environments"), str(tmp_path / "log"), str(work), command="echo once >> built")
+
+
+@contextmanager
+def built(setup: SetupSpec, **secrets: str) -> Iterator[Environment]:
+    """The environment of `setup`, used in this block; output goes to its log."""
+    with open(setup.log, "ab", buffering=0) as log:
+        environment = Builder(Path(setup.root), log.fileno(), lambda: False).environment(setup, secrets)
+    try:
+        yield environment
+    finally:
+        os.close(environment.lock)
+
+
+def runs(setup: SetupSpec) -> int:
+    marks = Path(setup.workdir, "built")
+    return len(marks.read_text().splitlines()) if marks.exists() else 0
+
+
+def test_it_has_what_was_installed_and_what_the_site_has(setup: SetupSpec) -> None:
+    wheel(Path(setup.workdir), "tinydep")
+    setup = replace(setup, command=f"{OFFLINE} tinydep*.whl; python -c 'import tinydep, sys; print(sys.prefix)'")
+    with built(setup) as environment:
+        program = "import sys, tinydep, torch, numpy, trainers.runner; print(sys.prefix)"
+        asked = [environment.python, "-c", program]
+        said = subprocess.run(asked, env=environment.variables(os.environ), capture_output=True, text=True, check=True)
+        assert said.stdout.strip() == str(environment.folder)
+        assert str(environment.folder) in Path(setup.log).read_text()
+    with pytest.raises(ImportError):
+        __import__("tinydep")
+
+
+def test_packages_can_be_named_without_a_command(setup: SetupSpec) -> None:
+    wheel(Path(setup.workdir), "tinydep", "2.0")
+    (Path(setup.workdir) / "requirements.txt").write_text("--no-index\n--find-links .\ntinydep\n")
+    with built(replace(setup, command=None, requirement_files=("requirements.txt",))) as environment:
+        subprocess.run([environment.python, "-c", "import tinydep; assert tinydep.VERSION == '2.0'"], check=True)
+
+
+def test_a_second_run_finds_it(setup: SetupSpec) -> None:
+    with built(setup) as first, built(setup) as second:
+        assert (first.built, second.built) == (True, False)
+        assert first.folder == second.folder
+    assert runs(setup) == 1
+
+
+def test_the_rest_of_a_set_up_that_was_cut_off_is_never_used(setup: SetupSpec) -> None:
+    with built(setup) as environment:
+        (environment.folder / "complete").unlink()
+        (environment.folder / "half").touch()
+    with built(setup) as environment:
+        assert environment.built
+        assert not (environment.folder / "half").exists()
+    assert runs(setup) == 2
+
+
+CHILD = """
+import json, sys
+from pathlib import Path
+from trainers.process.environment import Builder
+from trainers.spec import SetupSpec
+setup = SetupSpec.from_json(json.loads(sys.argv[1]))
+environment = Builder(Path(setup.root), 1, lambda: False).environment(setup, {})
+print("BUILT" if environment.built else "FOUND", flush=True)
+sys.stdin.read()
+"""
+
+
+def child(setup: SetupSpec) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", CHILD, json.dumps(setup.to_json())]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def test_two_runs_at_once_build_it_once(setup: SetupSpec) -> None:
+    with child(setup) as one, child(setup) as other:
+        assert one.stdin
+        assert other.stdin
+        outputs = [process.communicate("")[0] for process in (one, other)]
+    assert sorted("BUILT" in output for output in outputs) == [False, True]
+    assert runs(setup) == 1
+
+
+def test_one_that_is_killed_leaves_it_to_the_next_once_its_processes_are_gone(setup: SetupSpec) -> None:
+    slow = replace(setup, command="echo once >> built; test $(wc -l < built) = 2 || { echo $$; exec sleep 1000; }")
+    with child(slow) as first:
+        assert first.stdout
+        process = next(int(line) for line in first.stdout if line.strip().isdigit())
+        first.kill()
+        first.wait()
+        (lock,) = Path(setup.root).glob("*.lock")
+        with open(lock) as file, pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        os.kill(process, signal.SIGKILL)
+        with built(slow) as environment:
+            assert environment.built
+    assert runs(setup) == 2
+
+
+def test_a_failure_has_the_last_lines_and_a_remedy(setup: SetupSpec) -> None:
+    failing = replace(setup, command="seq 100; echo no such package >&2; false; echo unreached")
+    with pytest.raises(SetupError) as raised, built(failing):
+        pass
+    assert "99\n100\nno such package" in raised.value.message
+    assert "\n80\n" not in raised.value.message
+    assert "train.setup" in raised.value.hint
+    assert "\nunreached" not in Path(setup.log).read_text()
+
+
+def test_a_python_that_is_not_there_is_named(setup: SetupSpec) -> None:
+    with (
+        pytest.raises(SetupError, match=r"no python3\.99 .*delete train\.python"),
+        built(replace(setup, python="3.99")),
+    ):
+        pass
+
+
+def test_it_ends_with_all_its_processes_when_it_takes_too_long_or_nobody_waits_for_it(setup: SetupSpec) -> None:
+    late, gone = iter([0.0]), iter([False, False])
+    endless = replace(setup, command="sleep 1000 & sleep 1000", timeout_s=5.0)
+    patient = Timers(monotonic=lambda: next(late, 99.0 if runs_sleep() else 0.0), sleep=lambda _: None)
+
+    def runs_sleep() -> bool:
+        return b"[set-up] sleep" in Path(setup.log).read_bytes()
+
+    with open(setup.log, "ab", buffering=0) as log:
+        with pytest.raises(SetupError, match=r"(?s)longer than 5 s.*setup_fail_after_s"):
+            Builder(Path(setup.root), log.fileno(), lambda: False, patient).environment(endless, {})
+        with pytest.raises(SystemExit):
+            Builder(Path(setup.root), log.fileno(), lambda: next(gone, True)).environment(endless, {})
+    with built(replace(endless, command="true")):  # nobody holds a lock any more
+        pass
+
+
+def test_what_nobody_used_for_long_is_removed_and_what_is_in_use_stays(setup: SetupSpec) -> None:
+    def unused(environment: Environment) -> Path:
+        then_s = (environment.folder / "complete").stat().st_mtime - UNUSED_S - 10
+        os.utime(environment.folder / "complete", (then_s, then_s))
+        return environment.folder
+
+    with built(setup) as environment:
+        old = unused(environment)
+    with built(replace(setup, command="echo 2")) as environment:
+        used = unused(environment)
+        with built(replace(setup, command="echo 3")):
+            assert not old.exists()
+            assert used.exists()
+
+
+def test_the_key_is_of_all_that_it_depends_on_and_of_nothing_else(setup: SetupSpec) -> None:
+    work = Path(setup.workdir)
+    (work / "requirements.txt").write_text("-r more.txt\nnumpy\n")
+    (work / "more.txt").write_text("torch\n")
+    (work / "package").mkdir()
+    (work / "package" / "pyproject.toml").write_text("[project]\n")
+    (work / "data.bin").write_text("1")
+    wanted = replace(
+        setup, command="pip install -r requirements.txt ./package[dev] $EXTRA", env={"EXTRA": "a", "B": "1"}
+    )
+    keys = [key_of(wanted)]
+    assert key_of(replace(wanted, log="elsewhere", timeout_s=1.0, env={"EXTRA": "a", "B": "2"})) == keys[0]
+    (work / "data.bin").write_text("2")
+    assert key_of(wanted) == keys[0]
+    for changed in (
+        replace(wanted, command=f"{wanted.command} --upgrade"),
+        replace(wanted, requirements=("tqdm",)),
+        replace(wanted, python="3.12"),
+        replace(wanted, env={"EXTRA": "b"}),
+    ):
+        keys.append(key_of(changed))
+    for file, content in (("more.txt", "torch>=2\n"), ("package/pyproject.toml", "[project]\nname='x'\n")):
+        (work / file).write_text(content)
+        keys.append(key_of(wanted))
+    assert len(set(keys)) == len(keys)

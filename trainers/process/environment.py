@@ -1,0 +1,275 @@
+"""The environment of a job: a folder with a Python of its own, set up once per machine and then used by every run.
+
+    ROOT/KEY/            a virtual environment that sees the site's own packages, so that torch is not installed again
+    ROOT/KEY/complete    written last: without it the folder is the rest of a set-up that was cut off, and built anew
+    ROOT/KEY.lock        held exclusively by who builds, shared by all that use it
+
+Whoever builds one removes those that nobody has used for UNUSED_S.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+
+import trainers
+from trainers.errors import SetupError
+from trainers.process.environment_key import key_of
+from trainers.process.run_context import Timers
+from trainers.spec import SetupSpec
+
+UNUSED_S = 30 * 86_400.0
+TOLD_LINES = 12
+_POLL_S = 0.1
+_STOP_S = 5.0
+_CHUNK_BYTES = 1 << 16
+_LONGEST_LINE = 500  # bytes, of what is said of a failure
+_LAST_READS = 64  # after the command has ended
+_COMPLETE = "complete"
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """One that is complete. `lock` keeps it from being removed for as long as this descriptor, or one inherited from
+    it, is open. `built` says whether it was set up for this run."""
+
+    folder: Path
+    lock: int
+    built: bool
+
+    @property
+    def python(self) -> Path:
+        return self.folder / "bin" / "python"
+
+    def variables(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """`environ` for a process that runs in it."""
+        without = {name: value for name, value in environ.items() if name not in ("PYTHONHOME", "VIRTUAL_ENV")}
+        path = f"{self.folder / 'bin'}{os.pathsep}{environ.get('PATH', os.defpath)}"
+        return without | {"VIRTUAL_ENV": str(self.folder), "PATH": path}
+
+
+@dataclass(slots=True)
+class Builder:
+    """Sets environments up below `root`. Output goes to the descriptor `log`. `gone` is asked while something runs:
+    once it is true, all of it is ended and SystemExit raised."""
+
+    root: Path
+    log: int
+    gone: Callable[[], bool]
+    timers: Timers = field(default_factory=Timers)
+    _tail: list[str] = field(default_factory=list, init=False)
+
+    def environment(self, setup: SetupSpec, secrets: Mapping[str, str]) -> Environment:
+        """The environment of `setup`, built unless it is there. Raises SetupError, OSError."""
+        give_up_s = self.timers.monotonic() + setup.timeout_s
+        key = key_of(setup)
+        folder = self.root / key
+        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = os.open(self.root / f"{key}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._lock(lock, folder, give_up_s, setup)
+        present = (folder / _COMPLETE).exists()
+        if not present:
+            self._remove_unused(key)
+            shutil.rmtree(folder, ignore_errors=True)
+            self._build(folder, setup, secrets, lock, give_up_s)
+            (folder / _COMPLETE).touch()
+        os.utime(folder / _COMPLETE)
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        return Environment(folder, lock, built=not present)
+
+    def _lock(self, lock: int, folder: Path, give_up_s: float, setup: SetupSpec) -> None:
+        """Hold it: shared if the environment is complete, else exclusively; whoever builds it is waited for."""
+        told = False
+        while True:
+            for kind in (fcntl.LOCK_SH, fcntl.LOCK_EX):
+                with suppress(BlockingIOError):
+                    fcntl.flock(lock, kind | fcntl.LOCK_NB)
+                    if kind == fcntl.LOCK_EX or (folder / _COMPLETE).exists():
+                        return
+            fcntl.flock(lock, fcntl.LOCK_UN)
+            if not told:
+                self._tell("waiting for another run, which sets up the same environment")
+                told = True
+            if self.gone():
+                raise SystemExit(1)
+            if self.timers.monotonic() > give_up_s:
+                raise self._late(setup)
+            self.timers.sleep(_POLL_S)
+
+    def _build(self, folder: Path, setup: SetupSpec, secrets: Mapping[str, str], lock: int, give_up_s: float) -> None:
+        python = _interpreter(setup.python)
+        same = python == sys.executable
+        borrows_pip = same and find_spec("pip") is not None  # a pip of its own takes ten seconds
+        packages = folder / "lib" / f"python{_version(setup.python)}" / "site-packages"
+
+        def run(command: list[str], environ: Mapping[str, str], shown: str) -> None:
+            self._run(command, environ, shown, setup, lock, give_up_s)
+
+        options = ["--system-site-packages", *(["--without-pip"] if borrows_pip else [])]
+        run([python, "-m", "venv", *options, str(folder)], os.environ, "python -m venv")
+        if same:  # a virtual environment made from another one sees only what that was made from
+            lines = [f"import site; site.addsitedir({path!r})" for path in _site_packages()]
+            (packages / "tradewind-site.pth").write_text("".join(f"{line}\n" for line in lines))
+        with suppress(FileExistsError):
+            (packages / "trainers").symlink_to(Path(trainers.__file__).parent)
+        environment = Environment(folder, lock, built=True)
+        if borrows_pip:
+            _write_pip(environment)
+        environ = environment.variables({**os.environ, **setup.env, **secrets})
+        wanted = [*setup.requirements, *(part for name in setup.requirement_files for part in ("-r", name))]
+        if wanted:
+            pip = [str(environment.python), "-m", "pip", "install", "--disable-pip-version-check", *wanted]
+            run(pip, environ, f"pip install {' '.join(wanted)}")
+        if setup.command:
+            run(["bash", "-eo", "pipefail", "-c", setup.command], environ, setup.command)
+
+    def _run(
+        self,
+        command: list[str],
+        environ: Mapping[str, str],
+        shown: str,
+        setup: SetupSpec,
+        lock: int,
+        give_up_s: float,
+    ) -> None:
+        """One command, to its end. Its processes hold the lock, too: those that outlive this one still build."""
+        self._tell(shown)
+        self._tail.clear()
+        read, write = os.pipe()
+        with open(read, "rb", buffering=0) as output:
+            try:
+                child = subprocess.Popen(
+                    command,
+                    cwd=setup.workdir,
+                    env=dict(environ),
+                    stdin=subprocess.DEVNULL,
+                    stdout=write,
+                    stderr=write,
+                    pass_fds=[lock],
+                    process_group=0,
+                )
+            except OSError as error:
+                raise SetupError(f"the set-up cannot run {command[0]}: {error.strerror}", hint=_REMEDY) from error
+            finally:
+                os.close(write)
+            with _ended(child):
+                self._follow(child, output.fileno(), setup, give_up_s)
+        if child.returncode:
+            why = f"exited with status {child.returncode}"
+            if child.returncode < 0:
+                why = f"was killed by signal {-child.returncode}"
+            last = "\n".join(self._tail[-TOLD_LINES:])
+            raise SetupError(f"the set-up failed: `{_short(shown)}` {why}:\n{last}\n", hint=_REMEDY)
+
+    def _follow(self, child: subprocess.Popen[bytes], output: int, setup: SetupSpec, give_up_s: float) -> None:
+        """Pass its output on until it has ended; a process that it leaves behind may hold the pipe for longer."""
+        rest, last_reads = b"", _LAST_READS
+        while last_reads:
+            ended = child.poll() is not None
+            readable = bool(select.select([output], [], [], 0.0 if ended else _POLL_S)[0])
+            data = os.read(output, _CHUNK_BYTES) if readable else b""
+            self._write(data)
+            *lines, rest = (rest + data)[-_CHUNK_BYTES:].split(b"\n")
+            self._tail += [line[:_LONGEST_LINE].decode("utf-8", "replace").rstrip() for line in lines]
+            del self._tail[:-TOLD_LINES]
+            if ended:
+                last_reads = last_reads - 1 if data else 0
+            elif readable and not data:  # it has closed its output
+                self.timers.sleep(_POLL_S)
+            if self.gone():
+                raise SystemExit(1)
+            if not ended and self.timers.monotonic() > give_up_s:
+                raise self._late(setup)
+        if rest:
+            self._tail.append(rest[:_LONGEST_LINE].decode("utf-8", "replace"))
+
+    def _late(self, setup: SetupSpec) -> SetupError:
+        last = "\n".join(self._tail[-TOLD_LINES:])
+        message = f"the set-up took longer than {setup.timeout_s:g} s; its last output:\n{last}\n"
+        return SetupError(message, hint="make it shorter, or raise stalls.setup_fail_after_s")
+
+    def _tell(self, text: str) -> None:
+        self._write(f"[set-up] {text}\n".encode())
+
+    def _write(self, data: bytes) -> None:
+        with suppress(OSError):  # a log that is full must not stop it
+            os.write(self.log, data)
+
+    def _remove_unused(self, but: str) -> None:
+        """Those that nobody uses now or has used for long, by the time that the file system gives."""
+        os.utime(self.root)
+        now_s = self.root.stat().st_mtime
+        for lock_file in self.root.glob("*.lock"):
+            folder = lock_file.with_suffix("")
+            with suppress(OSError):
+                if lock_file.stem == but or now_s - _used_s(folder) < UNUSED_S:
+                    continue
+                lock = os.open(lock_file, os.O_RDWR | os.O_CLOEXEC)
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    (folder / _COMPLETE).unlink(missing_ok=True)
+                    shutil.rmtree(folder)
+                finally:
+                    os.close(lock)
+
+
+_REMEDY = "correct train.setup, train.requirements or train.python"
+
+
+def _used_s(folder: Path) -> float:
+    marker = folder / _COMPLETE
+    return (marker if marker.exists() else folder).stat().st_mtime
+
+
+@contextmanager
+def _ended(child: subprocess.Popen[bytes]) -> Iterator[None]:
+    """No process of its group is left after this."""
+    try:
+        yield
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait(_STOP_S)
+
+
+def _write_pip(environment: Environment) -> None:
+    """The commands `pip` and `pip3`, with the site's pip for this environment."""
+    for name in ("pip", "pip3"):
+        command = environment.folder / "bin" / name
+        command.write_text(f'#!/bin/sh\nexec {shlex.quote(str(environment.python))} -m pip "$@"\n')
+        command.chmod(0o755)
+
+
+def _interpreter(version: str | None) -> str:
+    if version is None or version == _version(None):
+        return sys.executable
+    found = shutil.which(f"python{version}")
+    if found is None:
+        hint = f"delete train.python: this machine has Python {_version(None)}"
+        raise SetupError(f"this machine has no python{version}", hint=hint)
+    return found
+
+
+def _version(version: str | None) -> str:
+    return version or f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def _site_packages() -> list[str]:
+    return list(dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib")))
+
+
+def _short(text: str) -> str:
+    first = text.strip().splitlines()[0] if text.strip() else text
+    return first if len(first) <= 80 else f"{first[:77]}..."
