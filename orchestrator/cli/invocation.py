@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import sys
 import traceback
 from collections.abc import Sequence
@@ -152,9 +153,10 @@ def _error(error: Exception, code: int) -> dict[str, Any]:
 
 def tell(text: str) -> None:
     """To stderr. Where that is closed or full there is nobody to tell, and what is done goes on."""
-    from orchestrator.cli.render.text import shown
+    from orchestrator.cli.render.text import fitted, shown
 
     with suppress(OSError):
         if sys.stderr is not None:
-            sys.stderr.write(shown(text) + "\n")
+            width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
+            sys.stderr.write(fitted(shown(text), width) + "\n")
             sys.stderr.flush()

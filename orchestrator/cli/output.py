@@ -38,14 +38,21 @@ class Ticker(Protocol):
 
 class Output:
     """Writes the results of one command in one format. `wide`, `why` and `file` (the job file that was named) say how
-    much a table shows and what its hints name."""
+    much a table shows and what its hints name; `again` is the command for more of the same (None: what was typed)."""
 
     def __init__(
-        self, output: Format = Format.TABLE, *, wide: bool = False, why: bool = False, file: Path | str | None = None
+        self,
+        output: Format = Format.TABLE,
+        *,
+        wide: bool = False,
+        why: bool = False,
+        file: Path | str | None = None,
+        again: str | None = None,
     ) -> None:
         self.format = output
         self._wide, self._why = wide, why
         self._file = "" if file is None else shlex.quote(str(file))
+        self._again = again
 
     def show(self, view: View, *, stream: bool = False) -> None:
         """A result, to stdout; one of a stream is a single line of JSON."""
@@ -70,7 +77,7 @@ class Output:
         terminal = stream is not None and stream.isatty()
         color = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
         width = shutil.get_terminal_size().columns if terminal or os.environ.get("COLUMNS") else None
-        command = current().command
+        command = current().command if self._again is None else self._again
         return Screen(color, width, wide=self._wide, why=self._why, command=command, file=self._file)
 
     def data(self, text: str) -> None:

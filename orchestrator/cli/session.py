@@ -52,12 +52,14 @@ def session(
     wide: bool = False,
     why: bool = False,
     file: Path | None = None,
+    again: str | None = None,
 ) -> Iterator[tuple[Client, Output]]:
-    """The SDK and the output of one command. `file` is the job file that hints are to name."""
+    """The SDK and the output of one command. `file` is the job file that hints are to name, `again` the command for
+    more of the same (None: what was typed)."""
     from orchestrator.client import Client
     from orchestrator.config import load_config
 
     options = ctx.find_object(Globals) or Globals()
     overrides = {} if options.state_dir is None else {"state_dir": str(options.state_dir)}
     with Client(load_config(overrides)) as client:
-        yield client, Output(output, wide=wide, why=why, file=file)
+        yield client, Output(output, wide=wide, why=why, file=file, again=again)

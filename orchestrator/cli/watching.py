@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from orchestrator.cli.invocation import tell
@@ -22,13 +22,15 @@ if TYPE_CHECKING:
 
 REDRAW_WALL_S = 1.0
 PRICES_EVERY = 5  # looks; a price rarely changes faster
+MOST_JOBS = 100
 MOST_PRICES = 6
 MOST_EVENTS = 40
 
 
 @dataclass(frozen=True, slots=True)
 class WatchView:
-    """What was there at one look. `prices` are of the offers in use, over `prices_from_ms` to `prices_to_ms`; `trouble`
+    """What was there at one look: at most `MOST_JOBS` jobs (`more`: there are others), and by id the `names` of those
+    that the events are about. `prices` are of the offers in use, over `prices_from_ms` to `prices_to_ms`; `trouble`
     is why the store could not be read, and then the rest is of the look before."""
 
     kind: ClassVar[str] = "watch"
@@ -42,6 +44,8 @@ class WatchView:
     events: tuple[Event, ...]
     control_plane: bool
     simulated: bool
+    more: bool = False
+    names: Mapping[str, str] = field(default_factory=dict)
     trouble: str = ""
 
 
@@ -56,6 +60,7 @@ class Watcher:
         self._client = client
         self._ref = None if ref is None else client.jobs.get(ref).id
         self._looks = 0
+        self._names: dict[str, str] = {}
         self._last = NOTHING
 
     def look(self) -> WatchView:
@@ -69,19 +74,22 @@ class Watcher:
     def _seen(self) -> WatchView:
         client = self._client
         if self._ref is None:
-            listed = client.jobs.list(limit=None)
-            at_ms, jobs, ended = listed.at_ms, listed.jobs, listed.ended
+            listed = client.jobs.list(limit=MOST_JOBS)
+            at_ms, jobs, ended, more = listed.at_ms, listed.jobs, listed.ended, listed.next_cursor is not None
         else:
             status = client.jobs.status(self._ref)
-            at_ms, jobs, ended = status.at_ms, (status.job,), 0
+            at_ms, jobs, ended, more = status.at_ms, (status.job,), 0, False
+        events = client.events.list(self._ref, limit=MOST_EVENTS).events
         seen = replace(
             self._last,
             at_ms=at_ms,
             jobs=jobs,
             ended=ended,
-            events=client.events.list(self._ref, limit=MOST_EVENTS).events,
+            events=events,
             control_plane=client.control_plane.status().running,
             simulated=any(job.simulated for job in jobs),
+            more=more,
+            names=self._named(jobs, events),
             trouble="",
         )
         moved = {job.offer_id for job in jobs} != {job.offer_id for job in self._last.jobs}
@@ -89,6 +97,12 @@ class Watcher:
             seen = self._priced(seen)
         self._looks += 1
         return seen
+
+    def _named(self, jobs: tuple[JobView, ...], events: tuple[Event, ...]) -> dict[str, str]:
+        self._names |= {job.id: job.name for job in jobs}
+        meant = {event.job_id for event in events if event.job_id is not None}
+        self._names |= {job_id: self._client.jobs.get(job_id).name for job_id in meant - self._names.keys()}
+        return {job_id: self._names[job_id] for job_id in sorted(meant)}
 
     def _priced(self, seen: WatchView) -> WatchView:
         found: list[PriceSeries] = []
@@ -177,7 +191,7 @@ def _lines(write: Callable[[str], None]) -> Callable[[WatchView], None]:
         for event in view.events:
             if event.id not in events:
                 events.add(event.id)
-                write(shown(event_line(event)))
+                write(shown(event_line(event, view.names.get(event.job_id or "", "-"))))
         for job in view.jobs:
             tenth = 10 * job.step // job.total_steps if job.total_steps else 0
             state = (job.state, job.offer_id, tenth)

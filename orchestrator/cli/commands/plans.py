@@ -65,7 +65,8 @@ def submit(
     Starts the control plane in the background if none runs. Once the job is stored the exit code is 0; what fails after
     that is a warning. With --wait, the exit code is the job's.
     """
-    with session(ctx, output, why=why, wide=wide, file=file) as (client, out):
+    again = shlex.join(["tradewind", "plan", str(file)])
+    with session(ctx, output, why=why, wide=wide, file=file, again=again) as (client, out):
         spec = client.job_files.load(file)
         before = client.jobs.submitted(spec, token) if token is not None and not dry_run else None
         tried = None
@@ -114,6 +115,7 @@ def submit(
             from orchestrator.cli.commands.jobs import exit_as
 
             exit_as(job)
+            return
         out.note(f"watch it:  tradewind watch {job.name}\nread logs: tradewind logs -f {job.name}")
 
 
@@ -164,7 +166,7 @@ def apply(
     Refuses with exit code 7 if the market or the jobs have changed since, and says what did. Once the plan is accepted
     the exit code is 0; what fails after that is a warning.
     """
-    with session(ctx, output, why=why, wide=wide) as (client, out):
+    with session(ctx, output, why=why, wide=wide, again="") as (client, out):
         view = client.plans.load(file)
         client.plans.check(view)
         _review(out, view, yes=yes)

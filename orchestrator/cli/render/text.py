@@ -16,6 +16,7 @@ from providers.money import about_usd, format_usd
 
 SIMULATED = "simulated"
 FOLDED_INDENT = 4
+COMMAND = ": tradewind "
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 _PAINT = re.compile(f"(\x1b\\[(?:0|{'|'.join(_CODES.values())})m)")  # the only ones that are sent
 _STEERING = ("Cc", "Cf", "Zl", "Zp", "Cs")  # controls, formats such as bidi marks, line ends, halves of characters
@@ -118,11 +119,15 @@ def folded(text: str, width: int | None) -> list[str]:
 
 def fitted(text: str, width: int | None) -> str:
     """Text of several lines, each folded at spaces with its continuation indented as far as its own words are, plus
-    four columns."""
+    four columns. A command at the end of a line is never folded, so that it can be pasted."""
     if width is None:
         return text
     lines: list[str] = []
     for line in text.split("\n"):
+        if width_of(line) > width and COMMAND in line:
+            head, _, command = line.rpartition(COMMAND)
+            lines += [*fitted(f"{head}:", width).split("\n"), f"  {COMMAND[2:]}{command}"]
+            continue
         bare = line.lstrip(" ")
         indent = " " * (len(line) - len(bare))
         if width_of(line) <= width:

@@ -42,6 +42,7 @@ def watch(view: WatchView, screen: Screen) -> str:
     jobs = view.jobs[:MOST_JOBS]
     hidden = len(view.jobs) - len(jobs)
     head = f"{instant(view.at_ms)}   live: {sum(job.finished_at_ms is None for job in view.jobs)}"
+    head += "+" if view.more else ""
     head += f", ended: {view.ended}" if view.ended else ""
     head += f"   paid: {amount(sum(job.paid_nano_usd for job in view.jobs))}"
     top = blocks(
@@ -98,7 +99,7 @@ def sparkline(series: PriceSeries, from_ms: int, to_ms: int, width: int = SPARKS
 
 def _events(view: WatchView, screen: Screen, room: int | None) -> list[str]:
     """The newest that fit, a line each."""
-    names = {job.id: f"{clean(job.name)}: " for job in view.jobs}
+    names = {job_id: f"{clean(name)}: " for job_id, name in view.names.items()}
     shown = view.events if room is None else view.events[max(0, len(view.events) - room) :] if room else ()
     lines = [
         clipped(f"{moment(event.at_ms)}  {names.get(event.job_id or '', '')}{clean(event.message)}", screen.limit)
@@ -114,6 +115,6 @@ def job_line(job: JobView) -> str:
     return f"{clean(job.name)} {job.state}{share}{place}, {amount(job.paid_nano_usd)} paid"
 
 
-def event_line(event: Event) -> str:
-    """One event on one line, for a log."""
-    return f"{moment(event.at_ms)}  {event.kind}  {clean(event.message)}"
+def event_line(event: Event, name: str) -> str:
+    """One event of a job on one line, for a log."""
+    return f"{moment(event.at_ms)}  {clean(name)}  {event.kind}  {clean(event.message)}"

@@ -19,7 +19,7 @@ from typer.testing import Result
 
 from orchestrator.cli.app import app
 from orchestrator.cli.render.table import Column, numbers, table
-from orchestrator.cli.render.text import Screen, width_of
+from orchestrator.cli.render.text import Screen, fitted, width_of
 from tests.unit.services.recorded_history import Past
 
 Run = Callable[..., Result]
@@ -76,9 +76,14 @@ def test_no_table_breaks_a_word_or_is_wider_than_the_terminal(
     for width in WIDTHS:
         monkeypatch.setenv("COLUMNS", str(width))
         lines = rich(*arguments).stdout.splitlines()
-        assert not [line for line in lines if width_of(line) > width and len(line.split()) > 1], width
+        assert not [line for line in lines if width_of(line) > width and not _whole(line)], width
         assert not _words("\n".join(lines)) - words, width
         assert all(column in "\n".join(lines) for column in columns), (width, lines)
+
+
+def _whole(line: str) -> bool:
+    """What stays on one line however long it is, so that it can be copied: one word, or a command."""
+    return len(line.split()) == 1 or line.startswith("  tradewind ")
 
 
 def _words(text: str) -> set[str]:
@@ -230,3 +235,15 @@ def test_a_bug_is_part_of_the_document_too(tradewind: Run, monkeypatch: pytest.M
     result = tradewind("queue", "--output=json")
     assert (result.exit_code, result.stderr) == (1, "")
     assert "LookupError: nobody expects this" in json.loads(result.stdout)["error"]["message"]
+
+
+def test_submit_names_the_plan_for_more_and_never_itself(tradewind: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = tradewind("submit", "job.yaml", "--dry-run", "--token", "once").stdout
+    assert ": tradewind plan job.yaml --why" in shown
+    assert "tradewind submit" not in shown
+
+
+def test_a_command_at_the_end_of_a_line_is_never_folded() -> None:
+    command = "tradewind offers --gpu H100:8 --region 'eu-west-*' --limit 2000"
+    lines = fitted(f"2000 more of these: {command}", 50).splitlines()
+    assert lines == ["2000 more of these:", f"  {command}"]
