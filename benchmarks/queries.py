@@ -13,12 +13,15 @@ seconds. `cold` is the first time in a process, `warm` each later one, after a p
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import sys
 import tempfile
+import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median, quantiles
 from time import perf_counter
@@ -29,6 +32,8 @@ from orchestrator.engine.inputs import snapshot
 from orchestrator.engine.inputs.market_reader import MarketReader
 from orchestrator.ledger import BASELINES, Comparison, Inputs
 from orchestrator.model import Job, JobSpec, Migration, Run, Step
+from orchestrator.reports import report
+from orchestrator.reports.entries_csv import write_entries
 from orchestrator.services.jobs import current
 from orchestrator.services.store import check
 from orchestrator.store import Leadership, Store, Tx
@@ -386,6 +391,12 @@ def _asked_of_services(home: Measured, sizes: Sizes) -> list[Claim]:
         home.clock.advance(1800.0)
         decision()
 
+    month = datetime.fromtimestamp(home.clock.now_ms() / 1000 - 60 * 86_400, UTC).strftime("%Y-%m")
+
+    def every_entry() -> None:
+        with open(os.devnull, "w") as nowhere, report.entries(installation) as entries:
+            write_entries(nowhere, entries)
+
     what = f"a decision's read and build, {LIVE} live jobs"
     return [
         Claim(f"{what}: cold", timed_ms(decision, 1), "ms"),
@@ -393,8 +404,20 @@ def _asked_of_services(home: Measured, sizes: Sizes) -> list[Claim]:
         Claim(f"{what}: warm, the first in half an hour", timed_ms(half_an_hour_later, 3), "ms"),
         Claim(f"queue, {LIVE} live jobs", timed_ms(lambda: current.jobs(installation)), "ms", 100),
         Claim("queue --all", timed_ms(lambda: current.jobs(installation, ended=True), 1), "ms"),
+        Claim("a month's report", timed_ms(lambda: report.report(installation, month=month), 3), "ms", 500),
+        Claim("report --csv of all entries", timed_ms(every_entry, 1), "ms"),
+        Claim("report --csv of all entries: memory", peak_mb(every_entry), "MB", 50),
         Claim("store check", timed_ms(lambda: check.check(config), 1), "ms"),
     ]
+
+
+def peak_mb(work: Callable[[], object]) -> float:
+    """The most that Python had allocated at once besides what it had before."""
+    tracemalloc.start()
+    work()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return peak / 1e6
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
+from typing import TextIO
 
-from orchestrator.formats.csv_cells import table
+from orchestrator.formats.csv_cells import table, write_table
 from orchestrator.formats.readable import iso
 from orchestrator.model import Entry
 from orchestrator.services.views import label_of
@@ -32,6 +33,11 @@ COLUMNS = (
 def entries_csv(entries: Iterable[Entry]) -> str:
     """Header and rows."""
     return table(COLUMNS, map(_row, entries))
+
+
+def write_entries(out: TextIO, entries: Iterable[Entry]) -> int:
+    """As `entries_csv`, row by row. Returns the number of entries."""
+    return write_table(out, COLUMNS, map(_row, entries))
 
 
 def _row(entry: Entry) -> Sequence[object]:

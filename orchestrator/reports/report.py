@@ -6,81 +6,166 @@ when its books closed, and worked out here only for one whose books are open.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 from orchestrator.engine.billing.comparisons import comparisons
 from orchestrator.engine.inputs import snapshot
+from orchestrator.errors import UsageError
 from orchestrator.installation import Installation
-from orchestrator.ledger import BASELINES, Comparison, TimeBreakdown, time_breakdown, total_nano_usd
-from orchestrator.model import Entry, Job, JobForecast, Migration, Run
+from orchestrator.ledger import BASELINES, Comparison, TimeBreakdown, time_breakdown
+from orchestrator.model import Entry, Job, Migration, Run
 from orchestrator.reports import savings
 from orchestrator.reports.losses import losses
 from orchestrator.reports.views import JobReport, ReportView, RunCost
-from orchestrator.services.jobs.current import job_view, trained
+from orchestrator.services.jobs.current import job_views, trained
 from orchestrator.services.jobs.forecasts import forecasts
-from orchestrator.store import Tx
+from orchestrator.services.views import JobView
+from orchestrator.store import Interval, JobFacts, LedgerSum, Tx
 
 EVENTS = 200
+ENTRIES = 1000
+"""At most, with a report; all of them are a stream (`entries`)."""
 
 
-def report(installation: Installation, ref: str | None = None) -> ReportView:
-    """The report of one job (None: of all). Raises NotFoundError."""
+def report(installation: Installation, ref: str | None = None, month: str | None = None) -> ReportView:
+    """The report of one job, of those that ended in a month (`2026-11`, UTC), or of all. Raises NotFoundError,
+    UsageError for a month that is none."""
     now = installation.clock.now_ms()
     with installation.store.read() as tx:
-        chosen = tx.outlines() if ref is None else [tx.find_job(ref)]
-        entries = tx.entries() if ref is None else tx.entries(job_id=chosen[0].id)
-        job_id = None if ref is None else chosen[0].id
-        migrations = tx.migrations(job_id=job_id, unreadable=snapshot.left_out)
-        events = tx.events(job_id=job_id, limit=EVENTS, newest_first=True)
-        booked: dict[str, list[Entry]] = defaultdict(list)
-        for entry in entries:
-            booked[entry.job_id].append(entry)
-        kept: dict[str, list[Comparison]] = defaultdict(list)
-        for each in tx.comparisons(job_id, unreadable=snapshot.left_out):
-            kept[each.job_id].append(each)
-        said = forecasts(installation, tx, chosen)
+        chosen = _chosen(tx, ref, month)
+        ids = [job.id for job in chosen]
+        booked: dict[str, list[LedgerSum]] = {job_id: [] for job_id in ids}
+        for each in tx.ledger_sums(ids):
+            booked[each.job_id].append(each)
+        kept, runs = tx.comparisons_of(ids, snapshot.left_out), tx.runs_of(ids, snapshot.left_out)
+        migrations, facts = tx.migrations_of(ids, snapshot.left_out), tx.job_facts_of(ids)
+        prices = _prices(tx, [run for job_id in ids for run in runs[job_id]], now)
+        events = tx.events(job_id=None if ref is None else ids[0], limit=EVENTS, newest_first=True)
+        views = job_views(installation, tx, chosen, forecasts(installation, tx, chosen))
         rows = tuple(
-            _row(installation, tx, job, kept[job.id], booked[job.id], migrations, now, said[job.id]) for job in chosen
+            _row(
+                installation,
+                tx,
+                _Found(job, view, runs[job.id], facts[job.id], migrations[job.id], booked[job.id], kept[job.id]),
+                prices,
+                now,
+            )
+            for job, view in zip(chosen, views, strict=True)
         )
+        entries = _last_entries(tx, chosen, booked)
+    sums = [each for job_id in ids for each in booked[job_id]]
+    kinds: Counter[str] = Counter()
+    for each in sums:
+        kinds[each.kind] += each.amount_nano_usd
     return ReportView(
         at_ms=now,
         simulated=any(row.job.simulated for row in rows),
         clock_factor=installation.clock.factor,
         jobs=rows,
-        paid_nano_usd=total_nano_usd(entries),
+        paid_nano_usd=sum(each.amount_nano_usd for each in sums),
         totals=savings.totals(rows),
-        entries=tuple(entries),
-        migrations=tuple(migrations),
+        entry_count=sum(each.entries for each in sums),
+        kinds=dict(sorted(kinds.items())),
+        entries=entries,
+        migrations=tuple(sorted((each for job_id in ids for each in migrations[job_id]), key=_order)),
         events=tuple(reversed(events)),
     )
+
+
+@contextmanager
+def entries(installation: Installation, ref: str | None = None, month: str | None = None) -> Iterator[Iterator[Entry]]:
+    """The ledger entries of a report, as a stream. Raises NotFoundError, UsageError."""
+    with installation.store.read() as tx:
+        everything = ref is None and month is None
+        yield tx.entries_of(None if everything else [job.id for job in _chosen(tx, ref, month)])
+
+
+def _chosen(tx: Tx, ref: str | None, month: str | None) -> list[Job]:
+    if ref is not None and month is not None:
+        raise UsageError("a report is of one job or of a month, not both", hint="leave one of them out")
+    if month is not None:
+        return tx.ended_between(*_bounds_ms(month))
+    return tx.outlines() if ref is None else [tx.find_job(ref)]
+
+
+def _bounds_ms(month: str) -> tuple[int, int]:
+    """Where a month begins and ends (epoch ms). Raises UsageError."""
+    try:
+        begin = datetime.strptime(month, "%Y-%m").replace(tzinfo=UTC)
+    except ValueError as error:
+        raise UsageError(f"{month!r} is not a month", hint="for example 2026-11") from error
+    end = (begin + timedelta(days=31)).replace(day=1)
+    return round(begin.timestamp() * 1000), round(end.timestamp() * 1000)
+
+
+def _prices(tx: Tx, runs: Sequence[Run], now_ms: int) -> dict[str, tuple[tuple[int, int], ...]]:
+    """By run id the prices while it was billed."""
+    billed = [
+        (run.id, Interval(run.offer_id, run.billed_from_ms, run.billed_to_ms or now_ms))
+        for run in runs
+        if run.billed_from_ms is not None
+    ]
+    found = tx.price_changes_of([interval for _, interval in billed])
+    return {run_id: tuple(changes) for (run_id, _), changes in zip(billed, found, strict=True)}
+
+
+def _last_entries(tx: Tx, chosen: Sequence[Job], booked: Mapping[str, Sequence[LedgerSum]]) -> tuple[Entry, ...]:
+    """Job by job, of as many of the last jobs as have at most ENTRIES together."""
+    left, ids = ENTRIES, []
+    for job in reversed(chosen):
+        left -= sum(each.entries for each in booked[job.id])
+        if left < 0:
+            break
+        ids.append(job.id)
+    return tuple(tx.entries_of(ids))
+
+
+def _order(migration: Migration) -> tuple[int, int, str]:
+    return migration.created_at_ms, migration.generation, migration.id
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What is stored of a job; `kept` are its comparisons."""
+
+    job: Job
+    view: JobView
+    runs: Sequence[Run]
+    facts: JobFacts
+    migrations: Sequence[Migration]
+    booked: Sequence[LedgerSum]
+    kept: Sequence[Comparison]
 
 
 def _row(
     installation: Installation,
     tx: Tx,
-    job: Job,
-    kept: Sequence[Comparison],
-    entries: Sequence[Entry],
-    migrations: Sequence[Migration],
+    of: _Found,
+    prices: Mapping[str, tuple[tuple[int, int], ...]],
     now_ms: int,
-    said: JobForecast | str,
 ) -> JobReport:
-    view = job_view(installation, tx, job, said)
-    runs = tx.runs(job_id=job.id, unreadable=snapshot.left_out)
+    view, runs = of.view, of.runs
     end_ms = view.finished_at_ms if view.finished_at_ms is not None else now_ms
-    duration_s = (end_ms - job.submitted_at_ms) / 1000
-    reasons = {migration.target_run_id: migration.reason for migration in migrations}
-    provisional = tx.job_facts(job.id).compared_at_ms is None or len(kept) < len(BASELINES)
-    found = comparisons(installation, tx, job, before=kept, lenient=True) if provisional else kept
+    duration_s = (end_ms - of.job.submitted_at_ms) / 1000
+    reasons = {migration.target_run_id: migration.reason for migration in of.migrations}
+    cost: Counter[str] = Counter()
+    for each in of.booked:
+        cost[each.run_id] += each.amount_nano_usd
+    provisional = of.facts.compared_at_ms is None or len(of.kept) < len(BASELINES)
+    found = comparisons(installation, tx, of.job, before=of.kept, lenient=True) if provisional else of.kept
     return JobReport(
         job=view,
         runs=tuple(
-            _run_cost(tx, run, number, reasons.get(run.id, ""), entries, now_ms) for number, run in enumerate(runs, 1)
+            RunCost(run, number, reasons.get(run.id, ""), cost[run.id], prices.get(run.id, ()))
+            for number, run in enumerate(runs, 1)
         ),
         duration_s=duration_s,
         duration_wall_s=duration_s / installation.clock.factor,
-        paid_nano_usd=total_nano_usd(entries),
+        paid_nano_usd=sum(each.amount_nano_usd for each in of.booked),
         provisional=provisional,
         version=None if provisional else found[0].version,
         compared_at_ms=found[0].at_ms,
@@ -90,17 +175,4 @@ def _row(
             (time_breakdown(run, now_ms, factor=installation.clock.factor) for run in runs), TimeBreakdown()
         ),
         losses=losses([installation.run_dir(run.id) for run in trained(runs)]),
-    )
-
-
-def _run_cost(tx: Tx, run: Run, number: int, reason: str, entries: Sequence[Entry], now_ms: int) -> RunCost:
-    prices: list[tuple[int, int]] = []
-    if run.billed_from_ms is not None:
-        prices = tx.price_changes(run.offer_id, run.billed_from_ms, run.billed_to_ms or now_ms)
-    return RunCost(
-        run=run,
-        number=number,
-        reason=reason,
-        cost_nano_usd=sum(entry.amount_nano_usd for entry in entries if entry.run_id == run.id),
-        prices=tuple(prices),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -105,7 +106,9 @@ class BaselineSum:
 
 @dataclass(frozen=True, slots=True)
 class ReportView:
-    """`paid_nano_usd` is the exact sum of the rows, and of `entries`; `totals` has one row per baseline."""
+    """`paid_nano_usd` is the exact sum of the rows, and of the `entry_count` ledger entries; `kinds` are their sums by
+    kind of entry. `entries` are all of them, or where they are more than a few those of the last jobs. `totals` has one
+    row per baseline."""
 
     kind: ClassVar[str] = "report"
 
@@ -115,6 +118,8 @@ class ReportView:
     jobs: tuple[JobReport, ...]
     paid_nano_usd: int
     totals: tuple[BaselineSum, ...]
+    entry_count: int
+    kinds: Mapping[str, int]
     entries: tuple[Entry, ...]
     migrations: tuple[Migration, ...]
     events: tuple[Event, ...]

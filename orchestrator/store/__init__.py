@@ -14,6 +14,7 @@ from orchestrator.store.market.prices import Interval
 from orchestrator.store.queries.claims import Claim
 from orchestrator.store.queries.commands import Command
 from orchestrator.store.queries.jobs import JobFactFields, JobFacts
+from orchestrator.store.queries.ledger import LedgerSum
 from orchestrator.store.queries.plans import PerfPoint
 from orchestrator.store.queries.quarantine import Quarantined
 from orchestrator.store.queries.runs import MigrationFields, RunFields
@@ -30,6 +31,7 @@ __all__ = [
     "JobFacts",
     "LeaderInfo",
     "Leadership",
+    "LedgerSum",
     "MarketChanges",
     "MigrationFields",
     "Named",

@@ -22,6 +22,7 @@ from orchestrator.ledger import (
     elsewhere,
     stays,
     total_nano_usd,
+    totals,
 )
 from orchestrator.model import Entry, Run
 from orchestrator.reports import savings
@@ -131,7 +132,8 @@ def test_paid_and_saved_is_the_baseline_in_every_row_and_total_on_every_surface(
     prices = {f"cloud/r/z/t{n}/{kind}": path(random) for n in range(2) for kind in ("spot", "on_demand")}
     rows = tuple(row(random, number, entries, prices) for number in range(4))
     paid = total_nano_usd(entries)
-    view = ReportView(0, True, 1.0, rows, paid, savings.totals(rows), tuple(entries), (), ())
+    kinds = totals(entries, "kind")
+    view = ReportView(0, True, 1.0, rows, paid, savings.totals(rows), len(entries), kinds, tuple(entries), (), ())
     reconciled.check(view)
 
 

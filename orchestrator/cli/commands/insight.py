@@ -1,5 +1,6 @@
 """`explain`, `report`: why, and what it cost."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -38,6 +39,10 @@ def report(
     html: Annotated[
         Path | None, typer.Option(help="Write one self-contained page with charts.", show_default=False)
     ] = None,
+    month: Annotated[
+        str | None,
+        typer.Option(metavar="YYYY-MM", help="Only the jobs that ended in this month (UTC).", show_default=False),
+    ] = None,
     csv: Annotated[bool, typer.Option("--csv", help="Every ledger entry, as CSV on stdout.")] = False,
     savings_csv: Annotated[
         bool, typer.Option("--savings-csv", help="What each job paid, saved and would have cost, as CSV on stdout.")
@@ -52,15 +57,13 @@ def report(
     `--csv` lists.
     """
     with session(ctx, output, wide=wide) as (client, out):
-        view = client.reports.get(job)
+        if csv:
+            client.reports.write_entries(sys.stdout, job, month=month)
+            return
+        view = client.reports.get(job, month=month)
         if html is not None:
             client.reports.write_html(view, html)
             out.note(f"wrote {html}")
-            return
-        if csv:
-            from orchestrator.reports.entries_csv import entries_csv
-
-            out.data(entries_csv(view.entries).rstrip("\n"))
             return
         if savings_csv:
             from orchestrator.reports.savings_csv import savings_csv as as_csv

@@ -13,7 +13,7 @@ from orchestrator.cli.render.text import (
     progress,
     span,
 )
-from orchestrator.ledger import TimeBreakdown, totals
+from orchestrator.ledger import TimeBreakdown
 from orchestrator.reports.views import BaselineSum, Compared, JobReport, ReportView
 
 JOBS = (
@@ -48,8 +48,8 @@ def report(view: ReportView, screen: Screen) -> str:
     rows = [_row(row) for row in view.jobs] + [_foot(*cells) for cells in _sums(view)]
     duties = [(row.job.name, *_duty(row.time_breakdown)) for row in view.jobs]
     real = f"1 real second is {view.clock_factor:g} market seconds; " if view.clock_factor != 1 else ""
-    entries = f"{len(view.entries)} ledger entries"
-    if len(kinds := totals(view.entries, "kind")) > 1:
+    entries = f"{view.entry_count} ledger entries"
+    if len(kinds := view.kinds) > 1:
         named = (f"{KINDS.get(kind, kind)} {money(amount, PLACES)}" for kind, amount in kinds.items())
         entries += f" ({', '.join(named)})"
     compared = [

@@ -8,7 +8,7 @@ from functools import partial
 from orchestrator.formats.html.markup import Html, element, join, table
 from orchestrator.formats.html.style import STYLE
 from orchestrator.formats.readable import iso
-from orchestrator.ledger import BASELINES, Baseline, totals
+from orchestrator.ledger import BASELINES, Baseline
 from orchestrator.reports.html import charts
 from orchestrator.reports.views import BaselineSum, JobReport, ReportView
 from providers.money import format_usd
@@ -190,7 +190,7 @@ def _duties(view: ReportView) -> Html:
 def _entries(view: ReportView) -> Html:
     names = {row.job.id: row.job.name for row in view.jobs}
     head = ("entry", "job", "offer", "kind", "from", "to", "basis", "corrects", "amount")
-    rows = [
+    rows: list[tuple[object, ...]] = [
         (
             entry.id,
             names.get(entry.job_id, entry.job_id),
@@ -204,10 +204,13 @@ def _entries(view: ReportView) -> Html:
         )
         for entry in view.entries
     ]
-    kinds = ", ".join(f"{kind} {format_usd(amount, 6)}" for kind, amount in totals(view.entries, "kind").items())
+    kinds = ", ".join(f"{kind} {format_usd(amount, 6)}" for kind, amount in view.kinds.items())
+    if hidden := view.entry_count - len(view.entries):
+        earlier = view.paid_nano_usd - sum(entry.amount_nano_usd for entry in view.entries)
+        rows.insert(0, (f"{hidden} entries of earlier jobs", *[""] * 7, _exact(earlier)))
     foot = [("total", *[""] * 7, _exact(view.paid_nano_usd))]
     made = table("Ledger entries, to the nano-dollar", head, rows, numbers=(8,), foot=foot)
-    summary = f"{len(view.entries)} entries sum to {_exact(view.paid_nano_usd)}" + (f": {kinds}" if kinds else "")
+    summary = f"{view.entry_count} entries sum to {_exact(view.paid_nano_usd)}" + (f": {kinds}" if kinds else "")
     return element("details", element("summary", summary), made)
 
 

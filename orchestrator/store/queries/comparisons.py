@@ -6,7 +6,7 @@ it is compared: then, once its books are closed again, another version is due.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from sqlalchemy import Row, bindparam, func, select, update
 from orchestrator.formats.codec import Codec
 from orchestrator.ledger import Comparison, Inputs
 from orchestrator.model import TERMINAL
+from orchestrator.store.market.offers import batches
 from orchestrator.store.rows import Unreadable, document, record, records
 from orchestrator.store.schema import UNCOMPARED, UNSETTLED, comparison, job, run
 from orchestrator.store.transaction import Transaction
@@ -39,6 +40,7 @@ _NEWEST = (
     )
     .order_by(comparison.c.seq)
 )
+_NEWEST_OF = _NEWEST.where(comparison.c.job_id.in_(bindparam("job_ids", expanding=True)))
 _NEWEST_OF_ONE = _NEWEST.where(comparison.c.job_id == bindparam("of_job"))
 _ALL = select(*_COLUMNS).where(comparison.c.job_id == bindparam("of_job")).order_by(comparison.c.seq)
 _MARK = update(job).where(job.c.id == bindparam("of_job")).values(compared_at_ms=bindparam("now_ms"))
@@ -71,6 +73,17 @@ class ComparisonRows(Transaction):
             )
         for job_id, at_ms in {each.job_id: each.at_ms for each in new}.items():
             self._connection.execute(_MARK, {"of_job": job_id, "now_ms": at_ms})
+
+    def comparisons_of(
+        self, job_ids: Collection[str], unreadable: Unreadable | None = None
+    ) -> dict[str, list[Comparison]]:
+        """The newest version of each of these jobs' comparisons."""
+        found: dict[str, list[Comparison]] = {job_id: [] for job_id in job_ids}
+        for batch in batches(found):
+            rows = self._connection.execute(_NEWEST_OF, {"job_ids": batch}).all()
+            for each in records(_comparison, rows, "job_id", unreadable):
+                found[each.job_id].append(each)
+        return found
 
     def comparisons(
         self, job_id: str | None = None, *, all_versions: bool = False, unreadable: Unreadable | None = None

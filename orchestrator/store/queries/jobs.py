@@ -76,6 +76,12 @@ _FACTS = [job.c[field.name] for field in fields(JobFacts)]
 _JOB = [job.c[field.name] for field in fields(_Stored)]
 _WITH_TOKEN = select(*_JOB).where(job.c.project == bindparam("of_project"), job.c.token == bindparam("of_token"))
 _ONE_JOB = select(*_JOB).where(job.c.id == bindparam("job_id"))
+_ENDED_BETWEEN = (
+    select(*_JOB)
+    .where(job.c.state.in_(sorted(TERMINAL)))
+    .where(job.c.finished_at_ms >= bindparam("since_ms"), job.c.finished_at_ms < bindparam("until_ms"))
+    .order_by(job.c.submitted_at_ms, job.c.id)
+)
 _ENDED = select(func.count()).where(job.c.state.in_(sorted(TERMINAL)))
 _ENDED_OF_PROJECT = _ENDED.where(job.c.project == bindparam("project"))
 _THESE = select(*_JOB).where(job.c.id.in_(bindparam("job_ids", expanding=True))).order_by(job.c.id)
@@ -137,6 +143,11 @@ class JobRows(Transaction):
         `ended`."""
         query = _jobs(None, project is not None)
         rows = self._connection.execute(query if ended else query.where(JOB_OPEN), {"project": project})
+        return [_outline(row) for row in rows]
+
+    def ended_between(self, since_ms: int, until_ms: int) -> list[Job]:
+        """The outlines of the jobs that ended from `since_ms` to before `until_ms`, as they were submitted."""
+        rows = self._connection.execute(_ENDED_BETWEEN, {"since_ms": since_ms, "until_ms": until_ms})
         return [_outline(row) for row in rows]
 
     def count_ended(self, project: str | None = None) -> int:

@@ -5,16 +5,23 @@ from __future__ import annotations
 import csv
 import io
 import re
+from datetime import UTC, datetime
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
+from orchestrator.errors import UsageError
 from orchestrator.formats.csv_cells import cell
 from orchestrator.formats.documents import to_json
 from orchestrator.installation import Installation
-from orchestrator.reports.entries_csv import entries_csv
+from orchestrator.ledger import totals
+from orchestrator.model import JobSpec
+from orchestrator.reports.entries_csv import entries_csv, write_entries
 from orchestrator.reports.html import page
-from orchestrator.reports.report import report
+from orchestrator.reports.report import entries, report
+from providers.fake import default_catalog
+from tests.rig import SimulatedInstallation, SqliteScratchDatabase, train_spec
 from tests.unit.services.recorded_history import ON_DEMAND, OTHER_SPOT, SPOT, Past, submit_job
 
 
@@ -161,3 +168,38 @@ def test_what_a_stranger_wrote_is_only_text(installation: Installation, past: Pa
 def test_a_report_without_jobs_is_a_page_too(installation: Installation) -> None:
     assert "no jobs" in page(report(installation))
     assert to_json(report(installation))["paid_nano_usd"] == 0
+
+
+def test_a_months_report_is_of_the_jobs_that_ended_in_it(tmp_path: Path) -> None:
+    home = SimulatedInstallation(tmp_path, SqliteScratchDatabase(tmp_path), catalog=default_catalog())
+    for number in range(2):
+        home.submit_job(JobSpec(f"job-{number}", train_spec(20, args={"seed": number})))
+    while not home.settled:
+        home.tick(5.0)
+    home.submit_job(JobSpec("later", train_spec(20)))
+    month = datetime.fromtimestamp(home.clock.now_ms() / 1000, UTC).strftime("%Y-%m")
+    whole, of_month = report(home.installation), report(home.installation, month=month)
+    assert [row.job.name for row in of_month.jobs] == ["job-0", "job-1"]
+    assert of_month.paid_nano_usd == whole.paid_nano_usd == home.read(lambda tx: tx.total_nano_usd()) > 0
+    assert of_month.entry_count == len(of_month.entries) == len(home.read(lambda tx: tx.entries()))
+    assert of_month.kinds == totals(home.read(lambda tx: tx.entries()), "kind")
+    assert report(home.installation, month="2001-01").jobs == ()
+    for wrong in ("2023-13", "yesterday", ""):
+        with pytest.raises(UsageError, match="is not a month"):
+            report(home.installation, month=wrong)
+    with pytest.raises(UsageError, match="not both"):
+        report(home.installation, "job-0", month)
+
+
+def test_every_entry_is_written_as_csv_without_all_of_them_in_memory(tmp_path: Path) -> None:
+    home = SimulatedInstallation(tmp_path, SqliteScratchDatabase(tmp_path), catalog=default_catalog())
+    home.submit_job(JobSpec("job", train_spec(20)))
+    while not home.settled:
+        home.tick(5.0)
+    out = io.StringIO()
+    with entries(home.installation) as booked:
+        assert not isinstance(booked, (list, tuple))
+        written = write_entries(out, booked)
+    expected = home.read(lambda tx: tx.entries())
+    assert out.getvalue() == entries_csv(expected)
+    assert written == len(expected) > 0
