@@ -14,6 +14,36 @@ class CapacityType(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class OfferId:
+    """The name of an offer: `provider/region/zone/instance_type/capacity_type`, such as
+    `local/west/west-b/sim.large/spot`. Region and zone are empty where a provider tells none; the others never are.
+    """
+
+    provider: str
+    region: str
+    zone: str
+    instance_type: str
+    capacity_type: CapacityType
+
+    @classmethod
+    def parse(cls, text: str) -> OfferId:
+        """The parts of an offer's id. Raises ValueError for a text of another form."""
+        parts = text.split("/")
+        if len(parts) != 5 or not parts[0] or not parts[3]:
+            raise ValueError(f"{text!r} is not an offer id: provider/region/zone/instance_type/spot or .../on_demand")
+        provider, region, zone, instance_type, capacity_type = parts
+        return cls(provider, region, zone, instance_type, CapacityType(capacity_type))
+
+    def __str__(self) -> str:
+        return f"{self.provider}/{self.region}/{self.zone}/{self.instance_type}/{self.capacity_type}"
+
+    @property
+    def spot(self) -> bool:
+        """True for spot capacity."""
+        return self.capacity_type is CapacityType.SPOT
+
+
+@dataclass(frozen=True, slots=True)
 class Offer:
     """One instance type in one zone, bought as spot or on-demand.
 
@@ -41,6 +71,14 @@ class Offer:
     def spot(self) -> bool:
         """True for spot capacity."""
         return self.capacity_type is CapacityType.SPOT
+
+
+# Of an id that is known to be one: decisions ask for these of every offer, and want no more than the part.
+
+
+def provider_of(offer_id: str) -> str:
+    """The provider of an offer id."""
+    return offer_id.partition("/")[0]
 
 
 def location_of(offer_id: str) -> tuple[str, str, str]:

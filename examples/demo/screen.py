@@ -16,6 +16,7 @@ from rich.text import Text
 from orchestrator.reports.views import ReportView
 from orchestrator.services.views import JobView
 from providers.money import format_usd
+from providers.offer import OfferId
 
 STATE_STYLE = {"running": "green", "finished": "bold green", "migrating": "yellow", "failed": "bold red"}
 
@@ -60,7 +61,7 @@ class Screen:
             table.add_column(column, justify="right" if column.startswith(("loss", "paid")) else "left")
         for job in self._jobs:
             total = job.total_steps or 1
-            where = "-" if job.offer_id is None else "/".join(job.offer_id.split("/")[2:])
+            where = "-" if job.offer_id is None else _machine(OfferId.parse(job.offer_id))
             bar = Table.grid(expand=True)
             bar.add_row(ProgressBar(total=total, completed=job.step, width=14), f" {job.step}/{total}")
             table.add_row(
@@ -116,3 +117,7 @@ def _amounts(*nano_usd: int | None) -> tuple[str, ...]:
 
 def market_time(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%d %b %H:%M")
+
+
+def _machine(offer: OfferId) -> str:
+    return f"{offer.zone}/{offer.instance_type}/{offer.capacity_type}"

@@ -18,6 +18,7 @@ from orchestrator.model.ids import RandomBits
 from orchestrator.store import Command, Leadership, Quarantined, Tx
 from providers.base import Provider
 from providers.instance import Instance
+from providers.offer import provider_of
 
 ACTOR = "control-plane"
 ACTIVE: tuple[JobState, ...] = ("queued", "starting", "running", "migrating", "pausing", "cancelling")
@@ -98,7 +99,7 @@ class Context:
                 except NotFoundError:
                     unreadable[run.job_id] = UnreadableRowError("run", run.id, f"job_id: there is no job {run.job_id}")
                     continue
-                if run.offer_id.partition("/")[0] not in self.installation.providers:
+                if provider_of(run.offer_id) not in self.installation.providers:
                     unreadable.setdefault(run.job_id, _out_of_reach(run))
                 runs.append(run)
             migrations = tuple(tx.migrations(open=True, unreadable=unreadable.setdefault))
@@ -153,7 +154,7 @@ class Context:
 
     def provider(self, offer_id: str) -> Provider:
         """The provider of an offer. Raises KeyError when it is no longer enabled."""
-        return self.installation.providers[offer_id.partition("/")[0]]
+        return self.installation.providers[provider_of(offer_id)]
 
     def checkpoint_root(self, job: Job) -> Path:
         return self.installation.checkpoint_root(job.spec.checkpoint.to)

@@ -14,6 +14,7 @@ from typing import Literal, Protocol, get_args
 from orchestrator.ledger.stays import Part, Stay
 from providers.charges import RateCard, charges
 from providers.money import cost_nano_usd
+from providers.offer import provider_of
 
 Baseline = Literal["same_machine", "at_submission", "in_hindsight"]
 BASELINES: tuple[Baseline, ...] = get_args(Baseline)
@@ -107,7 +108,7 @@ def _stay_nano_usd(stay: Stay, inputs: Inputs) -> int:
         if not changes or changes[0][0] > begin:
             raise ValueError(f"no price of {offer_id} is known at {begin}")
         total += cost_nano_usd(changes, begin, at)
-        card = inputs.cards.get(offer_id.partition("/")[0])
+        card = inputs.cards.get(provider_of(offer_id))
         if card is not None and stay.ended:
             total += sum(charges(card, changes, begin, at, at, ended=True).values())
     return total

@@ -25,6 +25,7 @@ from orchestrator.policy.telling import explain
 from orchestrator.policy.telling.placement import PlacementBuilder
 from orchestrator.policy.trial import PROBE_S, trial
 from orchestrator.policy.underway import EARLIER, SURER, weighed_again
+from providers.offer import provider_of
 
 _HANDS_OFF = TERMINAL | {"paused", "pausing", "cancelling"}
 _ALTERNATIVE = attrgetter(*(field.name for field in fields(Alternative)))
@@ -74,7 +75,7 @@ def decide(
 
 
 def _all_real(placements: Sequence[Placement], market: Market) -> bool:
-    chosen = {placement.offer_id.partition("/")[0] for placement in placements if placement.offer_id is not None}
+    chosen = {provider_of(placement.offer_id) for placement in placements if placement.offer_id is not None}
     return bool(chosen) and not chosen & market.listing.simulated_providers
 
 
@@ -112,7 +113,7 @@ def _place(
 def _home(demand: Demand, running: Running | None) -> str | None:
     """The provider where a job runs, or left its newest checkpoint."""
     if running is not None:
-        return running.offer_id.partition("/")[0]
+        return provider_of(running.offer_id)
     return None if demand.checkpoint_at is None else demand.checkpoint_at[0]
 
 

@@ -34,7 +34,7 @@ NOTHING = Collected()
 
 def collected(installation: Installation, at_ms: int | None = None) -> Collected:
     """What the store knew at `at_ms` (real time; None: now) of clouds that are not enabled, without flagged rows."""
-    from orchestrator.prices.sink import provider_of
+    from orchestrator.prices.sink import provider_of_source
     from orchestrator.prices.sources import SOURCES
     from orchestrator.store.market.polls import ALL_REGIONS
     from providers.collect.sources import fresh_s, history_of
@@ -46,7 +46,7 @@ def collected(installation: Installation, at_ms: int | None = None) -> Collected
         heard = {(each.source, each.region): each.good_started_ms or 0 for each in tx.poll_states()}
         gone: dict[Kind, int] = {}
         for each in tx.gone():
-            elsewhere_told = each.provider in SOURCES and provider_of(each.source) != each.provider
+            elsewhere_told = each.provider in SOURCES and provider_of_source(each.source) != each.provider
             if history_of(each.source) != "only" and not elsewhere_told:  # of those a feed's silence says nothing
                 capacity = CapacityType.SPOT if each.spot else CapacityType.ON_DEMAND
                 gone[Kind(each.provider, each.region, each.instance_type, capacity)] = each.at_ms

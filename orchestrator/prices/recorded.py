@@ -19,7 +19,7 @@ from orchestrator.prices.history import judged
 from orchestrator.prices.views import ImportedFile, PriceImport
 from orchestrator.store import Store
 from providers.collect.facts import Flag
-from providers.offer import Offer
+from providers.offer import Offer, provider_of
 from providers.tables import MAX_ROWS
 
 SOURCE = "import"
@@ -83,7 +83,7 @@ def import_prices(
             for each in past[name].held:
                 flagged[id(file_of[id(each.row)])][each.flagged.flag] += 1
         with store.write() as tx:
-            booked = [name for name in part if name.partition("/")[0] in reserved]
+            booked = [name for name in part if provider_of(name) in reserved]
             until_ms = dict.fromkeys(booked, 0) | tx.first_prices_ms(booked)
             new_offers += tx.add_past_offers(SOURCE, [_best(rows_of_offer[name]) for name in part])
             due = []

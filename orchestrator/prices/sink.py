@@ -15,7 +15,7 @@ from orchestrator.store.market.polls import ALL_REGIONS
 from providers.collect import facts
 from providers.collect.runner import PollOutcome
 from providers.collect.sources import fresh_s, history_of, usual_interval_s
-from providers.offer import Offer
+from providers.offer import Offer, provider_of
 from providers.price import PricePoint
 
 AT_ONCE = 4000
@@ -66,7 +66,7 @@ class StoreSink:
 
     def ended(self, poll: PollOutcome) -> None:
         found = self._found.pop((poll.source, poll.region), _Found())
-        provider = provider_of(poll.source)
+        provider = provider_of_source(poll.source)
         whole, past_only = poll.error is None, history_of(poll.source) == "only"
         found = _without(found, self._told_by_others(poll, found, past_only))
         only_flagged = {
@@ -136,19 +136,19 @@ class StoreSink:
     def _told_by_others(self, poll: PollOutcome, found: _Found, past_only: bool) -> dict[str, str]:
         """The offers of which another source tells now, and why that one counts."""
         ids = {*found.offers, *(each.offer.id for each in found.flagged if each.offer is not None)}
-        own = provider_of(poll.source)
+        own = provider_of_source(poll.source)
         reported = {
             each: f"only {place}'s own sources tell prices of it, because it is enabled"
             for each in ids
-            if (place := each.partition("/")[0]) in self._reserved and place != own
+            if (place := provider_of(each)) in self._reserved and place != own
         }
         if past_only:
             return reported
         with self._store.read() as tx:
             for each in tx.told_by_others(poll.source, ids - reported.keys()):
-                cloud = each.offer_id.partition("/")[0]
+                cloud = provider_of(each.offer_id)
                 silent_s = (poll.ended_at_ms - each.heard_ms) / 1000
-                if abs(silent_s) <= fresh_s(each.source) and (own != cloud or provider_of(each.source) == cloud):
+                if abs(silent_s) <= fresh_s(each.source) and (own != cloud or provider_of_source(each.source) == cloud):
                     reported[each.offer_id] = f"{each.source} tells its price, and counts as long as it is heard"
         return reported
 
@@ -177,7 +177,7 @@ def _without(found: _Found, reported: Mapping[str, str]) -> _Found:
     )
 
 
-def provider_of(source: str) -> str:
+def provider_of_source(source: str) -> str:
     """The provider of a source: "aws" of "aws-spot"; a feed is its own."""
     return source.partition(":")[0].partition("-")[0]
 

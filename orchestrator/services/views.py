@@ -30,6 +30,7 @@ from orchestrator.model import (
     Run,
 )
 from providers.money import about_usd
+from providers.offer import location_of
 
 NOT_ASKED = "shown by queue, status and report"
 """Why a job has no forecast where none was asked for."""
@@ -421,7 +422,7 @@ class Version:
 
 def short_zone(offer_id: str) -> str:
     """`local/sim-east/sim-east-1a/cpu.s/spot` -> `local/sim-east-1a`; the region where there is no zone."""
-    provider, region, zone, *_ = offer_id.split("/")
+    provider, region, zone = location_of(offer_id)
     return f"{provider}/{zone or region}"
 
 

@@ -13,6 +13,7 @@ from orchestrator.formats.readable import iso
 from orchestrator.model import Estimate
 from orchestrator.services.views import short_zone
 from providers.money import about_usd, format_usd
+from providers.offer import OfferId
 
 SIMULATED = "simulated"
 FOLDED_INDENT = 4
@@ -184,17 +185,17 @@ def ways_to_know(file: str) -> str:
 
 def where(offer_id: str) -> str:
     """`provider/zone` of an offer, or its region where it has no zone."""
-    return short_zone(offer_id) if offer_id.count("/") == 4 else offer_id
+    return short_zone(offer_id)
 
 
 def machine(offer_id: str) -> str:
     """What a provider calls the machine of an offer."""
-    return offer_id.split("/")[3] if offer_id.count("/") == 4 else ""
+    return OfferId.parse(offer_id).instance_type
 
 
 def capacity(offer_id: str) -> str:
     """`spot` or `on-demand`."""
-    return offer_id.rpartition("/")[2].replace("_", "-")
+    return OfferId.parse(offer_id).capacity_type.replace("_", "-")
 
 
 def ratio(value: Estimate | None) -> str:

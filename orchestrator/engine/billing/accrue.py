@@ -23,6 +23,7 @@ from providers.base import MetersUsage
 from providers.charges import ChargeKind, charges, disk_nano_usd, rate_card, storage_nano_usd
 from providers.errors import NotFoundError, ProviderError
 from providers.money import MS_PER_HOUR
+from providers.offer import provider_of
 
 ROUNDED_UP_S = 1.0  # at most, real: bills are by the second
 
@@ -115,7 +116,7 @@ def settle_all(installation: Installation, leadership: Leadership) -> None:
     for run in unsettled:
         assert run.instance_id is not None
         try:
-            described = installation.providers[run.offer_id.partition("/")[0]].describe([run.instance_id])
+            described = installation.providers[provider_of(run.offer_id)].describe([run.instance_id])
         except (ProviderError, KeyError):
             continue  # the next control plane asks again
         if described and not described[0].alive:
@@ -152,7 +153,7 @@ def cost_so_far(ctx: Context, job_id: str, unsettled: Sequence[Run]) -> tuple[in
 
 def _kept_nano_usd_per_hour(run: Run) -> int:
     """For its disk and its checkpoints."""
-    card = rate_card(run.offer_id.partition("/")[0])
+    card = rate_card(provider_of(run.offer_id))
     kept = [(0, run.kept_bytes)] if run.kept_bytes and card.bills_checkpoints else []
     return disk_nano_usd(card, 0, MS_PER_HOUR) + storage_nano_usd(card, kept, 0, MS_PER_HOUR)
 
@@ -170,7 +171,7 @@ def prices_known_until_ms(tx: Tx, offer_id: str) -> int | None:
 def _metered(installation: Installation, run: Run) -> bool:
     """Whether the provider bills the checkpoints of the run's machine. A provider that cannot see them is given their
     usage here; after a restart of the control plane it may get the same usage again, which changes nothing."""
-    provider, usage = installation.providers.get(run.offer_id.partition("/")[0]), ledger.usage_of(run)
+    provider, usage = installation.providers.get(provider_of(run.offer_id)), ledger.usage_of(run)
     if usage is None or run.instance_id is None or not isinstance(provider, MetersUsage):
         return True
     try:
@@ -220,7 +221,7 @@ def _book_charges(tx: Tx, run_id: str, at_ms: int) -> None:
     it, for the whole of its time. What an earlier run of it was charged, because its books were closed while the later
     one was not known, is taken back."""
     run = tx.run(run_id)
-    card = rate_card(run.offer_id.partition("/")[0])
+    card = rate_card(provider_of(run.offer_id))
     if run.instance_id is None or not card.declared:
         return
     before, after = _others_on_its_machine(tx, run)

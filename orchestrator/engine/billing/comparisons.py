@@ -35,7 +35,7 @@ from orchestrator.perf import InstanceKind, Observation, PerfBook, kind_name, ki
 from orchestrator.store import Interval, Leadership, Tx
 from providers.charges import rate_card
 from providers.money import format_usd
-from providers.offer import Offer
+from providers.offer import Offer, OfferId, provider_of
 
 AT_ONCE = 50  # jobs in one tick: after an upgrade there may be thousands
 
@@ -161,7 +161,7 @@ class _Case:
         names = sorted({part.offer_id for stay in stays for part in stay.parts})
         self.look_up_prices(names)
         prices = {name: self.prices[name] for name in names}
-        providers = {name.partition("/")[0] for name in names}
+        providers = {provider_of(name) for name in names}
         cards = {name: card for name in sorted(providers) if (card := rate_card(name)).declared}
         return Inputs(stays, prices, cards, self.carried_nano_usd, tuple(rates))
 
@@ -225,14 +225,14 @@ def _machines(stays: Sequence[Stay]) -> dict[str, str]:
 
 
 def _twin(tx: Tx, offer_id: str) -> str:
-    provider, region, zone, machine, capacity = offer_id.split("/")
-    if capacity == "on_demand":
+    spot = OfferId.parse(offer_id)
+    if not spot.spot:
         return offer_id
-    sold = tx.find_offers(provider=provider, region=region, spot=False)
-    found = [offer for offer in sold if offer.instance_type == machine]
+    sold = tx.find_offers(provider=spot.provider, region=spot.region, spot=False)
+    found = [offer for offer in sold if offer.instance_type == spot.instance_type]
     if not found:
-        raise _LeftOut(f"{machine} is not known to be sold on demand in {provider}/{region}")
-    return min(found, key=lambda offer: (offer.zone != zone, offer.id)).id
+        raise _LeftOut(f"{spot.instance_type} is not known to be sold on demand in {spot.provider}/{spot.region}")
+    return min(found, key=lambda offer: (offer.zone != spot.zone, offer.id)).id
 
 
 def _at_submission(case: _Case) -> Inputs:

@@ -10,6 +10,7 @@ from orchestrator.model import Run
 from orchestrator.store import Tx
 from providers.charges import charges, rate_card
 from providers.money import cost_nano_usd
+from providers.offer import provider_of
 
 
 def machine_cost_nano_usd(tx: Tx, run: Run, upto_ms: int) -> int:
@@ -23,7 +24,7 @@ def machine_cost_nano_usd(tx: Tx, run: Run, upto_ms: int) -> int:
         return booked
     changes = tx.price_changes(run.offer_id, start_ms, upto_ms)
     spent = cost_nano_usd(changes, start_ms, upto_ms) - cost_nano_usd(changes, start_ms, own_ms) + booked
-    card = rate_card(run.offer_id.partition("/")[0])
+    card = rate_card(provider_of(run.offer_id))
     if card.declared:
         spent += sum(charges(card, changes, start_ms, upto_ms, upto_ms, ended=True, usage=usage_of(run)).values())
     return spent

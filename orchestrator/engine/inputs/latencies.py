@@ -14,6 +14,7 @@ from orchestrator.model import Run
 from orchestrator.perf import InstanceKind, Latencies, LatencyPrior, learned
 from orchestrator.store import Tx
 from orchestrator.store.rows import Unreadable
+from providers.offer import location_of
 from providers.traits import traits_of
 
 PlaceAndKind = tuple[Location, InstanceKind]
@@ -68,5 +69,5 @@ def _starts(runs: Sequence[Run], kind_at: Callable[[str], InstanceKind | None]) 
         standby = run.billed_from_ms < run.created_at_ms // 1000 * 1000  # it was up before it was wanted
         kind = kind_at(run.offer_id)
         if kind is not None and not standby and run.machine_from_ms is None:
-            place: Location = tuple(run.offer_id.split("/")[:3])
+            place: Location = location_of(run.offer_id)
             yield (place, kind), (run.training_from_ms - run.created_at_ms) / 1000

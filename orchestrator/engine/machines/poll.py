@@ -18,7 +18,7 @@ from orchestrator.model import Run
 from providers.base import Provider
 from providers.errors import ProviderError
 from providers.instance import Instance, InstanceState
-from providers.offer import region_of
+from providers.offer import provider_of, region_of
 
 EXPECTING = 1 / 5
 """Of a provider's interval between two looks at a region: the interval while something is expected there."""
@@ -74,7 +74,7 @@ def _regions(ctx: Context, runs: Sequence[Run]) -> Iterator[tuple[Provider, str,
     regions: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
         if run.instance_id is not None:
-            regions.setdefault((run.offer_id.partition("/")[0], region_of(run.offer_id)), []).append(run)
+            regions.setdefault((provider_of(run.offer_id), region_of(run.offer_id)), []).append(run)
     for (name, region), there in regions.items():
         if (provider := ctx.installation.providers.get(name)) is not None:
             yield provider, region, there

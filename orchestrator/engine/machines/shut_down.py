@@ -18,6 +18,7 @@ from orchestrator.installation import Installation
 from orchestrator.store import Leadership
 from providers.base import Provider
 from providers.errors import ProviderError
+from providers.offer import provider_of
 
 
 def shut_down(
@@ -51,7 +52,7 @@ def _end_machines(
         known = {
             run.instance_id
             for run in tx.unsettled_runs(unreadable=left_out)
-            if run.instance_id is not None and run.offer_id.partition("/")[0] == provider.name
+            if run.instance_id is not None and provider_of(run.offer_id) == provider.name
         }
     failed: ProviderError | None = None
     for instance_id in sorted(known | owned.keys()):

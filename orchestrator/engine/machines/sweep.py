@@ -21,6 +21,7 @@ from orchestrator.store import Tx
 from providers.base import Provider
 from providers.errors import ProviderError
 from providers.instance import Instance
+from providers.offer import provider_of
 
 UNKNOWN = "instance.unknown"
 SWEEP_EVERY_S = 5.0
@@ -94,7 +95,7 @@ def _left_over(ctx: Context, provider: Provider, instance: Instance, run: Run | 
 
 
 def _is_at(provider: Provider, run: Run) -> bool:
-    return run.offer_id.partition("/")[0] == provider.name
+    return provider_of(run.offer_id) == provider.name
 
 
 def _came_back(ctx: Context, provider: Provider, instance: Instance, run: Run) -> bool:

@@ -21,6 +21,7 @@ from providers.base import LaunchSpec
 from providers.errors import CapacityError, ConflictError, PriceError, ProviderError, QuotaError
 from providers.instance import InstanceState
 from providers.money import NANO_USD, format_usd
+from providers.offer import provider_of
 
 LAUNCH_RETRY_S = 1.0
 LAUNCH_TIME_TO_LIVE_S = 3600.0
@@ -38,7 +39,7 @@ def provision(ctx: Context, move: Move) -> bool:
     migration, job, target = move.migration, move.job, move.target
     if not ctx.due(f"launch/{migration.id}", LAUNCH_RETRY_S):
         return False
-    provider = ctx.installation.providers.get(migration.offer_id.partition("/")[0])
+    provider = ctx.installation.providers.get(provider_of(migration.offer_id))
     if provider is None:
         return abort(ctx, move, f"the provider of {migration.offer_id} is no longer enabled")
     if (missing := ctx.secrets.missing(job)) is not None:

@@ -14,6 +14,7 @@ from orchestrator.errors import InfeasibleError, NotFoundError, UsageError
 from orchestrator.model import Alternative, Job, Run
 from orchestrator.policy import decide, ruled_out
 from orchestrator.store import Tx
+from providers.offer import provider_of
 
 
 def movable(tx: Tx, job: Job) -> Run:
@@ -35,7 +36,7 @@ def check_target(tx: Tx, now_ms: int, config: Config, job: Job, current: Run, of
         raise NotFoundError(f"there is no offer {offer_id}", hint="see all: tradewind offers")
     if offer_id == current.offer_id:
         raise UsageError(f"{job.name} runs on {offer_id} already", hint="see others: tradewind offers")
-    reason = ruled_out(job.spec, market, row, home=current.offer_id.partition("/")[0])
+    reason = ruled_out(job.spec, market, row, home=provider_of(current.offer_id))
     if reason:
         raise InfeasibleError(
             f"{job.name} can't go to {offer_id}: {reason}",

@@ -16,6 +16,7 @@ from orchestrator.model import Job, Run
 from orchestrator.store import Tx
 from providers.errors import ProviderError
 from providers.instance import InstanceState
+from providers.offer import provider_of
 
 
 def free_from_ms(ctx: Context, job: Job, run: Run) -> int | None:
@@ -31,7 +32,7 @@ def free_from_ms(ctx: Context, job: Job, run: Run) -> int | None:
         return None
     if any(move.job_id == job.id and move.reason == "standby" for move in ctx.work.migrations):
         return None
-    provider = ctx.installation.providers.get(run.offer_id.partition("/")[0])
+    provider = ctx.installation.providers.get(provider_of(run.offer_id))
     if provider is None or ctx.secrets.missing(job) is not None:
         return None
     try:

@@ -23,6 +23,7 @@ from orchestrator.model import Alternative, Job, Migration, Placement, Reason, R
 from orchestrator.policy import decide
 from orchestrator.store import Tx
 from providers.money import MS_PER_HOUR
+from providers.offer import location_of
 
 KEEP_EVERY_S = 0.5
 
@@ -97,7 +98,7 @@ def ensure(ctx: Context) -> bool:
 def best_spare(placement: Placement, beside: str) -> Alternative | None:
     """Where a standby for a run on the offer `beside` is best: in another zone if any fits, else on another machine."""
     fitting = [alternative for alternative in placement.alternatives if alternative.feasible]
-    elsewhere = [alternative for alternative in fitting if _zone(alternative.offer_id) != _zone(beside)]
+    elsewhere = [alternative for alternative in fitting if location_of(alternative.offer_id) != location_of(beside)]
     return next(iter(elsewhere or fitting), None)
 
 
@@ -179,7 +180,3 @@ def _reason(source: Run | None) -> Reason:
     if source is not None and source.end is None:
         return "notice"
     return "retry" if source is not None and source.end == "failed" else "lost"
-
-
-def _zone(offer_id: str) -> list[str]:
-    return offer_id.split("/")[:3]

@@ -14,6 +14,7 @@ from orchestrator.jobfile.units import BadValueError, parse_money
 from orchestrator.model import TERMINAL, Job
 from orchestrator.services.caller import Caller
 from orchestrator.services.control_plane.presence import control_plane
+from orchestrator.services.offers.ids import checked_offer_id
 from orchestrator.services.views import Accepted
 from orchestrator.store import Tx
 from providers.money import format_usd
@@ -92,6 +93,7 @@ def migrate(installation: Installation, ref: str, offer_id: str | None, *, calle
 
     Raises NotFoundError, UsageError, InfeasibleError for an offer that the job file rules out, and LimitError.
     """
+    offer_id = None if offer_id is None else checked_offer_id(offer_id)
     with installation.store.write() as tx:
         job = _living(tx, ref)
         current = manual.movable(tx, job)

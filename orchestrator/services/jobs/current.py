@@ -17,6 +17,7 @@ from orchestrator.services.jobs.forecasts import forecasts
 from orchestrator.services.paging import Cursors, checked_limit
 from orchestrator.services.views import JobList, JobView, StatusView
 from orchestrator.store import Interval, JobFacts, Tx
+from providers.offer import provider_of
 from providers.traits import traits_of
 
 _PAUSES = ("job.paused", "job.resumed")
@@ -246,6 +247,6 @@ def moves(runs: Sequence[Run], migrations: Sequence[Migration]) -> list[Migratio
 
 def simulated(installation: Installation, offer_id: str) -> bool:
     """Whether an offer's price and machine are simulated. A provider that is no longer enabled counts by its name."""
-    name = offer_id.partition("/")[0]
+    name = provider_of(offer_id)
     provider = installation.providers.get(name)
     return provider.simulated if provider is not None else traits_of(name).simulated

@@ -21,7 +21,7 @@ from orchestrator.services.secrets.submission import require_secrets
 from orchestrator.services.views import Choice, Decision, PlanView, Standby
 from orchestrator.store import Tx
 from providers.clock import Clock, SystemClock
-from providers.offer import Offer
+from providers.offer import Offer, provider_of
 
 _WALL = SystemClock()
 STALE_AFTER_S = 300.0  # prices older than this are asked for again before anything is planned or shown
@@ -81,7 +81,7 @@ def catalogue_plan(installation: Installation, new: Sequence[Job], now: int) -> 
         _compared(decision(demand.job, placements[demand.job.id], offers), demand, market, perf, limits)
         for demand in demands
     )
-    chosen = {decided.offer_id.partition("/")[0] for decided in decisions if decided.offer_id is not None}
+    chosen = {provider_of(decided.offer_id) for decided in decisions if decided.offer_id is not None}
     ages = [each.price_age_s for decided in decisions for each in decided.choices if each.role in ("choose", "next")]
     return PlanView(
         id=plan.id,

@@ -9,9 +9,11 @@ from orchestrator.installation import Installation
 from orchestrator.model import Event, new_id
 from orchestrator.prices.views import AcceptedPrice
 from orchestrator.services.caller import Caller
+from orchestrator.services.offers.ids import checked_offer_id
 from orchestrator.store import Tx
 from providers.collect.facts import Flag
 from providers.money import format_usd
+from providers.offer import provider_of
 from providers.price import PricePoint
 
 LIFTED = (Flag.IMPLAUSIBLE.value, Flag.OUTLIER.value)
@@ -23,11 +25,11 @@ def accept(installation: Installation, offer_id: str, *, caller: Caller) -> Acce
 
     Raises NotFoundError for an offer that was never seen, UsageError for one whose price is not in doubt, StoreError.
     """
-    now_ms = installation.clock.now_ms()
+    offer_id, now_ms = checked_offer_id(offer_id), installation.clock.now_ms()
     with installation.store.write() as tx:
         found = tx.find_offers(offer_id=offer_id)
         if not found:
-            ids = [each.id for each in tx.find_offers(provider=offer_id.partition("/")[0])]
+            ids = [each.id for each in tx.find_offers(provider=provider_of(offer_id))]
             raise NotFoundError(
                 f"no offer {offer_id} was ever seen", hint=did_you_mean(offer_id, ids) or "tradewind prices status"
             )

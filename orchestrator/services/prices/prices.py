@@ -25,13 +25,14 @@ from orchestrator.prices.views import (
     PriceSeries,
     PriceStatus,
 )
+from orchestrator.services.offers.ids import checked_offer_id
 from orchestrator.services.paging import Cursors, checked_limit
 from orchestrator.store import Interval, PollState, Tx
 from providers.collect.runner import PollOutcome, SourceSpec
 from providers.errors import ProviderError
 from providers.hardware import GPUS, gpus_named
 from providers.money import NANO_USD
-from providers.offer import Offer, region_of
+from providers.offer import Offer, provider_of, region_of
 from providers.price import PricePoint
 
 NEWEST_FLAGS = 10
@@ -117,6 +118,7 @@ def history(
     most = checked_limit(limit)
     filters = {"offer": offer_id, "gpu": gpu, "provider": provider, "region": region, "spot": spot, "since": since}
     last = _CURSORS.read(cursor, filters)
+    offer_id = None if offer_id is None else checked_offer_id(offer_id)
     if offer_id is None and gpu is None and provider is None:
         raise UsageError("this would be every offer there is", hint="name an offer, or --gpu, or --provider")
     with installation.store.read() as tx:
@@ -370,7 +372,7 @@ def _gpus(name: str | None) -> tuple[str, ...]:
 def _unknown(tx: Tx, offer_id: str | None) -> NotFoundError:
     if offer_id is None:
         return NotFoundError("no offer matches", hint="see what there is: tradewind prices status")
-    ids = [offer.id for offer in tx.find_offers(provider=offer_id.partition("/")[0])]
+    ids = [offer.id for offer in tx.find_offers(provider=provider_of(offer_id))]
     return NotFoundError(
         f"no offer {offer_id} was ever seen", hint=did_you_mean(offer_id, ids) or "see: tradewind offers"
     )

@@ -15,7 +15,7 @@ from orchestrator.store.market.changes import OFFERS, ChangeRows
 from orchestrator.store.rows import checked, decoded, quickly
 from orchestrator.store.schema import offer
 from orchestrator.store.transaction import columns, insert_into
-from providers.offer import CapacityType, Offer
+from providers.offer import CapacityType, Offer, provider_of
 
 _BATCH = 1000  # values in one IN (...): below the parameter limit of every database
 _FEW = 2000
@@ -151,7 +151,7 @@ class OfferRows(ChangeRows):
         """The keys of offers; raises NotFoundError for one that was never put, unless not `strict`."""
         wanted = set(ids)
         if len(wanted) > _FEW:  # a poll: reading all offers of its providers is quicker than asking for each
-            names = sorted({each.partition("/")[0] for each in wanted})
+            names = sorted({provider_of(each) for each in wanted})
             rows = self._connection.execute(_KEYS_OF_PROVIDERS, {"names": names}).all()
         else:
             rows = [row for ids in batches(wanted) for row in self._connection.execute(_KEYS, {"ids": ids})]

@@ -28,6 +28,7 @@ from orchestrator.store.queries.runs import (
 )
 from orchestrator.store.rows import by_name, decoded
 from orchestrator.store.schema import ledger_entry, migration, run
+from providers.offer import provider_of
 
 _COLUMNS = tuple(field.name for field in fields(Run))
 _ROWS = select(*(run.c[name] for name in _COLUMNS)).where(
@@ -104,8 +105,8 @@ class MendingRows(RunRows, EventRows):
         took_over = any(move.step in (Step.RELEASE, Step.DONE) and move.reason != "standby" for move in moves)
         bad = {name for name in _COLUMNS if not _can_be(name, row[name])}
         if newest is not None and row["offer_id"] != newest.offer_id:
-            where = str(row["offer_id"]).partition("/")[0]
-            if where not in providers and newest.offer_id.partition("/")[0] in providers:
+            where = provider_of(str(row["offer_id"]))
+            if where not in providers and provider_of(newest.offer_id) in providers:
                 bad.add("offer_id")
         if "end" in bad:
             after["end"] = "lost" if row["state"] == "ended" or row["billed_to_ms"] is not None else None

@@ -16,8 +16,8 @@ from orchestrator.store.market.offers import batches
 from orchestrator.store.rows import Unreadable, record, records
 from orchestrator.store.schema import MIGRATION_OPEN, UNSETTLED, migration, run
 from orchestrator.store.transaction import Transaction, columns
+from providers.offer import OfferId
 
-OFFER_ID_PARTS = 5
 PLACE_PARTS = 3
 LOOKED_AT = 2000  # a provider none of whose machines is among the newest so many has no recent ones
 LARGEST_GENERATION = 2**31 - 1
@@ -207,8 +207,11 @@ class RunRows(Transaction):
 
 def names_a_place(offer_id: str) -> bool:
     """Whether it can be an offer's id: machines are looked for by it, all of a region in one call."""
-    parts = offer_id.split("/")
-    return len(parts) == OFFER_ID_PARTS and all(parts)
+    try:
+        named = OfferId.parse(offer_id)
+    except ValueError:
+        return False
+    return bool(named.region and named.zone)
 
 
 def can_be_a_generation(generation: int) -> bool:
