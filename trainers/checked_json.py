@@ -1,7 +1,7 @@
-"""Words: what another process wrote as JSON, checked for type, range, length and form before any of it is believed.
+"""Checks the type, range, length and form of JSON that another process wrote before it is used.
 
-A job can write whatever it likes into the files and sockets that speak for it. Everything here raises MalformedWord and
-nothing else.
+A job can write anything into the files and sockets that report on it. Every function here raises MalformedMessage, or
+ValueError in the checks of single values, and nothing else.
 """
 
 from __future__ import annotations
@@ -16,73 +16,76 @@ from pathlib import Path
 from typing import Any
 
 from trainers.checkpoint.manifest import ManifestName
-from trainers.errors import MalformedWord
+from trainers.errors import MalformedMessage
 
 MOST_BYTES = 1 << 20  # of one document
-LARGEST_COUNT = 2**53  # every JSON reader and every database holds it exactly
+LARGEST_COUNT = 2**53  # exact in every JSON reader and database
 LONGEST_S = 1e12  # more than 30,000 years
 LONGEST_TEXT = 20_000
-LONGEST_SHOWN = 60  # characters of what makes no sense
+LONGEST_SHOWN = 60  # characters of an invalid value
 _PLAIN = re.compile(r"[!-~]{1,200}")
 
 Check = Callable[[object], Any]
-"""The value as it may be believed. Raises ValueError, which says what it should be."""
+"""Returns the checked value. Raises ValueError that says what the value should be."""
 
 
 def read(path: Path, of: str) -> dict[str, Any]:
-    """The JSON object in a plain file. Raises FileNotFoundError, MalformedWord."""
+    """The JSON object in a regular file; `of` names it in errors. Raises FileNotFoundError, MalformedMessage."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe must not make us wait
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # opening a pipe must not block
         with open(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise MalformedWord(f"{of} is no plain file")
+                raise MalformedMessage(f"{of} is not a regular file")
             return document(file.read(MOST_BYTES + 1), of)
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise MalformedWord(f"{of} cannot be read: {error.strerror}") from error
+        raise MalformedMessage(f"{of} cannot be read: {error.strerror}") from error
 
 
 def document(raw: bytes, of: str) -> dict[str, Any]:
-    """A JSON object. Raises MalformedWord, which names what it is `of`."""
+    """The JSON object in `raw`; `of` names it in errors. Raises MalformedMessage."""
     if len(raw) > MOST_BYTES:
-        raise MalformedWord(f"{of} is longer than {MOST_BYTES} bytes")
+        raise MalformedMessage(f"{of} is longer than {MOST_BYTES} bytes")
     try:
         found = json.loads(raw)
     except (ValueError, RecursionError) as error:
-        raise MalformedWord(f"{of} is no JSON: {str(error)[:200]}") from None
+        raise MalformedMessage(f"{of} is not JSON: {str(error)[:200]}") from None
     if type(found) is not dict:
-        raise MalformedWord(f"{of} is no JSON object")
+        raise MalformedMessage(f"{of} is not a JSON object")
     return found
 
 
 def fitting(found: object, form: Mapping[str, Check], of: str) -> dict[str, Any]:
-    """The fields of an object that `form` knows, checked; others are left out. Raises MalformedWord."""
+    """The fields of an object that `form` names, checked; other fields are ignored. Raises MalformedMessage."""
     if not isinstance(found, Mapping):
-        raise MalformedWord(f"{of} is no object")
+        raise MalformedMessage(f"{of} is not an object")
     fields = {}
     for name, check in form.items():
         if name in found:
             try:
                 fields[name] = check(found[name])
             except ValueError as error:
-                raise MalformedWord(f"{of}: {name} is {_shown(found[name])}, not {error}") from None
+                raise MalformedMessage(f"{of}: {name} is {_shown(found[name])}, not {error}") from None
     return fields
 
 
 def count(value: object) -> int:
+    """A whole number from 0 to LARGEST_COUNT."""
     if type(value) is not int or not 0 <= value <= LARGEST_COUNT:
         raise ValueError(f"a whole number from 0 to {LARGEST_COUNT}")
     return value
 
 
 def status(value: object) -> int:
+    """A process's exit status, or minus the number of the signal that ended it."""
     if type(value) is not int or not -256 < value < 256:
         raise ValueError("an exit status")
     return value
 
 
 def number(value: object) -> float:
+    """A finite number, as a float."""
     if (type(value) is not float or not math.isfinite(value)) and (
         type(value) is not int or not -LARGEST_COUNT <= value <= LARGEST_COUNT
     ):
@@ -91,6 +94,7 @@ def number(value: object) -> float:
 
 
 def seconds(value: object) -> float:
+    """A number of seconds from 0 to LONGEST_S."""
     found = number(value)
     if not 0 <= found <= LONGEST_S:
         raise ValueError("a number of seconds")
@@ -98,13 +102,18 @@ def seconds(value: object) -> float:
 
 
 def yes_no(value: object) -> bool:
+    """True or False."""
     if type(value) is not bool:
         raise ValueError("true or false")
     return value
 
 
 def text(value: object) -> str:
-    """The last whole lines of a longer one: of a traceback the last line tells most, and none is cut (see `_shown`)."""
+    """Text of at most LONGEST_TEXT characters; of a longer one the last complete lines.
+
+    The last line of a traceback is the most useful one, and a partial line could contain part of a secret (see
+    `_shown`).
+    """
     if type(value) is not str:
         raise ValueError("text")
     if len(value) <= LONGEST_TEXT:
@@ -113,12 +122,14 @@ def text(value: object) -> str:
 
 
 def plain(value: object) -> str:
+    """At most 200 printable ASCII characters without spaces."""
     if type(value) is not str or _PLAIN.fullmatch(value) is None:
         raise ValueError("at most 200 plain characters without spaces")
     return value
 
 
 def manifest(value: object) -> str:
+    """The name of a checkpoint."""
     if type(value) is not str:
         raise ValueError("a checkpoint's name")
     try:
@@ -128,6 +139,8 @@ def manifest(value: object) -> str:
 
 
 def one_of(*words: str) -> Check:
+    """A check for one of these texts."""
+
     def check(value: object) -> str:
         if type(value) is not str or value not in words:
             raise ValueError(f"one of {', '.join(words)}")
@@ -136,12 +149,13 @@ def one_of(*words: str) -> Check:
     return check
 
 
-def maybe(check: Check) -> Check:
+def optional(check: Check) -> Check:
+    """A check that also accepts None."""
     return lambda value: None if value is None else check(value)
 
 
 def _shown(value: object) -> str:
-    """In whole or not at all: it may be somebody's secret, and of a part of one no mask knows what it is."""
+    """A short value complete, or a description: the value may be a secret, and no mask recognizes part of one."""
     if isinstance(value, str):
         return repr(value) if len(value) <= LONGEST_SHOWN else f"a text of {len(value)} characters"
     if isinstance(value, int) and abs(value) >= 10**LONGEST_SHOWN:

@@ -1,13 +1,13 @@
-"""The control directory: what the node's agent asks of a trainer, and what the trainer says of itself.
+"""The control directory: requests from the node's agent to a trainer, and the trainer's progress.
 
-    notice.json {"kind", "deadline_monotonic_s"}    this machine will be taken away
-    quiesce.json   {"until_monotonic_s", "successor"}  write a checkpoint and wait to be replaced by that generation
-    stop        (empty)                             write a checkpoint and end
-    lease.json  {"until_monotonic_s"}               train no longer than this
-    progress.json                                   a Progress; the only file that the trainer writes
+    notice.json    {"kind", "deadline_monotonic_s"}    this machine will be taken away
+    quiesce.json   {"until_monotonic_s", "successor"}  write a checkpoint and wait for that generation to take over
+    stop           (empty)                             write a checkpoint and end
+    lease.json     {"until_monotonic_s"}               do not train beyond this time
+    progress.json                                      a Progress; the only file that the trainer writes
 
-What is read is checked first (trainers.checked_json): a file that another process spoiled is a MalformedWord, and no
-other error. Instants are of time.monotonic(), which is one clock per boot of a machine.
+Files are validated when they are read (trainers.checked_json); a file that another process damaged raises
+MalformedMessage and nothing else. Times are from time.monotonic(), which is one clock per boot of a machine.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from trainers import checked_json
-from trainers.errors import MalformedWord
+from trainers.errors import MalformedMessage
 
 TrainerState = Literal[
     "starting", "restored", "training", "quiesced", "checkpointed_and_stopped", "finished", "failed", "fenced"
@@ -32,7 +32,7 @@ Awaited = Literal["begin", "step", "save", "end"]
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """The machine goes at `deadline_monotonic_s`."""
+    """The machine will be taken away at `deadline_monotonic_s`."""
 
     kind: str
     deadline_monotonic_s: float
@@ -40,7 +40,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class QuiesceOrder:
-    """Wait at a step boundary until `until_monotonic_s`: generation `successor` is about to take the job over."""
+    """Wait at a step boundary until `until_monotonic_s`: generation `successor` is about to take over the job."""
 
     until_monotonic_s: float
     successor: int
@@ -48,14 +48,15 @@ class QuiesceOrder:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a run says of itself. Seconds are wall seconds of this run; `manifest` is the newest checkpoint that it
-    committed or restored; `weights_hash` is set by a finished run, `error` by a failed one.
+    """What a run reports. Seconds are wall seconds of this run; `manifest` is the newest checkpoint that it committed
+    or restored; `weights_hash` is set by a finished run, `error` by a failed one.
 
-    `still_since_s` (time.monotonic()) is since when the thing `awaited` is due: that the program begins to train, a
-    step, the end of a save, or the end of the program after its last step; None while nothing is: while it restores,
-    waits for its turn or holds. `save_wall_s` is how long the latest save took. `not_finite_step` is the first step of
-    this run whose loss was NaN or infinite. `stopped_early` is set by a program that called run.stop().
-    `permanent`: the program could not be loaded or called with its arguments, and fails alike on any machine.
+    `still_since_s` (time.monotonic()) is the time since which `awaited` has been due: the beginning of training, a
+    step, the end of a save, or the end of the program after its last step. It is None while nothing is due: while the
+    run restores, waits for its fence or is quiesced. `save_wall_s` is the duration of the latest save.
+    `not_finite_step` is the first step of this run whose loss was NaN or infinite. `stopped_early` is set by a program
+    that called run.stop(). `permanent`: the program could not be loaded or called with its arguments, and would fail on
+    any machine.
     """
 
     state: TrainerState = "starting"
@@ -81,78 +82,87 @@ class Progress:
 PROGRESS: Mapping[str, checked_json.Check] = {
     "state": checked_json.one_of(*get_args(TrainerState)),
     "step": checked_json.count,
-    "total_steps": checked_json.maybe(checked_json.count),
-    "loss": checked_json.maybe(checked_json.number),
-    "step_wall_s": checked_json.maybe(checked_json.seconds),
+    "total_steps": checked_json.optional(checked_json.count),
+    "loss": checked_json.optional(checked_json.number),
+    "step_wall_s": checked_json.optional(checked_json.seconds),
     "start_step": checked_json.count,
-    "manifest": checked_json.maybe(checked_json.manifest),
+    "manifest": checked_json.optional(checked_json.manifest),
     "manifest_step": checked_json.count,
     "useful_s": checked_json.seconds,
     "checkpoint_s": checked_json.seconds,
-    "weights_hash": checked_json.maybe(checked_json.plain),
-    "error": checked_json.maybe(checked_json.text),
-    "still_since_s": checked_json.maybe(checked_json.seconds),
+    "weights_hash": checked_json.optional(checked_json.plain),
+    "error": checked_json.optional(checked_json.text),
+    "still_since_s": checked_json.optional(checked_json.seconds),
     "awaited": checked_json.one_of(*get_args(Awaited)),
-    "save_wall_s": checked_json.maybe(checked_json.seconds),
-    "not_finite_step": checked_json.maybe(checked_json.count),
+    "save_wall_s": checked_json.optional(checked_json.seconds),
+    "not_finite_step": checked_json.optional(checked_json.count),
     "stopped_early": checked_json.yes_no,
     "permanent": checked_json.yes_no,
 }
-"""What each field of a Progress may be."""
-_HOLD: Mapping[str, checked_json.Check] = {"until_monotonic_s": checked_json.number, "successor": checked_json.count}
+"""The check of each field of a Progress."""
+_QUIESCE: Mapping[str, checked_json.Check] = {"until_monotonic_s": checked_json.number, "successor": checked_json.count}
 _INSTANT: Mapping[str, checked_json.Check] = {"until_monotonic_s": checked_json.number}
 _NOTICE: Mapping[str, checked_json.Check] = {"kind": checked_json.text, "deadline_monotonic_s": checked_json.number}
 
 
 class ControlDirectory:
-    """Both ends of a control directory. Asking costs one stat per question while nothing has changed."""
+    """Both sides of a control directory. A read costs one stat call while the file is unchanged."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self._seen: dict[str, tuple[tuple[int, int, int], Any]] = {}
 
-    # The trainer's questions
+    # The trainer's side
 
     def notice(self) -> Notice | None:
-        """Raises MalformedWord, as all the questions do."""
+        """The notice given to this machine; None if there is none. Raises MalformedMessage."""
         data = self._read("notice.json", _NOTICE)
         return None if data is None else Notice(**data)
 
     def quiesce(self) -> QuiesceOrder | None:
-        """Until when the trainer shall wait at a step boundary, and for whom; None: it need not."""
-        data = self._read("quiesce.json", _HOLD)
+        """The order to wait at a step boundary; None if there is none. Raises MalformedMessage."""
+        data = self._read("quiesce.json", _QUIESCE)
         return None if data is None else QuiesceOrder(**data)
 
     def lease_until(self) -> float | None:
-        """Instant after which the trainer must not train; None: there is no lease."""
+        """Monotonic time in seconds after which the trainer must not train; None without a lease. Raises
+        MalformedMessage.
+        """
         return self._instant("lease.json")
 
     def stop_requested(self) -> bool:
+        """True if the trainer should write a checkpoint and end."""
         return (self.path / "stop").exists()
 
     def write_progress(self, progress: Progress) -> None:
+        """Replace progress.json. Raises OSError."""
         self._write("progress.json", dataclasses.asdict(progress))
 
     # The agent's side
 
     def put_notice(self, notice: Notice) -> None:
+        """Announce that the machine will be taken away. Raises OSError."""
         self._write("notice.json", dataclasses.asdict(notice))
 
     def put_quiesce(self, quiesce: QuiesceOrder) -> None:
+        """Ask the trainer to write a checkpoint and wait. Raises OSError."""
         self._write("quiesce.json", dataclasses.asdict(quiesce))
 
     def clear_quiesce(self) -> None:
+        """Let a waiting trainer continue."""
         (self.path / "quiesce.json").unlink(missing_ok=True)
 
     def put_lease(self, until_monotonic_s: float) -> None:
+        """Allow training until this monotonic time (seconds). Raises OSError."""
         self._write("lease.json", {"until_monotonic_s": until_monotonic_s})
 
     def request_stop(self) -> None:
+        """Ask the trainer to write a checkpoint and end. Raises OSError."""
         self.path.mkdir(parents=True, exist_ok=True)
         (self.path / "stop").touch()
 
     def progress(self) -> Progress | None:
-        """The trainer's latest word; None before its first. Raises MalformedWord."""
+        """The trainer's latest report; None before its first. Raises MalformedMessage."""
         data = self._read("progress.json", PROGRESS)
         return None if data is None else Progress(**data)
 
@@ -168,16 +178,16 @@ class ControlDirectory:
             if name not in self._seen or self._seen[name][0] != signature:
                 found = checked_json.fitting(checked_json.read(path, name), form, name)
                 if form is not PROGRESS and (missing := form.keys() - found.keys()):
-                    raise MalformedWord(f"{name} does not say {min(missing)}")
+                    raise MalformedMessage(f"{name} has no {min(missing)}")
                 self._seen[name] = (signature, found)
             return self._seen[name][1]  # type: ignore[no-any-return]
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise MalformedWord(f"{name} cannot be read: {error.strerror}") from error
+            raise MalformedMessage(f"{name} cannot be read: {error.strerror}") from error
 
     def _write(self, name: str, data: Mapping[str, Any]) -> None:
-        """Atomic for readers; not synced, for these files mean nothing after a power loss."""
+        """Atomic for readers. Not synced, because these files mean nothing after a power loss."""
         self.path.mkdir(parents=True, exist_ok=True)
         temporary = self.path / f".{name}.{secrets.token_hex(4)}"
         temporary.write_text(json.dumps(data, allow_nan=False))

@@ -1,4 +1,4 @@
-"""What a run writes down: progress.json (its present state) and metrics.jsonl (one line per step)."""
+"""What a run writes: progress.json (its current state) and metrics.jsonl (one line per step)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ _PROGRESS_PERIOD_S = 0.1
 
 
 class Journal:
-    """The run folder of one run: `<run>/control/progress.json`, `<run>/metrics.jsonl`, `<run>/log`."""
+    """The folder of one run: `<run>/control/progress.json`, `<run>/metrics.jsonl`, `<run>/log`."""
 
     def __init__(
         self, control: ControlDirectory, monotonic: Callable[[], float], mask: Callable[[str], str] = str
     ) -> None:
-        """`mask` takes the values of secrets out of texts. `settle`, which the runner sets, waits for the log."""
+        """`mask` removes the values of secrets from texts. The runner sets `settle`, which waits until the log is
+        written.
+        """
         self.mask = mask
         self.settle: Callable[[], None] = lambda: None
         self.folder = control.path.parent
@@ -34,9 +36,9 @@ class Journal:
         self._metrics = _open_lines(self.folder / "metrics.jsonl")
 
     def enter(self, state: TrainerState, **changes: Any) -> None:
-        """Change state; the world sees it at once, that it is over when the log has all that came before.
+        """Change state and publish it at once. A final state is published after the log has everything before it.
 
-        Nothing is due until `expect`.
+        Nothing is awaited until `expect`.
         """
         if changes.get("error") is not None:
             changes["error"] = self.mask(changes["error"])
@@ -46,13 +48,13 @@ class Journal:
         self._write()
 
     def expect(self, awaited: Awaited) -> None:
-        """From now on this is due."""
+        """From now on, wait for `awaited`."""
         self.progress = dataclasses.replace(self.progress, still_since_s=self._monotonic(), awaited=awaited)
         self._write()
 
     @contextmanager
     def saving(self) -> Iterator[None]:
-        """In this block the end of a save is due; afterwards, anew, what was due before."""
+        """Within this block, the end of a save is awaited; afterwards, what was awaited before, starting anew."""
         before = self.progress
         self.expect("save")
         try:
@@ -64,13 +66,13 @@ class Journal:
                 self.expect(before.awaited)
 
     def update(self, **changes: Any) -> None:
-        """Change other fields; the world sees it within about 0.1 s of training, or at the next state."""
+        """Change other fields; published within about 0.1 s of training, or with the next state."""
         self.progress = dataclasses.replace(self.progress, **changes)
         if self._monotonic() - self._written_at >= _PROGRESS_PERIOD_S:
             self._write()
 
     def step(self, step: int, loss: float) -> None:
-        """Record a finished step. A loss that JSON cannot hold is null there, and exact in `loss_hex`."""
+        """Record a finished step. A loss that JSON cannot represent is null there and exact in `loss_hex`."""
         shown, now_s = loss if math.isfinite(loss) else None, self._monotonic()
         line = {"step": step, "loss": shown, "loss_hex": loss.hex(), "t": now_s}
         self._metrics.write(json.dumps(line) + "\n")
@@ -80,6 +82,7 @@ class Journal:
         self.update(step=step, loss=shown, still_since_s=now_s, awaited="step", not_finite_step=not_finite)
 
     def close(self) -> None:
+        """Close the metrics file."""
         self._metrics.close()
 
     def _write(self) -> None:
@@ -88,7 +91,7 @@ class Journal:
 
 
 def _open_lines(path: Path) -> Any:
-    """Open for appending whole lines, each visible at once; a line cut by a kill is ended first."""
+    """Open a file for appending complete lines, each visible at once. A line truncated by a kill is ended first."""
     torn = False
     if path.exists() and path.stat().st_size:
         with path.open("rb") as existing:

@@ -1,8 +1,8 @@
-"""Runs one TrainerSpec in this process, from the environment it asks for to its last word in progress.json.
+"""Runs one TrainerSpec in this process: prepares the environment, calls the program and writes the final progress.json.
 
     python -m trainers.runner SPEC.json [--standalone]
 
-With --standalone nobody is there to hand the job over, so the runner writes the fence.
+With --standalone no orchestrator hands the job over, so the runner writes the fence itself.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from trainers.process.run_context import RunContext, RunEnded, Timers, opened
 from trainers.process.unmanaged import watched
 from trainers.spec import CHECKPOINT_VARIABLE, CONTROL_VARIABLE, OUTPUT_VARIABLE, SPEC_VARIABLE, TrainerSpec
 
-TURN_POLL_S = 0.02
+FENCE_POLL_S = 0.02
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _LONGEST_ERROR = 20_000  # characters of a traceback in progress.json; the log has all of it
 
@@ -46,13 +46,12 @@ def execute(
     on_step: Callable[[int], None] | None = None,
     secrets: Mapping[str, str] = MappingProxyType({}),
 ) -> TrainerState:
-    """TrainingLoop the job's code to its end, whatever that is, and report it; never raises for what that code does.
+    """Run the job's code to its end and report the result; never raises for what that code does.
 
-    Changes this process for good (environment, folder, threads, generators), so: one run per process. Standard
-    output and error go to `<run folder>/log`. `on_step` is told of each step when it is recorded. The values of
-    `secrets`, which are in the environment already, are in nothing that is written about the run; where there are any,
-    output goes to the log from here to the end of the process. Raises OSError when the run folder itself cannot be
-    written.
+    Changes this process permanently (environment, folder, threads, generators), so it allows one run per process.
+    Standard output and error go to `<run folder>/log`. `on_step` is called with each recorded step. `secrets` are
+    already in the environment; their values are removed from everything written about the run, and if there are any,
+    output goes to the log until the process ends. Raises OSError if the run folder cannot be written.
     """
     timers = timers or Timers()
     control = ControlDirectory(spec.control_dir)
@@ -63,11 +62,11 @@ def execute(
         try:
             _enter_environment(spec, journal.folder)
             if spec.manifest is None:
-                _await_turn(context)
+                _await_fence(context)
             with watched(context):
                 _call(spec)
             if context.leaving is not None:
-                journal.enter(context.leaving)  # it ended because it was told to, not because it was done
+                journal.enter(context.leaving)  # it ended on request, not because it was finished
             elif context.session is None:
                 journal.enter("finished")
             elif (unfinished := context.session.unfinished()) is not None:
@@ -77,25 +76,27 @@ def execute(
                 context.session.finish()
         except RunEnded as end:
             journal.enter(end.state)
-        except BaseException as error:  # also SystemExit and KeyboardInterrupt: a run always has a last word
+        except BaseException as error:  # also SystemExit and KeyboardInterrupt: a run always reports how it ended
             text = journal.mask(reported(error))
             if context.leaving is not None:
                 journal.enter(context.leaving)
             else:
                 journal.enter("failed", error=text[-_LONGEST_ERROR:], permanent=_is_permanent(error, context))
-            # the program may have put anything in place of sys.stderr, and closed even this
+            # the program may have replaced sys.stderr or closed the descriptor
             with suppress(OSError), open(2, "w", closefd=False, errors="backslashreplace") as stderr:
                 stderr.write(text)
     return journal.progress.state
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit code: 0 finished or yielded, 1 failed, 3 fenced. Without `arguments` this is the main program."""
+    """Exit code: 0 finished or checkpointed and stopped, 1 failed, 3 fenced. Without `arguments`, reads the command
+    line.
+    """
     if arguments is None:
         same_hashes.require()
     parser = argparse.ArgumentParser(prog="python -m trainers.runner", description="Run one trainer spec.")
     parser.add_argument("spec", type=Path, help="JSON file of a TrainerSpec")
-    parser.add_argument("--standalone", action="store_true", help="nobody else hands the job over")
+    parser.add_argument("--standalone", action="store_true", help="write the fence: no orchestrator hands the job over")
     options = parser.parse_args(arguments)
     spec = TrainerSpec.load(options.spec)
     if options.standalone:
@@ -106,17 +107,17 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def take_over(spec: TrainerSpec) -> None:
-    """Hand the job to the spec's own generation, where nobody else does."""
+    """Write the fence of the spec's generation if no newer one exists. Raises CheckpointError."""
     owner = store.fence(spec.checkpoint_root, spec.job_id)
     if owner is None or owner.generation < spec.generation:
         start = spec.manifest or store.newest_counting(spec.checkpoint_root, spec.job_id, spec.generation)
         store.write_fence(spec.checkpoint_root, spec.job_id, spec.generation, start)
 
 
-def _await_turn(context: RunContext) -> None:
-    """Without a checkpoint there is nothing to restore, so the job may wait for its fence here, before any of its code.
+def _await_fence(context: RunContext) -> None:
+    """Wait for the fence before any code of the job runs, because there is no checkpoint to restore.
 
-    A program that never calls attach() has no other moment at which it could wait for its turn.
+    A program that never calls attach() could not wait at any later time.
     """
     spec, control = context.spec, context.control
     store.prepare(spec.checkpoint_root, spec.job_id)
@@ -130,11 +131,11 @@ def _await_turn(context: RunContext) -> None:
             raise RunEnded("fenced")
         if control.stop_requested():
             raise RunEnded("checkpointed_and_stopped")
-        context.timers.sleep(TURN_POLL_S)
+        context.timers.sleep(FENCE_POLL_S)
     if owner.generation > spec.generation:
         raise RunEnded("fenced")
     context.journal.enter("training")
-    if spec.steps is not None or spec.epochs is not None:  # a program without may go on as long as it likes
+    if spec.steps is not None or spec.epochs is not None:  # a program without a length may run indefinitely
         context.journal.expect("begin")
 
 
@@ -162,7 +163,7 @@ def _enter_environment(spec: TrainerSpec, run_folder: Path) -> None:
 
 
 def _prepare_torch(spec: TrainerSpec) -> None:
-    # cuBLAS reads it when it starts; without it torch refuses to be deterministic on CUDA.
+    # cuBLAS reads this when it starts; without it torch cannot be deterministic on CUDA.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     try:
         import torch
@@ -183,14 +184,14 @@ def _call(spec: TrainerSpec) -> None:
         elif spec.script is not None:
             _run_script(spec.script, spec.argv or [*_options(spec.args)])
         else:
-            raise EntryError("there is nothing to run", hint="give train.entry or train.script")
+            raise EntryError("there is nothing to run", hint="set train.entry or train.script")
     except SystemExit as end:
         if end.code:
             raise
 
 
 def loaded(spec: TrainerSpec) -> tuple[Callable[..., object], dict[str, object]]:
-    """The function of a spec that names an entry, and the arguments that it takes, after its module was imported.
+    """Import the module of the spec's entry; returns its function and the arguments to call it with.
 
     Raises EntryError, and whatever the module raises.
     """
@@ -208,7 +209,7 @@ def _entry(entry: str) -> Callable[..., object]:
             raise
         present = sorted(path.stem for path in Path().glob("*.py"))
         raise EntryError(
-            f"train.entry: there is no module {module_name} in {Path().resolve()}",
+            f"train.entry: {Path().resolve()} has no module {module_name}",
             hint=_suggestion(module_name, present),
         ) from None
     function = getattr(module, name, None)
@@ -222,13 +223,13 @@ def _entry(entry: str) -> Callable[..., object]:
 
 
 def _arguments(spec: TrainerSpec, function: Callable[..., object]) -> dict[str, object]:
-    """`args` of the job, and its `steps` and `epochs` where the function takes them by these names. Raises EntryError.
+    """The job's `args`, plus its `steps` and `epochs` if the function has parameters of these names. Raises EntryError.
 
-    They win over `args`: a learning-rate schedule that is built for another length is wrong, and nobody would see it.
+    `steps` and `epochs` override `args`: a learning-rate schedule for a different length would be wrong without notice.
     """
     try:
         signature = _signature(function)
-    except ValueError:  # of a function written in C; to call it will tell
+    except ValueError:  # a function written in C: only the call shows what it takes
         return dict(spec.args)
     taken = {name for name, parameter in signature.parameters.items() if parameter.kind in _BY_NAME}
     lengths = {"steps": spec.steps, "epochs": spec.epochs}
@@ -241,7 +242,10 @@ def _arguments(spec: TrainerSpec, function: Callable[..., object]) -> dict[str, 
 
 
 def _signature(function: Callable[..., object]) -> inspect.Signature:
-    """What a function takes; of a decorator that passes everything on, what it decorates takes. Raises ValueError."""
+    """The parameters of a function; for a decorator that passes all arguments on, those of the function it wraps.
+
+    Raises ValueError.
+    """
     outer = inspect.signature(function, follow_wrapped=False)
     passes_on = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in outer.parameters.values())
     return inspect.signature(function) if passes_on else outer
@@ -260,14 +264,16 @@ def _run_script(script: str, words: Sequence[str]) -> None:
     try:
         runpy.run_path(script, run_name="__main__")
     except SystemExit as end:
-        if (said := _refused_arguments(end)) is None:
+        if (problem := _refused_arguments(end)) is None:
             raise
-        raise EntryError(f"train.args do not fit {script}: {said}", hint="correct train.args") from None
+        raise EntryError(f"train.args do not fit {script}: {problem}", hint="correct train.args") from None
 
 
 def _refused_arguments(end: SystemExit) -> str | None:
-    """What the parser of a script's arguments said of them (argparse; click, and typer on top of it), if it is that
-    which ended the script. They only print it, and exit with 2."""
+    """The message of the script's argument parser (argparse, click or typer), if that is what ended the script.
+
+    These parsers only print it and exit with status 2.
+    """
     if end.code != 2:
         return None
     cause = end.__context__
@@ -277,7 +283,7 @@ def _refused_arguments(end: SystemExit) -> str | None:
     for frame, _ in traceback.walk_tb(end.__traceback__):
         parser, name = frame.f_locals.get("self"), frame.f_code.co_name
         if isinstance(parser, argparse.ArgumentParser) and name == argparse.ArgumentParser.error.__name__:
-            return str(frame.f_locals.get("message", "see what it printed"))
+            return str(frame.f_locals.get("message", "see its output in the log"))
     return None
 
 
@@ -285,32 +291,32 @@ def _suggestion(wanted: str, present: list[str]) -> str:
     close = difflib.get_close_matches(wanted, present, n=1)
     if close:
         return f"did you mean {close[0]}?"
-    return f"there is: {', '.join(present)}" if present else "there is nothing of that kind"
+    return f"available: {', '.join(present)}" if present else "none is available"
 
 
 def reported(error: BaseException) -> str:
-    """Traceback and message, in characters that every file and terminal takes, whatever the exception's own are."""
+    """Traceback and message in characters that every file and terminal accepts."""
     try:
         text = "".join(traceback.format_exception(error.with_traceback(_of_the_job(error))))
-    except BaseException as second:  # its cause, notes or text are code of the job, too
+    except BaseException as second:  # its text, cause or notes may run code of the job
         where = "".join(traceback.format_tb(error.__traceback__))
-        text = f"{where}{type(error).__name__} (which cannot be shown: {type(second).__name__})\n"
+        text = f"{where}{type(error).__name__} (the message cannot be shown: {type(second).__name__})\n"
     return text.encode(errors="backslashreplace").decode()
 
 
 def _is_permanent(error: BaseException, context: RunContext) -> bool:
-    """Whether the program would fail alike on any machine: it could not be loaded, or called with these arguments."""
+    """True if the program would fail on any machine: it could not be loaded, or not called with these arguments."""
     progress = context.journal.progress
     return isinstance(error, EntryError) or (progress.step == progress.start_step and would_repeat(error))
 
 
 def would_repeat(error: BaseException) -> bool:
-    """Whether an error that was raised while a program was loaded is one of the program, not of the machine."""
+    """True if an error raised while a program was loaded is caused by the program, not by the machine."""
     return isinstance(error, EntryError | ImportError | SyntaxError)
 
 
 def _of_the_job(error: BaseException) -> Any:
-    """The traceback without this module's own frames, which tell the job's author nothing."""
+    """The traceback without this module's own frames, which do not help the job's author."""
     frame = error.__traceback__
     while frame is not None and frame.tb_frame.f_code.co_filename == __file__:
         frame = frame.tb_next
@@ -319,10 +325,10 @@ def _of_the_job(error: BaseException) -> Any:
 
 @contextmanager
 def _captured(journal: Journal, secrets: Mapping[str, str]) -> Iterator[None]:
-    """Append all output of this process, of C libraries and of its children as well, to the run's log.
+    """Append all output of this process, including C libraries and children, to the run's log.
 
-    And the stacks of all threads: when a signal kills this process, and whenever STACKS_SIGNAL arrives. They are
-    written by the signal handler itself, so also while the program waits in C code or for a lock.
+    Also the stacks of all threads when a signal kills this process and whenever STACKS_SIGNAL arrives. The signal
+    handler itself writes them, so this works while the program runs C code or waits for a lock.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -345,7 +351,7 @@ def _captured(journal: Journal, secrets: Mapping[str, str]) -> Iterator[None]:
             faulthandler.disable()
             sys.stdout, sys.stderr = streams
             for descriptor, copy in zip((1, 2), copies, strict=True):
-                if not secrets:  # else what the job left for the end of the process could say them elsewhere
+                if not secrets:  # otherwise exit handlers of the job could print secrets elsewhere
                     os.dup2(copy, descriptor)
                 os.close(copy)
 

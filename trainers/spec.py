@@ -1,6 +1,6 @@
-"""TrainerSpec: what a trainer process is told, as JSON in the file that $TRADEWIND_SPEC names.
+"""TrainerSpec: the settings of a trainer process, as JSON in the file that $TRADEWIND_SPEC names.
 
-Written by whoever starts the trainer.
+Written by the process that starts the trainer.
 """
 
 from __future__ import annotations
@@ -19,9 +19,12 @@ CHECKPOINT_VARIABLE = "TRADEWIND_CHECKPOINT_DIR"
 
 @dataclass(frozen=True, slots=True)
 class SetupSpec:
-    """What a job needs on its machine before its trainer starts: a shell `command`, packages by name (`requirements`)
-    and in files, a Python version such as "3.12" (None: that of the site). Paths are relative to `workdir`; `root` is
-    the machine's folder of environments, `log` the file that takes the output. `timeout_s` is wall time."""
+    """What a job needs on its machine before its trainer starts.
+
+    `command` is a shell command; `requirements` are packages by name, `requirement_files` files that list them;
+    `python` is a version such as "3.12" (None: the site's). Paths are relative to `workdir`; `root` is the machine's
+    folder of environments, `log` the file for the output. `timeout_s` is wall seconds.
+    """
 
     root: str
     log: str
@@ -34,22 +37,23 @@ class SetupSpec:
     timeout_s: float = 1800.0
 
     def to_json(self) -> dict[str, object]:
-        """Its fields, for JSON."""
+        """All fields as a dict for JSON."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, object]) -> SetupSpec:
-        """Raises TypeError when a field is missing or unknown."""
+        """The spec in a dict. Raises TypeError if a field is missing or unknown."""
         return cls(**data)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
 class TrainerSpec:
-    """One run of a job.
+    """The settings of one run of a job.
 
-    `throttle` in (0, 1]: the fraction of this host's speed that the (simulated) machine has; the session sleeps
-    the rest of each step. `generation` fences: the run commits and trains only from when `fence/<generation>`
-    exists. `manifest` names the checkpoint to start from (None: the newest that counts; if none, from scratch).
+    `throttle` in (0, 1]: the fraction of this host's speed that the simulated machine has; the session sleeps for the
+    rest of each step. `generation`: the run trains and commits only once `fence/<generation>` exists. `manifest` names
+    the checkpoint to start from (None: the newest valid one, or from scratch). `max_overhead` is the fraction of
+    training time that saves may take, `keep` how many checkpoints are kept, `threads` the CPU threads.
     """
 
     job_id: str
@@ -76,17 +80,19 @@ class TrainerSpec:
     manifest: str | None = None
 
     def to_json(self) -> dict[str, object]:
+        """All fields as a dict for JSON."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, object]) -> TrainerSpec:
-        """Raises TypeError when a field is missing or unknown."""
+        """The spec in a dict. Raises TypeError if a field is missing or unknown."""
         return cls(**data)  # type: ignore[arg-type]
 
     def save(self, path: Path) -> None:
+        """Write the spec as JSON. Raises OSError."""
         path.write_text(json.dumps(self.to_json()))
 
     @classmethod
     def load(cls, path: Path) -> TrainerSpec:
-        """Raises OSError and ValueError."""
+        """Read a spec. Raises OSError, ValueError and TypeError."""
         return cls.from_json(json.loads(path.read_text()))

@@ -19,7 +19,7 @@ from providers.instance import Instance, InstanceState
 from tests.rig.folder import Folder
 from tests.rig.trainer import Naps, Surroundings, Timings, Trainer
 from trainers.control import ControlDirectory, Progress
-from trainers.errors import MalformedWord
+from trainers.errors import MalformedMessage
 from trainers.spec import SetupSpec
 
 
@@ -239,7 +239,7 @@ class SimSite:
         file.write_bytes(alter(file.read_bytes()))
         try:
             progress = control.progress()
-        except MalformedWord as error:
+        except MalformedMessage as error:
             return {"state": "malformed", "error": str(error)}
         assert progress is not None
         return {name: value for name, value in asdict(progress).items() if name != "still_since_s"}

@@ -1,4 +1,4 @@
-"""trainers.checkpoint: format v1 (docs: trainers.checkpoint.store). Chunks by hash, manifest last, fences.
+"""Checkpoints, format v1: chunks by hash, the manifest last, fences (see trainers.checkpoint.store).
 
 `store` and `manifest` need neither torch nor numpy; `state`, `writer` and `reader` do.
 """

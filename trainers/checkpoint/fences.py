@@ -2,10 +2,10 @@
 
     <root>/<job>/fence/<generation>     {"generation": 2, "manifest": "1-57-1", "hash": sha256}
 
-A fence is created if absent and never changed. Its hash covers job, generation and manifest, and its bytes must be
-exactly those that `Fence.to_bytes` gives: a byte that differs, another name, or a file from another job is damage. A
-void fence ("void": true) gives the job to nobody. It takes the place of a handover that was given up, so that whoever
-still tries to complete it fails: of `write_fence` and `void_fence` for one generation exactly one wins.
+A fence is created only if absent and never changed. Its hash covers job, generation and manifest, and its bytes must be
+exactly those of `Fence.to_bytes`: a different byte, another name, or a file from another job counts as damage. A void
+fence ("void": true) gives the job to nobody. It replaces a handover that was given up, so that a late attempt to
+complete the handover fails: of `write_fence` and `void_fence` for one generation exactly one succeeds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MOST_BYTES = 4096
 class Fence:
     """Generation `generation` owns the job from now on and starts from `manifest` (None: from scratch).
 
-    `void`: it does not, and never will.
+    `void`: it does not own the job and never will.
     """
 
     generation: int
@@ -38,6 +38,7 @@ class Fence:
     void: bool = False
 
     def to_bytes(self, job: str) -> bytes:
+        """The content of the fence file of this job."""
         body: dict[str, object] = {"generation": self.generation, "manifest": self.manifest}
         if self.void:
             body["void"] = True
@@ -47,10 +48,10 @@ class Fence:
 
     @classmethod
     def from_bytes(cls, raw: bytes, job: str, generation: int, folder: Path) -> Fence:
-        """Raises DamagedCheckpoint unless `raw` is, byte for byte, a fence of this job and generation."""
+        """Parse a fence file. Raises DamagedCheckpoint unless `raw` is exactly the fence of this job and generation."""
         try:
-            said = json.loads(raw)
-            found = cls(generation, said["manifest"], "void" in said)
+            body = json.loads(raw)
+            found = cls(generation, body["manifest"], "void" in body)
             if found.manifest is not None:
                 ManifestName.parse(found.manifest)
             if found.to_bytes(job) == raw:
@@ -58,26 +59,29 @@ class Fence:
         except (ValueError, KeyError, TypeError, RecursionError):
             pass
         raise DamagedCheckpoint(
-            f"the fence {folder / str(generation)} is altered, or not the one of generation {generation} of {job}",
+            f"the fence {folder / str(generation)} is altered, or is not that of generation {generation} of {job}",
             hint=repair_hint(folder.parent),
         )
 
 
 def fence_folder(root: str | Path, job: str) -> Path:
+    """The folder of a job's fences."""
     return Path(root) / job / "fence"
 
 
 def repair_hint(job_folder: Path) -> str:
+    """The hint with the command that repairs a job's fences."""
     return f"repair it: python -m trainers.checkpoint.repair {shlex.quote(str(job_folder))}"
 
 
 def fences(root: str | Path, job: str) -> list[Fence]:
-    """All fences but the void ones, the newest first. Raises DamagedCheckpoint for one that cannot be believed."""
+    """All fences except void ones, the newest first. Raises DamagedCheckpoint if one is not valid."""
     return list(_in_force(root, job))
 
 
 def fence(root: str | Path, job: str, upto: int | None = None) -> Fence | None:
-    """The newest fence that is not void (of generation `upto` at most): the generation that owns the job.
+    """The newest fence that is not void (of generation `upto` at most): its generation owns the job. None if there is
+    none.
 
     Raises DamagedCheckpoint for that fence and newer ones; older ones are not read.
     """
@@ -85,7 +89,7 @@ def fence(root: str | Path, job: str, upto: int | None = None) -> Fence | None:
 
 
 def fence_of(root: str | Path, job: str, generation: int) -> Fence | None:
-    """The fence of one generation, void or not; None when there is none. Raises DamagedCheckpoint."""
+    """The fence of one generation, void or not; None if there is none. Raises DamagedCheckpoint."""
     folder = fence_folder(root, job)
     raw = read(folder / str(generation), MOST_BYTES, hint=repair_hint(folder.parent))
     return None if raw is None else Fence.from_bytes(raw, job, generation, folder)
@@ -94,13 +98,13 @@ def fence_of(root: str | Path, job: str, generation: int) -> Fence | None:
 def write_fence(root: str | Path, job: str, generation: int, manifest: str | None) -> None:
     """CUTOVER: hand the job to `generation`. Repeating it with the same manifest changes nothing.
 
-    Raises FencedError when this generation already starts from another manifest or is void, or when a newer one owns
-    the job; and CheckpointError for a `generation` or `manifest` that cannot be one.
+    Raises FencedError if this generation already starts from another manifest or is void, or if a newer one owns the
+    job, and CheckpointError for an invalid `generation` or `manifest`.
     """
     wanted = Fence(_checked(generation), _checked_manifest(manifest))
     newest = fence(root, job)
     if newest is not None and newest.generation > generation and fence_of(root, job, generation) is None:
-        raise FencedError(f"generation {newest.generation} owns {job} already: {generation} is too old")
+        raise FencedError(f"generation {newest.generation} already owns {job}: {generation} is too old")
     found = _established(root, job, wanted)
     if found.void:
         raise FencedError(f"the handover of {job} to generation {generation} was given up: its fence is void")
@@ -109,10 +113,10 @@ def write_fence(root: str | Path, job: str, generation: int, manifest: str | Non
 
 
 def void_fence(root: str | Path, job: str, generation: int) -> bool:
-    """Make sure that `generation` never gets the job; whoever owns it now goes on. Repeating it changes nothing.
+    """Make sure that `generation` never gets the job; the current owner continues. Repeating it changes nothing.
 
-    True: the fence of `generation` is void now. False: the handover came first, and `generation` has (or had) the job.
-    Raises CheckpointError for a `generation` that cannot be one, and DamagedCheckpoint.
+    True: the fence of `generation` is now void. False: the handover came first, and `generation` has (or had) the job.
+    Raises CheckpointError for an invalid `generation`, and DamagedCheckpoint.
     """
     return _established(root, job, Fence(_checked(generation), None, void=True)).void
 
@@ -121,7 +125,7 @@ def require_ownership(root: str | Path, job: str, generation: int) -> Fence:
     """The newest fence that is not void. Raises FencedError unless it is that of `generation`."""
     newest = fence(root, job)
     if newest is None or newest.generation < generation:
-        raise FencedError(f"generation {generation} of {job} was not given the job yet")
+        raise FencedError(f"generation {generation} of {job} does not have the job yet")
     if newest.generation > generation:
         raise FencedError(f"generation {newest.generation} of {job} took over from {generation}")
     return newest
@@ -130,14 +134,14 @@ def require_ownership(root: str | Path, job: str, generation: int) -> Fence:
 def generations(root: str | Path, job: str) -> list[int]:
     """The generations that have a fence, void or not, in descending order.
 
-    Raises DamagedCheckpoint for a file that is named after none: it may be a fence that was renamed.
+    Raises DamagedCheckpoint for a file whose name is not a generation: it may be a renamed fence.
     """
     folder, found = fence_folder(root, job), []
     for name in listing(folder):
         if _GENERATION.fullmatch(name):
             found.append(int(name))
         elif not name.startswith("."):
-            raise DamagedCheckpoint(f"{folder / name} is named after no generation", hint=repair_hint(folder.parent))
+            raise DamagedCheckpoint(f"{folder / name}: the name is not a generation", hint=repair_hint(folder.parent))
     return sorted(found, reverse=True)
 
 
@@ -150,7 +154,7 @@ def _in_force(root: str | Path, job: str, upto: int | None = None) -> Iterator[F
 
 
 def _established(root: str | Path, job: str, wanted: Fence) -> Fence:
-    """The fence of that generation, which is `wanted` if there was none; it survives a power loss on return."""
+    """The fence of that generation: `wanted` if there was none. It survives a power loss once this returns."""
     folder = fence_folder(root, job)
     with named_errors(folder):
         make_folder(folder)
@@ -162,7 +166,9 @@ def _established(root: str | Path, job: str, wanted: Fence) -> Fence:
 
 def _checked(generation: int) -> int:
     if type(generation) is not int or not _GENERATION.fullmatch(str(generation)):
-        raise CheckpointError(f"{generation!r} is no generation", hint="it is a whole number from 1 to 10**18 - 1")
+        raise CheckpointError(
+            f"{generation!r} is not a valid generation", hint="use a whole number from 1 to 10**18 - 1"
+        )
     return generation
 
 

@@ -1,12 +1,12 @@
-"""Every file operation on a checkpoint folder, and the names of what can go wrong there.
+"""All file operations on a checkpoint folder, and their errors.
 
-What is created appears whole or not at all. Other processes delete files at any time, so a file that has vanished is
-no error here: reading gives None, listing leaves it out, and a temporary file that somebody removed is written again.
+Files are created completely or not at all. Other processes may delete files at any time, so a missing file is not an
+error: reading returns None, listing omits it, and a temporary file that was removed is written again.
 
-What is made is as open to other users as the folder it is made in, whatever the umask of the process: below the state
-folder, which is closed, nobody else reads a checkpoint; below a place that the user chose, whoever that place admits.
+New files are as accessible to other users as their folder, regardless of the umask: below the private state folder
+nobody else can read a checkpoint; in a location that the user chose, access follows that location.
 
-Needs hard links (create-if-absent with whole content), as POSIX has them.
+Needs hard links with POSIX semantics (create-if-absent with complete content).
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _before: ContextVar[Callable[[Operation, Path], object] | None] = ContextVar("be
 
 @contextmanager
 def announced(to: Callable[[Operation, Path], object]) -> Iterator[None]:
-    """Call `to` before each file operation inside this block (and thread). What it raises ends the operation.
+    """Call `to` before each file operation in this block (and thread). An exception from it ends the operation.
 
-    For those who prove that a writer may pause or die anywhere.
+    For tests that pause or kill a writer at any point.
     """
     token = _before.set(to)
     try:
@@ -46,19 +46,19 @@ def announced(to: Callable[[Operation, Path], object]) -> Iterator[None]:
 
 @contextmanager
 def named_errors(path: Path) -> Iterator[None]:
-    """Turn the operating system's refusal to write below `path` into CheckpointFull or CheckpointReadOnly."""
+    """Convert the operating system's refusal to write below `path` to CheckpointFull or CheckpointReadOnly."""
     try:
         yield
     except OSError as error:
         if error.errno in _FULL:
             raise CheckpointFull(
                 f"cannot write the checkpoint: {error.strerror}: {path}",
-                hint="free space there, lower checkpoint.keep, or point checkpoint.to at a larger place",
+                hint="free space there, lower checkpoint.keep, or point checkpoint.to at a larger disk",
             ) from error
         if error.errno in _READ_ONLY:
             raise CheckpointReadOnly(
                 f"cannot write the checkpoint: {error.strerror}: {path}",
-                hint="make it a folder that this user may write, or point checkpoint.to at one",
+                hint="make the folder writable for this user, or point checkpoint.to at another one",
             ) from error
         raise
 
@@ -67,9 +67,9 @@ def named_errors(path: Path) -> Iterator[None]:
 
 
 def create(path: Path, data: Bytes) -> bool:
-    """Create `path` with `data`, on stable storage, all or nothing; False (and no change) when it exists.
+    """Create `path` with `data`, atomically and on stable storage; False (and no change) if it exists.
 
-    The folder itself is not synced: callers create several files and then call `sync_folder` once.
+    The folder is not synced: callers create several files and then call `sync_folder` once. Raises OSError.
     """
     while True:
         temporary = _written(path, data)
@@ -79,14 +79,14 @@ def create(path: Path, data: Bytes) -> bool:
         except FileExistsError:
             return False
         except FileNotFoundError:
-            continue  # somebody deleted the temporary file: write it again (a missing folder ends this there)
+            continue  # the temporary file was deleted: write it again (fails there if the folder is missing)
         finally:
             delete(temporary)
         return True
 
 
 def replace(path: Path, data: Bytes) -> None:
-    """Put `data` at `path` whatever is there now, on stable storage, all or nothing."""
+    """Write `data` to `path` atomically and on stable storage, whatever is there now. Raises OSError."""
     while True:
         temporary = _written(path, data)
         _announce("replace", path)
@@ -96,25 +96,25 @@ def replace(path: Path, data: Bytes) -> None:
 
 
 def delete(path: Path) -> None:
-    """Delete a file, if it is there."""
+    """Delete a file if it exists. Raises OSError."""
     _announce("delete", path)
     path.unlink(missing_ok=True)
 
 
 def make_folder(path: Path) -> None:
-    """Make `path`, and the folders above it that are missing, each as open as the one it lies in. Raises OSError."""
+    """Create `path` and missing parent folders, each with the access rights of its parent. Raises OSError."""
     if path.is_dir():
         return
     make_folder(path.parent)
     try:
         path.mkdir(mode=0o700)
-    except FileExistsError:  # another process was faster; or a file is in its place, which the next write tells
+    except FileExistsError:  # another process created it; or it is a file, and the next write fails
         return
     path.chmod(_openness(path.parent))
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in `folder` survive a power loss."""
+    """Make the names in `folder` survive a power loss. Raises OSError."""
     _announce("sync", folder)
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -124,7 +124,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def prove_writable(folder: Path) -> None:
-    """Raises OSError when no file can be made in `folder`."""
+    """Raises OSError if no file can be created in `folder`."""
     delete(_written(folder / "probe", b"probe"))
 
 
@@ -132,10 +132,10 @@ def prove_writable(folder: Path) -> None:
 
 
 def read(path: Path, most_bytes: int, *, hint: str = "move it away") -> bytes | None:
-    """The content of a file; None when there is none.
+    """The content of a file; None if there is none.
 
-    Raises DamagedCheckpoint, whose remedy is `hint`, for more than `most_bytes`, and for what is no plain file (a pipe
-    would be waited for).
+    Raises DamagedCheckpoint with `hint` if it has more than `most_bytes` or is not a regular file (reading a pipe would
+    block). Raises OSError.
     """
     _announce("read", path)
     try:
@@ -145,9 +145,9 @@ def read(path: Path, most_bytes: int, *, hint: str = "move it away") -> bytes | 
     try:
         found = os.fstat(handle)
         if not stat.S_ISREG(found.st_mode):
-            raise DamagedCheckpoint(f"{path} is not a plain file", hint=hint)
+            raise DamagedCheckpoint(f"{path} is not a regular file", hint=hint)
         if found.st_size > most_bytes:
-            raise DamagedCheckpoint(f"{path} has {found.st_size} bytes, far too many for what it is", hint=hint)
+            raise DamagedCheckpoint(f"{path} has {found.st_size} bytes; the limit is {most_bytes}", hint=hint)
         with open(handle, "rb", closefd=False) as file:
             return file.read(most_bytes)
     finally:
@@ -155,7 +155,7 @@ def read(path: Path, most_bytes: int, *, hint: str = "move it away") -> bytes | 
 
 
 def listing(folder: Path) -> list[str]:
-    """The names in a folder, in no order; none when there is no folder."""
+    """The names in a folder, in no particular order; empty if there is no folder. Raises OSError."""
     _announce("list", folder)
     with suppress(FileNotFoundError):
         return os.listdir(folder)
@@ -163,7 +163,7 @@ def listing(folder: Path) -> list[str]:
 
 
 def status(path: Path) -> os.stat_result | None:
-    """What the file system knows of a file; None when there is none."""
+    """The file's metadata; None if there is no file. Raises OSError."""
     _announce("status", path)
     with suppress(FileNotFoundError):
         return path.stat()
@@ -171,7 +171,7 @@ def status(path: Path) -> os.stat_result | None:
 
 
 def _written(path: Path, data: Bytes) -> Path:
-    """A temporary file beside `path`. Its name begins with a dot and the name of `path`."""
+    """A temporary file next to `path`. Its name starts with a dot and the name of `path`."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
     _announce("write", temporary)
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -191,8 +191,9 @@ def _written(path: Path, data: Bytes) -> Path:
 
 
 def _openness(folder: Path) -> int:
-    """The permissions of what is made in `folder`. One that all may write, such as /tmp, lends that to nothing in it,
-    and not to its group either."""
+    """The permissions for new files in `folder`. A world-writable folder, such as /tmp, passes on neither world nor
+    group write permission.
+    """
     mode = folder.stat().st_mode
     return (mode & 0o775) if not mode & 0o002 else (mode & 0o755)
 

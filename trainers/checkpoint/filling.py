@@ -1,4 +1,4 @@
-"""Filling: the content of one checkpoint, put back into the objects that the program handed over."""
+"""Restores the content of one checkpoint into the objects that the program attached."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ SAME = "attach what the saving run attached"
 
 
 class Filling:
-    """One restore. `objects`: what was given, by place; `given`: place now -> place then; `again`: places of an object
-    that was already made for another place."""
+    """One restore.
+
+    `objects`: what was attached, by place; `given`: place in the checkpoint -> place at attach(); `again`: places of an
+    object that was already restored for another place.
+    """
 
     def __init__(self, objects: Mapping[str, Any], given: Mapping[str, str], again: Mapping[str, str]) -> None:
         self._objects = objects
@@ -30,7 +33,7 @@ class Filling:
         self._made: dict[str, Any] = {}
 
     def back(self, value: Any, present: Any, place: str, path: str) -> Any:
-        """What belongs at `place`, where `present` is now, with its content restored. Raises StateError."""
+        """The object that belongs at `place`, where `present` is now, with its content restored. Raises StateError."""
         if is_part(present):
             restore(present, value, path)
             return present
@@ -40,7 +43,8 @@ class Filling:
         target = value if given is None else given
         if _kind(target) is not _kind(value) or form(target) != form(value):
             raise StateError(
-                f"{path} is a {_told(value)} in the checkpoint, and a {_told(target)} in the program", hint=SAME
+                f"{path} is a {_described(value)} in the checkpoint, but a {_described(target)} in the program",
+                hint=SAME,
             )
         filled = self._filled(target, value, present, place, path)
         if given is None:
@@ -86,7 +90,7 @@ class Filling:
         target.clear()
         target.update(made)
         if isinstance(target, OrderedDict):
-            vars(target).update(vars(value))  # torch hangs the versions of modules on the dict
+            vars(target).update(vars(value))  # torch attaches the versions of modules to the dict
         return target
 
 
@@ -97,7 +101,7 @@ def _filled_list(target: Any, made: list[Any]) -> Any:
     elif isinstance(target, list):
         target[:] = made
     elif len(made) != len(target) or not all(map(_equal, made, target)):
-        return tuple(made)  # one that came later: a tuple cannot be filled
+        return tuple(made)  # a tuple cannot be changed in place
     return target
 
 
@@ -106,10 +110,10 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def _kind(value: Any) -> type:
-    """What it is in a checkpoint: the encoder knows subclasses as the same kind."""
+    """Its kind in a checkpoint: the encoder treats subclasses alike."""
     return next((kind for kind in (*FILLED, tuple) if isinstance(value, kind)), object)
 
 
-def _told(value: Any) -> str:
+def _described(value: Any) -> str:
     what = form(value)
     return type(value).__name__ + (f" of {what[0]} and shape {what[1]}" if isinstance(what, tuple) else "")

@@ -1,11 +1,11 @@
-"""Manifest: what one checkpoint consists of, as JSON whose last field is the hash of every byte before it.
+"""Manifest: the contents of one checkpoint, as JSON whose last field is the hash of every byte before it.
 
     {"format": 1, "job": ..., "generation": ..., "step": ..., "attempt": ..., "world_size": ...,
      "position": ..., "items": {...},
      "tensors": [{"name", "dtype", "shape", "pieces": [[chunk, begin, end]]}], "versions": {...}, "hash": sha256}
 
-Small tensors share chunks: a piece is a byte range of a chunk, and all chunks are of the manifest's own generation.
-A manifest comes from a job: that its hash is right proves nothing, so types, ranges and sizes are checked as well.
+Small tensors share chunks: a piece is a byte range of a chunk, and all chunks are of the manifest's own generation. A
+manifest comes from a job, so a matching hash proves nothing: types, ranges and sizes are checked as well.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from trainers.errors import CheckpointError, DamagedCheckpoint
 
 FORMAT = 1
 CHUNK_BYTES = 4 * 2**20
-MOST_BYTES = 64 * 2**20  # of one manifest; larger ones are neither written nor read
+MOST_BYTES = 64 * 2**20  # per manifest; larger ones are neither written nor read
 
 _T = TypeVar("_T")
-# As str() writes it, and nothing else: no signs, no leading zeros, ASCII digits, less than 2**63.
+# Exactly as str() writes it: no signs, no leading zeros, ASCII digits, less than 2**63.
 NUMBER = r"(?:0|[1-9][0-9]{0,17})"
 _NAME = re.compile(rf"({NUMBER})-({NUMBER})-({NUMBER})")
 _CHUNK = re.compile(rf"({NUMBER})-[0-9a-f]{{32}}")
@@ -38,7 +38,7 @@ _TAIL_BYTES = len(b',"hash":""}\n') + 64
 
 @dataclass(frozen=True, slots=True, order=True)
 class ManifestName:
-    """Identity and order of a checkpoint; str() is its name in fences and reports."""
+    """Identifies and orders checkpoints; str() is the name in fences and reports."""
 
     generation: int
     step: int
@@ -49,10 +49,10 @@ class ManifestName:
 
     @classmethod
     def parse(cls, text: str) -> ManifestName:
-        """Raises ValueError for a text that is no such name."""
+        """The name in `text`. Raises ValueError if it is not one."""
         match = _NAME.fullmatch(text)
         if match is None:
-            raise ValueError(f"{text!r} is no checkpoint name (generation-step-attempt)")
+            raise ValueError(f"{text!r} is not a checkpoint name (generation-step-attempt)")
         return cls(*(int(part) for part in match.groups()))
 
 
@@ -67,7 +67,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class TensorEntry:
-    """One stored tensor: its bytes are its pieces, in order, row-major and little-endian."""
+    """One stored tensor: its bytes are its pieces in order, row-major and little-endian."""
 
     name: str
     dtype: str
@@ -77,7 +77,7 @@ class TensorEntry:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One checkpoint. `items` and `position` are JSON, referring to tensors by their place."""
+    """One checkpoint. `items` and `position` are JSON that refers to tensors by position."""
 
     job: str
     name: ManifestName
@@ -88,10 +88,11 @@ class Manifest:
     versions: Mapping[str, str]
 
     def chunks(self) -> frozenset[str]:
-        """Names of all the chunks that this checkpoint needs."""
+        """Names of all chunks that this checkpoint needs."""
         return frozenset(piece.chunk for tensor in self.tensors for piece in tensor.pieces)
 
     def to_bytes(self) -> bytes:
+        """The content of the manifest file, including its hash."""
         body = {
             "format": FORMAT,
             "job": self.job,
@@ -115,12 +116,12 @@ class Manifest:
 
     @classmethod
     def from_bytes(cls, raw: bytes, where: str) -> Manifest:
-        """Raises DamagedCheckpoint naming `where`, and CheckpointError for a newer format."""
+        """Parse a manifest. Raises DamagedCheckpoint that names `where`, and CheckpointError for a newer format."""
         text, tail = raw[:-_TAIL_BYTES], _TAIL.fullmatch(raw[-_TAIL_BYTES:])
         if tail is None or hashlib.sha256(text).hexdigest().encode() != tail[1]:
             raise DamagedCheckpoint(
-                f"the manifest {where} is cut or altered: its own hash does not match",
-                hint="nothing to do when an older checkpoint exists: it is used instead",
+                f"the manifest {where} is truncated or altered: its hash does not match",
+                hint="an older checkpoint is used if there is one",
             )
         try:
             body = json.loads(text + b"}", parse_constant=_refused)
@@ -128,8 +129,8 @@ class Manifest:
                 return _manifest(body)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise DamagedCheckpoint(
-                f"the manifest {where} is of no checkpoint, though its hash is right: {error}",
-                hint="nothing to do when an older checkpoint exists: it is used instead",
+                f"the manifest {where} is not valid although its hash matches: {error}",
+                hint="an older checkpoint is used if there is one",
             ) from error
         raise CheckpointError(
             f"{where} has checkpoint format {body['format']}; this version reads {FORMAT}",
@@ -160,7 +161,7 @@ def _tensor(body: Mapping[str, Any], generation: int) -> TensorEntry:
     )
     numbers, size_bytes = math.prod(entry.shape), sum(piece.end - piece.begin for piece in entry.pieces)
     if not _DTYPE.fullmatch(entry.dtype):
-        raise ValueError(f"{entry.dtype!r} is no type of numbers")
+        raise ValueError(f"{entry.dtype!r} is not a numeric type")
     if size_bytes not in ([0] if numbers == 0 else [numbers * item_bytes for item_bytes in _ITEM_BYTES]):
         raise ValueError(f"{entry.name} has {size_bytes} bytes for {numbers} numbers")
     return entry
@@ -170,24 +171,24 @@ def _piece(body: Any, generation: int) -> Piece:
     chunk, begin, end = _of(list, body)
     match = _CHUNK.fullmatch(_of(str, chunk))
     if match is None or int(match[1]) != generation:
-        raise ValueError(f"{chunk!r} is no chunk of generation {generation}")
+        raise ValueError(f"{chunk!r} is not a chunk of generation {generation}")
     piece = Piece(chunk, _integer(begin), _integer(end))
     if not piece.begin < piece.end <= CHUNK_BYTES:
-        raise ValueError(f"bytes {begin} to {end} are in no chunk")
+        raise ValueError(f"bytes {begin} to {end} are not a range within a chunk")
     return piece
 
 
 def _integer(value: Any, least: int = 0) -> int:
     if type(value) is not int or not least <= value < 10**18:
-        raise ValueError(f"{str(value)[:40]!r} is no number from {least} to 10**18 - 1")
+        raise ValueError(f"{str(value)[:40]!r} is not a whole number from {least} to 10**18 - 1")
     return value
 
 
 def _of(kind: type[_T], value: Any) -> _T:
     if type(value) is not kind:
-        raise ValueError(f"a {type(value).__name__} where a {kind.__name__} belongs")
+        raise ValueError(f"a {type(value).__name__} instead of a {kind.__name__}")
     return value
 
 
 def _refused(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not JSON")

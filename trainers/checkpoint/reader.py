@@ -1,4 +1,4 @@
-"""Reading the newest checkpoint that counts and verifies; every chunk is checked as it is read."""
+"""Reads the newest valid checkpoint; every chunk is verified as it is read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainers.checkpoint.manifest import Manifest, ManifestName
 from trainers.checkpoint.state import Encoder, capture, decode, empty_tensor, tensor_bytes
 from trainers.errors import DamagedCheckpoint, StateError
 
-_HINT = "an older checkpoint is used when there is one"
+_HINT = "an older checkpoint is used if there is one"
 _LOG = logging.getLogger(__name__)
 
 
@@ -30,27 +30,27 @@ class Loaded:
 
 
 def load_newest(root: str | Path, job: str, generation: int, start: str | None = None) -> Loaded | None:
-    """The newest checkpoint that counts for `generation` and verifies, or None when there is none to count.
+    """The newest checkpoint that counts for `generation` and verifies; None if there is none.
 
-    `start`: the one to begin with (a fence or the spec names it); older ones stand in when it is damaged,
-    which is logged. Raises DamagedCheckpoint when there are some and all of them are damaged: training from
-    scratch would silently throw away what may yet be repaired.
+    `start`: the one to try first (named by a fence or the spec); if it is damaged, older ones are used and the damage
+    is logged. Raises DamagedCheckpoint if there are checkpoints and all are damaged, because starting from scratch
+    would silently discard what may be repairable.
     """
     damages: list[DamagedCheckpoint] = []
 
-    def reported(damage: DamagedCheckpoint) -> None:
+    def on_damage(damage: DamagedCheckpoint) -> None:
         _LOG.warning("%s", damage)
         damages.append(damage)
 
     wanted = ManifestName.parse(start) if start is not None else None
-    found = store.first_usable(root, job, generation, lambda name: load(root, job, name), reported, wanted)
+    found = store.first_usable(root, job, generation, lambda name: load(root, job, name), on_damage, wanted)
     if found is None and damages:
         raise damages[0]
     return found
 
 
 def load(root: str | Path, job: str, name: ManifestName) -> Loaded:
-    """Read one checkpoint. Raises DamagedCheckpoint, also when only a byte of it differs."""
+    """Read one checkpoint. Raises DamagedCheckpoint even if only one byte differs."""
     manifest = store.read_manifest(root, job, name)
     tensors = _tensors(root, manifest)
     try:
@@ -58,12 +58,12 @@ def load(root: str | Path, job: str, name: ManifestName) -> Loaded:
         return Loaded(name, items, decode(manifest.position, tensors))
     except (ArithmeticError, LookupError, RecursionError, RuntimeError, TypeError, ValueError, struct.error) as error:
         raise DamagedCheckpoint(
-            f"checkpoint {name} holds what no checkpoint holds, though its hash is right: {error}", hint=_HINT
+            f"checkpoint {name} has invalid content although its hash matches: {error}", hint=_HINT
         ) from error
 
 
 def weights_hash(model: Any) -> str:
-    """xxh3-128 over name, dtype, shape and bytes of each tensor of `model.state_dict()`, in the order of names.
+    """xxh3-128 over name, dtype, shape and bytes of each tensor of `model.state_dict()`, in the order of their names.
 
     Tied tensors count once. `model` may also be a mapping of models.
     """
@@ -78,7 +78,7 @@ def weights_hash(model: Any) -> str:
 
 def _tensors(root: str | Path, manifest: Manifest) -> list[torch.Tensor]:
     tensors = []
-    chunk, data = "", b""  # neighbours share a chunk: remembering one reads each once
+    chunk, data = "", b""  # neighbours share a chunk: keep the last one to read each only once
     for entry in manifest.tensors:
         holder = f"{manifest.name}: {entry.name}"
         try:

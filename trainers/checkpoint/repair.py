@@ -1,8 +1,8 @@
-"""Repairs the fences of a job's checkpoint folder. The errors about damaged fences name this command.
+"""Repairs the fences of a job's checkpoint folder. Errors about damaged fences name this command.
 
     python -m trainers.checkpoint.repair FOLDER [--starts-from MANIFEST]
 
-A fence says what it says twice: in words and as a hash of them. As long as one of the two is whole, the other follows.
+A fence has its content twice: as text and as a hash of the text. If one of them is intact, the other can be restored.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _ALIKE = 56  # of the 64 characters of a hash: by chance 4 agree
 
 
 def repair_fences(root: str | Path, job: str, starts_from: str | None = None) -> list[str]:
-    """Put back every fence that was altered, renamed or deleted; returns what was done, a sentence each.
+    """Restore every fence that was altered, renamed or deleted; returns one sentence per repair.
 
-    `starts_from` ("scratch" or a checkpoint's name) is for a newest fence of which too little is left. Raises
-    DamagedCheckpoint when that is needed and missing, or for a file that is no fence at all.
+    `starts_from` ("scratch" or a checkpoint's name) is needed if the newest fence cannot be reconstructed. Raises
+    DamagedCheckpoint if it is needed and missing, or for a file that is not a fence.
     """
     done = _names_put_back(root, job)
     owners = {name.generation for name in store.manifests(root, job)}
@@ -39,18 +39,18 @@ def repair_fences(root: str | Path, job: str, starts_from: str | None = None) ->
                 continue
         found = _recovered(root, job, generation)
         if found is None and (generation in owners or generation < max(wanted)):
-            # It had the job, or lost it since. Of what it started from only its fallback depends: give that up.
+            # It has or had the job. Its start matters only for falling back to older checkpoints: give that up.
             found = Fence(generation, None)
         if found is None:
-            found = _told(root, job, generation, starts_from)
+            found = _as_requested(root, job, generation, starts_from)
         _put(root, job, found)
-        said = "is void" if found.void else f"starts from {found.manifest or _SCRATCH}"
-        done.append(f"generation {generation} {said}: its fence is whole again")
+        state = "is void" if found.void else f"starts from {found.manifest or _SCRATCH}"
+        done.append(f"restored the fence of generation {generation}, which {state}")
     return done
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit code: 0 all fences are whole, 1 not."""
+    """Exit code: 0 if all fences are intact now, 1 if not."""
     parser = argparse.ArgumentParser(prog="python -m trainers.checkpoint.repair", description="Repair a job's fences.")
     parser.add_argument("folder", type=Path, help="the job's checkpoint folder")
     parser.add_argument("--starts-from", metavar="MANIFEST", help=f'a name from manifests/, or "{_SCRATCH}"')
@@ -66,25 +66,25 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _names_put_back(root: str | Path, job: str) -> list[str]:
-    """Give each whole fence that has another's name its own again."""
+    """Rename each intact fence that has a wrong name."""
     folder, done = fence_folder(root, job), []
     for name in sorted(files.listing(folder)):
         raw = None if name.startswith(".") else _left(folder / name)
-        said = None if raw is None else _whole(raw, job, folder)
-        if said is not None and name != str(said.generation):
-            path = folder / str(said.generation)
+        intact = None if raw is None else _whole(raw, job, folder)
+        if intact is not None and name != str(intact.generation):
+            path = folder / str(intact.generation)
             if not path.exists() or _left(path) == raw:
-                _put(root, job, said)
+                _put(root, job, intact)
                 files.delete(folder / name)
-                done.append(f"{name} is called {said.generation} again")
+                done.append(f"renamed {name} to {intact.generation}")
                 continue
         if raw is not None and not re.fullmatch(NUMBER, name):
-            raise DamagedCheckpoint(f"{folder / name} is no fence of this job", hint="move it out of this folder")
+            raise DamagedCheckpoint(f"{folder / name} is not a fence of this job", hint="move it out of this folder")
     return done
 
 
 def _left(path: Path) -> bytes:
-    """What is left of a fence: the first bytes of its file, and nothing of what is no plain file."""
+    """What remains of a fence: the first bytes of its file; empty if it is not a regular file."""
     if not path.is_file():
         return b""
     with path.open("rb") as file:
@@ -92,14 +92,14 @@ def _left(path: Path) -> bytes:
 
 
 def _whole(raw: bytes, job: str, folder: Path) -> Fence | None:
-    """The fence that `raw` is, whatever its file is called; None if it is none."""
+    """The fence in `raw`, regardless of its file name; None if it is not valid."""
     with suppress(DamagedCheckpoint, ValueError, KeyError, TypeError, RecursionError):
         return Fence.from_bytes(raw, job, json.loads(raw)["generation"], folder)
     return None
 
 
 def _recovered(root: str | Path, job: str, generation: int) -> Fence | None:
-    """The one fence of this generation whose hash is in the damaged file, or else its words and most of its hash."""
+    """The fence of this generation whose hash is in the damaged file, or else whose text and most of whose hash are."""
     raw = _left(fence_folder(root, job) / str(generation))
     named = {match.decode() for match in _NAMES.findall(raw)}
     named |= {str(name) for name in store.manifests(root, job) if name.generation < generation}
@@ -118,12 +118,12 @@ def _recovered(root: str | Path, job: str, generation: int) -> Fence | None:
     return by_words[0] if len(by_words) == 1 else None
 
 
-def _told(root: str | Path, job: str, generation: int, starts_from: str | None) -> Fence:
+def _as_requested(root: str | Path, job: str, generation: int, starts_from: str | None) -> Fence:
     names = [str(name) for name in store.manifests(root, job) if name.generation < generation]
     if starts_from in (*names, _SCRATCH):
         return Fence(generation, None if starts_from == _SCRATCH else starts_from)
     raise DamagedCheckpoint(
-        f"too little is left of the fence of generation {generation} to know what it starts from",
+        f"the fence of generation {generation} cannot be reconstructed: its starting checkpoint is unknown",
         hint=f"add --starts-from and one of: {', '.join([*names[-5:], _SCRATCH])}",
     )
 

@@ -1,8 +1,8 @@
-"""Retention: the run that owns a job deletes the checkpoints that are no longer needed, and what dead writers left.
+"""Retention: the run that owns a job deletes checkpoints that are no longer needed, and leftovers of dead writers.
 
-Only names of its own generation and of older ones: nothing of a newer run can be harmed, however long this one slept
-between its look at the fence and its last deletion. Inside its own generation it is the only writer, and not writing
-now. Older generations have lost the job; one that still writes finds its temporary file gone and writes it again.
+It deletes only files of its own and older generations, so it cannot harm a newer run, however long it was paused
+between checking the fence and its last deletion. Within its own generation it is the only writer, and it is not writing
+now. Older generations have lost the job; if one still writes, it finds its temporary file missing and writes it again.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _CHUNK = re.compile(rf"({NUMBER})-[0-9a-f]{{32}}")
 
 
 def collect(root: str | Path, job: str, generation: int, keep: int) -> None:
-    """Delete what no restore needs: all but the newest `keep` counting checkpoints and the one that the newest fence
-    names, every chunk that none of these refers to, and temporary files of writers that are gone.
+    """Delete what no restore needs: everything except the newest `keep` counting checkpoints, the one that the newest
+    fence names, and their chunks; also temporary files of writers that are gone.
 
-    Checkpoints that are plainly damaged (an altered manifest, a missing chunk) do not count as kept. When an older
-    fence is damaged, so that nobody can tell what counts, nothing is deleted. Raises FencedError when `generation` does
-    not own the job, CheckpointReadOnly, and DamagedCheckpoint when that cannot be told either.
+    Damaged checkpoints (an altered manifest, a missing chunk) do not count towards `keep`. If an older fence is
+    damaged, so that it is unknown which checkpoints count, nothing is deleted. Raises FencedError if `generation` does
+    not own the job, CheckpointReadOnly, and DamagedCheckpoint if the ownership is unknown.
     """
     folder = store.job_folder(root, job)
     files = chunk_names(root, job)
@@ -64,7 +64,7 @@ def collect(root: str | Path, job: str, generation: int, keep: int) -> None:
 def _kept(
     root: str | Path, job: str, counting: list[ManifestName], keep: int, present: frozenset[str]
 ) -> dict[ManifestName, frozenset[str]]:
-    """The newest `keep` that count and have all their chunks, with the chunks that each needs."""
+    """The newest `keep` counting checkpoints that have all their chunks, with these chunks."""
     kept: dict[ManifestName, frozenset[str]] = {}
     for name in counting:
         if len(kept) == max(keep, 1):

@@ -1,7 +1,7 @@
-"""Nested training state <-> JSON and tensors, bit for bit and without pickle.
+"""Converts nested training state to JSON and tensors and back, bit for bit and without pickle.
 
-JSON carries what JSON can; everything else is a tagged node {"$": tag, ...}. Tensors, arrays and bytes become
-entries of one list of tensors, referred to by place; two names of the same memory (tied weights) share an entry.
+What JSON cannot represent becomes a tagged node {"$": tag, ...}. Tensors, arrays and bytes become entries of one list
+of tensors, referenced by position; two references to the same memory (tied weights) share an entry.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _REBUILT: dict[str, Callable[[list[Any]], Any]] = {
 
 @dataclass(slots=True)
 class Encoder:
-    """Collects the tensors of all that `encode` is given, each under the name where it was met first."""
+    """Collects the tensors of everything passed to `encode`, each under the path where it occurred first."""
 
     tensors: list[tuple[str, torch.Tensor]] = field(default_factory=list)
     _places: dict[tuple[object, ...], int] = field(default_factory=dict)
 
     def encode(self, value: object, path: str) -> Any:
-        """The JSON of `value`. Raises StateError naming `path` for an object that only pickle could save."""
+        """The JSON of `value`. Raises StateError that names `path` for an object that only pickle could save."""
         kind = type(value)
         if value is None or kind in (bool, int, str):
             return value
@@ -68,7 +68,7 @@ class Encoder:
         if isinstance(value, numpy.ndarray | numpy.generic):
             return self._array(value, path)
         raise StateError(
-            f"{path} is a {kind.__module__}.{kind.__qualname__}: checkpoints hold tensors and data, no pickles",
+            f"{path} is a {kind.__module__}.{kind.__qualname__}: checkpoints contain tensors and data, no pickles",
             hint="give it state_dict() and load_state_dict(), or keep it as numbers, text or tensors",
         )
 
@@ -88,7 +88,7 @@ class Encoder:
         keys = [self.encode(key, f"{path} (key)") for key in value]
         pairs = list(zip(keys, (self.encode(item, f"{path}.{key}") for key, item in value.items()), strict=True))
         node = {"$": tag, "v": pairs}
-        # torch.nn.Module.state_dict() hangs the versions of its modules on the dict.
+        # torch.nn.Module.state_dict() attaches the versions of its modules to the dict.
         if (metadata := getattr(value, "_metadata", None)) is not None:
             node["metadata"] = self.encode(dict(metadata), f"{path} (metadata)")
         return node
@@ -115,7 +115,7 @@ class Encoder:
             places = {name: self._place(part.detach(), f"{path}.{name}") for name, part in parts.items()}
             return {"$": "sparse", "v": places, "shape": list(tensor.shape), "coalesced": tensor.is_coalesced()}
         node: dict[str, Any] = {"$": "tensor", "v": self._place(tensor, path)}
-        # sums are made in the order in memory, so it is part of the value
+        # sums depend on the order in memory, so the order is part of the value
         if not tensor.is_contiguous() and not repeats(tensor):
             node["stride"] = list(tensor.stride())
         return node
@@ -145,24 +145,23 @@ class Encoder:
 
 
 def _require_keys(keys: Iterable[object], path: str) -> None:
-    """Raises StateError for one that is known by what it is and not by its value: its copy would not be found."""
+    """Raises StateError for a key that is compared by identity: a copy of it would not be found."""
     for key in keys:
         if isinstance(key, tuple | frozenset):
             _require_keys(key, path)
         elif key is not None and not isinstance(key, _KEYS):
             raise StateError(
-                f"{path} has a {type(key).__module__}.{type(key).__qualname__} as a key or member, which a resume "
-                "could not find again",
+                f"{path} has a {type(key).__module__}.{type(key).__qualname__} as key or member, which a resume "
+                "cannot find again",
                 hint="use names or numbers",
             )
 
 
 def decode(node: Any, tensors: list[torch.Tensor]) -> Any:
-    """The value that `Encoder.encode` turned into `node`, given the tensors in its order (which this may change for
-    others of the same values).
+    """The value that `Encoder.encode` turned into `node`, given the tensors in its order.
 
-    A node that `encode` cannot have made raises ArithmeticError, LookupError, RecursionError, RuntimeError, TypeError,
-    ValueError or struct.error.
+    May replace entries of `tensors` by tensors of the same values. A node that `encode` cannot have made raises
+    ArithmeticError, LookupError, RecursionError, RuntimeError, TypeError, ValueError or struct.error.
     """
     if isinstance(node, list):
         return [decode(item, tensors) for item in node]
@@ -197,7 +196,7 @@ def decode(node: Any, tensors: list[torch.Tensor]) -> Any:
         return Counter(dict(pairs))
     if tag == "dict":
         return dict(pairs)
-    raise ValueError(f"there is no kind of value called {tag!r}")
+    raise ValueError(f"unknown kind of value: {tag!r}")
 
 
 def _at(tensors: Sequence[torch.Tensor], place: Any) -> torch.Tensor:
@@ -207,7 +206,7 @@ def _at(tensors: Sequence[torch.Tensor], place: Any) -> torch.Tensor:
 
 
 def _strided(tensors: list[torch.Tensor], place: Any, stride: Any) -> torch.Tensor:
-    """That tensor in this order in memory, from now on by all of its names."""
+    """That tensor in this order in memory, for all references to it from now on."""
     dense = _at(tensors, place)
     if list(dense.stride()) != stride:
         dense = tensors[place] = laid_out(dense, stride)
@@ -222,31 +221,31 @@ def _array(raw: torch.Tensor, dtype: Any, shape: Any) -> numpy.ndarray[Any, Any]
 
 
 def tensor_bytes(tensor: torch.Tensor) -> memoryview:
-    """The values of a tensor, row-major; no copy when it lies so in this host's memory."""
+    """The values of a tensor, row-major; without a copy if it is laid out like that in this host's memory."""
     flat = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
     return flat.view(torch.uint8).numpy().data if flat.numel() else memoryview(bytearray())
 
 
 def empty_tensor(dtype: str, shape: Sequence[int], size_bytes: int) -> torch.Tensor:
-    """Fresh memory for a stored tensor: of its own, so that it is aligned as in the run that saved it.
+    """Uninitialized memory for a stored tensor, separate for each, so that its alignment is that of the run that saved
+    it.
 
-    Raises StateError for a dtype that this torch does not have, and for one that does not fit `size_bytes`.
+    Raises StateError for a dtype that this torch does not have or that does not fit `size_bytes`.
     """
     kind = getattr(torch, dtype, None)
     if not isinstance(kind, torch.dtype):
-        raise StateError(f"this torch has no dtype {dtype}", hint="resume with the torch that wrote it")
+        raise StateError(f"this torch has no dtype {dtype}", hint="resume with the torch version that saved it")
     if math.prod(shape) * kind.itemsize != size_bytes:
-        raise StateError(f"{size_bytes} bytes are no {dtype} of shape {tuple(shape)}")
+        raise StateError(f"{size_bytes} bytes do not fit {dtype} of shape {tuple(shape)}")
     try:
         return torch.empty(tuple(shape), dtype=kind)
     except (RuntimeError, TypeError) as error:
-        raise StateError(f"this torch makes no {dtype} of shape {tuple(shape)}: {error}") from error
+        raise StateError(f"this torch cannot make {dtype} of shape {tuple(shape)}: {error}") from error
 
 
 def capture(part: Any) -> Any:
-    """The state of `part`: its state_dict(); of a mapping, a dict of its parts' states; plain data is its own.
-
-    A generator of python, numpy or torch has the state that it draws its next numbers from.
+    """The state of `part`: its state_dict(), the state of a generator, a dict of the states of a mapping's items, or
+    plain data unchanged.
     """
     if hasattr(part, "state_dict"):
         return part.state_dict()
@@ -259,9 +258,9 @@ def capture(part: Any) -> Any:
 
 
 def restore(part: Any, state: Any, path: str) -> None:
-    """Put a captured `state` back into `part`, for which is_part() holds.
+    """Restore a captured `state` into `part`, for which is_part() is True.
 
-    Raises StateError for the state of another kind of generator, and what load_state_dict raises.
+    Raises StateError for the state of another kind of generator, and whatever load_state_dict raises.
     """
     if is_generator(part):
         set_generator_state(part, state, path)
@@ -274,8 +273,9 @@ def restore(part: Any, state: Any, path: str) -> None:
 
 
 def _undo_casts(optimizer: torch.optim.Optimizer, state: Any) -> None:
-    """torch's load_state_dict casts what an optimizer keeps of a parameter to the type of that parameter: moments and
-    master weights in float32 of a bfloat16 parameter would come back rounded."""
+    """Undo casts of torch's load_state_dict: it converts an optimizer's state to the type of the parameter, so float32
+    moments and master weights of a bfloat16 parameter would be rounded.
+    """
     numbers = [number for group in state["param_groups"] for number in group["params"]]
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     for number, parameter in zip(numbers, parameters, strict=False):
@@ -290,8 +290,9 @@ def _undo_casts(optimizer: torch.optim.Optimizer, state: Any) -> None:
 
 
 def _keep_groups(optimizer: torch.optim.Optimizer, groups: list[dict[str, Any]]) -> None:
-    """torch's load_state_dict makes new dicts of the groups, and new tensors in them; the program may hold the old
-    ones, to set rates there."""
+    """Keep the dicts and tensors of the groups, which torch's load_state_dict replaces: the program may hold references
+    to set rates there.
+    """
     for group, loaded in zip(groups, optimizer.param_groups, strict=True):
         for name, value in loaded.items():
             present = group.get(name)
@@ -303,14 +304,14 @@ def _keep_groups(optimizer: torch.optim.Optimizer, groups: list[dict[str, Any]])
 
 
 def is_part(value: object) -> bool:
-    """Has `value` a state that can be captured and restored?"""
+    """True if `value` has a state that can be captured and restored."""
     return hasattr(value, "load_state_dict") or is_generator(value)
 
 
 def require_no_graph(value: object, path: str) -> None:
-    """Raises StateError for a tensor whose gradient would flow on to what it was computed from."""
+    """Raises StateError for a tensor that is still connected to its computation graph."""
     if isinstance(value, torch.Tensor) and value.grad_fn is not None:
         raise StateError(
-            f"{path} still has its computation graph: a resume restores its values alone, and backward() would stop",
+            f"{path} still has its computation graph: a resume restores only its values, and backward() would stop",
             hint="store its detach(), and call backward() before the step ends",
         )

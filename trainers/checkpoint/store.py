@@ -5,7 +5,7 @@
     <root>/<job>/fence/<generation>     created if absent, names the manifest that the generation starts from
                                         (trainers.checkpoint.fences, whose functions are offered here as well)
 
-The orchestrator reads and fences through this module.
+The orchestrator reads checkpoints and writes fences through this module.
 Every function that writes raises CheckpointFull or CheckpointReadOnly.
 """
 
@@ -70,11 +70,12 @@ _T = TypeVar("_T")
 
 
 def job_folder(root: str | Path, job: str) -> Path:
+    """The checkpoint folder of a job."""
     return Path(root) / job
 
 
 def prepare(root: str | Path, job: str) -> None:
-    """Create the job's folders and prove that they can be written, before hours are spent on training."""
+    """Create the job's folders and check that they are writable, before hours are spent on training."""
     folder = job_folder(root, job)
     with named_errors(folder):
         for part in ("chunks", "manifests", "fence"):
@@ -97,24 +98,24 @@ def manifests(root: str | Path, job: str) -> list[ManifestName]:
 
 
 def read_manifest(root: str | Path, job: str, name: ManifestName) -> Manifest:
-    """Read a manifest and check it. Raises DamagedCheckpoint, and CheckpointError for a newer format."""
+    """Read and check a manifest. Raises DamagedCheckpoint, and CheckpointError for a newer format."""
     path = job_folder(root, job) / "manifests" / f"{name}.json"
     raw = read(path, MOST_BYTES)
     if raw is None:
-        raise DamagedCheckpoint(f"the manifest {path} is missing", hint="an older checkpoint is used instead")
+        raise DamagedCheckpoint(f"the manifest {path} is missing", hint="an older checkpoint is used if there is one")
     manifest = Manifest.from_bytes(raw, str(path))
     if (manifest.job, manifest.name) != (job, name):
         raise DamagedCheckpoint(
             f"the manifest {path} is that of {manifest.name} of {manifest.job}",
-            hint="nothing to do when an older checkpoint exists: it is used instead",
+            hint="an older checkpoint is used if there is one",
         )
     return manifest
 
 
 def commit(root: str | Path, manifest: Manifest) -> ManifestName:
-    """Make a checkpoint exist; its chunks must be there. Returns its name: `attempt` rises until it is free.
+    """Commit a checkpoint whose chunks are written. Returns its name: `attempt` increases until the name is free.
 
-    Raises FencedError when the manifest's generation does not own the job, and StateError when it is too large.
+    Raises FencedError if the manifest's generation does not own the job, and StateError if the manifest is too large.
     """
     folder = job_folder(root, manifest.job) / "manifests"
     require_ownership(root, manifest.job, manifest.name.generation)
@@ -124,8 +125,8 @@ def commit(root: str | Path, manifest: Manifest) -> ManifestName:
             raw = manifest.to_bytes()
             if len(raw) > MOST_BYTES:
                 raise StateError(
-                    f"the numbers and texts of the state take {len(raw)} bytes, of {MOST_BYTES} possible",
-                    hint="keep what is large in tensors or arrays, not in lists",
+                    f"the numbers and texts of the state take {len(raw)} bytes; the limit is {MOST_BYTES}",
+                    hint="keep large data in tensors or arrays, not in lists",
                 )
             if create(folder / f"{manifest.name}.json", raw):
                 break
@@ -136,13 +137,13 @@ def commit(root: str | Path, manifest: Manifest) -> ManifestName:
 
 
 def counting(root: str | Path, job: str, generation: int) -> list[ManifestName]:
-    """The checkpoints that a run of `generation` may start from, the best first; none of them has been read.
+    """The checkpoints that a run of `generation` may start from, the best first; they are not read.
 
-    They are those of the newest generation that a fence has admitted; then the one that its fence names and
-    those which that run wrote before it; and so on down the chain of fences. All else was written by a run
-    that had lost the job (a zombie) and is ignored. Raises DamagedCheckpoint when a fence that decides is damaged.
+    First those of the newest generation with a fence; then the one that this fence names and those that its run wrote
+    before it; and so on along the chain of fences. All others were written by a run that had lost the job (a zombie)
+    and are ignored. Raises DamagedCheckpoint if a fence that matters is damaged.
     """
-    # Listed before the fences: whoever commits has its fence by then.
+    # List these before the fences: a run that commits already has its fence.
     names = manifests(root, job)
     _require_fences(root, job, names)
     at, limit, chain = fence(root, job, upto=generation), None, list[ManifestName]()
@@ -155,7 +156,7 @@ def counting(root: str | Path, job: str, generation: int) -> list[ManifestName]:
 
 
 def _require_fences(root: str | Path, job: str, names: list[ManifestName]) -> None:
-    """Raises DamagedCheckpoint when the fence of the newest checkpoint's generation is gone: it had one to commit."""
+    """Raises DamagedCheckpoint if the fence of the newest checkpoint is missing: it existed when that was committed."""
     newest = max((name.generation for name in names), default=0)
     if newest > max(generations(root, job), default=0):
         folder = job_folder(root, job)
@@ -170,10 +171,11 @@ def first_usable(
     on_damage: Callable[[DamagedCheckpoint], object],
     start: ManifestName | None = None,
 ) -> _T | None:
-    """What `use` gives for the best checkpoint that counts (from `start` on) and for which it does not raise
-    DamagedCheckpoint; each of those is told to `on_damage`. None when none is left.
+    """What `use` returns for the best counting checkpoint (from `start` on) for which it does not raise
+    DamagedCheckpoint. Each damaged one is passed to `on_damage`. None if none is left.
 
-    One that its owner deletes meanwhile, for it has a newer one, is not damaged: then the folder is listed again.
+    A checkpoint that its owner deletes meanwhile, because it has a newer one, is not damaged: then the folder is listed
+    again.
     """
     passed: set[ManifestName] = set()
     while True:
@@ -200,16 +202,16 @@ def newest_counting(
     generation: int,
     on_damage: Callable[[DamagedCheckpoint], object] = _LOG.warning,
 ) -> str | None:
-    """Name of the newest checkpoint that counts for `generation` and verifies, every byte of it read.
+    """Name of the newest checkpoint that counts for `generation` and verifies; every byte of it is read.
 
-    Damaged ones are passed over, each told to `on_damage`. None: start from scratch.
+    Damaged ones are skipped and passed to `on_damage`. None: start from scratch.
     """
     found = first_usable(root, job, generation, lambda name: verify(root, job, name), on_damage)
     return None if found is None else str(found.name)
 
 
 def verify(root: str | Path, job: str, name: ManifestName) -> Manifest:
-    """Check a checkpoint whole: the manifest's hash and every chunk's. Raises DamagedCheckpoint."""
+    """Check a complete checkpoint: the hashes of the manifest and of every chunk. Raises DamagedCheckpoint."""
     manifest = read_manifest(root, job, name)
     sizes: dict[str, int] = {}
     for tensor in manifest.tensors:
@@ -222,9 +224,9 @@ def verify(root: str | Path, job: str, name: ManifestName) -> Manifest:
 
 
 def require_inside(piece: Piece, size_bytes: int, holder: str) -> None:
-    """Raises DamagedCheckpoint unless a chunk of `size_bytes` has all bytes of the piece."""
+    """Raises DamagedCheckpoint unless a chunk of `size_bytes` contains the piece."""
     if piece.end > size_bytes:
         raise DamagedCheckpoint(
             f"checkpoint {holder}: the chunk {piece.chunk} has {size_bytes} bytes, not {piece.end}",
-            hint="an older checkpoint is used when there is one",
+            hint="an older checkpoint is used if there is one",
         )

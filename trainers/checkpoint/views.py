@@ -1,4 +1,4 @@
-"""Views: how the numbers of a tensor or array lie in memory, and which of them are one and the same there."""
+"""How tensors and arrays are laid out in memory, and which of them share it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy
 import torch
 
 Span = tuple[str, int, int]
-"""A device, and the addresses there of the first byte and of the one after the last."""
+"""A device, and the addresses there of the first byte and after the last byte."""
 
 
 def form(value: Any) -> object:
-    """What of a list, dict, set, deque, tensor or array cannot be changed in place."""
+    """What cannot be changed in place: dtype, shape and layout, or the maximum length of a deque."""
     if isinstance(value, torch.Tensor):
         return value.dtype, tuple(value.shape), value.layout
     if isinstance(value, numpy.ndarray):
@@ -23,7 +23,7 @@ def form(value: Any) -> object:
 
 
 def repeats(tensor: torch.Tensor) -> bool:
-    """Whether several of its numbers may be one in memory, as expand() and unfold() make them."""
+    """True if several elements may share memory, as after expand() and unfold()."""
     if tensor.layout is not torch.strided or not tensor.numel():
         return False
     reach = 1
@@ -35,13 +35,14 @@ def repeats(tensor: torch.Tensor) -> bool:
 
 
 def laid_out(tensor: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:
-    """A tensor of these values in this order in memory."""
+    """A tensor of these values with these strides."""
     return torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype).copy_(tensor)
 
 
 def view_of_other(late: Iterable[tuple[str, Any]], others: Iterable[tuple[str, Any]]) -> tuple[str, str] | None:
-    """The names of one of `late` (tensors and arrays by name) and of another, of `late` or `others`, whose memory it
-    shares. Those of `late` that are exactly the same numbers count as one."""
+    """The names of one of `late` (tensors and arrays by name) and of another one, in `late` or `others`, that shares
+    its memory; None if there is none. Entries of `late` with identical elements count as one.
+    """
     distinct = {(span, *_layout(value)): (span, name) for name, value in late if (span := _span(value)) is not None}
     if not distinct:
         return None

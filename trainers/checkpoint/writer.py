@@ -1,6 +1,6 @@
-"""Writing one checkpoint: tensors packed into chunks, then the manifest, then the collection of old ones.
+"""Writes one checkpoint: packs tensors into chunks, commits the manifest, then deletes old checkpoints.
 
-The format is that of trainers.checkpoint.store.
+The format is described in trainers.checkpoint.store.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ def save(
     keep: int,
     before_commit: Callable[[], None] = lambda: None,
 ) -> ManifestName:
-    """Write a checkpoint of `items` (by component) and of the data `position`, durable on return.
+    """Write a checkpoint of `items` (by component) and the data `position`; durable on return.
 
-    `before_commit` may raise to keep it from existing. Returns the name under which it was committed.
-    Raises StateError, CheckpointFull, CheckpointReadOnly and FencedError; then nothing has been committed.
+    `before_commit` may raise to prevent the commit. Returns the name of the committed checkpoint. Raises StateError,
+    CheckpointFull, CheckpointReadOnly and FencedError; then nothing is committed.
     """
     encoder = Encoder()
     nodes = {key: encoder.encode(value, key) for key, value in items.items()}
@@ -59,7 +59,7 @@ def save(
 def _store_tensors(
     root: str | Path, job: str, generation: int, tensors: Iterable[tuple[str, torch.Tensor]]
 ) -> Iterator[TensorEntry]:
-    """Small tensors share a chunk (a file each would cost a sync each); one that does not fit starts anew."""
+    """Small tensors share a chunk (separate files would each cost a sync); one that does not fit starts a new chunk."""
     pending: list[tuple[str, torch.Tensor, int]] = []
     buffer = bytearray()
 

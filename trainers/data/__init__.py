@@ -1,4 +1,4 @@
-"""trainers.data: a loader whose position resumes exactly, and data sets that every machine can make for itself.
+"""Data: a loader whose position resumes exactly, and data sets that every machine can generate.
 
 Loads torch on first use.
 """

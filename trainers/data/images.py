@@ -1,6 +1,6 @@
-"""Images made by rule: gratings, checks, discs, rings and crosses in noise, to be told apart.
+"""A synthetic image data set: gratings, checks, discs, rings and crosses with noise, to be classified.
 
-Each is a pure function of (seed, index).
+Each image is a pure function of (seed, index).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CLASSES = ("horizontal", "vertical", "diagonal", "checks", "disc", "ring", "cros
 
 
 class Shapes(Dataset[tuple[Tensor, int]]):
-    """`count` images (1, side, side), float32, of class index % 8; size, place, phase and noise vary."""
+    """`count` float32 images of shape (1, side, side) and class index % 8; size, position, phase and noise vary."""
 
     def __init__(self, count: int, seed: int, side: int = 24, noise: float = 0.6) -> None:
         self._count = count

@@ -1,9 +1,9 @@
 """ResumableLoader: batches whose order and random augmentation are a pure function of (seed, epoch, position).
 
-The order of an epoch is a permutation by Philox keyed with (seed, epoch). Before a sample is fetched, the
-generators of python, numpy and torch are seeded with a hash of (seed, epoch, index), and put back after the
-batch. So workers have no state, their number may differ from run to run, and the position is two integers.
-A data set that keeps a state of its own must be able to save it, and is read in this process; else it is refused.
+The order of an epoch is a permutation by Philox keyed with (seed, epoch). Before a sample is fetched, the generators of
+python, numpy and torch are seeded with a hash of (seed, epoch, index); they are restored after the batch. So workers
+have no state, their number may differ between runs, and the position is two integers. A data set with its own state
+must be able to save it and is read in this process; otherwise it is rejected.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ _HINT = "use trainers.data.ResumableLoader, or a loader with state_dict() and lo
 
 
 class ResumableLoader:
-    """Iterating gives the rest of the present epoch; iterating again, the next one.
+    """Iterating returns the rest of the current epoch; iterating again, the next one.
 
-    `options` go to torch's DataLoader (collate_fn, pin_memory, worker_init_fn ...).
+    `options` are passed to torch's DataLoader (collate_fn, pin_memory, worker_init_fn ...). Raises LoaderError for data
+    whose position cannot be resumed exactly.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class ResumableLoader:
     ) -> None:
         if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
             raise LoaderError(
-                f"{type(dataset).__name__} cannot be read by index, so its position cannot be resumed exactly",
+                f"{type(dataset).__name__} cannot be read by index, so its position cannot be resumed",
                 hint="give it __len__ and __getitem__",
             )
         if not isinstance(dataset, Sized):
@@ -61,8 +62,8 @@ class ResumableLoader:
         self._keepers = dict(keepers(dataset))
         if self._keepers and workers:
             raise LoaderError(
-                f"{type(dataset).__name__} keeps a state (state_dict): {workers} worker processes would each have one",
-                hint="use no workers, or do without the state",
+                f"{type(dataset).__name__} has state (state_dict), and each of {workers} workers would have its own",
+                hint="use no workers, or remove the state",
             )
         self.dataset = dataset
         self.batch_size = batch_size
@@ -71,31 +72,31 @@ class ResumableLoader:
         self.shuffle = shuffle
         self.drop_last = drop_last
         self.epoch = 0
-        self.batch = 0  # batches of this epoch that have been handed out
+        self.batch = 0  # batches of this epoch that were returned
         self._samples = len(dataset)
         self._options = dict(options or {})
 
     @classmethod
     def take_over(cls, loader: DataLoader[Any], seed: int) -> ResumableLoader:
-        """The same batches as `loader` would give, up to the order of a shuffle.
+        """A loader with the same batches as `loader`, except for the order of a shuffle.
 
-        Raises LoaderError, saying why, for a loader whose position cannot be resumed exactly.
+        Raises LoaderError, with the reason, if its position cannot be resumed exactly.
         """
         if isinstance(loader.dataset, IterableDataset):
             raise LoaderError(
-                f"the loader's dataset {type(loader.dataset).__name__} is iterable: its position is its own secret",
+                f"the loader's dataset {type(loader.dataset).__name__} is iterable: its position cannot be saved",
                 hint=f"make it a map-style dataset (__len__, __getitem__), or {_HINT}",
             )
         sampler = loader.sampler
         if loader.batch_size is None or type(loader.batch_sampler) is not BatchSampler:
-            raise LoaderError("the loader makes its batches in a way of its own", hint=_HINT)
+            raise LoaderError("the loader has a custom batch sampler", hint=_HINT)
         plain_shuffle = type(sampler) is RandomSampler and not sampler.replacement and sampler._num_samples is None
         if not plain_shuffle and type(sampler) is not SequentialSampler:
             raise LoaderError(f"the order of a {type(sampler).__name__} cannot be resumed exactly", hint=_HINT)
         samples = [len(each) for each in (sampler, loader.dataset) if isinstance(each, Sized)]
         if len(set(samples)) > 1:
             raise LoaderError(
-                f"the loader's sampler gives {samples[0]} of {samples[1]} samples, and does not say which",
+                f"the loader's sampler selects {samples[0]} of {samples[1]} samples, and it is unknown which",
                 hint="use a torch.utils.data.Subset",
             )
         options = {name: getattr(loader, name) for name in _TAKEN_OVER}
@@ -119,7 +120,7 @@ class ResumableLoader:
 
     def __iter__(self) -> Iterator[Any]:
         batches = self._remaining()
-        # Its own generator: making an iterator draws a seed, which must not come from the program's numbers.
+        # A separate generator: creating an iterator draws a seed, which must not change the program's generators.
         fetched = iter(
             DataLoader(
                 KeyedDataset(self.dataset, self.seed, self.epoch, self.batch_size),
@@ -137,7 +138,7 @@ class ResumableLoader:
         self.epoch, self.batch = self.epoch + 1, 0
 
     def state_dict(self) -> dict[str, Any]:
-        """The position, with what it depends on."""
+        """The position and what it depends on."""
         kept = {"kept": {path: part.state_dict() for path, part in self._keepers.items()}} if self._keepers else {}
         return {
             **kept,
@@ -149,18 +150,20 @@ class ResumableLoader:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Raises LoaderError when the data or the batches have changed, for the position means nothing then."""
+        """Restore the position. Raises LoaderError if the data or batch size have changed, because it has no meaning
+        then.
+        """
         kept = state.get("kept", {})
         if kept.keys() != self._keepers.keys():
             raise LoaderError(
-                f"the checkpoint has the state of {', '.join(kept) or 'no data set'}, but those with a state here are: "
+                f"the checkpoint has the state of {', '.join(kept) or 'no data set'}; data sets with state here: "
                 f"{', '.join(self._keepers) or 'none'}",
                 hint="resume with the same data, or submit a new job",
             )
         for name, present in (("samples", self._samples), ("batch_size", self.batch_size)):
             if state[name] != present:
                 raise LoaderError(
-                    f"the checkpoint was made with {name} = {state[name]}, now it is {present}",
+                    f"the checkpoint was saved with {name} = {state[name]}, but it is {present} now",
                     hint="resume with the same data and batch size, or submit a new job",
                 )
         for path, part in self._keepers.items():
@@ -185,7 +188,7 @@ class ResumableLoader:
 class KeyedDataset(Dataset[Any]):
     """`dataset` with every random draw of a sample keyed by (seed, epoch, index).
 
-    The first `watched` samples (in each worker) are looked at closely: does fetching them change the data set?
+    For the first `watched` samples (per worker), checks that fetching them does not change the data set.
     """
 
     def __init__(self, dataset: Dataset[Any], seed: int, epoch: int, watched: int) -> None:
@@ -206,7 +209,7 @@ class KeyedDataset(Dataset[Any]):
 
 
 class _WatchedCollate:
-    """`collate`; when it makes its first batch (in each worker), its `owner` is looked at closely: does it change?"""
+    """`collate`, with a check at its first batch (per worker) that it does not change its `owner`."""
 
     def __init__(self, collate: Callable[[Any], Any], owner: Any) -> None:
         self._collate = collate
@@ -224,7 +227,9 @@ class _WatchedCollate:
 
 
 def resumable(loader: Any, seed: int) -> Any:
-    """A loader with an exact position for what `attach` was given. Raises LoaderError saying why there is none."""
+    """A loader with an exact position, from what `attach` was given. Raises LoaderError with the reason if there is
+    none.
+    """
     if hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict"):
         return loader
     if isinstance(loader, DataLoader):

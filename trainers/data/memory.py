@@ -1,7 +1,7 @@
-"""Does a data set remember what it was asked? If so, its samples depend on the past, and a resume must bring that back.
+"""Detects data sets with memory, whose samples depend on earlier ones, so that a resume must restore that memory.
 
-What can be saved has `state_dict` and `load_state_dict`. What has not is watched: a number, text, small tensor or
-random number generator of a data set (or of what it holds) that changes while a sample is fetched is such a memory.
+Data sets with `state_dict` and `load_state_dict` save it themselves. Others are watched: a number, text, small tensor
+or random number generator of a data set (or of what it holds) that changes while a sample is fetched is memory.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from trainers.errors import LoaderError
 from trainers.loop.rng import generator_state, is_generator
 
 _DEPTH = 4
-_MOST_NUMBERS = 4096  # of a tensor or array that is watched; larger ones are taken for data
-# Seeded anew for each sample, so a data set may draw from them.
+_MOST_NUMBERS = 4096  # of a watched tensor or array; larger ones count as data
+# Seeded for each sample, so a data set may draw from them.
 _GLOBAL = {id(vars(random)["_inst"]), id(numpy.random.mtrand._rand), id(torch.default_generator)}
 
 
 def keepers(dataset: Any, path: str = "dataset") -> Iterator[tuple[str, Any]]:
-    """The data sets within `dataset`, itself included, that can save and restore their state, by path."""
+    """The data sets within `dataset`, including itself, that can save and restore their state, by path."""
     for at, part in _datasets(dataset, path):
         if _keeps(part):
             yield at, part
 
 
 def memory(dataset: Any) -> dict[str, object]:
-    """What the data sets within `dataset` remember that no state_dict holds, by path: comparable values."""
+    """What the data sets within `dataset` remember outside any state_dict: comparable values by path."""
     found: dict[str, object] = {}
     for path, part in _datasets(dataset, "dataset"):
         if not _keeps(part):
@@ -42,7 +42,7 @@ def memory(dataset: Any) -> dict[str, object]:
 
 
 def memory_of(part: Any, path: str) -> dict[str, object]:
-    """What one object remembers that is not a data set, by path: comparable values."""
+    """What an object other than a data set remembers: comparable values by path."""
     found: dict[str, object] = {}
     for name, value in _attributes(part):
         _remember(value, f"{path}.{name}", found)
@@ -50,19 +50,19 @@ def memory_of(part: Any, path: str) -> dict[str, object]:
 
 
 def require_unchanged(before: dict[str, object], after: dict[str, object]) -> None:
-    """Raises LoaderError naming what fetching a sample, or making a batch, changed."""
+    """Raises LoaderError that names what fetching a sample, or making a batch, changed."""
     for path, value in before.items():
         if path in after and type(after[path]) is type(value) and after[path] != value:
             raise LoaderError(
-                f"fetching a sample changed {path}: the next samples depend on the earlier ones, so they would differ "
+                f"fetching a sample changed {path}: later samples depend on earlier ones, so they would differ "
                 "after a resume",
                 hint="give its class state_dict() and load_state_dict(), draw random numbers from the global "
-                "generators of random, numpy or torch, or do without it",
+                "generators of random, numpy or torch, or remove it",
             )
 
 
 def _datasets(part: Any, path: str, depth: int = _DEPTH) -> Iterator[tuple[str, Any]]:
-    """The data set and those that it holds; one that saves its own state speaks for all that it holds."""
+    """The data set and those it holds; one that saves its own state covers everything it holds."""
     yield path, part
     if depth == 0 or _keeps(part):
         return
@@ -87,13 +87,13 @@ def _remember(value: Any, path: str, found: dict[str, object]) -> None:
         if len(value.reshape(-1)) <= _MOST_NUMBERS:
             found[path] = _comparable(value)
     elif isinstance(value, Dataset):
-        pass  # has its own turn
+        pass  # handled separately
     else:
         _remember_generators(value, path, found)
 
 
 def _remember_generators(value: Any, path: str, found: dict[str, object], depth: int = 2) -> None:
-    """Generators alone: the numbers in other people's objects (files, caches) change for reasons of their own."""
+    """Only generators: numbers in other objects (files, caches) change for unrelated reasons."""
     if is_generator(value):
         if id(value) not in _GLOBAL:
             found[path] = _comparable(generator_state(value))
@@ -103,7 +103,7 @@ def _remember_generators(value: Any, path: str, found: dict[str, object], depth:
 
 
 def _comparable(value: Any) -> object:
-    """Equal when every number is, also one that is not a number."""
+    """A value that is equal if all numbers are, including NaN."""
     if isinstance(value, torch.Tensor | numpy.ndarray):
         return repr(value.tolist())
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Real text that every machine has: the source code of the running Python's standard library."""
+"""A text data set that every machine has: the source code of the running Python's standard library."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-# Newline and the printable ASCII characters; everything else is one unknown character (place 0).
+# Newline and the printable ASCII characters; all others are one unknown character (number 0).
 _CHARACTERS = "\n" + "".join(chr(code) for code in range(32, 127))
 VOCABULARY = len(_CHARACTERS) + 1
 
 
 def standard_library_text(most_bytes: int) -> str:
-    """The first `most_bytes` of the top-level modules, in the order of their names, whole lines.
+    """The first `most_bytes` of the top-level modules, in the order of their names, in whole lines.
 
-    The same on every machine with the same Python version.
+    Identical on all machines with the same Python version.
     """
     parts, left = [], most_bytes
     for path in sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py")):
@@ -32,13 +32,13 @@ def standard_library_text(most_bytes: int) -> str:
 
 
 class CharacterWindows(Dataset[tuple[Tensor, Tensor]]):
-    """Pairs of `context` characters and the ones that follow each; window i begins at character i * stride."""
+    """Pairs of `context` characters and the characters that follow each; window i begins at character i * stride."""
 
     def __init__(self, text: str, context: int, stride: int | None = None) -> None:
         table = numpy.zeros(256, numpy.int64)
         for place, character in enumerate(_CHARACTERS, start=1):
             table[ord(character)] = place
-        # Latin-1 keeps one byte per character; what it lacks becomes a question mark.
+        # Latin-1 has one byte per character; other characters become question marks.
         codes = numpy.frombuffer(text.encode("latin-1", "replace"), numpy.uint8)
         self._tokens = torch.from_numpy(table[codes])
         self._context = context

@@ -1,1 +1,1 @@
-"""The training loop: a session that restores, saves and obeys, and all state that a step can touch."""
+"""The training loop: a session that restores, saves and follows orders, and everything a training step may change."""

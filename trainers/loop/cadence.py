@@ -1,4 +1,4 @@
-"""When to save: periodically within a budget of overhead, and in time before a machine goes.
+"""Decides when to save: periodically within a budget of overhead, and in time before a machine is taken away.
 
 All arguments are monotonic seconds.
 """
@@ -15,10 +15,10 @@ _SLACK_S = 0.25
 
 @dataclass(slots=True)
 class Cadence:
-    """`max_overhead`: the part of training time that saves may take.
+    """`max_overhead`: the fraction of training time that saves may take.
 
-    As CheckFreq (Mohan et al., FAST 2021, sec. 4) bounds the overhead by stretching the interval, but by what the
-    latest save really took, so that the interval shrinks again as well.
+    Like CheckFreq (Mohan et al., FAST 2021, sec. 4), it bounds the overhead by lengthening the interval, but by the
+    measured duration of the latest save, so the interval can also become shorter.
     """
 
     max_overhead: float
@@ -27,17 +27,19 @@ class Cadence:
     _steps_s: deque[float] = field(default_factory=lambda: deque(maxlen=20))
 
     def due(self, now_s: float) -> bool:
-        """Is it time for a periodic checkpoint?"""
+        """True if it is time for a periodic checkpoint."""
         wanted = (self.save_s or 0.0) / self.max_overhead if self.max_overhead > 0 else _LONGEST_S
         return now_s - self.since_s >= min(max(wanted, _SHORTEST_S), _LONGEST_S)
 
     def stepped(self, wall_s: float) -> None:
+        """Record the duration of a step."""
         self._steps_s.append(wall_s)
 
     def saved(self, began_s: float, ended_s: float) -> None:
+        """Record the start and end of a save."""
         self.save_s = ended_s - began_s
         self.since_s = ended_s
 
     def must_end(self, now_s: float, deadline_s: float) -> bool:
-        """Would one more step and a save of twice the usual time pass the deadline?"""
+        """True if one more step and a save of twice the usual duration would exceed the deadline."""
         return now_s + max(self._steps_s, default=0.0) + 2 * (self.save_s or 0.0) + _SLACK_S >= deadline_s

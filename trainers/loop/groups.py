@@ -1,9 +1,9 @@
-"""Groups: which parameters each optimizer has, in which of its groups.
+"""The parameter groups of optimizers: saved by parameter name, and rebuilt before an optimizer's state is loaded.
 
-An optimizer's state_dict() has numbers in place of parameters, so it can be loaded only into an optimizer that has as
-many in each group. A program may add groups on its way (`add_param_group`, when it thaws layers): a checkpoint names
-the parameters of each group, and a resume puts the same ones there before the state is loaded. Parameters of an
-optimizer that are in no attached module are *loose*: known from attach() on, by where the optimizer had them then.
+An optimizer's state_dict() has numbers in place of parameters, so it can be loaded only into an optimizer with equally
+large groups. A program may add groups during training (`add_param_group`, when it unfreezes layers): a checkpoint names
+the parameters of each group, and a resume restores the groups before it loads the state. Parameters of an optimizer
+that belong to no attached module are *loose*: they are identified by their position in the optimizer at attach().
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from trainers.errors import StateError
 
 Names = dict[str, list[list[str]]]
-"""Of each optimizer, by its path: the names of the parameters of each group."""
+"""Per optimizer (by path): the parameter names of each group."""
 
 
 class Groups:
@@ -36,12 +36,14 @@ class Groups:
         self._sizes = self._present_sizes()
 
     def changed(self) -> bool:
-        """Whether a group came, went, or has become larger or smaller since this was asked last."""
+        """True if a group was added, removed or resized since the last call."""
         before, self._sizes = self._sizes, self._present_sizes()
         return before != self._sizes
 
     def names(self, parameters: Mapping[str, torch.Tensor]) -> Names:
-        """The groups as they are. `parameters`: all that have a name. Raises StateError for one that has none."""
+        """The current groups. `parameters`: all parameters that have a name. Raises StateError if a group has another
+        one.
+        """
         by_identity = {id(parameter): name for name, parameter in parameters.items()}
         found: Names = {}
         for path, optimizer in self._optimizers.items():
@@ -53,7 +55,7 @@ class Groups:
                 if "" in group:
                     raise StateError(
                         f"parameter {group.index('')} of group {place} of {path} was added after attach() and is in no "
-                        "attached module, or its module was replaced by another: a resume could not restore it",
+                        "attached module, or its module was replaced: a resume could not restore it",
                         hint="build the whole model before attach(), and change it in place",
                     )
         return found
@@ -61,7 +63,7 @@ class Groups:
     def restore(self, names: Names, parameters: Mapping[str, torch.Tensor]) -> None:
         """Give each optimizer the groups of the checkpoint; the options of new ones come with its state.
 
-        Raises StateError when the program lacks an optimizer or a parameter.
+        Raises StateError if the program lacks an optimizer or a parameter.
         """
         if names.keys() != self._optimizers.keys():
             raise StateError(
@@ -72,8 +74,8 @@ class Groups:
         for path, groups in names.items():
             if missing := {name for group in groups for name in group} - parameters.keys():
                 raise StateError(
-                    f"{path} has the parameter {min(missing)} in the checkpoint, which is no parameter here",
-                    hint="build the model as in the run that saved it",
+                    f"the checkpoint's {path} has the parameter {min(missing)}, which does not exist here",
+                    hint="build the same model as the run that saved it",
                 )
             _regroup(self._optimizers[path], [[parameters[name] for name in group] for group in groups])
         self._sizes = self._present_sizes()

@@ -1,4 +1,4 @@
-"""The states of the random number generators that a training loop draws from: python, numpy, torch, CUDA.
+"""Saves and restores the random number generators that a training loop uses: python, numpy, torch, CUDA.
 
 Their states are plain data and tensors.
 """
@@ -17,23 +17,23 @@ from trainers.errors import StateError
 
 
 def seed_all(seed: int) -> None:
-    """Seed every generator, on every device."""
+    """Seed all generators, on every device."""
     random.seed(seed)
     numpy.random.seed(seed % 2**32)
     torch.manual_seed(seed)
 
 
 def capture_rng() -> dict[str, Any]:
-    """The present state of every generator of this process."""
+    """The current state of all generators of this process."""
     return {
         **_host_state(),
-        # Asked only when in use, for asking takes memory on every device.
+        # only if CUDA is in use: reading its state takes memory on every device
         "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],  # type: ignore[no-untyped-call]
     }
 
 
 def restore_rng(state: dict[str, Any]) -> None:
-    """Put every generator back. Raises StateError when the checkpoint has more CUDA devices than this machine."""
+    """Restore all generators. Raises StateError if the checkpoint has more CUDA devices than this machine."""
     _set_host_state(state)
     if len(state["cuda"]) > torch.cuda.device_count():
         raise StateError(
@@ -46,26 +46,26 @@ def restore_rng(state: dict[str, Any]) -> None:
 
 
 def is_generator(value: object) -> bool:
-    """Is it a random number generator of python, numpy or torch whose state can be saved?"""
+    """True for a random number generator of python, numpy or torch whose state can be saved."""
     if isinstance(value, random.SystemRandom):
         return False
     return isinstance(value, torch.Generator | random.Random | numpy.random.Generator | numpy.random.RandomState)
 
 
 def generator_state(generator: Any) -> Any:
-    """The state of what `is_generator` says is one: plain data, or a tensor."""
+    """The state of a generator (see is_generator): plain data, or a tensor."""
     if isinstance(generator, torch.Generator):
         return generator.get_state()
     if isinstance(generator, random.Random):
         return generator.getstate()
     if isinstance(generator, numpy.random.RandomState):
         return generator.get_state(legacy=False)
-    # besides its numbers: how many children it has had, for each new one differs
+    # also the number of spawned children, because each new one differs
     return {"bits": generator.bit_generator.state, "seeds": getattr(generator.bit_generator.seed_seq, "state", None)}
 
 
 def set_generator_state(generator: Any, state: Any, path: str) -> None:
-    """Put a generator back to a state of its kind. Raises StateError naming `path`."""
+    """Restore the state of a generator of the same kind. Raises StateError that names `path`."""
     try:
         if isinstance(generator, torch.Generator):
             generator.set_state(state)
@@ -77,14 +77,14 @@ def set_generator_state(generator: Any, state: Any, path: str) -> None:
             _set_bit_generator(generator.bit_generator, state["bits"], state["seeds"])
     except (LookupError, RuntimeError, TypeError, ValueError) as error:
         raise StateError(
-            f"the checkpoint has no state of a {type(generator).__qualname__} for {path}: {error}",
+            f"the checkpoint has no state for the {type(generator).__qualname__} at {path}: {error}",
             hint="attach what the saving run attached",
         ) from error
 
 
 @contextmanager
 def untouched_rng() -> Iterator[None]:
-    """Leave the host's generators as they were, whatever happens inside."""
+    """Restore the host's generators after this block."""
     state = _host_state()
     try:
         yield
@@ -99,13 +99,15 @@ def _set_bit_generator(generator: Any, bits: Any, seeds: Any) -> None:
         return
     children = "n_children_spawned"
     if present and seeds == {**present, children: seeds[children]} and seeds[children] > present[children]:
-        generator.seed_seq.spawn(seeds[children] - present[children])  # the program may know it by another name
+        generator.seed_seq.spawn(
+            seeds[children] - present[children]
+        )  # keep the object: the program may hold a reference
     else:
         generator.__setstate__((bits, numpy.random.SeedSequence(**seeds)))
 
 
 def seed_host(key: bytes) -> None:
-    """Seed the host's generators from 16 bytes; CUDA's are left alone."""
+    """Seed the host's generators from 16 bytes; CUDA's are not changed."""
     random.seed(key)
     numpy.random.seed(numpy.frombuffer(key, numpy.uint32))
     torch.default_generator.manual_seed(int.from_bytes(key[:8], "little"))

@@ -1,6 +1,6 @@
-"""Session: a TrainingLoop under Tradewind. It restores, waits for its turn, saves, and obeys the control directory.
+"""Session: a TrainingLoop under Tradewind. It restores, waits for its fence, saves, and follows the control directory.
 
-`attach` is the one function that programs call.
+`attach` is the only function that programs call.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from trainers.checkpoint import store
-from trainers.checkpoint.given import Given
+from trainers.checkpoint.attached import AttachedObjects
 from trainers.checkpoint.manifest import ManifestName
 from trainers.checkpoint.reader import Loaded, load_newest, weights_hash
 from trainers.checkpoint.state import Encoder, restore
@@ -22,7 +22,7 @@ from trainers.loop.cadence import Cadence
 from trainers.loop.rng import capture_rng, restore_rng
 from trainers.loop.training_loop import Parts, TrainingLoop
 from trainers.loop.transient import Transient
-from trainers.loop.unseen import Unseen
+from trainers.loop.unattached import UnattachedState
 from trainers.process.run_context import RunContext, RunEnded, present_context
 from trainers.spec import OUTPUT_VARIABLE, SPEC_VARIABLE
 
@@ -41,45 +41,46 @@ def attach(
     steps: int | None = None,
     epochs: int | None = None,
 ) -> TrainingLoop:
-    """Hand the parts of a training loop to Tradewind; call it once, when all of them are built.
+    """Hand the parts of a training loop to Tradewind. Call it once, after all of them are built.
 
-    `extra`: more that must survive, by name: objects with state_dict() and load_state_dict(), random number
-    generators, or plain data. A resume fills the lists, dicts, tensors and arrays that were given, so that they may be
-    known by other names; numbers and texts must be read from and written to the dict.
-    Several models or optimizers go in a dict. Under Tradewind the job file's steps or epochs win over `steps` and
-    `epochs`; outside ($TRADEWIND_SPEC is not set) the program needs one of them and runs as a plain loop. Raises
-    TrainerError, LoaderError, StateError.
+    `extra`: other state to save, by name: objects with state_dict() and load_state_dict(), random number generators, or
+    plain data. A resume fills the lists, dicts, tensors and arrays that were given, so other references to them stay
+    valid; numbers and texts must be read from and written to the dict. Several models or optimizers go in a dict. Under
+    Tradewind the job file's steps or epochs override `steps` and `epochs`. Outside ($TRADEWIND_SPEC is not set) the
+    program must pass one of them and runs as a plain loop.
+
+    Raises TrainerError, LoaderError, StateError.
     """
     parts = Parts(model, optimizer, scheduler, scaler, loader, extra)
     context = present_context()
     if context is not None:
         if context.session is not None:
-            raise TrainerError("attach() was called twice", hint="call it once, with all the parts")
+            raise TrainerError("attach() was called twice", hint="call it once, with all parts")
         if context.spec.steps is not None or context.spec.epochs is not None:
             steps, epochs = context.spec.steps, context.spec.epochs
         context.session = Session(parts, steps=steps, epochs=epochs, context=context)
         return context.session
     if SPEC_VARIABLE in os.environ:
         raise TrainerError(
-            "attach() was called in another process than the one that runs the job",
-            hint="call it in the process of train.entry; by hand: python -m trainers.runner SPEC.json",
+            "attach() was called in a process other than the one that runs the job",
+            hint="call it in the process of train.entry; to start that manually: python -m trainers.runner SPEC.json",
         )
     output_dir = Path(os.environ.get(OUTPUT_VARIABLE, "."))
     return TrainingLoop(parts, steps=steps, epochs=epochs, seed=0, output_dir=output_dir)
 
 
 class Session(TrainingLoop):
-    """One run of a job. Ends early by RunEnded."""
+    """One run of a job. RunEnded ends it early."""
 
     def __init__(self, parts: Parts, *, steps: int | None, epochs: int | None, context: RunContext) -> None:
         self._spec = context.spec
         super().__init__(
             parts, steps=steps, epochs=epochs, seed=context.spec.seed, output_dir=Path(context.spec.output_dir)
         )
-        self._given = Given(self._captured_parts())
-        self._given.require_data("extra")
-        self._transient = Transient(self._captured_parts(), self._given.tensors())
-        self._unseen = Unseen({**self._captured_parts(), "loader": self.loader})
+        self._attached = AttachedObjects(self._captured_parts())
+        self._attached.require_data("extra")
+        self._transient = Transient(self._captured_parts(), self._attached.tensors())
+        self._unattached = UnattachedState({**self._captured_parts(), "loader": self.loader})
         self._control = context.control
         self._journal = context.journal
         self._timers = context.timers
@@ -87,22 +88,24 @@ class Session(TrainingLoop):
         self._cadence = Cadence(context.spec.max_overhead, context.timers.monotonic())
         self._restored: Loaded | None = None
         self._saved_step: int | None = None
-        self._successors: set[int] = set()  # the generations for which it holds, or held
-        self._began_s = self._began_cpu_s = 0.0  # where the present step began
+        self._successors: set[int] = set()  # the generations for which it has waited
+        self._began_s = self._began_cpu_s = 0.0  # when the current step began
 
     def unfinished(self) -> str | None:
-        """Why a program that has returned is not done; None if it is."""
-        made_all = self.total_steps is not None and self.steps_done >= self.total_steps  # and left its loop by itself
+        """Why a program that has returned is not finished; None if it is."""
+        made_all = (
+            self.total_steps is not None and self.steps_done >= self.total_steps
+        )  # even if the program left the loop by itself
         if (self._done() or made_all) and self._saved_step is not None:
             return None
         of = "" if self.total_steps is None else f" of {self.total_steps}"
         return (
-            f"the program ended at step {self.steps_done}{of}: iterate run.batches() to its end, or call run.stop() "
-            "when the training is done early"
+            f"the program ended at step {self.steps_done}{of}: iterate run.batches() to the end, or call run.stop() "
+            "to stop early"
         )
 
     def finish(self) -> None:
-        """The program has returned and is done: secure its last state and say so. Raises CheckpointError."""
+        """Save and report the final state after the program has returned. Raises CheckpointError."""
         if self._saved_step is not None:
             self._require_ownership()
             self._save_once()
@@ -110,15 +113,15 @@ class Session(TrainingLoop):
         self._journal.enter("finished", weights_hash=digest, total_steps=self.steps_done, stopped_early=self._stopped)
 
     def close(self) -> None:
-        """The program is over, however it ended."""
-        self._unseen.close()
+        """Stop watching the program, however it ended."""
+        self._unattached.close()
 
     # The hooks of TrainingLoop
 
     def _begin(self) -> None:
-        self._given.require_kept("extra", besides=1)  # self.parts has it, too
+        self._attached.require_kept("extra", besides=1)  # self.parts refers to it as well
         self._transient.begin()
-        self._unseen.begin()
+        self._unattached.begin()
         store.prepare(self._spec.checkpoint_root, self._spec.job_id)
         self._restore(self._spec.manifest)
         self._journal.enter("restored", total_steps=self.total_steps)
@@ -140,9 +143,9 @@ class Session(TrainingLoop):
     def _between_steps(self) -> None:
         self._pace()
         self._require_ownership()
-        self._unseen.step_ended(self._transient.parameters, self._captured_tensors)
+        self._unattached.step_ended(self._transient.parameters, self._captured_tensors)
         if not self._transient.step_ended():
-            self._save()  # with the gradients that turned out to be in use
+            self._save()  # include the gradients that turned out to be in use
         if not self._done():
             self._obey()
             if self._cadence.due(self._timers.monotonic()):
@@ -156,7 +159,7 @@ class Session(TrainingLoop):
     # Between two steps
 
     def _pace(self) -> None:
-        """Sleep the rest of the step on a slower machine; by CPU time, so that a busy host changes nothing."""
+        """Sleep for the rest of the step on a slower machine; by CPU time, so that a busy host does not matter."""
         cpu_s = self._timers.cpu() - self._began_cpu_s
         if self._spec.throttle < 1:
             self._timers.sleep(cpu_s * (1 / self._spec.throttle - 1))
@@ -176,13 +179,13 @@ class Session(TrainingLoop):
             self._save_once()
             self._journal.enter("quiesced")
             self._wait_while(self._quiesced)
-            self._keep_the_job()
+            self._void_successors()
             self._journal.enter("training")
             self._journal.expect("step")
         notice = self._control.notice()
         if notice is not None:
             if self._cadence.save_s is None:
-                self._save_once()  # secures the work at once, and shows how long a save takes here
+                self._save_once()  # saves the work at once and measures how long a save takes
             if self._notice_is_due():
                 self._checkpoint_and_stop()
 
@@ -193,11 +196,11 @@ class Session(TrainingLoop):
         self._successors.add(quiesce.successor)
         return True
 
-    def _keep_the_job(self) -> None:
-        """Nobody took the job over in time: see to it that nobody can any more, before training goes on.
+    def _void_successors(self) -> None:
+        """Prevent a late takeover before training continues, because nobody took the job over in time.
 
-        Whoever asked to hold may be asleep just before it hands the job over. Without this it would do so when it
-        wakes, and all that was trained in between would be lost.
+        The control plane may be paused just before it hands the job over. Without this, it would hand it over when it
+        resumes, and everything trained since then would be lost.
         """
         spec = self._spec
         for successor in sorted(self._successors):
@@ -217,7 +220,7 @@ class Session(TrainingLoop):
     # Ownership
 
     def _require_ownership(self) -> None:
-        """Raises RunEnded when a newer generation owns the job, or the lease has lapsed."""
+        """Raises RunEnded if a newer generation owns the job or the lease has expired."""
         self._require_lease()
         try:
             store.require_ownership(self._spec.checkpoint_root, self._spec.job_id, self._spec.generation)
@@ -234,7 +237,7 @@ class Session(TrainingLoop):
         return 0 if fence is None else fence.generation
 
     def _await_fence(self) -> None:
-        """Wait until the job is handed to this generation; it may start from another checkpoint than foreseen."""
+        """Wait until the job is handed to this generation; its fence may name a different checkpoint than the spec."""
         self._wait_while(lambda: self._owner() < self._spec.generation)
         fence = store.fence(self._spec.checkpoint_root, self._spec.job_id)
         if fence is None or fence.generation != self._spec.generation:
@@ -245,7 +248,7 @@ class Session(TrainingLoop):
         if fence.manifest != (str(restored) if restored is not None else None):
             if fence.manifest is None:
                 raise StateError(
-                    f"the job is to start from scratch, but {restored} was restored",
+                    f"the fence starts the job from scratch, but {restored} was restored",
                     hint="submit it as a new job, or remove its checkpoint folder",
                 )
             self._restore(fence.manifest)
@@ -269,16 +272,17 @@ class Session(TrainingLoop):
         if loaded.items.keys() != {*parts, *_OWN_ITEMS}:
             held = sorted(loaded.items.keys() - _OWN_ITEMS)
             raise StateError(
-                f"checkpoint {loaded.name} holds {', '.join(held)}; the program attached {', '.join(sorted(parts))}",
+                f"checkpoint {loaded.name} has {', '.join(held)}; the program attached {', '.join(sorted(parts))}",
                 hint="attach the same parts as the run that saved it",
             )
         self._transient.restore_groups(loaded.items["transient"])
-        self._given.restore(loaded.items, loaded.items["given"])
+        self._attached.restore(loaded.items, loaded.items["given"])
         self._transient.restore(loaded.items["transient"])
         if self.loader is not None:
             if "loader" not in loaded.position:
                 raise StateError(
-                    f"checkpoint {loaded.name} was made without a loader", hint="attach the parts that it was made with"
+                    f"checkpoint {loaded.name} was saved without a loader",
+                    hint="attach the parts that it was saved with",
                 )
             restore(self.loader, loaded.position["loader"], "loader")
         self.epochs_done = loaded.position["epochs_done"]
@@ -292,7 +296,7 @@ class Session(TrainingLoop):
         )
 
     def _save_once(self) -> None:
-        """Write a checkpoint of the present step unless there is one."""
+        """Write a checkpoint of the current step unless there is one."""
         if self._saved_step != self.steps_done:
             self._save()
 
@@ -309,8 +313,8 @@ class Session(TrainingLoop):
                     spec.job_id,
                     ManifestName(spec.generation, self.steps_done, spec.attempt),
                     items={
-                        "given": self._given.same(),
-                        **self._given.capture(),
+                        "given": self._attached.same(),
+                        **self._attached.capture(),
                         "rng": capture_rng(),
                         "transient": self._transient.capture(),
                     },
@@ -330,7 +334,7 @@ class Session(TrainingLoop):
 
     def _captured_tensors(self) -> list[torch.Tensor]:
         encoder = Encoder()
-        encoder.encode(self._given.capture(), "parts")
+        encoder.encode(self._attached.capture(), "parts")
         return [tensor for _, tensor in encoder.tensors]
 
     def _captured_parts(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""TrainingLoop: the training loop as the user's program sees it: batches in, a step recorded after each, an end.
+"""TrainingLoop: the training loop as the user's program sees it. It provides batches, records steps and ends.
 
-Outside Tradewind this is all there is; trainers.loop.session adds what happens between the steps.
+Outside Tradewind this is all there is; trainers.loop.session adds what happens between steps.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trainers.errors import TrainerError
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What the program attached; each has state_dict() and load_state_dict(), or is a dict of such."""
+    """What the program attached; each part has state_dict() and load_state_dict(), or is a dict of such parts."""
 
     model: Any
     optimizer: Any
@@ -37,18 +37,18 @@ class TrainingLoop:
             loss = ...
             run.step(loss)
 
-    Several batches may go before one `run.step` (gradient accumulation): they are one step.
+    Several batches before one `run.step` (gradient accumulation) count as one step.
     """
 
     def __init__(self, parts: Parts, *, steps: int | None, epochs: int | None, seed: int, output_dir: Path) -> None:
         steps, epochs = _whole("steps", steps), _whole("epochs", epochs)
         if steps is None and epochs is None:
             raise TrainerError(
-                "nothing says when the training ends",
-                hint="give attach() steps= or epochs=, or the job file train.steps",
+                "the length of the training is not given",
+                hint="pass steps= or epochs= to attach(), or set train.steps in the job file",
             )
         if parts.loader is None and steps is None:
-            raise TrainerError("epochs need a loader", hint="give attach() loader=, or steps= instead of epochs")
+            raise TrainerError("epochs need a loader", hint="pass loader= to attach(), or steps= instead of epochs=")
         self.parts = parts
         self.loader = resumable(parts.loader, seed) if parts.loader is not None else None
         self.output_dir = output_dir
@@ -57,58 +57,58 @@ class TrainingLoop:
         self._epochs = epochs
         self._steps = steps
         self._stopped = False
-        self._looked_after: int | None = None  # the step; None before batches() began
+        self._handled_step: int | None = None  # None before batches() began
 
     @property
     def total_steps(self) -> int | None:
-        """Steps of the whole job; None when the loader has no length and only epochs were given."""
+        """Steps of the whole job; None if only epochs were given and the loader has no length."""
         if self._epochs is None or not hasattr(self.loader, "__len__"):
             return self._steps
         of_epochs = self._epochs * len(self.loader)  # type: ignore[arg-type]
         return of_epochs if self._steps is None else min(self._steps, of_epochs)
 
     def batches(self) -> Iterator[Any]:
-        """The batches that remain of the job (step numbers when there is no loader).
+        """The remaining batches of the job (step numbers if there is no loader).
 
-        What happens between steps (checkpoints, holds, the end of the run) happens when the next one is asked for,
-        so that all of the loop's body, also what follows `run.step`, belongs to the step. A program may leave the loop
-        and iterate again: that goes on where it was.
+        Everything between steps (checkpoints, pauses, the end of the run) happens when the next batch is requested, so
+        the whole loop body, including what follows `run.step`, belongs to the step. A program may leave the loop and
+        iterate again, which continues where it was. Raises TrainerError if the data passes twice without a step.
         """
-        if self._looked_after is None:
+        if self._handled_step is None:
             self._begin()
-            self._looked_after = self.steps_done
-        self._look()
-        fruitless = 0  # passes in a row without a step: one is usual after resuming at the end of an epoch
+            self._handled_step = self.steps_done
+        self._handle_step()
+        idle_passes = 0  # consecutive passes without a step; one is normal after resuming at the end of an epoch
         while not self._done():
             at = self.steps_done
             for batch in self.loader if self.loader is not None else [at]:
                 yield batch
-                self._look()
+                self._handle_step()
                 if self._stopped or (self._steps is not None and self.steps_done >= self._steps):
                     break
             else:
                 self.epochs_done += self.loader is not None
-            fruitless = fruitless + 1 if self.steps_done == at else 0
-            if fruitless > 1:
+            idle_passes = idle_passes + 1 if self.steps_done == at else 0
+            if idle_passes > 1:
                 raise TrainerError(
-                    "two passes over the data went by without a step",
-                    hint="call run.step(loss) after each optimizer.step(); and the loader must not be empty",
+                    "two passes over the data ended without a step",
+                    hint="call run.step(loss) after each optimizer.step(), and check that the loader is not empty",
                 )
         self._end()
 
-    def _look(self) -> None:
-        """Do what is due after a recorded step, once."""
-        if self.steps_done != self._looked_after:
-            self._looked_after = self.steps_done
+    def _handle_step(self) -> None:
+        """Run what is due after a recorded step, once per step."""
+        if self.steps_done != self._handled_step:
+            self._handled_step = self.steps_done
             self._between_steps()
 
     def step(self, loss: Any) -> None:
-        """Record one optimizer step and its loss (a number or a tensor of one)."""
+        """Record one optimizer step and its loss (a number or a one-element tensor)."""
         self.steps_done += 1
         self._record(float(loss.detach() if hasattr(loss, "detach") else loss))
 
     def stop(self) -> None:
-        """The training is done before its last step (early stopping): `batches()` gives no more."""
+        """End the training before its last step (early stopping): `batches()` returns no more."""
         self._stopped = True
 
     def _done(self) -> bool:
@@ -129,7 +129,7 @@ class TrainingLoop:
 
 
 def _whole(name: str, value: Any) -> int | None:
-    """A number of steps or epochs as attach() was given it. Raises TrainerError."""
+    """The number of steps or epochs passed to attach(). Raises TrainerError."""
     if value is None:
         return None
     try:
@@ -138,7 +138,7 @@ def _whole(name: str, value: Any) -> int | None:
         found = None
     if found is None or not 1 <= found <= LARGEST_COUNT:
         raise TrainerError(
-            f"attach() was given {name}={reprlib.repr(value)}",
-            hint=f"{name} is a whole number from 1 to 2**53",
+            f"{name}={reprlib.repr(value)} is not valid in attach()",
+            hint=f"{name} must be a whole number from 1 to 2**53",
         )
     return found

@@ -1,16 +1,16 @@
-"""Transient: what a training loop keeps between steps outside every state_dict: gradients, buffers and modes.
+"""State that a training loop keeps between steps outside every state_dict: gradients, buffers and modes.
 
-Gradients. A step may end in the middle of an accumulation, so that the next one adds to what is in `.grad`. Those that
-an optimizer has used since they last changed (*spent*) are left out, if the program has been seen to drop such ones
-(`zero_grad()` sets them to None) before it adds to them, in several steps, and never to do otherwise: most programs do,
-and a checkpoint of theirs would be larger by the size of the model for nothing. That stays checked: when spent
-gradients that a checkpoint left out are added to after all, the checkpoint is written again with them; after a resume
-they are stood in for by NaN, and touching those ends the run with the reason, before anything is committed.
+Gradients: a step may end in the middle of an accumulation, so the next step adds to `.grad`. Gradients that an
+optimizer has used since they last changed (*spent*) are omitted from checkpoints if the program was seen to drop them
+(`zero_grad()` sets them to None) in several steps and never to add to them. Most programs do this, and saving them
+would enlarge the checkpoint by the size of the model for nothing. The assumption stays checked: if omitted gradients
+are added to after all, the checkpoint is written again with them; after a resume NaN takes their place, and using those
+ends the run with an error before anything is committed.
 
-Buffers that are not persistent are saved when they differ from what they were at `attach`, where a new run begins, too.
-Parameters of an optimizer that are in no attached module are saved here, for its state_dict has no values; and which
-parameters are in which group of it (trainers.loop.groups). Tensors in `extra` may have gradients, too.
-Modes are which parameters want gradients (a program may thaw layers on its way) and which modules are in `train()`.
+Non-persistent buffers are saved if they differ from their values at `attach`, which is also where a new run starts.
+Parameters of an optimizer that belong to no attached module are saved here, because its state_dict has no values, as
+are the parameters of each of its groups (trainers.loop.groups). Tensors in `extra` may have gradients, too. Modes are:
+which parameters require gradients (a program may unfreeze layers during training), and which modules are in `train()`.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from trainers.checkpoint.state import require_no_graph, tensor_bytes
 from trainers.errors import StateError
 from trainers.loop.groups import Groups
 
-# Kept on the gradients themselves, as attributes, so that they go when the gradients go.
-_SPENT = "_tradewind_spent"  # the version of the gradient that an optimizer has used
-_LEFT = "_tradewind_left"  # it was spent when the previous step ended
-_STAND_IN = "_tradewind_stand_in"  # the version of a stand-in for what the checkpoint left out
+# Attributes of the gradients, so that they disappear with them.
+_SPENT = "_tradewind_spent"  # the version of the gradient that an optimizer used
+_LEFT = "_tradewind_left"  # the gradient was spent when the previous step ended
+_STAND_IN = "_tradewind_stand_in"  # the version of a NaN that replaces an omitted gradient
 _Form = tuple[torch.dtype, tuple[int, ...]]
-_CONVINCED = 8  # steps in which a program dropped all spent gradients
+_ENOUGH_STEPS = 8  # consistent steps after which spent gradients are omitted
 
 
 class Transient:
     """Watches the attached parts of one run."""
 
     def __init__(self, parts: Mapping[str, Any], own: Mapping[str, torch.Tensor] = MappingProxyType({})) -> None:
-        """`own`: tensors that the program attached as such, by name; their values are saved elsewhere."""
+        """`own`: tensors that the program attached directly, by name; their values are saved elsewhere."""
         self._modules = dict(_members(parts, "", torch.nn.Module))
         self._optimizers = dict(_members(parts, "", torch.optim.Optimizer))
         for optimizer in self._optimizers.values():
@@ -49,20 +49,20 @@ class Transient:
         known = {id(parameter) for _, parameter in (*self._of_modules(), *self._groups.loose.items())}
         self._own = {name: tensor for name, tensor in own.items() if id(tensor) not in known}
         self._built = self._structure()
-        self._dropped: int | None = 0  # steps in which it dropped spent gradients; None: it has added to some
+        self._dropped: int | None = 0  # steps in which spent gradients were dropped; None: some were added to
         self._watching = False  # some gradients are marked as left
         self._used_again = False  # an optimizer has used some of these
         self._stand_ins = False
         self._misused = False
 
     def begin(self) -> None:
-        """The loop begins: from now on nothing may change its type or shape."""
+        """The loop begins: types and shapes must not change from now on."""
         self._built = self._structure()
 
     def step_ended(self) -> bool:
-        """Look at the gradients at the end of a step; False when the newest checkpoint lacks some that are in use.
+        """Check the gradients at the end of a step; False if the newest checkpoint omits some that are in use.
 
-        Raises StateError when stand-ins were used, and for a new parameter that could not be restored.
+        Raises StateError if omitted gradients were used, and for a new parameter that could not be restored.
         """
         if self._groups.changed():
             self._groups.names(dict(self._parameters()))
@@ -83,11 +83,11 @@ class Transient:
         return complete
 
     def parameters(self) -> Iterator[torch.Tensor]:
-        """All that may have a gradient which a checkpoint has."""
+        """All parameters whose gradient a checkpoint may include."""
         return (parameter for _, parameter in self._parameters())
 
     def capture(self) -> dict[str, Any]:
-        """What of it must be saved now. Raises StateError when the model is another one than a resume would find."""
+        """The state to save now. Raises StateError if the model differs from the one that a resume would build."""
         self._require_the_same_model()
         gradients = list(self._gradients())
         spent = {name: gradient for name, gradient in gradients if self._may_be_left_out(gradient)}
@@ -109,24 +109,26 @@ class Transient:
         self._groups.restore(state["groups"], dict(self._parameters()))
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Put it back. Raises StateError when the program has other parameters or modules than the saving run."""
+        """Restore the state. Raises StateError if the program's parameters or modules differ from those of the saving
+        run.
+        """
         parameters = dict(self._parameters())
         unknown = [name for name in (*state["gradients"], *state["spent"]) if name not in parameters]
         if unknown:
-            raise StateError(f"the checkpoint has a gradient of {unknown[0]}, which is no parameter here", hint=_SAME)
+            raise StateError(f"the checkpoint has a gradient of {unknown[0]}, which does not exist here", hint=_SAME)
         for name, parameter in parameters.items():
             parameter.grad = None
             if name in state["gradients"]:
                 saved = state["gradients"][name]
                 if saved.shape != parameter.shape:
-                    raise StateError(f"the gradient of {name} has another shape in the checkpoint", hint=_SAME)
+                    raise StateError(f"the gradient of {name} has a different shape in the checkpoint", hint=_SAME)
                 parameter.grad = saved.to(parameter.device)
         loose = self._groups.loose
         if loose.keys() != state["loose"].keys():
-            raise StateError("the optimizer has other parameters of its own than in the checkpoint", hint=_SAME)
+            raise StateError("the optimizer's own parameters differ from those in the checkpoint", hint=_SAME)
         for name, value in state["loose"].items():
             if value.shape != loose[name].shape:
-                raise StateError(f"{name} has another shape in the checkpoint", hint=_SAME)
+                raise StateError(f"{name} has a different shape in the checkpoint", hint=_SAME)
             with torch.no_grad():
                 loose[name].copy_(value)
         for name in state["spent"]:
@@ -159,11 +161,11 @@ class Transient:
 
     @property
     def _leaves_out(self) -> bool:
-        return self._dropped is not None and self._dropped >= _CONVINCED
+        return self._dropped is not None and self._dropped >= _ENOUGH_STEPS
 
     @property
     def _is_known(self) -> bool:
-        """Whether it is settled what the program does with spent gradients."""
+        """True once it is settled what the program does with spent gradients."""
         return self._dropped is None or self._leaves_out
 
     def _may_be_left_out(self, gradient: torch.Tensor) -> bool:
@@ -183,8 +185,8 @@ class Transient:
         if touched or self._misused:
             which = ", ".join(touched[:3]) or "several"
             raise StateError(
-                f"the program goes on with gradients that its optimizer has used ({which}), which it did not do before "
-                "the checkpoint that it was resumed from: this cannot be resumed exactly",
+                f"the program reuses gradients that its optimizer has used ({which}), which it did not do before "
+                "the checkpoint that it resumed from: this cannot be resumed exactly",
                 hint="call zero_grad() after each optimizer.step()",
             )
         self._stand_ins = bool(left)
@@ -213,20 +215,20 @@ class Transient:
                     yield f"{path}.{name}", parameter
 
     def _require_the_same_model(self) -> None:
-        """Raises StateError when its parameters and buffers are not those that a resume would find."""
+        """Raises StateError if the parameters and buffers are not those that a resume would build."""
         now = self._structure()
         for name in sorted(now.keys() ^ self._built.keys()):
             how = "was removed" if name in self._built else "was added"
             raise StateError(
-                f"{name} {how} after attach(): the model that a resume builds would differ from the saved one",
+                f"{name} {how} after attach(): a resume would build a different model",
                 hint="build the whole model before attach()",
             )
         for name, before in self._built.items():
             if before is not None and now[name] != before:
                 raise StateError(
-                    f"{name} has become {_told(now[name])} and was {_told(before)} when the loop began, as a resume "
-                    "would find it",
-                    hint="change types before run.batches(); what changes its shape is a register_buffer(..., "
+                    f"{name} is now {_described(now[name])} but was {_described(before)} when the loop began, as a "
+                    "resume would build it",
+                    hint="change types before run.batches(); register what changes its shape with register_buffer(..., "
                     "persistent=False)",
                 )
         for path, owner in self._submodules():
@@ -234,7 +236,7 @@ class Transient:
                 require_no_graph(buffer, f"{path}.{name}")
 
     def _structure(self) -> dict[str, _Form | None]:
-        """All that a state_dict of the modules has values for; no form while it is not known (lazy modules)."""
+        """Type and shape of everything that a state_dict of the modules has; None while unknown (lazy modules)."""
         found: dict[str, torch.Tensor] = {}
         for path, module in self._modules.items():
             found |= {f"{path}.{name}": parameter for name, parameter in module.named_parameters()}
@@ -268,7 +270,7 @@ class Transient:
         try:
             owner = self._modules[path or ""].get_submodule(prefix)
         except (AttributeError, KeyError):
-            raise StateError(f"the checkpoint has a buffer {key}, for which there is no module", hint=_SAME) from None
+            raise StateError(f"the checkpoint has a buffer {key}, but there is no such module", hint=_SAME) from None
         present = owner._buffers.get(name)
         if present is not None and value is not None and _alike(present, value):
             with torch.no_grad():
@@ -280,11 +282,11 @@ class Transient:
         owner.register_buffer(name, value, persistent=False)
 
 
-def _told(form: _Form | None) -> str:
+def _described(form: _Form | None) -> str:
     return "empty" if form is None else f"{form[0]} of shape {form[1]}"
 
 
-_SAME = "build the model as in the run that saved it"
+_SAME = "build the same model as the run that saved it"
 
 
 def _members(part: Any, path: str, kind: type[Any]) -> Iterator[tuple[str, Any]]:
@@ -300,7 +302,7 @@ def _alike(present: torch.Tensor, value: torch.Tensor) -> bool:
 
 
 def _fingerprint(owner: torch.nn.Module, name: str) -> tuple[object, ...] | None:
-    """Changes with any bit of the buffer; None for one that is None."""
+    """Changes with any bit of the buffer; None if the buffer is None."""
     buffer = owner._buffers.get(name)
     if buffer is None:
         return None

@@ -1,4 +1,4 @@
-"""trainers.models: small models for the examples and the demo.
+"""Small models for the examples and the demo.
 
 Loads torch on first use.
 """

@@ -7,7 +7,7 @@ from torch.nn import functional
 
 
 class ConvNet(nn.Module):
-    """Class logits of one-channel images (batch, 1, side, side)."""
+    """Classifies one-channel images."""
 
     def __init__(self, classes: int, *, width: int = 16, dropout: float = 0.1) -> None:
         super().__init__()
@@ -19,6 +19,7 @@ class ConvNet(nn.Module):
         self.head = nn.Linear(4 * width, classes)
 
     def forward(self, images: Tensor) -> Tensor:
+        """Class logits (batch, classes) of float images (batch, 1, side, side)."""
         features: Tensor = self.stages(self.stem(images)).mean(dim=(2, 3))
         logits: Tensor = self.head(self.dropout(features))
         return logits

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 
 class GPT(nn.Module):
-    """Next-character logits (B T V) of characters (B T)."""
+    """Predicts the next character."""
 
     def __init__(
         self, vocabulary: int, context: int, *, layers: int = 2, width: int = 64, heads: int = 4, dropout: float = 0.1
@@ -27,6 +27,7 @@ class GPT(nn.Module):
         self.head.weight = self.token.weight
 
     def forward(self, tokens_BT: Tensor) -> Tensor:
+        """Next-character logits (B T V) of character numbers (B T)."""
         places_T = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
         x_BTD = self.dropout(self.token(tokens_BT) + self.place(places_T))
         logits_BTV: Tensor = self.head(self.norm(self.blocks(x_BTD)))
@@ -49,7 +50,7 @@ class _Block(nn.Module):
         b, t, d = x_BTD.shape
         qkv = self.qkv(self.norm_attention(x_BTD)).view(b, t, 3, self.heads, d // self.heads)
         q_BHTK, k_BHTK, v_BHTK = qkv.permute(2, 0, 3, 1, 4)
-        # No dropout inside attention: it would force the slow path, several times the time of the whole block.
+        # No dropout inside attention: it would force the slow path, several times slower than the whole block.
         mixed_BHTK = functional.scaled_dot_product_attention(q_BHTK, k_BHTK, v_BHTK, is_causal=True)
         x_BTD = x_BTD + self.merge(mixed_BHTK.transpose(1, 2).reshape(b, t, d))
         return x_BTD + self.mlp(self.norm_mlp(x_BTD))  # type: ignore[no-any-return]

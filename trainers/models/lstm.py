@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 
 class LSTM(nn.Module):
-    """Next-character logits (batch, time, vocabulary) of characters (batch, time)."""
+    """Predicts the next character."""
 
     def __init__(self, vocabulary: int, *, layers: int = 1, width: int = 128, dropout: float = 0.1) -> None:
         super().__init__()
@@ -18,6 +18,7 @@ class LSTM(nn.Module):
         self.head = nn.Linear(width, vocabulary)
 
     def forward(self, tokens: Tensor) -> Tensor:
+        """Next-character logits (batch, time, vocabulary) of character numbers (batch, time)."""
         states, _ = self.recurrent(self.dropout(self.token(tokens)))
         logits: Tensor = self.head(self.dropout(states))
         return logits

@@ -1,1 +1,1 @@
-"""The process around a training program: what it starts with, and what watches it and its log."""
+"""The process around a training program: its start, its log, and the checks before and during its run."""

@@ -1,10 +1,10 @@
-"""The environment of a job: a folder with a Python of its own, set up once per machine and then used by every run.
+"""The environment of a job: a virtual environment that is set up once per machine and used by all its runs.
 
-    ROOT/KEY/            a virtual environment that sees the site's own packages, so that torch is not installed again
-    ROOT/KEY/complete    written last: without it the folder is the rest of a set-up that was cut off, and built anew
-    ROOT/KEY.lock        held exclusively by who builds, shared by all that use it
+    ROOT/KEY/            a virtual environment that also sees the site's packages, so that torch is not installed again
+    ROOT/KEY/complete    written last; without it, an interrupted set-up left the folder, and it is built again
+    ROOT/KEY.lock        held exclusively while building, shared by all users
 
-Whoever builds one removes those that nobody has used for UNUSED_S.
+A build removes environments that have not been used for UNUSED_S.
 """
 
 from __future__ import annotations
@@ -31,19 +31,22 @@ from trainers.process.run_context import Timers
 from trainers.spec import SetupSpec
 
 UNUSED_S = 30 * 86_400.0
-TOLD_LINES = 12
+SHOWN_LINES = 12
 _POLL_S = 0.1
 _STOP_S = 5.0
 _CHUNK_BYTES = 1 << 16
-_LONGEST_LINE = 500  # bytes, of what is said of a failure
-_LAST_READS = 64  # after the command has ended
+_LONGEST_LINE = 500  # bytes of a line in an error message
+_LAST_READS = 64  # reads of remaining output after the command has ended
 _COMPLETE = "complete"
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """One that is complete. `lock` keeps it from being removed for as long as this descriptor, or one inherited from
-    it, is open. `built` says whether it was set up for this run."""
+    """A complete environment.
+
+    `lock` is a descriptor: while it, or a copy inherited by another process, is open, the environment is not removed.
+    `built` says whether it was set up for this run.
+    """
 
     folder: Path
     lock: int
@@ -51,10 +54,11 @@ class Environment:
 
     @property
     def python(self) -> Path:
+        """The path of its Python interpreter."""
         return self.folder / "bin" / "python"
 
     def variables(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """`environ` for a process that runs in it."""
+        """`environ`, changed for a process that runs in this environment."""
         without = {name: value for name, value in environ.items() if name not in ("PYTHONHOME", "VIRTUAL_ENV")}
         path = f"{self.folder / 'bin'}{os.pathsep}{environ.get('PATH', os.defpath)}"
         return without | {"VIRTUAL_ENV": str(self.folder), "PATH": path}
@@ -62,8 +66,10 @@ class Environment:
 
 @dataclass(slots=True)
 class Builder:
-    """Sets environments up below `root`. Output goes to the descriptor `log`. `gone` is asked while something runs:
-    once it is true, all of it is ended and SystemExit raised."""
+    """Sets up environments in `root`. Output goes to the descriptor `log`.
+
+    While something runs, `gone` is polled: once it returns True, everything is ended and SystemExit raised.
+    """
 
     root: Path
     log: int
@@ -72,7 +78,7 @@ class Builder:
     _tail: list[str] = field(default_factory=list, init=False)
 
     def environment(self, setup: SetupSpec, secrets: Mapping[str, str]) -> Environment:
-        """The environment of `setup`, built unless it is there. Raises SetupError, OSError."""
+        """The environment for `setup`, built if it does not exist. Raises SetupError, OSError."""
         give_up_s = self.timers.monotonic() + setup.timeout_s
         key = key_of(setup)
         folder = self.root / key
@@ -90,8 +96,8 @@ class Builder:
         return Environment(folder, lock, built=not present)
 
     def _lock(self, lock: int, folder: Path, give_up_s: float, setup: SetupSpec) -> None:
-        """Hold it: shared if the environment is complete, else exclusively; whoever builds it is waited for."""
-        told = False
+        """Lock the environment, shared if it is complete, else exclusively; waits while another run builds it."""
+        reported = False
         while True:
             for kind in (fcntl.LOCK_SH, fcntl.LOCK_EX):
                 with suppress(BlockingIOError):
@@ -99,19 +105,19 @@ class Builder:
                     if kind == fcntl.LOCK_EX or (folder / _COMPLETE).exists():
                         return
             fcntl.flock(lock, fcntl.LOCK_UN)
-            if not told:
-                self._tell("waiting for another run, which sets up the same environment")
-                told = True
+            if not reported:
+                self._log("waiting for another run that sets up the same environment")
+                reported = True
             if self.gone():
                 raise SystemExit(1)
             if self.timers.monotonic() > give_up_s:
-                raise self._late(setup)
+                raise self._timed_out(setup)
             self.timers.sleep(_POLL_S)
 
     def _build(self, folder: Path, setup: SetupSpec, secrets: Mapping[str, str], lock: int, give_up_s: float) -> None:
         python = _interpreter(setup.python)
         same = python == sys.executable
-        borrows_pip = same and find_spec("pip") is not None  # a pip of its own takes ten seconds
+        borrows_pip = same and find_spec("pip") is not None  # installing another pip takes ten seconds
         packages = folder / "lib" / f"python{_version(setup.python)}" / "site-packages"
 
         def run(command: list[str], environ: Mapping[str, str], shown: str) -> None:
@@ -119,7 +125,7 @@ class Builder:
 
         options = ["--system-site-packages", *(["--without-pip"] if borrows_pip else [])]
         run([python, "-m", "venv", *options, str(folder)], os.environ, "python -m venv")
-        if same:  # a virtual environment made from another one sees only what that was made from
+        if same:  # a virtual environment made from another one does not see that one's packages
             lines = [f"import site; site.addsitedir({path!r})" for path in _site_packages()]
             (packages / "tradewind-site.pth").write_text("".join(f"{line}\n" for line in lines))
         with suppress(FileExistsError):
@@ -144,8 +150,10 @@ class Builder:
         lock: int,
         give_up_s: float,
     ) -> None:
-        """One command, to its end. Its processes hold the lock, too: those that outlive this one still build."""
-        self._tell(shown)
+        """Run one command to its end. Its processes inherit the lock, so that those that outlive this process still
+        hold it.
+        """
+        self._log(shown)
         self._tail.clear()
         read, write = os.pipe()
         with open(read, "rb", buffering=0) as output:
@@ -170,11 +178,13 @@ class Builder:
             why = f"exited with status {child.returncode}"
             if child.returncode < 0:
                 why = f"was killed by signal {-child.returncode}"
-            last = "\n".join(self._tail[-TOLD_LINES:])
+            last = "\n".join(self._tail[-SHOWN_LINES:])
             raise SetupError(f"the set-up failed: `{_short(shown)}` {why}:\n{last}\n", hint=_REMEDY)
 
     def _follow(self, child: subprocess.Popen[bytes], output: int, setup: SetupSpec, give_up_s: float) -> None:
-        """Pass its output on until it has ended; a process that it leaves behind may hold the pipe for longer."""
+        """Copy the output until the command has ended; a process that it leaves behind may keep the pipe
+        open longer.
+        """
         rest, last_reads = b"", _LAST_READS
         while last_reads:
             ended = child.poll() is not None
@@ -183,32 +193,32 @@ class Builder:
             self._write(data)
             *lines, rest = (rest + data)[-_CHUNK_BYTES:].split(b"\n")
             self._tail += [line[:_LONGEST_LINE].decode("utf-8", "replace").rstrip() for line in lines]
-            del self._tail[:-TOLD_LINES]
+            del self._tail[:-SHOWN_LINES]
             if ended:
                 last_reads = last_reads - 1 if data else 0
-            elif readable and not data:  # it has closed its output
+            elif readable and not data:  # the command closed its output
                 self.timers.sleep(_POLL_S)
             if self.gone():
                 raise SystemExit(1)
             if not ended and self.timers.monotonic() > give_up_s:
-                raise self._late(setup)
+                raise self._timed_out(setup)
         if rest:
             self._tail.append(rest[:_LONGEST_LINE].decode("utf-8", "replace"))
 
-    def _late(self, setup: SetupSpec) -> SetupError:
-        last = "\n".join(self._tail[-TOLD_LINES:])
+    def _timed_out(self, setup: SetupSpec) -> SetupError:
+        last = "\n".join(self._tail[-SHOWN_LINES:])
         message = f"the set-up took longer than {setup.timeout_s:g} s; its last output:\n{last}\n"
         return SetupError(message, hint="make it shorter, or raise stalls.setup_fail_after_s")
 
-    def _tell(self, text: str) -> None:
+    def _log(self, text: str) -> None:
         self._write(f"[set-up] {text}\n".encode())
 
     def _write(self, data: bytes) -> None:
-        with suppress(OSError):  # a log that is full must not stop it
+        with suppress(OSError):  # a full disk must not stop the set-up
             os.write(self.log, data)
 
     def _remove_unused(self, but: str) -> None:
-        """Those that nobody uses now or has used for long, by the time that the file system gives."""
+        """Remove environments that are not in use and have not been for UNUSED_S, by the file system's clock."""
         os.utime(self.root)
         now_s = self.root.stat().st_mtime
         for lock_file in self.root.glob("*.lock"):
@@ -235,7 +245,7 @@ def _used_s(folder: Path) -> float:
 
 @contextmanager
 def _ended(child: subprocess.Popen[bytes]) -> Iterator[None]:
-    """No process of its group is left after this."""
+    """End all processes of its group at the end of this block."""
     try:
         yield
     finally:
@@ -245,7 +255,7 @@ def _ended(child: subprocess.Popen[bytes]) -> Iterator[None]:
 
 
 def _write_pip(environment: Environment) -> None:
-    """The commands `pip` and `pip3`, with the site's pip for this environment."""
+    """The commands `pip` and `pip3`, which run the site's pip for this environment."""
     for name in ("pip", "pip3"):
         command = environment.folder / "bin" / name
         command.write_text(f'#!/bin/sh\nexec {shlex.quote(str(environment.python))} -m pip "$@"\n')

@@ -1,4 +1,6 @@
-"""The key of an environment: a hash of all that its set-up depends on; equal ones are built once per machine."""
+"""The key of an environment: a hash of everything its set-up depends on, so that equal ones are built once
+per machine.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from pathlib import Path
 
 from trainers.spec import SetupSpec
 
-_FORMAT = "1"  # of the folder that trainers.process.environment makes
+_FORMAT = "1"  # version of the layout in trainers.process.environment
 _SOURCES = frozenset({".py", ".toml", ".cfg", ".txt", ".in", ".c", ".cc", ".cpp", ".cu", ".h", ".pyx"})
 _MOST_FILES = 10_000
 _VARIABLE = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)")
@@ -20,7 +22,8 @@ _INCLUDED = re.compile(r"\s*(?:-r|-c|--requirement|--constraint)[\s=]\s*(\S+)")
 
 def key_of(setup: SetupSpec) -> str:
     """32 hexadecimal digits from the command, the requirements, the Python version, the files and folders that these
-    name, and the variables that they use. Values of secrets are no part of it."""
+    name, and the variables that they use. Values of secrets are not included.
+    """
     digest = hashlib.blake2b(digest_size=16)
     for part in _parts(setup):
         data = part if isinstance(part, bytes) else part.encode("utf-8", "surrogateescape")
@@ -42,10 +45,12 @@ def _parts(setup: SetupSpec) -> Iterator[str | bytes]:
 
 
 def _words(command: str) -> Iterator[str]:
-    """What may be the name of a file that it reads: also in `--requirement=x` and `.[extra]`, not after `>`."""
+    """Words of the command that may be names of files it reads, including `--requirement=x` and `.[extra]`, but not
+    after `>`.
+    """
     try:
         words = shlex.split(command, comments=True)
-    except ValueError:  # a quotation that does not end: the shell will say so
+    except ValueError:  # an unclosed quote: the shell will report it
         words = command.split()
     for before, word in zip(["", *words], words, strict=False):
         if before.endswith(">"):
@@ -67,14 +72,14 @@ def _named(folder: Path, name: str, seen: set[Path]) -> Iterator[str | bytes]:
                     if included := _INCLUDED.match(line):
                         yield from _named(path.parent, included[1], seen)
         elif path.is_dir() and ("/" in name or name == "." or (path / "pyproject.toml").is_file()):
-            yield str(path)  # what is installed may refer to it
+            yield str(path)  # installed packages may refer to this path
             yield from _package(path)
     except OSError:
-        return  # it is not there, or is none of ours to read: the set-up will say so
+        return  # it does not exist or cannot be read: the set-up will report it
 
 
 def _package(folder: Path) -> Iterator[str | bytes]:
-    """The sources of a folder that is installed."""
+    """The source files of a folder that is installed."""
     found = 0
     for path in sorted(folder.rglob("*")):
         parts = path.relative_to(folder).parts

@@ -1,10 +1,10 @@
-"""The log of a run that has secrets: a process of its own between the run and its file, which masks their values.
+"""The log of a run that has secrets: a separate process between the run and its log file masks their values.
 
-    python -m trainers.process.log_pump        (started by MaskedLog; settings come over a pipe, in no argument)
+    python -m trainers.process.log_pump        (started by MaskedLog; its settings come over a pipe, not as arguments)
 
-All output of the run, of C libraries and of its children as well, goes through a pipe. The process outlives the run, so
-that what a dying run said last is still written; it ends when the last process that writes is gone. A disk that is full
-loses output, which is said, and never stops the run.
+All output of the run, including C libraries and children, goes through a pipe. The process outlives the run, so the
+last output of a dying run is still written; it ends when the last writing process is gone. A full disk loses output,
+which is noted in the log, and never stops the run.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _PIPE_BYTES = 1 << 20
 
 
 class MaskedLog:
-    """The run's end: `descriptor` takes its output. Raises OSError when the log cannot be written."""
+    """The run's side: `descriptor` takes its output. Raises OSError if the log cannot be written."""
 
     def __init__(self, log: Path, secrets: Mapping[str, str]) -> None:
         self._word = f"<settle {randomness.token_hex(16)}>".encode()
         read, self.descriptor = os.pipe()
         self._acknowledged, acknowledge = os.pipe()
         settings_read, settings = os.pipe()
-        with suppress(OSError):  # more than this user may have: a smaller one does
+        with suppress(OSError):  # above this user's limit: a smaller pipe also works
             fcntl.fcntl(self.descriptor, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         places = ((read, 0), (acknowledge, 1), (settings_read, _SETTINGS))
         command = [sys.executable, "-m", "trainers.process.log_pump"]
@@ -54,12 +54,12 @@ class MaskedLog:
             raise OSError(f"the log {log} cannot be written")
 
     def settle(self) -> None:
-        """Wait until everything that was written before is in the file."""
-        sys.stdout.flush()  # the rest of a line
+        """Wait until everything written before is in the file."""
+        sys.stdout.flush()  # an unfinished line
         try:
             os.write(self.descriptor, self._word)
         except BrokenPipeError:
-            return  # the process was killed: what it had is lost, the run's last word is not
+            return  # the process was killed: its output is lost, but the run can still report
         self._await(SETTLE_S)
 
     def _await(self, patience_s: float) -> bool:
@@ -68,8 +68,9 @@ class MaskedLog:
 
 
 def main() -> int:
+    """Copy standard input to the log with secrets masked, until its end. Returns 0."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # meant for the run: it may have something to say at that
+        signal.signal(number, signal.SIG_IGN)  # meant for the run, which may still write output
     with os.fdopen(_SETTINGS, "rb") as file:
         settings = json.load(file)
     log = os.open(settings["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
@@ -84,12 +85,12 @@ def main() -> int:
 
 
 def _acknowledge() -> None:
-    with suppress(BrokenPipeError):  # the run is gone; its children may go on
+    with suppress(BrokenPipeError):  # the run is gone; its children may still write
         os.write(1, b".")
 
 
 class _Writer:
-    """Appends to the log; what the disk does not take is counted and told as soon as it takes something."""
+    """Appends to the log; bytes that a full disk refuses are counted and reported once it accepts data again."""
 
     def __init__(self, log: int) -> None:
         self._log = log

@@ -1,16 +1,15 @@
-"""Mask: text and output without the values of secrets, in the forms in which programs write them.
+"""Mask: removes the values of secrets from text and output, in the forms in which programs write them.
 
-Of each value, and of each line of a value of several lines, these are looked for:
+For each value, and each line of a multi-line value, these forms are masked:
 
-- the value as it is, as JSON, Python (`repr`, `ascii`), HTML, XML, POSIX shells, YAML, SQL and CSV quote it;
-- JSON and Python once more around any of these: JSON in JSON, the repr of a JSON text;
-- percent-encoded, with the sets of safe characters that libraries use, in capitals or small letters;
+- the value itself, and as quoted by JSON, Python (`repr`, `ascii`), HTML, XML, POSIX shells, YAML, SQL and CSV;
+- any of these quoted once more by JSON or Python: JSON in JSON, the repr of a JSON text;
+- percent-encoded, with the sets of safe characters that libraries use, in upper or lower case;
 - base64, standard and URL-safe, with any number of bytes before and after it; hexadecimal without separators.
 
-`[secret NAME]` stands in their place. A value of fewer than MIN_CHARACTERS is not looked for: it would be found in
-innocent text, and tell by that what it is. Nothing else is found: a part of a value, a value with anything in between
-(line breaks of a wrapped text, colour codes, separators), other encodings, three of them in each other, what is
-computed from it.
+`[secret NAME]` replaces them. A value shorter than MIN_CHARACTERS is not masked: it would occur in innocent text, and
+masking it there would reveal it. Nothing else is found: part of a value, a value with something in between (wrapped
+lines, colour codes, separators), other encodings, three nested encodings, or anything computed from it.
 """
 
 from __future__ import annotations
@@ -24,9 +23,11 @@ from urllib.parse import quote, quote_plus
 
 MIN_CHARACTERS = 5
 MAX_CHARACTERS = 16 << 10
-"""Of a value, as whoever takes values over holds it to: what is looked for is some fifty times as large."""
+"""Limit for the length of a value, enforced where secrets are accepted: the forms to search for take about fifty times
+as much.
+"""
 
-_HEAD = MIN_CHARACTERS  # bytes by which a form is looked for; none is shorter
+_HEAD = MIN_CHARACTERS  # bytes that identify a candidate; no form is shorter
 _SAFE_IN_PERCENT = ("", "/", "!'()*", "!#$%&'()*+,/:;=?@[]~")  # all, urllib, JavaScript, requests
 _AS_MARKUP = (  # quotation marks and apostrophes of: text, html.escape, markupsafe, attributes of XML
     ('"', "'"),
@@ -39,10 +40,10 @@ _AS_MARKUP = (  # quotation marks and apostrophes of: text, html.escape, markups
 
 
 class Mask:
-    """Knows the values of `secrets` by name, of each one or several. `words` are further byte strings of at least
-    MIN_CHARACTERS to be taken out, each with nothing in its place. `forms_of` is `forms`, or remembers what it gave.
+    """Knows the values of `secrets` by name, one or several per name.
 
-    A text is gone through once, however many and long the values are.
+    `words` are byte strings of at least MIN_CHARACTERS that are removed without a replacement. `forms_of` is `forms`,
+    or a cached version of it. A text is scanned once, regardless of how many and how long the values are.
     """
 
     def __init__(
@@ -58,11 +59,11 @@ class Mask:
                 found |= dict.fromkeys((forms_of or forms)(value), name)
         self._names: dict[bytes, str | None] = {**dict.fromkeys(words), **found}
         self._with_head: dict[bytes, list[bytes]] = {}
-        for form in sorted(self._names, key=len, reverse=True):  # the longest first: one may begin another
+        for form in sorted(self._names, key=len, reverse=True):  # longest first: one form may start with another
             self._with_head.setdefault(form[:_HEAD], []).append(form)
         self._cut_heads = {head[:length] for head in self._with_head for length in range(1, _HEAD)}
         columns = zip(*self._with_head, strict=True) if self._with_head else [()]
-        # a byte of each form at every place of its head: most of a text is passed over without asking for a form
+        # matches any form's byte at each position of its head: most of a text is skipped without comparing forms
         self._maybe = re.compile(b"".join(map(_one_of, columns)), re.DOTALL)
         self.longest_bytes = max(map(len, self._names), default=0)
 
@@ -74,11 +75,11 @@ class Mask:
             return text
         try:
             return masked.decode("utf-8", "surrogatepass")
-        except UnicodeDecodeError:  # a value that is no text began in the middle of a character
+        except UnicodeDecodeError:  # a binary value began in the middle of a character
             return masked.decode("utf-8", "replace")
 
     def data(self, data: bytes) -> bytes:
-        """The same for bytes that are all there is."""
+        """`data` without the values; `data` must be complete."""
         kept, at = list[bytes](), 0
         for begin, form in self.matches(data, 0):
             kept += (data[at:begin], self.instead(form))
@@ -86,12 +87,12 @@ class Mask:
         return b"".join((*kept, data[at:])) if kept else data
 
     def instead(self, form: bytes) -> bytes:
-        """What stands in the place of one of `matches`."""
+        """The replacement for a form found by `matches`."""
         name = self._names[form]
         return b"" if name is None else f"[secret {name}]".encode()
 
     def matches(self, data: bytes, start: int) -> Iterator[tuple[int, bytes]]:
-        """Every occurrence from `start` on: where it begins, and in which form."""
+        """Every occurrence from `start` on: its position and its form."""
         at = start
         while (maybe := self._maybe.search(data, at)) is not None:
             begin = maybe.start()
@@ -103,7 +104,9 @@ class Mask:
                     break
 
     def unfinished(self, data: bytes, start: int) -> int:
-        """Where the first beginning of a form lies that reaches the end of `data`; its length when there is none."""
+        """The position of the first possible beginning of a form that reaches the end of `data`; its length if there is
+        none.
+        """
         at = max(start, len(data) - self.longest_bytes + 1)
         while (maybe := self._maybe.search(data, at)) is not None:
             begin = maybe.start()
@@ -119,9 +122,10 @@ class Mask:
 
 
 class Stream:
-    """Masks output as it comes, also a value that comes in pieces: what may be the beginning of one is held back.
+    """Masks output as it arrives, including values split between pieces: a possible beginning of a value is held back.
 
-    At most one value's length of it. `met` is told of each of the mask's words, once what came before is given out.
+    At most the length of one value is held back. `met` is called for each of the mask's words, after the output before
+    it was passed on.
     """
 
     def __init__(self, mask: Mask, out: Callable[[bytes], None], met: Callable[[], None] = lambda: None) -> None:
@@ -131,11 +135,11 @@ class Stream:
         self._held = b""
 
     def feed(self, data: bytes) -> None:
-        """More output."""
+        """Process more output."""
         self._work(self._held + data, over=False)
 
     def close(self) -> None:
-        """There is no more."""
+        """Process the rest: there is no more output."""
         self._work(self._held, over=True)
 
     def _work(self, data: bytes, *, over: bool) -> None:
@@ -150,7 +154,7 @@ class Stream:
                 self._give(instead) if instead else self._met()
                 at = begin + len(form)
                 if at > held_from:
-                    break  # what seemed to begin a value was the end of another
+                    break  # what looked like the beginning of a value was the end of another
             if at <= held_from:
                 break
         self._give(data[at:held_from])
@@ -162,7 +166,7 @@ class Stream:
 
 
 def forms(value: str) -> frozenset[bytes]:
-    """How the value may be written. Empty for one that is too short to be looked for."""
+    """The forms in which a value may be written; empty if it is too short to mask."""
     parts = {value, *value.splitlines(), *map(str.strip, value.splitlines())} | {value.strip()}
     return frozenset(form for part in parts if len(part.strip()) >= MIN_CHARACTERS for form in _forms(part))
 
@@ -172,7 +176,7 @@ def _forms(value: str) -> Iterator[bytes]:
     for text in quoted.union(*map(_as_literal, quoted)):
         yield text.encode("utf-8", "surrogatepass")
     try:
-        raw = value.encode("utf-8", "surrogateescape")  # as the environment holds it, also where it is no text
+        raw = value.encode("utf-8", "surrogateescape")  # as in the environment, even if it is not valid text
     except UnicodeEncodeError:
         raw = value.encode("utf-8", "surrogatepass")
     yield raw
@@ -186,14 +190,14 @@ def _forms(value: str) -> Iterator[bytes]:
     for encode in (base64.b64encode, base64.urlsafe_b64encode):
         for before in range(3):
             whole = encode(b"\0" * before + raw)
-            begin = -(-8 * before // 6)  # characters that what stands before the value decides, too
+            begin = -(-8 * before // 6)  # these characters also depend on what precedes the value
             yield whole[begin:]
             yield whole.rstrip(b"=")[begin:]
-            yield whole[begin : 8 * (before + len(raw)) // 6]  # without one that what follows decides, too
+            yield whole[begin : 8 * (before + len(raw)) // 6]  # without the character that depends on what follows
 
 
 def _as_literal(value: str) -> Iterator[str]:
-    """Inside a string of JSON, also as for web pages, or of Python."""
+    """As part of a JSON string, including JSON for web pages, or of a Python string."""
     for text in (json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]):
         yield text
         yield text.replace("/", "\\/")
@@ -203,21 +207,22 @@ def _as_literal(value: str) -> Iterator[str]:
 
 
 def _inside_quotes(shown: str) -> tuple[str, str]:
-    """Both ways in which Python shows apostrophes, of something with `'"` at its end, which is cut off: around all
-    there may be other quotes than around the value alone."""
+    """Both ways in which Python writes apostrophes, for a value followed by `'"`, which is removed: the quotes around a
+    larger text may differ from those around the value alone.
+    """
     escaped = shown[:-4]
     return escaped, escaped.replace("\\'", "'")
 
 
 def _as_markup(value: str) -> Iterator[str]:
-    """In a page or a document of HTML or XML."""
+    """As part of an HTML or XML document."""
     text = html.escape(value, quote=False)
     for quotation_mark, apostrophe in _AS_MARKUP:
         yield text.replace('"', quotation_mark).replace("'", apostrophe)
 
 
 def _as_word(value: str) -> Iterator[str]:
-    """Between apostrophes or quotation marks of a shell (shlex.quote, `set -x`), of YAML, SQL or CSV."""
+    """Within single or double quotes of a shell (shlex.quote, `set -x`), YAML, SQL or CSV."""
     for apostrophe in ("'\"'\"'", "'\\''", "''"):
         yield value.replace("'", apostrophe)
     yield value.replace('"', '""')
@@ -225,5 +230,5 @@ def _as_word(value: str) -> Iterator[str]:
 
 
 def _one_of(column: Iterable[int]) -> bytes:
-    """A pattern for any of these bytes, for none if there are none."""
+    """A pattern that matches any of these bytes; none if there are none."""
     return b"[" + b"".join(b"\\x%02x" % byte for byte in sorted(set(column))) + b"]" if column else b"(?!)"

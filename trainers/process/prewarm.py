@@ -1,18 +1,18 @@
-"""A trainer's process before it has an order: it loads what every trainer needs, then waits for a spec to execute.
+"""A trainer process without a job yet: it loads what every trainer needs, then waits for a spec to execute.
 
     python -m trainers.process.prewarm FOLDER [DESCRIPTOR]
 
-A node starts one while its site's own software comes up, because loading torch is most of a cold start. Whoever drives
-it connects to `trainer.sock` in FOLDER and stays connected; lines of JSON:
+A node starts one while its site's own software starts, because loading torch is most of a cold start. The driver
+connects to `trainer.sock` in FOLDER and stays connected. Messages are lines of JSON:
 
-    from it:  {"state": "prepared" | "failed", "error"}, and when the order has been carried out {"state", "error"}
-    to it:    {"spec", "secrets"}, once; before that perhaps {"setup", "secrets"}, which it answers as at first
+    from it:  {"state": "prepared" | "failed", "error"}, and {"state", "error"} when the run has ended
+    to it:    {"spec", "secrets"}, once; optionally {"setup", "secrets"} first, answered like the initial preparation
 
-A job that needs an environment of its own cannot use what was loaded: after the set-up this process is replaced by that
-environment's Python, which loads its libraries anew and has the line to the driver as DESCRIPTOR.
+A job with its own environment cannot use what was loaded: after the set-up this process is replaced by that
+environment's Python, which loads its own libraries and inherits the connection to the driver as DESCRIPTOR.
 
-When the driver is gone, it ends at once: a run that nobody can stop must not go on. How it ended itself is written to
-`trainer.exit` by whoever started it, and is read by the driver.
+When the driver disconnects, the process ends at once: a run that nobody can stop must not continue. The process that
+started it writes its exit status to `trainer.exit`, which the driver reads.
 """
 
 from __future__ import annotations
@@ -35,34 +35,34 @@ from typing import Any, get_args
 
 from trainers import checked_json
 from trainers.control import TrainerState
-from trainers.errors import MalformedWord, SetupError
+from trainers.errors import MalformedMessage, SetupError
 from trainers.process import same_hashes
 
 SOCKET = "trainer.sock"
 EXIT_FILE = "trainer.exit"
-STACKS_SIGNAL = signal.SIGRTMAX - 5  # one that nobody else uses; trainers.runner answers it with all stacks in the log
-_WORD = {
+STACKS_SIGNAL = signal.SIGRTMAX - 5  # unused elsewhere; trainers.runner writes all stacks to the log when it arrives
+_MESSAGE = {
     "state": checked_json.one_of("prepared", *get_args(TrainerState)),
-    "error": checked_json.maybe(checked_json.text),
+    "error": checked_json.optional(checked_json.text),
 }
 _SO_PEERCRED = struct.Struct("iII")  # pid, uid, gid: unix(7)
 
 
 @dataclass(frozen=True, slots=True)
 class PrewarmReply:
-    """One thing that it says; `error` is set when it failed."""
+    """A message from the process; `error` is set if it failed."""
 
     state: str
     error: str | None = None
 
 
 class Trainer:
-    """The driver's end of the line. Raises OSError while there is no such process in `folder`, or no longer."""
+    """The driver's connection. Raises OSError if there is no such process in `folder`."""
 
     def __init__(self, folder: Path) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
         directory = os.open(folder, os.O_PATH)
-        try:  # the name of a socket must fit in 107 bytes: that of the folder may not
+        try:  # the path of a socket is limited to 107 bytes, which the folder's path may exceed
             self._socket.connect(f"/proc/self/fd/{directory}/{SOCKET}")
         except OSError:
             self._socket.close()
@@ -72,9 +72,11 @@ class Trainer:
         listener = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _SO_PEERCRED.size)
         self._process = os.pidfd_open(_SO_PEERCRED.unpack(listener)[0])
 
-    def words(self) -> Generator[PrewarmReply, None, None]:
-        """What it says, until it is gone (a child that it forked may hold its end of the line for longer) or says too
-        much at once. The job's own code runs in that process, so that it may say anything."""
+    def messages(self) -> Generator[PrewarmReply, None, None]:
+        """Its messages until it is gone (a forked child may keep the connection open longer) or sends too much at once.
+
+        The job's own code runs in that process, so a message may contain anything.
+        """
         line, partial = self._socket.fileno(), b""
         with closing(self._socket):
             while line in select.select([line, self._process], [], [])[0]:
@@ -82,58 +84,63 @@ class Trainer:
                 if not received:
                     return
                 *lines, partial = (partial + received).split(b"\n")
-                yield from map(_word, lines)
+                yield from map(_message, lines)
                 if len(partial) > checked_json.MOST_BYTES:
-                    yield _word(partial)
+                    yield _message(partial)
                     return
 
     def show_stacks(self) -> None:
-        """Let it write the stack of each of its threads to its log. Only of one that executes an order."""
+        """Have it write the stack of every thread to its log. Only while it executes a spec."""
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._process, STACKS_SIGNAL)
 
     def set_up(self, setup: Mapping[str, object], secrets: Mapping[str, str]) -> None:
-        """Let it set its environment up (trainers.spec.SetupSpec), and be prepared there; before `order`."""
+        """Let it set up the environment of a job (trainers.spec.SetupSpec) and restart there; before `order`. Raises
+        OSError.
+        """
         self._socket.sendall(json.dumps({"setup": dict(setup), "secrets": dict(secrets)}).encode() + b"\n")
 
     def order(self, spec: Mapping[str, object], secrets: Mapping[str, str]) -> None:
-        """Let it begin; asked once."""
+        """Send the spec and start it; only once. Raises OSError."""
         self._socket.sendall(json.dumps({"spec": dict(spec), "secrets": dict(secrets)}).encode() + b"\n")
 
 
-def _word(line: bytes) -> PrewarmReply:
+def _message(line: bytes) -> PrewarmReply:
     try:
         return PrewarmReply(
-            **checked_json.fitting(checked_json.document(line, "the trainer's word"), _WORD, "the trainer's word")
+            **checked_json.fitting(
+                checked_json.document(line, "the trainer's message"), _MESSAGE, "the trainer's message"
+            )
         )
-    except (MalformedWord, TypeError) as error:  # without a state
-        return PrewarmReply("failed", f"the trainer's process said what makes no sense: {error}")
+    except (MalformedMessage, TypeError) as error:  # without a state
+        return PrewarmReply("failed", f"the trainer's process sent an invalid message: {error}")
 
 
 def write_exit_status(folder: Path, status: int) -> None:
-    """What its parent saw: the exit status, or minus the number of the signal that killed it."""
+    """Store the exit status, or minus the number of the signal that ended the process. Raises OSError."""
     partial = folder / f"{EXIT_FILE}.partial"
     partial.write_text(str(status))
     partial.replace(folder / EXIT_FILE)
 
 
 def exit_status(folder: Path) -> int | None:
-    """What was written, None while nothing was."""
+    """The stored exit status; None if there is none yet."""
     try:
         return int((folder / EXIT_FILE).read_text())
     except (FileNotFoundError, ValueError):
         return None
 
 
-def told_exit(status: int) -> str:
+def describe_exit(status: int) -> str:
     """An exit status in words."""
     if status >= 0:
-        return f"the trainer exited with status {status} without a last word"
+        return f"the trainer exited with status {status} without a final report"
     why = "out of memory?" if -status == signal.SIGKILL else (signal.strsignal(-status) or "unknown").lower()
     return f"the trainer was killed by signal {-status} ({why})"
 
 
 def main(folder: str) -> int:
+    """Prepare, accept one driver and execute its spec. Returns 0."""
     same_hashes.require()
     os.chdir(folder)
     with closing(socket.socket(socket.AF_UNIX)) as listener:
@@ -144,8 +151,10 @@ def main(folder: str) -> int:
     return _serve(folder, connection, prepared)
 
 
-def go_on(folder: str, descriptor: str) -> int:
-    """In the environment of a job: with the line to a driver that is there already."""
+def resume_in_environment(folder: str, descriptor: str) -> int:
+    """Entry point in the environment of a job: prepare again and continue with the inherited driver connection. Returns
+    0.
+    """
     os.chdir(folder)
     connection = socket.socket(fileno=int(descriptor))
     connection.set_inheritable(False)
@@ -155,39 +164,39 @@ def go_on(folder: str, descriptor: str) -> int:
 def _serve(folder: str, connection: socket.socket, prepared: Mapping[str, object]) -> int:
     with closing(connection), connection.makefile("rw") as line:
 
-        def say(words: Mapping[str, object]) -> None:
+        def send(words: Mapping[str, object]) -> None:
             line.write(json.dumps(words) + "\n")
             line.flush()
 
-        say(prepared)
+        send(prepared)
         order = json.loads(line.readline() or "null")
         if order is not None and "setup" in order:
-            say(_set_up(folder, order, connection))
+            send(_set_up(folder, order, connection))
         elif order is not None:
             with _leaving_with(connection):
-                say(_carry_out(order))
+                send(_carry_out(order))
     return 0
 
 
 def _set_up(folder: str, asked: Mapping[str, Any], connection: socket.socket) -> dict[str, object]:
-    """Replace this process by one in the environment of the job. Returns only when that failed."""
+    """Replace this process by one in the environment of the job. Returns only if that failed."""
     from trainers.process.environment import Builder
     from trainers.process.log_pump import MaskedLog
     from trainers.spec import SetupSpec
 
     setup, secrets = SetupSpec.from_json(asked["setup"]), asked["secrets"]
 
-    def gone() -> bool:
-        return bool(select.select([connection], [], [], 0.0)[0])  # it says nothing more before it is answered
+    def driver_gone() -> bool:
+        return bool(select.select([connection], [], [], 0.0)[0])  # the driver sends nothing before it gets an answer
 
-    def begin_anew() -> str:
+    def build_and_restart() -> str:
         path = Path(setup.log)
         path.parent.mkdir(parents=True, exist_ok=True)
         masked = MaskedLog(path, secrets) if secrets else None
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         log = os.open(path, flags, 0o666) if masked is None else masked.descriptor
         try:
-            environment = Builder(Path(setup.root), log, gone).environment(setup, secrets)
+            environment = Builder(Path(setup.root), log, driver_gone).environment(setup, secrets)
         finally:
             if masked is not None:
                 masked.settle()
@@ -198,13 +207,13 @@ def _set_up(folder: str, asked: Mapping[str, Any], connection: socket.socket) ->
         command = [python, "-m", "trainers.process.prewarm", folder, str(connection.fileno())]
         os.execve(python, command, environment.variables(os.environ))
 
-    return _masked(_attempt(begin_anew), secrets)
+    return _masked(_attempt(build_and_restart), secrets)
 
 
-def _masked(said: dict[str, object], secrets: Mapping[str, str]) -> dict[str, object]:
+def _masked(reply: dict[str, object], secrets: Mapping[str, str]) -> dict[str, object]:
     from trainers.process.masking import Mask
 
-    return {**said, "error": said["error"] and Mask(secrets).text(str(said["error"]))}
+    return {**reply, "error": reply["error"] and Mask(secrets).text(str(reply["error"]))}
 
 
 def _attempt(work: Callable[[], str]) -> dict[str, object]:
@@ -219,10 +228,10 @@ def _attempt(work: Callable[[], str]) -> dict[str, object]:
 
 
 def _load() -> str:
-    gc.disable()  # looking again and again through all that is being imported takes a sixth of the time
+    gc.disable()  # collecting garbage during imports takes a sixth of the time
     import torch
 
-    # the first optimizer imports torch._dynamo and sympy: half of all the time
+    # the first optimizer imports torch._dynamo and sympy, which takes half of the time
     torch.optim.AdamW([torch.zeros(1, requires_grad=True)])
 
     gc.freeze()
@@ -241,7 +250,7 @@ def _carry_out(order: Mapping[str, Any]) -> dict[str, object]:
 
 @contextmanager
 def _leaving_with(connection: socket.socket) -> Iterator[None]:
-    """End this process as soon as the driver is gone, whatever it is doing."""
+    """End this process as soon as the driver disconnects, whatever it is doing."""
     done = threading.Event()
 
     def watch() -> None:
@@ -255,4 +264,4 @@ def _leaving_with(connection: socket.socket) -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]) if len(sys.argv) == 2 else go_on(*sys.argv[1:]))
+    sys.exit(main(*sys.argv[1:]) if len(sys.argv) == 2 else resume_in_environment(*sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""RunContext: what the runner lays out for the session of this process, and how a session ends the program."""
+"""RunContext: connects the runner with the session in the same process, and lets a session end the program."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Timers:
-    """The clocks of a run, as an argument so that tests need not wait. Seconds."""
+    """The clocks of a run in seconds, replaceable in tests."""
 
     monotonic: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
@@ -27,9 +27,9 @@ class Timers:
 
 @dataclass(slots=True)
 class RunContext:
-    """One run: its orders, its papers, its clocks; and its session once the program has called attach().
+    """One run: its spec, control directory, journal and clocks, and its session once the program has called attach().
 
-    `leaving` is how a program that did not call it is being ended (trainers.process.unmanaged).
+    `leaving` is the final state of a program without a session that is being ended (trainers.process.unmanaged).
     """
 
     spec: TrainerSpec
@@ -42,7 +42,9 @@ class RunContext:
 
 
 class RunEnded(BaseException):
-    """Ends the program from inside its loop, past its `except Exception`; the runner reports `state`."""
+    """Ends the program from inside its loop. Not an Exception, so the program does not catch it; the runner reports
+    `state`.
+    """
 
     def __init__(self, state: TrainerState) -> None:
         super().__init__(state)
@@ -54,8 +56,8 @@ _open: RunContext | None = None
 
 @contextmanager
 def opened(context: RunContext) -> Iterator[None]:
-    """Let `attach` find `context` in here."""
-    global _open  # noqa: PLW0603  (one program per process, and its attach() is given no handle)
+    """Let `attach` find `context` within this block."""
+    global _open  # noqa: PLW0603  (one program per process, and attach() has no argument for it)
     _open = context
     try:
         yield
@@ -66,5 +68,5 @@ def opened(context: RunContext) -> Iterator[None]:
 
 
 def present_context() -> RunContext | None:
-    """The desk of the run that this process executes, if it does."""
+    """The context of the run in this process; None if there is none."""
     return _open

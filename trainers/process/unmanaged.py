@@ -1,8 +1,8 @@
-"""Watch: ends a program that never called attach(), and so has no session that would obey the control directory.
+"""Ends programs that never called attach() and therefore have no session that follows the control directory.
 
-Asked to stop, or before the machine is taken, it gets SIGTERM if it has a handler for it, and some seconds to write a
-checkpoint of its own; then this process ends, wherever the program is. It ends at once when the lease has lapsed or a
-newer generation owns the job: another machine may train it already.
+When asked to stop, or before the machine is taken away, the program gets SIGTERM if it has a handler for it, and a few
+seconds to write its own checkpoint; then this process ends. It ends at once if the lease has expired or a newer
+generation owns the job: another machine may already train it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ from trainers.process.run_context import RunContext
 
 GRACE_S = 5.0  # from SIGTERM to the end
 POLL_S = 0.5
-NOTICE_MARGIN_S = 1.0  # it is over so long before its machine goes
+NOTICE_MARGIN_S = 1.0  # ends this long before the machine is taken away
 EXIT_CODES = {"checkpointed_and_stopped": 0, "fenced": 3}  # as those of trainers.runner
 
 
 @contextmanager
 def watched(context: RunContext) -> Iterator[None]:
-    """While the program runs. `context.leaving` is set as soon as it must end, and is the run's last state then."""
+    """Watch the control directory while the program runs. `context.leaving` is set as soon as it must end, to the final
+    state.
+    """
     over = threading.Event()
     threading.Thread(target=_watch, args=[context, over], daemon=True).start()
     try:
@@ -37,7 +39,7 @@ def watched(context: RunContext) -> Iterator[None]:
 
 def _watch(context: RunContext, over: threading.Event) -> None:
     while not over.wait(POLL_S):
-        if context.session is None and (state := _asked(context)) is not None:
+        if context.session is None and (state := _final_state(context)) is not None:
             context.leaving = state
             if state == "checkpointed_and_stopped" and callable(signal.getsignal(signal.SIGTERM)):
                 os.kill(os.getpid(), signal.SIGTERM)
@@ -47,8 +49,8 @@ def _watch(context: RunContext, over: threading.Event) -> None:
             os._exit(EXIT_CODES[state])
 
 
-def _asked(context: RunContext) -> TrainerState | None:
-    """How the program must end now; None if it may go on."""
+def _final_state(context: RunContext) -> TrainerState | None:
+    """The state in which the program must end now; None if it may continue."""
     spec, control = context.spec, context.control
     try:
         until, notice = control.lease_until(), control.notice()
@@ -63,5 +65,5 @@ def _asked(context: RunContext) -> TrainerState | None:
             left_s = notice.deadline_monotonic_s - context.timers.monotonic()
             return "checkpointed_and_stopped" if left_s <= GRACE_S + NOTICE_MARGIN_S else None
     except (OSError, TrainerError):
-        pass  # asked again: a folder that does not answer for a moment ends nothing
+        pass  # try again: a folder that fails for a moment must not end the program
     return None

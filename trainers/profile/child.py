@@ -2,10 +2,9 @@
 
     python -m trainers.profile.child SPEC.json COUNTS.json [BYTES]
 
-The program has a real session, in folders of its own that the caller throws away, and is told the length of the whole
-job, which schedules are built from; it is ended as soon as a step was counted. Exit code: 0 counted, 1 the program
-failed (its error is in progress.json), 4 it ended without enough steps. With BYTES its memory is
-limited to that.
+The program gets a real session in temporary folders of the caller, and the length of the whole job, from which
+schedules are built; it is ended as soon as a step was counted. Exit code: 0 counted, 1 the program failed (its error is
+in progress.json), 4 it ended too early. With BYTES, its memory is limited to that.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class _Profile:
-    """Follows the steps of the session: counts one, times the ones after it."""
+    """Follows the steps of the session: counts one and times those after it."""
 
     def __init__(self) -> None:
         self.counter: Counter | None = None
@@ -43,7 +42,7 @@ class _Profile:
             return
         elif steps_done == WARM_STEPS + COUNTED_STEPS:
             self.counter.__exit__(None, None, None)
-        # A session knows the time of a step, without checkpoints, only after it was told that the step is over.
+        # A session knows the duration of a step, without checkpoints, only after the step has ended.
         elif steps_done == STEPS - TIMED_STEPS:
             self._timed_from_s = self._useful_s()
         elif steps_done == STEPS:
@@ -58,7 +57,7 @@ class _Profile:
 
 def _context() -> RunContext:
     context = present_context()
-    assert context is not None  # it is the runner who calls
+    assert context is not None  # called only by the runner
     return context
 
 
@@ -99,6 +98,7 @@ def _counts(counter: Counter, parts: Parts, step_s: float) -> StepCounts:
 
 
 def main(arguments: list[str]) -> int:
+    """Profile the program of a spec and write the counts; returns the exit code. Raises OSError."""
     spec = TrainerSpec.load(Path(arguments[0]))
     if len(arguments) > 2:
         resource.setrlimit(resource.RLIMIT_DATA, (int(arguments[2]), int(arguments[2])))

@@ -1,4 +1,4 @@
-"""Counter: sees every operation that torch dispatches, in forward, backward and optimizer."""
+"""Counter: counts the operations that torch dispatches, in forward, backward and optimizer."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from torch.utils.flop_counter import flop_registry
 _NARROW = {torch.float16: "fp16", torch.bfloat16: "bf16"}
 _NARROW |= {kind: "fp8" for name in ("float8_e4m3fn", "float8_e5m2") if (kind := getattr(torch, name, None))}
 _CONVOLUTIONS = ("aten::convolution", "aten::convolution_backward", "aten::convolution_overrideable")
-# A step with fewer FLOPs for each byte reads and writes tables; a product with 16 rows has 8 for each at FP32.
+# A step with fewer FLOPs per byte mainly reads and writes tables; a product with 16 rows has 8 per byte at FP32.
 _LOOKUP_INTENSITY = 0.5
-# They read few rows of a large table: what they write tells the traffic, not what they could have read.
+# They read few rows of a large table: their traffic is twice what they write, not the size of the table.
 _LOOKUPS = ("aten::embedding", "aten::index", "aten::index_select", "aten::gather")
-# Whole recurrent layers as one operation, for which torch has no formula; backward does the work twice.
+# Whole recurrent layers in one operation, for which torch has no formula; backward does twice the work.
 _RECURRENT = {
     "aten::mkldnn_rnn_layer": 1.0,
     "aten::mkldnn_rnn_layer_backward": 2.0,
@@ -30,8 +30,9 @@ _RECURRENT = {
 
 
 class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Between `with` and its end: FLOPs by torch's own formulas, bytes read and written (views are free), operations,
-    the seconds that these took, and the bytes that autograd keeps for the backward pass."""
+    """Within its `with` block: FLOPs by torch's own formulas, bytes read and written (views are free), operations, the
+    seconds they took, and the bytes that autograd keeps for the backward pass.
+    """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -47,23 +48,25 @@ class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @property
     def activation_bytes(self) -> int:
+        """Bytes that autograd keeps for the backward pass."""
         return sum(self._kept.values())
 
     @property
     def precision(self) -> str | None:
-        """What most FLOPs were done in; None without any."""
+        """The precision of most FLOPs; None without any."""
         return max(self._by_precision, key=self._by_precision.__getitem__, default=None)
 
     @property
     def sort(self) -> str:
-        """What most FLOPs are: matrices (attention among them), convolutions or recurrences; lookups where there are
-        hardly any FLOPs for what is read and written."""
+        """What most FLOPs are: matrices (including attention), convolutions or recurrences; or lookups, if there are
+        hardly any FLOPs for the bytes read and written.
+        """
         if self.flops < _LOOKUP_INTENSITY * self.traffic_bytes:
             return "lookups"
         return max(self._by_sort, key=self._by_sort.__getitem__)
 
     def ignore(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Parameters are kept for backward too, but they are there anyway."""
+        """Do not count these tensors as activations: parameters are kept for backward, too, but exist anyway."""
         for tensor in tensors:
             self._kept.pop(tensor.untyped_storage().data_ptr(), None)
 
@@ -112,7 +115,7 @@ class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _flops(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> float:
-    """0 for what has no formula: everything but matrix products, convolutions, attention and recurrent layers."""
+    """FLOPs of an operation; 0 for everything except matrix products, convolutions, attention and recurrent layers."""
     times = _RECURRENT.get(func._schema.name)
     if times is not None:
         positions = args[0].numel() / args[0].shape[-1]
@@ -123,7 +126,7 @@ def _flops(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any
 
 
 def _precision(dtypes: set[torch.dtype], sort: str) -> str:
-    """The narrowest of an operation's tensors; of 32 bits, whether torch may round products to TF32 on a GPU."""
+    """The narrowest type of an operation's tensors; for 32 bits, whether torch may round products to TF32 on a GPU."""
     found = {_NARROW[dtype] for dtype in dtypes if dtype in _NARROW}
     for precision in ("fp8", "bf16", "fp16"):
         if precision in found:
@@ -134,7 +137,7 @@ def _precision(dtypes: set[torch.dtype], sort: str) -> str:
 
 
 def _is_view(func: Any) -> bool:
-    """Whether an operation only gives another shape to what is there."""
+    """True if an operation only gives existing data another shape."""
     if func._schema.name == "aten::_unsafe_view":
         return True
     returns = func._schema.returns

@@ -1,4 +1,4 @@
-"""StepCounts: what one training step was seen to do."""
+"""StepCounts: the measured work of one training step."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ WARM_STEPS = 1
 COUNTED_STEPS = 1
 TIMED_STEPS = 3
 STEPS = WARM_STEPS + COUNTED_STEPS + 1 + TIMED_STEPS
-"""How many steps a profile takes: one to warm up, one that is counted, one to get over that, the rest timed."""
+"""How many steps a profile takes: one to warm up, one that is counted, one to recover from counting, the rest timed."""
 
 TOO_FEW_STEPS = 4
-"""Exit code of the child: the program ended before it had recorded that many."""
+"""Exit code of the child if the program ended before it had recorded STEPS steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepCounts:
     """One step: FLOPs (`half_flops` of them in 16 bits or fewer), bytes that operations read and write, operations.
 
-    `resident_bytes` are parameters, gradients and optimizer state, `weight_bytes` and `gradient_bytes` the first two of
-    them; `activation_bytes` what forward keeps for backward; `step_s` is wall time here, without counting, and
-    `outside_s` the part of it in which no operation computed: loading data, sleeping, Python. `precision` and `sort`
-    are those of most FLOPs, as `Counter` names them.
+    `resident_bytes` are parameters, gradients and optimizer state (`weight_bytes` and `gradient_bytes` are the first
+    two); `activation_bytes` is what forward keeps for backward; `step_s` is wall time on this host without counting,
+    and `outside_s` the part of it in which no operation computed: data loading, sleeping, Python. `precision` and
+    `sort` are those of most FLOPs, as in `Counter`.
     """
 
     flops: float
@@ -42,9 +42,10 @@ class StepCounts:
     gradient_bytes: int
 
     def save(self, path: Path) -> None:
+        """Write the counts as JSON. Raises OSError."""
         path.write_text(json.dumps(dataclasses.asdict(self)))
 
     @classmethod
     def load(cls, path: Path) -> StepCounts:
-        """Raises OSError, ValueError and TypeError for what `save` did not write."""
+        """Read counts. Raises OSError, ValueError and TypeError for anything that `save` did not write."""
         return cls(**json.loads(path.read_text()))

@@ -14,14 +14,14 @@ from orchestrator.engine.runtime import RunReport, TrainerState
 from orchestrator.model import Job, Run
 from trainers import checked_json
 from trainers.control import PROGRESS
-from trainers.errors import MalformedWord
+from trainers.errors import MalformedMessage
 
 MALFORMED_S = 60.0  # wall: a run of which nobody knows what it does is billed no longer
 _FORM: Mapping[str, checked_json.Check] = {
     **{name: check for name, check in PROGRESS.items() if name != "still_since_s"},
     "state": checked_json.one_of(*get_args(TrainerState)),
     "silent_s": checked_json.seconds,
-    "exit_status": checked_json.maybe(checked_json.status),
+    "exit_status": checked_json.optional(checked_json.status),
     "still_s": checked_json.seconds,
     "setup_failed": checked_json.yes_no,
 }
@@ -33,7 +33,7 @@ def report_of(run_id: str, said: object) -> RunReport:
     """What a node said of a run, if all of it is what it must be; fields that nobody knows are left out."""
     try:
         fields = checked_json.fitting(said, _FORM, _OF)
-    except MalformedWord as error:
+    except MalformedMessage as error:
         return RunReport(run_id, "malformed", error=str(error), silent_s=_silent_s(said))
     if "state" not in fields:
         return RunReport(run_id, "malformed", error=f"{_OF} does not say in which state it is")
@@ -65,5 +65,5 @@ def _silent_s(said: object) -> float:
     """How long ago that was, which the node's own bridge says."""
     try:
         return float(checked_json.fitting(said, {"silent_s": checked_json.seconds}, _OF).get("silent_s", 0.0))
-    except MalformedWord:
+    except MalformedMessage:
         return 0.0

@@ -21,8 +21,8 @@ from typing import Any, Literal
 
 from orchestrator.formats.codec import decode
 from trainers.control import ControlDirectory, Progress, QuiesceOrder
-from trainers.errors import MalformedWord
-from trainers.process.prewarm import Trainer, exit_status, told_exit
+from trainers.errors import MalformedMessage
+from trainers.process.prewarm import Trainer, describe_exit, exit_status
 
 ACTOR_THREADS = 4
 LOOK_EVERY_S = 0.05
@@ -73,7 +73,7 @@ class RunActor:
         """
         try:
             progress = self._control.progress()
-        except MalformedWord as error:
+        except MalformedMessage as error:
             return self._malformed(error)
         reported = {} if progress is None else _told(progress)
         if self._error is not None:
@@ -81,7 +81,7 @@ class RunActor:
         if progress is not None and progress.state in _LAST:
             return reported
         if self._state == "absent" and self._exit_status is not None:
-            died = {"error": told_exit(self._exit_status), "exit_status": self._exit_status}
+            died = {"error": describe_exit(self._exit_status), "exit_status": self._exit_status}
             return {**reported, "state": "failed", **died}
         if self._state == "absent":
             return {**reported, "state": "absent"}
@@ -89,12 +89,12 @@ class RunActor:
             return {"state": "starting" if self._begun and self._state == "prepared" else self._state}
         return reported
 
-    def _malformed(self, error: MalformedWord) -> dict[str, object]:
+    def _malformed(self, error: MalformedMessage) -> dict[str, object]:
         """Its process may be over all the same."""
         if self._error is not None:
             return {"state": "failed", "error": self._error}
         if self._state == "absent" and self._exit_status is not None:
-            return {"state": "failed", "error": told_exit(self._exit_status), "exit_status": self._exit_status}
+            return {"state": "failed", "error": describe_exit(self._exit_status), "exit_status": self._exit_status}
         return {"state": "absent"} if self._state == "absent" else {"state": "malformed", "error": str(error)}
 
     def control(self, what: Control, quiesce: Mapping[str, Any] | None = None) -> None:
@@ -119,7 +119,7 @@ class RunActor:
                 time.sleep(LOOK_EVERY_S)
         setting_up = False
         with suppress(OSError):  # cut off by its death
-            for said in self._trainer.words():
+            for said in self._trainer.messages():
                 if self._setup_awaited and said.state == "prepared":
                     self._setup_awaited = False
                     self._asked.wait()

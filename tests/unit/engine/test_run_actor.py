@@ -54,8 +54,8 @@ class Driver:
         driver = self
 
         class Line(Trainer):
-            def words(self) -> Generator[PrewarmReply, None, None]:
-                for word in super().words():
+            def messages(self) -> Generator[PrewarmReply, None, None]:
+                for word in super().messages():
                     yield word
                     driver.heard.release()  # the next one is asked for: this one has been taken in
 

@@ -1,4 +1,4 @@
-"""What a job writes about itself, and what a node says of it: any bytes are a checked word or a MalformedWord."""
+"""What a job writes about itself, and what a node says of it: any bytes are a checked word or a MalformedMessage."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from orchestrator.engine.machines.reports import report_of
 from orchestrator.engine.runtime import RunReport
 from trainers import checked_json
 from trainers.control import PROGRESS, ControlDirectory, Notice, Progress, QuiesceOrder
-from trainers.errors import MalformedWord, TrainerError
+from trainers.errors import MalformedMessage, TrainerError
 from trainers.loop.training_loop import Parts, TrainingLoop
 
 FILES = ("progress.json", "lease.json", "quiesce.json", "notice.json")
@@ -45,7 +45,7 @@ def ask_everything(control: ControlDirectory) -> list[object]:
     for question in (control.progress, control.lease_until, control.quiesce, control.notice):
         try:
             answers.append(question())
-        except MalformedWord as error:
+        except MalformedMessage as error:
             answers.append(error)
     return answers
 
@@ -55,10 +55,10 @@ def ask_everything(control: ControlDirectory) -> list[object]:
 def test_a_control_file_of_any_bytes_is_read_or_is_malformed(folder: Path, name: str, raw: bytes) -> None:
     (folder / name).write_bytes(raw)
     progress, lease_s, quiesce, notice = ask_everything(ControlDirectory(folder))
-    assert isinstance(progress, Progress | MalformedWord | None)
-    assert isinstance(notice, Notice | MalformedWord | None)
-    assert isinstance(quiesce, QuiesceOrder | MalformedWord | None)
-    assert isinstance(lease_s, float | MalformedWord | None)
+    assert isinstance(progress, Progress | MalformedMessage | None)
+    assert isinstance(notice, Notice | MalformedMessage | None)
+    assert isinstance(quiesce, QuiesceOrder | MalformedMessage | None)
+    assert isinstance(lease_s, float | MalformedMessage | None)
     if isinstance(progress, Progress):
         assert 0 <= progress.step <= checked_json.LARGEST_COUNT
         assert report_of("run_A", dataclasses.asdict(progress)).state == progress.state
@@ -99,7 +99,7 @@ def test_every_field_of_a_progress_and_of_a_report_is_checked() -> None:
         ({"state": "training", "manifest": "../../etc"}, "manifest is '../../etc', not a checkpoint's name"),
         ({"state": "training", "manifest": f"1-{10**30}-1"}, "not a checkpoint's name"),
         ({"step": 3}, "does not say in which state"),
-        ([], "its report is no object"),
+        ([], "its report is not an object"),
     ],
 )
 def test_what_makes_no_sense_is_named(words_said: object, why: str) -> None:
@@ -129,10 +129,10 @@ def test_a_pipe_a_folder_and_a_huge_file_in_place_of_a_control_file_are_malforme
     (tmp_path / "lease.json").mkdir()
     (tmp_path / "quiesce.json").write_bytes(b"[" * (checked_json.MOST_BYTES + 1))
     (tmp_path / "notice.json").write_bytes(b"[" * 100_000)  # deeper than the parser goes
-    assert [type(answer) for answer in ask_everything(ControlDirectory(tmp_path))] == [MalformedWord] * 4
+    assert [type(answer) for answer in ask_everything(ControlDirectory(tmp_path))] == [MalformedMessage] * 4
 
 
 @pytest.mark.parametrize("steps", [10**19, 0, -5, 2.5, "many", True, float("nan")])
 def test_attach_refuses_a_number_of_steps_that_is_none(tmp_path: Path, steps: Any) -> None:
-    with pytest.raises(TrainerError, match=r"attach\(\) was given steps=.*a whole number from 1"):
+    with pytest.raises(TrainerError, match=r"steps=.* must be a whole number from 1"):
         TrainingLoop(Parts(None, None), steps=steps, epochs=None, seed=0, output_dir=tmp_path)

@@ -147,7 +147,7 @@ def test_arrays_of_which_something_would_be_lost_are_refused(array, why):
 
 @pytest.mark.parametrize("value", [{torch.zeros(1): 1}, {torch.zeros(1)}, frozenset([(1, Opaque)]), {"a": {Opaque: 1}}])
 def test_what_a_copy_of_its_key_would_not_find_is_refused(value):
-    with pytest.raises(StateError, match="as a key or member, which a resume could not find again"):
+    with pytest.raises(StateError, match="as key or member, which a resume cannot find again"):
         Encoder().encode(value, "extra")
 
 
@@ -266,7 +266,7 @@ def test_when_all_are_damaged_training_does_not_silently_start_over(tmp_path):
     stored(tmp_path, {"model": {"w": torch.ones(4)}})
     for chunk in (tmp_path / JOB / "chunks").iterdir():
         chunk.write_bytes(b"")
-    with pytest.raises(DamagedCheckpoint, match="cut or altered"):
+    with pytest.raises(DamagedCheckpoint, match="truncated or altered"):
         load_newest(tmp_path, JOB, 1)
 
 

@@ -118,7 +118,7 @@ def test_a_program_that_keeps_its_gradients_only_later_is_resumed_exactly_or_ref
         outcomes = [job.run(clear="later", kill_after_step=step), job.run(clear="later")]
         ends.add(outcomes[-1].status)
         if outcomes[-1].status == "failed":
-            assert "goes on with gradients that its optimizer has used" in outcomes[-1].progress.error
+            assert "reuses gradients that its optimizer has used" in outcomes[-1].progress.error
             assert outcomes[-1].progress.manifest_step == outcomes[-1].progress.start_step, "nothing was committed"
         else:
             assert_equal_bits(outcomes, kept["later"])

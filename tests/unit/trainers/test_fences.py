@@ -103,7 +103,7 @@ def test_a_fence_under_another_name_is_noticed(root: Path, name: str) -> None:
 def test_a_fence_of_another_job_is_noticed(root: Path) -> None:
     store.write_fence(root, "job-2", 3, None)
     (root / "job-2" / "fence" / "3").rename(root / JOB / "fence" / "3")
-    with pytest.raises(DamagedCheckpoint, match="not the one of generation 3 of job-1"):
+    with pytest.raises(DamagedCheckpoint, match="is not that of generation 3 of job-1"):
         store.fence(root, JOB)
 
 
@@ -118,21 +118,21 @@ def test_a_pipe_or_a_gigabyte_in_the_place_of_a_fence_stops_nobody(root: Path) -
     path = root / JOB / "fence" / "2"
     path.unlink()
     os.mkfifo(path)
-    with pytest.raises(DamagedCheckpoint, match="not a plain file"):
+    with pytest.raises(DamagedCheckpoint, match="not a regular file"):
         store.fence(root, JOB)
     path.unlink()
     with path.open("wb") as file:
         file.truncate(2**30)
-    with pytest.raises(DamagedCheckpoint, match="far too many"):
+    with pytest.raises(DamagedCheckpoint, match="the limit is"):
         store.fence(root, JOB)
 
 
 @pytest.mark.parametrize("generation", [0, -1, 10**18, 10**30, True, 2.0, "2"])
 def test_no_fence_is_written_for_what_is_no_generation(root: Path, generation: int) -> None:
     for write in (store.void_fence, lambda root, job, number: store.write_fence(root, job, number, None)):
-        with pytest.raises(CheckpointError, match="is no generation"):
+        with pytest.raises(CheckpointError, match="is not a valid generation"):
             write(root, JOB, generation)
-    with pytest.raises(CheckpointError, match="no checkpoint name"):
+    with pytest.raises(CheckpointError, match="not a checkpoint name"):
         store.write_fence(root, JOB, 3, "1,57-1")
     assert store.fence(root, JOB) == Fence(2, "1-57-1")
 
@@ -153,7 +153,7 @@ def repaired(root: Path, *options: str) -> tuple[int, str]:
 def test_the_command_that_the_error_names_repairs_the_fence(root: Path) -> None:
     path = root / JOB / "fence" / "2"
     path.write_bytes(path.read_bytes().replace(b"1-57-1", b"1-51-1"))
-    assert repaired(root) == (0, "generation 2 starts from 1-57-1: its fence is whole again\n")
+    assert repaired(root) == (0, "restored the fence of generation 2, which starts from 1-57-1\n")
     assert store.fence(root, JOB) == Fence(2, "1-57-1")
 
 
@@ -217,7 +217,7 @@ def test_a_strange_file_is_left_to_its_owner(root: Path) -> None:
     (root / JOB / "fence" / "notes").write_text("mine")
     code, said = repaired(root)
     assert code == 1
-    assert "notes is no fence of this job (move it out of this folder)" in said
+    assert "notes is not a fence of this job (move it out of this folder)" in said
     (root / JOB / "fence" / "notes").unlink()
     assert repair.repair_fences(root, JOB) == []
 
@@ -234,7 +234,7 @@ def test_a_void_fence_gives_the_job_to_nobody_and_the_older_generation_goes_on(r
     name = commit(root, 2, 60)
     assert [str(name) for name in store.counting(root, JOB, 4)] == [name, "1-57-1", "1-51-1"]
     collect(root, JOB, 2, keep=1)
-    with pytest.raises(FencedError, match="was not given the job yet"):
+    with pytest.raises(FencedError, match="does not have the job yet"):
         store.require_ownership(root, JOB, 3)
 
 

@@ -107,16 +107,16 @@ def test_any_forged_manifest_is_read_or_passed_over(root: Path, genuine: dict[st
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"generation": 2}, "is no chunk of generation 2"),
+        ({"generation": 2}, "is not a chunk of generation 2"),
         ({"step": 7}, "is that of 1-7-1"),
         ({"job": "job-2"}, "is that of 1-6-1 of job-2"),
-        ({"step": 10**30}, "is no number from 0 to"),
-        ({"step": True}, "is no number from 0 to"),
-        ({"attempt": -1}, "is no number from 0 to"),
-        ({"world_size": 0}, "is no number from 1 to"),
-        ({"items": []}, "a list where a dict belongs"),
-        ({"versions": {"torch": 2}}, "a int where a str belongs"),
-        ({"format": "1"}, "is no number"),
+        ({"step": 10**30}, "is not a whole number from 0 to"),
+        ({"step": True}, "is not a whole number from 0 to"),
+        ({"attempt": -1}, "is not a whole number from 0 to"),
+        ({"world_size": 0}, "is not a whole number from 1 to"),
+        ({"items": []}, "a list instead of a dict"),
+        ({"versions": {"torch": 2}}, "a int instead of a str"),
+        ({"format": "1"}, "is not a whole number"),
     ],
 )
 def test_fields_are_checked_though_the_hash_is_right(
@@ -130,14 +130,14 @@ def test_fields_are_checked_though_the_hash_is_right(
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"dtype": "float16"}, "24 bytes are no float16 of shape"),
+        ({"dtype": "float16"}, "24 bytes do not fit float16 of shape"),
         ({"dtype": "float33"}, "this torch has no dtype float33"),
-        ({"dtype": "__doc__"}, "is no type of numbers"),
+        ({"dtype": "__doc__"}, "is not a numeric type"),
         ({"shape": [2, 2]}, "has 24 bytes for 4 numbers"),
-        ({"shape": [-2, -3]}, "is no number from 0"),
-        ({"pieces": [["../../../etc/passwd", 0, 24]]}, "is no chunk of generation 1"),
+        ({"shape": [-2, -3]}, "is not a whole number from 0"),
+        ({"pieces": [["../../../etc/passwd", 0, 24]]}, "is not a chunk of generation 1"),
         ({"pieces": [["1-" + "0" * 32, 0, 24]]}, "is missing"),
-        ({"pieces": [[None, 24, 0]]}, "a NoneType where a str belongs"),
+        ({"pieces": [[None, 24, 0]]}, "a NoneType instead of a str"),
     ],
 )
 def test_tensors_are_checked_though_the_hash_is_right(
@@ -151,7 +151,12 @@ def test_tensors_are_checked_though_the_hash_is_right(
 
 
 @pytest.mark.parametrize(
-    ("begin", "end", "why"), [(8, 8, "in no chunk"), (24, 0, "in no chunk"), (0, 2**40, "in no chunk")]
+    ("begin", "end", "why"),
+    [
+        (8, 8, "not a range within a chunk"),
+        (24, 0, "not a range within a chunk"),
+        (0, 2**40, "not a range within a chunk"),
+    ],
 )
 def test_a_piece_must_lie_in_its_chunk(root: Path, genuine: dict[str, Any], begin: int, end: int, why: str) -> None:
     body = copy.deepcopy(genuine)
@@ -184,7 +189,7 @@ def test_what_is_no_json_is_damage(text: bytes) -> None:
 def test_a_manifest_that_nobody_could_read_is_not_written(tmp_path: Path) -> None:
     store.prepare(tmp_path, JOB)
     store.write_fence(tmp_path, JOB, 1, None)
-    with pytest.raises(StateError, match="keep what is large in tensors"):
+    with pytest.raises(StateError, match="keep large data in tensors"):
         store.commit(tmp_path, Manifest(JOB, OLDER, 1, "x" * 2**26, {}, (), {}))
     assert store.manifests(tmp_path, JOB) == []
 

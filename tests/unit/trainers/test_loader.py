@@ -115,10 +115,10 @@ def test_a_loader_with_a_position_of_its_own_is_left_alone():
     ("loader", "why"),
     [
         (lambda: DataLoader(Stream()), "Stream is iterable"),
-        (lambda: DataLoader(Noisy(), sampler=SequentialSampler(range(5))), "sampler gives 5 of 23 samples"),
+        (lambda: DataLoader(Noisy(), sampler=SequentialSampler(range(5))), "sampler selects 5 of 23 samples"),
         (lambda: DataLoader(Noisy(), sampler=WeightedRandomSampler([1.0] * 23, 5)), "WeightedRandomSampler"),
-        (lambda: DataLoader(Noisy(), batch_sampler=[[0, 1]]), "batches in a way of its own"),
-        (lambda: DataLoader(Noisy(), batch_size=None), "batches in a way of its own"),
+        (lambda: DataLoader(Noisy(), batch_sampler=[[0, 1]]), "custom batch sampler"),
+        (lambda: DataLoader(Noisy(), batch_size=None), "custom batch sampler"),
         (lambda: [1, 2, 3], "a list has no position"),
         (lambda: ResumableLoader(Stream(), 4, 0), "cannot be read by index"),
         (lambda: ResumableLoader(Noisy(), 0, 0), "batch_size is 0"),
@@ -131,9 +131,9 @@ def test_what_cannot_be_resumed_exactly_is_refused_with_the_reason(loader, why):
 
 def test_other_data_than_the_checkpoints_is_refused():
     state = ResumableLoader(Noisy(), 4, seed=7).state_dict()
-    with pytest.raises(LoaderError, match="samples = 23, now it is 24"):
+    with pytest.raises(LoaderError, match="samples = 23, but it is 24 now"):
         ResumableLoader(Noisy(24), 4, seed=7).load_state_dict(state)
-    with pytest.raises(LoaderError, match="batch_size = 4, now it is 5"):
+    with pytest.raises(LoaderError, match="batch_size = 4, but it is 5 now"):
         ResumableLoader(Noisy(), 5, seed=7).load_state_dict(state)
 
 
@@ -241,11 +241,11 @@ def test_a_data_set_that_says_what_it_remembers_goes_on_where_it_was(wrapped):
 
 
 def test_what_remembers_cannot_be_read_by_worker_processes():
-    with pytest.raises(LoaderError, match="2 worker processes would each have one"):
+    with pytest.raises(LoaderError, match="each of 2 workers would have its own"):
         resumable(DataLoader(Keeping(), batch_size=4, num_workers=2), seed=0)
 
 
 def test_the_state_of_another_data_set_is_refused():
     state = ResumableLoader(Keeping(), 4, seed=7).state_dict()
-    with pytest.raises(LoaderError, match="has the state of dataset, but those with a state here are: none"):
+    with pytest.raises(LoaderError, match="has the state of dataset; data sets with state here: none"):
         ResumableLoader(Noisy(), 4, seed=7).load_state_dict(state)

@@ -14,7 +14,7 @@ import pytest
 
 from trainers.checkpoint import store
 from trainers.control import ControlDirectory
-from trainers.process.prewarm import PrewarmReply, Trainer, exit_status, told_exit, write_exit_status
+from trainers.process.prewarm import PrewarmReply, Trainer, describe_exit, exit_status, write_exit_status
 from trainers.spec import SetupSpec, TrainerSpec
 
 PATIENCE_S = 120.0
@@ -85,7 +85,7 @@ def test_it_waits_prepared_and_executes_one_order_with_its_secrets(
     folder: Path, process: subprocess.Popen[bytes]
 ) -> None:
     trainer = Trainer(folder)
-    words = trainer.words()
+    words = trainer.messages()
     assert next(words) == PrewarmReply("prepared")
     trainer.order(spec(folder, "writes", name="word"), {"WORD": "hush"})
     assert next(words) == PrewarmReply("finished")
@@ -99,7 +99,7 @@ def test_it_waits_prepared_and_executes_one_order_with_its_secrets(
 
 def test_it_ends_when_its_driver_is_gone_whatever_it_does(folder: Path, process: subprocess.Popen[bytes]) -> None:
     trainer = Trainer(folder)
-    words = trainer.words()
+    words = trainer.messages()
     assert next(words) == PrewarmReply("prepared")
     trainer.order(spec(folder, "lingers"), {})
     words.close()
@@ -110,7 +110,7 @@ def test_a_trainer_that_stands_still_shows_the_stacks_of_its_threads_in_its_log(
     folder: Path, process: subprocess.Popen[bytes]
 ) -> None:
     trainer = Trainer(folder)
-    words = trainer.words()
+    words = trainer.messages()
     assert next(words) == PrewarmReply("prepared")
     trainer.order(spec(folder, "waits_for_a_lock"), {})
     with following(folder / "run" / "log") as await_text:
@@ -132,7 +132,7 @@ def test_a_job_with_a_set_up_is_prepared_anew_in_its_own_environment(
     folder: Path, process: subprocess.Popen[bytes]
 ) -> None:
     trainer = Trainer(folder)
-    words = trainer.words()
+    words = trainer.messages()
     assert next(words) == PrewarmReply("prepared")
     (folder / "extra.py").write_text("WORD = 'installed'\n")
     purelib = "$(python -c 'import sysconfig; print(sysconfig.get_path(\"purelib\"))')"
@@ -157,7 +157,7 @@ def test_a_set_up_that_fails_says_why_without_the_values_of_secrets(
     folder: Path, process: subprocess.Popen[bytes]
 ) -> None:
     trainer = Trainer(folder)
-    words = trainer.words()
+    words = trainer.messages()
     assert next(words) == PrewarmReply("prepared")
     trainer.set_up(setup(folder, "echo $KEY is not known; exit 3"), {"KEY": "correct-horse"})
     (failed,) = words
@@ -171,7 +171,7 @@ def test_a_set_up_that_fails_says_why_without_the_values_of_secrets(
 
 def test_a_set_up_ends_with_its_driver(folder: Path, process: subprocess.Popen[bytes]) -> None:
     trainer = Trainer(folder)
-    words = trainer.words()
+    words = trainer.messages()
     assert next(words) == PrewarmReply("prepared")
     trainer.set_up(setup(folder, "echo now; exec sleep 1000"), {})
     with following(folder / "run" / "log") as await_text:
@@ -203,12 +203,12 @@ def following(path: Path) -> Iterator[Callable[..., None]]:
         (-signal.SIGKILL, "the trainer was killed by signal 9 (out of memory?)"),
         (-signal.SIGSEGV, "the trainer was killed by signal 11 (segmentation fault)"),
         (-signal.SIGRTMAX, "the trainer was killed by signal 64 (real-time signal 30)"),
-        (7, "the trainer exited with status 7 without a last word"),
-        (0, "the trainer exited with status 0 without a last word"),
+        (7, "the trainer exited with status 7 without a final report"),
+        (0, "the trainer exited with status 0 without a final report"),
     ],
 )
 def test_how_a_trainer_ended_is_told_in_words(tmp_path: Path, status: int, words: str) -> None:
     assert exit_status(tmp_path) is None
     write_exit_status(tmp_path, status)
     assert exit_status(tmp_path) == status
-    assert told_exit(status) == words
+    assert describe_exit(status) == words

@@ -45,7 +45,7 @@ def test_a_checkpoint_folder_that_cannot_be_written_fails_the_run_before_the_fir
     outcome = job.run(fence=False)
     assert outcome.status == "failed"
     assert "CheckpointReadOnly: cannot write the checkpoint" in outcome.progress.error
-    assert "point checkpoint.to at one" in outcome.progress.error
+    assert "point checkpoint.to at another" in outcome.progress.error
     assert outcome.losses == {}
 
 
@@ -54,7 +54,7 @@ def test_a_checkpoint_folder_that_cannot_be_written_fails_the_run_before_the_fir
     [
         ("everythin:main", "did you mean everything?"),
         ("everything:mian", "did you mean main?"),
-        ("zzz:main", "there is: "),
+        ("zzz:main", "available: "),
         ("odd:data", "has no function data"),
         ("odd:needs", "train.args do not fit odd:needs"),
         ("odd:raises_without_a_stderr", "ValueError: said although there is nowhere to say it"),

@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import nn
 
-from trainers.checkpoint.given import Given
+from trainers.checkpoint.attached import AttachedObjects
 from trainers.checkpoint.state import Encoder, decode
 from trainers.errors import StateError
-from trainers.loop.transient import _CONVINCED, Transient
+from trainers.loop.transient import _ENOUGH_STEPS, Transient
 
 
 class Loop:
@@ -43,7 +43,7 @@ class Loop:
 
     def convince(self, used: str = "ab") -> None:
         """That it drops spent gradients."""
-        for _ in range(1 + _CONVINCED):
+        for _ in range(1 + _ENOUGH_STEPS):
             self.step(used=used)
 
     def zero_grad(self) -> None:
@@ -63,7 +63,7 @@ GROUPS = {"optimizer.a": [[NAMES[0], NAMES[1], NAMES[4]]], "optimizer.b": [[NAME
 
 def test_until_the_program_has_dropped_used_gradients_they_are_saved() -> None:
     loop = Loop()
-    for _ in range(_CONVINCED):
+    for _ in range(_ENOUGH_STEPS):
         loop.step()
         assert list(loop.transient.capture()["gradients"]) == NAMES
     loop.step()
@@ -162,7 +162,7 @@ def test_a_program_that_goes_on_as_before_never_meets_a_stand_in() -> None:
     ids=["added to", "used again", "clipped", "cleared in place"],
 )
 def test_touching_what_the_checkpoint_left_out_is_refused(change: Callable[[Loop], object]) -> None:
-    with pytest.raises(StateError, match="goes on with gradients that its optimizer has used"):
+    with pytest.raises(StateError, match="reuses gradients that its optimizer has used"):
         change(resumed(spent=True))
 
 
@@ -192,8 +192,8 @@ def test_sparse_gradients_are_saved_like_others() -> None:
 
 def test_a_gradient_of_an_unknown_parameter_or_another_shape_is_refused() -> None:
     for gradients, why in (
-        ({"model.c.weight": torch.ones(1)}, r"model\.c\.weight, which is no parameter here"),
-        ({"model.a.weight": torch.ones(3)}, r"model\.a\.weight has another shape"),
+        ({"model.c.weight": torch.ones(1)}, r"model\.c\.weight, which does not exist here"),
+        ({"model.a.weight": torch.ones(3)}, r"model\.a\.weight has a different shape"),
     ):
         with pytest.raises(StateError, match=why):
             Loop().transient.restore({**NOTHING, "gradients": gradients})
@@ -261,7 +261,7 @@ def test_a_buffer_that_is_present_is_filled_in_place() -> None:
 
 
 def test_a_buffer_without_its_module_is_refused() -> None:
-    with pytest.raises(StateError, match=r"a buffer model\.gone\.mean, for which there is no module"):
+    with pytest.raises(StateError, match=r"a buffer model\.gone\.mean, but there is no such module"):
         Transient({"model": Layer()}).restore({**NOTHING, "buffers": {"model.gone.mean": None}})
 
 
@@ -315,7 +315,7 @@ class Thawing:
         self.optimizer = torch.optim.Adam(self.model[2].parameters(), lr=0.1)
         self.group = self.optimizer.param_groups[0]
         parts = {"model": self.model, "optimizer": self.optimizer}
-        self.given, self.transient = Given(parts), Transient(parts)
+        self.given, self.transient = AttachedObjects(parts), Transient(parts)
 
     def thaw(self, layer: int) -> None:
         self.optimizer.add_param_group({"params": self.model[layer].parameters(), "lr": 0.01})

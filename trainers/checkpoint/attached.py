@@ -1,10 +1,10 @@
-"""Given: what the program handed to attach(), captured, and restored into the very objects that it handed over.
+"""AttachedObjects: captures what the program gave to attach() and restores it into the same objects.
 
-A program may know them by other names: `history = []`, `extra={"history": history}`. So a checkpoint says of each list,
-dict, set, deque, tensor and array in it which of those objects it is; a resume puts the saved content into the one that
-the resuming program handed over in its place (trainers.checkpoint.filling). What came later, or took the place of
-another object, becomes a new object, one for all of its places: a program can know it only from the dict.
-Numbers and texts cannot be filled: they are read from the dict that holds them.
+A program may hold other references: `history = []`, `extra={"history": history}`. So a checkpoint records which of the
+attached objects each list, dict, set, deque, tensor and array is, and a resume puts the saved content into the object
+that the resuming program attached in its place (trainers.checkpoint.filling). Objects that were added later or replaced
+another one are created anew, one per object: a program can reach them only through the dict. Numbers and texts cannot
+be restored in place: they are read from the dict that contains them.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from trainers.checkpoint.views import form, repeats, view_of_other
 from trainers.errors import StateError
 
 
-class Given:
-    """The parts of one run, by name. A place is "name.2.0": of the first item of the third item of that part."""
+class AttachedObjects:
+    """The parts of one run, by name. A place such as "name.2.0" is the first item of the third item of that part."""
 
     def __init__(self, parts: Mapping[str, Any]) -> None:
-        """Raises StateError for what cannot be saved, or not be restored in place."""
+        """Raises StateError for what cannot be saved or cannot be restored in place."""
         self._parts = dict(parts)
         for name, part in self._parts.items():
             if not (is_part(part) or isinstance(part, dict)):
                 raise StateError(
-                    f"attach() was given a {type(part).__name__} as {name}, which cannot be saved and restored",
+                    f"{name} in attach() is a {type(part).__name__}, which cannot be saved and restored",
                     hint="give it state_dict() and load_state_dict(), or put it in a dict",
                 )
         self._objects = {place: value for place, _, value in self._walk()}
@@ -42,19 +42,22 @@ class Given:
             _require_fillable(value, path)
 
     def require_data(self, name: str) -> None:
-        """Raises StateError unless that part is made of parts and data. Parts are not asked for their state."""
+        """Raises StateError unless that part consists of parts and data. Does not read the state of parts."""
         _require_data(self._parts.get(name), name)
 
     def require_kept(self, name: str, *, besides: int) -> None:
-        """Raises StateError when numbers or texts are in that dict and the program has not kept it: it could neither
-        change them there nor read them after a resume. `besides`: how many references to it the caller has itself."""
+        """Raises StateError if that dict has numbers or texts and the program keeps no reference to the dict.
+
+        It could then neither change them nor read them after a resume. `besides`: how many references the caller itself
+        has.
+        """
         values = self._parts.get(name)
         fixed = [key for key, value in values.items() if isinstance(value, FIXED)] if type(values) is dict else []
         del values
-        if fixed and self._references(name) <= Given({name: {}})._references(name) + besides:
+        if fixed and self._references(name) <= AttachedObjects({name: {}})._references(name) + besides:
             raise StateError(
-                f"{name} has the value of {fixed[0]}, and the program has not kept the dict: what it holds under "
-                "another name is neither saved nor restored",
+                f"{name} has the value of {fixed[0]}, but the program keeps no reference to the dict: a copy in "
+                "another variable is neither saved nor restored",
                 hint=f'keep the dict in a variable, and read and write {name}["{fixed[0]}"] there in every step',
             )
 
@@ -62,25 +65,25 @@ class Given:
         return sys.getrefcount(self._parts[name])
 
     def capture(self) -> dict[str, Any]:
-        """The state of each part, by its name."""
+        """The state of each part, by name."""
         return {name: capture(part) for name, part in self._parts.items()}
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Those that were given as such, by place."""
+        """The tensors that were attached directly, by place."""
         return {place: value for place, value in self._objects.items() if isinstance(value, torch.Tensor)}
 
     def same(self) -> dict[str, dict[str, str]]:
-        """Which of the objects that were given is where now, place now -> place then; and of those that came later and
-        are in several places, which was the first, place -> first place.
+        """Two maps: where each attached object is now (place now -> place at attach()), and for each later object in
+        several places, its first place (place -> first place).
 
-        Raises StateError for what a resume would not find or could not bring back.
+        Raises StateError for what a resume could not find or restore.
         """
         if changed := {path for _, path, _ in self._walk(parts=True)} ^ self._at_attach:
             path = min(changed)
             what = "was removed" if path in self._at_attach else "was added"
             raise StateError(
-                f"{path} {what} after attach(): a resume could not match them with the saved ones",
-                hint="give all objects that have a state to attach(), and leave them in their dict",
+                f"{path} {what} after attach(): a resume could not match it with its saved state",
+                hint="pass all objects that have state to attach(), and leave them in their dict",
             )
         known = {id(value): place for place, value in self._objects.items()}
         given, again = dict[str, str](), dict[str, str]()
@@ -91,7 +94,7 @@ class Given:
                 given[place] = known[id(value)]
                 if form(value) != self._forms[given[place]]:
                     raise StateError(
-                        f"{path} has another shape, type or length than when it was given to attach(): a resume could "
+                        f"{path} differs in shape, type or length from when it was given to attach(): a resume could "
                         "not restore it in place",
                         hint="put a new object into the dict instead",
                     )
@@ -100,20 +103,21 @@ class Given:
             else:
                 _require_remakable(value, path)
                 late[id(value)] = place, path, value
-        # what has left the parts is not kept alive for their sake
+        # do not keep removed objects alive
         self._objects = {place: self._objects[place] for place in set(given.values())}
         self._require_own_memory([(path, value) for _, path, value in late.values()])
         return {"given": given, "again": again}
 
     def restore(self, items: Mapping[str, Any], same: Mapping[str, Mapping[str, str]]) -> None:
-        """Put captured states back. Raises StateError when they are not those of the same parts."""
+        """Restore captured states. Raises StateError if they do not belong to the same parts."""
         filling = Filling(self._objects, same["given"], same["again"])
         for name, part in self._parts.items():
             filling.back(items[name], part, name, name)
 
     def _require_own_memory(self, late: list[tuple[str, Any]]) -> None:
-        """Raises StateError for a tensor or array that came later and shows what is in another: a resume would make it
-        one of its own, that no longer changes with the other."""
+        """Raises StateError for a tensor or array that was added later and is a view of another one: after a resume, it
+        would no longer change together with it.
+        """
         if found := view_of_other(late, self._memory()):
             raise StateError(
                 f"{found[0]} was added after attach() and shares memory with {found[1]}: after a resume it would not",
@@ -121,7 +125,7 @@ class Given:
             )
 
     def _memory(self) -> Iterator[tuple[str, Any]]:
-        """All that was given, in parts too."""
+        """Everything that was attached, including tensors within parts."""
         yield from self._objects.items()
         for _, path, part in self._walk(parts=True):
             if isinstance(part, torch.nn.Module):
@@ -129,7 +133,7 @@ class Given:
                     yield f"{path}.{name}", tensor
 
     def _walk(self, *, parts: bool = False) -> Iterator[tuple[str, str, Any]]:
-        """Location, path and object of all that could be filled (or of all parts), in their order."""
+        """Place, path and object of everything that can be restored in place (or of all parts), in order."""
         for name, part in self._parts.items():
             yield from _walked(part, name, name, parts)
 
@@ -142,7 +146,7 @@ def _walked(
             yield place, path, value
         return
     if id(value) in within:
-        raise StateError(f"{path} contains itself, which a checkpoint cannot", hint="keep names, not references")
+        raise StateError(f"{path} contains itself, which cannot be saved", hint="keep names, not references")
     if not parts:
         yield place, path, value
     if isinstance(value, dict):
@@ -157,7 +161,7 @@ def _walked(
 
 
 def _require_remakable(value: Any, path: str) -> None:
-    """Raises StateError for what came later and a resume could not make."""
+    """Raises StateError for a later object that a resume could not create."""
     if type(value) is defaultdict:
         raise StateError(
             f"{path} is a defaultdict that was added after attach(): its default factory cannot be saved",
@@ -178,8 +182,8 @@ def _require_fillable(value: Any, path: str) -> None:
         remedy = "clone()"
     if remedy is not None:
         raise StateError(
-            f"{path} is a {type(value).__name__} that cannot be written to, and so not be restored in place",
-            hint=f"give its {remedy} instead",
+            f"{path} is a read-only {type(value).__name__}, which cannot be restored in place",
+            hint=f"pass its {remedy} instead",
         )
 
 

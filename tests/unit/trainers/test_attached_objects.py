@@ -12,7 +12,7 @@ import numpy
 import pytest
 import torch
 
-from trainers.checkpoint.given import Given
+from trainers.checkpoint.attached import AttachedObjects
 from trainers.checkpoint.state import Encoder, decode
 from trainers.errors import StateError
 
@@ -23,17 +23,17 @@ def through_json(value: Any) -> Any:
     return decode(node, [tensor for _, tensor in encoder.tensors])
 
 
-def saved(given: Given) -> Any:
+def saved(given: AttachedObjects) -> Any:
     return through_json([given.same(), given.capture()])
 
 
-def resume(given: Given, state: Any) -> None:
+def resume(given: AttachedObjects, state: Any) -> None:
     same, items = state
     given.restore(items, same)
 
 
-def given_extra(extra: dict[Any, Any]) -> Given:
-    return Given({"extra": extra})
+def given_extra(extra: dict[Any, Any]) -> AttachedObjects:
+    return AttachedObjects({"extra": extra})
 
 
 KINDS: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
@@ -177,19 +177,19 @@ def test_after_a_resume_all_can_be_saved_and_resumed_again() -> None:
 @pytest.mark.parametrize(
     ("value", "remedy"),
     [
-        (torch.zeros(1).expand(3), "give its clone() instead"),
-        (numpy.broadcast_to(numpy.zeros(1), 3), "give its copy() instead"),
+        (torch.zeros(1).expand(3), "pass its clone() instead"),
+        (numpy.broadcast_to(numpy.zeros(1), 3), "pass its copy() instead"),
     ],
 )
 def test_what_cannot_be_written_to_is_refused_at_attach(value: Any, remedy: str) -> None:
-    with pytest.raises(StateError, match=r"extra\.more\.0 .* cannot be written to") as refused:
+    with pytest.raises(StateError, match=r"extra\.more\.0 .* which cannot be restored in place") as refused:
         given_extra({"more": [value]})
     assert refused.value.hint == remedy
 
 
 LATER: list[tuple[Callable[[dict[str, Any]], object], str]] = [
-    (lambda extra: extra["tensor"].resize_(3), r"extra\.tensor has another shape"),
-    (lambda extra: extra["array"].resize(3, refcheck=False), r"extra\.array has another shape"),
+    (lambda extra: extra["tensor"].resize_(3), r"extra\.tensor differs in shape"),
+    (lambda extra: extra["array"].resize(3, refcheck=False), r"extra\.array differs in shape"),
     (lambda extra: extra.update(late=torch.nn.Linear(1, 1)), r"extra\.late was added after attach"),
     (lambda extra: extra.pop("net"), r"extra\.net was removed after attach"),
     (lambda extra: extra.update(late=defaultdict(int)), r"extra\.late is a defaultdict that was added after attach"),
@@ -211,7 +211,7 @@ def test_a_change_that_a_resume_could_not_make_is_refused_by_the_next_save(
 @pytest.mark.parametrize(
     ("before", "now", "why"),
     [
-        ([1], {"a": 1}, "is a list in the checkpoint, and a dict in the program"),
+        ([1], {"a": 1}, "is a list in the checkpoint, but a dict in the program"),
         (torch.zeros(2), torch.zeros(3), r"of torch.float32 and shape \(2,\) in the checkpoint"),
         (deque([1], maxlen=2), deque([1], maxlen=3), "deque"),
     ],
@@ -227,7 +227,7 @@ def test_a_part_that_the_checkpoint_lacks_is_named() -> None:
 
 
 def test_numbers_in_a_dict_that_the_program_has_not_kept_are_refused() -> None:
-    with pytest.raises(StateError, match="has the value of best, and the program has not kept the dict") as refused:
+    with pytest.raises(StateError, match="has the value of best, but the program keeps no reference") as refused:
         given_extra({"log": [1], "best": 0.5}).require_kept("extra", besides=0)
     assert 'read and write extra["best"]' in refused.value.hint
     given_extra({"log": [1], "numbers": torch.zeros(1)}).require_kept("extra", besides=0)
@@ -274,5 +274,5 @@ def test_a_generator_in_extra_goes_on_where_it_was(kind: str) -> None:
 def test_the_state_of_another_kind_of_generator_is_refused(kind: str) -> None:
     others = [make() for other, (make, _) in GENERATORS.items() if other != kind]
     for other in others:
-        with pytest.raises(StateError, match=r"no state of a .* for extra\.numbers"):
+        with pytest.raises(StateError, match=r"no state for the .* at extra\.numbers"):
             resume(given_extra({"numbers": GENERATORS[kind][0]()}), saved(given_extra({"numbers": other})))

@@ -9,7 +9,7 @@ from torch.optim import optimizer as torch_optimizers
 from torch.utils.data import DataLoader, TensorDataset
 
 from trainers.errors import StateError
-from trainers.loop.unseen import Unseen
+from trainers.loop.unattached import UnattachedState
 
 
 class Program:
@@ -18,7 +18,7 @@ class Program:
     def __init__(self, **parts):
         self.model = torch.nn.Linear(2, 1)
         self.optimizer = torch.optim.SGD(self.model.parameters(), 0.1)
-        self.unseen = Unseen({"model": self.model, "optimizer": self.optimizer, **parts})
+        self.unseen = UnattachedState({"model": self.model, "optimizer": self.optimizer, **parts})
 
     def close(self):
         self.unseen.close()
@@ -52,7 +52,7 @@ def test_what_an_optimizer_does_between_attach_and_the_loop_is_done_again_by_eac
     finder.step()
     program.unseen.begin()
     program.step()
-    with pytest.raises(StateError, match="the optimizer Adam has changed parameters"):
+    with pytest.raises(StateError, match="the optimizer Adam changed attached parameters"):
         program.step(finder)
 
 
@@ -73,7 +73,7 @@ def test_an_optimizer_that_only_waits_to_be_collected_is_not_in_use(program):
 def test_the_remedy_for_an_optimizer_of_one_step_is_to_let_it_go(program):
     program.unseen.begin()
     inner = torch.optim.Adam(program.model.parameters(), 0.1)
-    with pytest.raises(StateError, match="make it within a function, or del it"):
+    with pytest.raises(StateError, match="create it inside a function, or del it"):
         program.step(inner)
 
 

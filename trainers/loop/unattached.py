@@ -1,11 +1,12 @@
-"""Unseen: what trains beside the attached parts, and would silently start from the beginning after a resume.
+"""Detects training state that was not attached and that a resume would silently reset.
 
-That is an optimizer which attach() was not given, if it changes what was attached or lives longer than a step; a
-scheduler of an attached optimizer that was not attached; a scaler that was not, and is used; and an iterator of a
-DataLoader that is read from step to step. An attached object saves what it holds, except a module: torch's state_dict()
-of it has parameters and buffers alone. Of an optimizer within another it is checked that its state is saved.
+These are: an optimizer not given to attach() that changes attached parameters or lives longer than a step; a scheduler
+of an attached optimizer that was not attached; a gradient scaler in use that was not attached; and a DataLoader
+iterator that is read from step to step. Attached objects save the objects they hold, except modules: torch's
+state_dict() of a module has only parameters and buffers. An optimizer held by another object must have its state saved
+by that object.
 
-What a program does before its loop, every run of it does again, so that this counts for nothing.
+What a program does before its loop does not count, because every run repeats it.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from trainers.data.loader import KeyedDataset, ResumableLoader
 from trainers.errors import StateError
 
 _DEPTH = 4  # of attributes, lists and dicts within one another
-_MOST_ITEMS = 100  # of a list or dict; longer ones are taken for data
-_LEAVES = (torch.Tensor, torch.nn.Module, str, bytes, int, float, type(None))  # hold nothing of that kind
+_MOST_ITEMS = 100  # of a list or dict; longer ones count as data
+_LEAVES = (torch.Tensor, torch.nn.Module, str, bytes, int, float, type(None))  # contain none of these
 
 
 class _Suspect(NamedTuple):
@@ -35,22 +36,24 @@ class _Suspect(NamedTuple):
     hint: str
 
 
-class Unseen:
-    """Watches one run, from here to close(). `parts`: all that is attached, and the loader."""
+class UnattachedState:
+    """Watches one run until close(). `parts`: everything that is attached, and the loader."""
 
     def __init__(self, parts: Mapping[str, Any]) -> None:
         self._parts = {path: part for name, each in parts.items() for path, part in _parts_in(each, name)}
         self._attached = {id(part) for part in self._parts.values()}
         loader = self._parts.get("loader")
-        self._knows_iterators = loader is None or isinstance(loader, ResumableLoader)  # another may have its own
-        self._used: dict[int, weakref.ref[torch.optim.Optimizer]] = {}  # in this step, of others, by identity
+        self._knows_iterators = loader is None or isinstance(
+            loader, ResumableLoader
+        )  # other loaders may have their own
+        self._used: dict[int, weakref.ref[torch.optim.Optimizer]] = {}  # unattached ones used in this step, by identity
         self._earlier: dict[int, weakref.ref[torch.optim.Optimizer]] = {}
         self._places: list[tuple[weakref.ref[Any], int]] = []  # of iterators and scalers
-        self._looked_through = False
+        self._scanned = False
         self._hook = register_optimizer_step_post_hook(lambda optimizer, *_: self._stepped(optimizer))
 
     def close(self) -> None:
-        """The run is over: look at no optimizer of this process any more."""
+        """Stop watching the optimizers of this process."""
         self._hook.remove()
 
     def begin(self) -> None:
@@ -61,18 +64,20 @@ class Unseen:
     def step_ended(
         self, parameters: Callable[[], Iterator[torch.Tensor]], captured: Callable[[], list[torch.Tensor]]
     ) -> None:
-        """Look at what was used in this step. `parameters`: all that are attached; `captured`: what is saved of the
-        parts. Raises StateError for what a resume would not find."""
+        """Check what was used in this step. `parameters`: all attached ones; `captured`: the tensors that are saved.
+
+        Raises StateError for state that a resume would not find.
+        """
         _require_gone(self._moved_on())
-        if self._looked_through and not self._used:
+        if self._scanned and not self._used:
             return
         held = self._held()
-        _require_gone(self._optimizers_besides(held, parameters, captured))
-        if not self._looked_through:
-            self._looked_through = True
+        _require_gone(self._unattached_optimizers(held, parameters, captured))
+        if not self._scanned:
+            self._scanned = True
             living = _living(LRScheduler, torch.amp.GradScaler, _BaseDataLoaderIter)
-            _require_gone(self._schedulers_besides(living, held))
-            self._note_places(living, held)  # also of those that were made in this step
+            _require_gone(self._unattached_schedulers(living, held))
+            self._note_places(living, held)  # including those made in this step
 
     # Optimizers
 
@@ -80,14 +85,15 @@ class Unseen:
         if id(optimizer) not in self._attached:
             self._used[id(optimizer)] = weakref.ref(optimizer)
 
-    def _optimizers_besides(
+    def _unattached_optimizers(
         self,
         held: Mapping[int, str],
         parameters: Callable[[], Iterator[torch.Tensor]],
         captured: Callable[[], list[torch.Tensor]],
     ) -> list[_Suspect]:
-        """Those used in this step that would have to be attached. Raises StateError for one that is held by an attached
-        object whose state_dict() leaves its state out."""
+        """The optimizers used in this step that must be attached. Raises StateError if an attached object holds one but
+        its state_dict() omits its state.
+        """
         used = [optimizer for ref in self._used.values() if (optimizer := ref()) is not None]
         self._used.clear()
         suspects = []
@@ -100,7 +106,7 @@ class Unseen:
             attached = {id(parameter) for parameter in parameters()}
             ours = any(id(parameter) in attached for group in optimizer.param_groups for parameter in group["params"])
             if ours or known:
-                did = "has changed parameters that were attached" if ours else "is used in step after step"
+                did = "changed attached parameters" if ours else "is used in several steps"
                 what = f"the optimizer {type(optimizer).__name__} {did}, but was not given to attach()"
                 suspects.append(_Suspect(weakref.ref(optimizer), f"{what}: its state would be lost", _OPTIMIZERS))
         self._earlier = {key: ref for key, ref in self._earlier.items() if ref() is not None}
@@ -111,10 +117,12 @@ class Unseen:
         earlier = self._earlier.get(id(optimizer))
         return earlier is not None and earlier() is optimizer
 
-    # What nothing announces
+    # Found by looking, because nothing announces their use
 
-    def _schedulers_besides(self, living: list[Any], held: Mapping[int, str]) -> list[_Suspect]:
-        """Those of attached optimizers, before the loop uses one: many are stepped only when an epoch ends."""
+    def _unattached_schedulers(self, living: list[Any], held: Mapping[int, str]) -> list[_Suspect]:
+        """Schedulers of attached optimizers, found before the loop uses one: many are stepped only at the end of an
+        epoch.
+        """
         suspects, known = [], self._attached | held.keys()
         for each in living:
             if isinstance(each, LRScheduler) and id(each) not in known and id(vars(each).get("optimizer")) in known:
@@ -124,8 +132,9 @@ class Unseen:
         return suspects
 
     def _note_places(self, living: list[Any], held: Mapping[int, str]) -> None:
-        """Remember where the iterators of other loaders, and other scalers, are. Iterators with workers that stay begin
-        again each time."""
+        """Remember the positions of other loaders' iterators, and of other scalers. Iterators with persistent workers
+        restart each time.
+        """
         self._places = []
         for each in living:
             if isinstance(each, torch.amp.GradScaler):
@@ -137,7 +146,7 @@ class Unseen:
                 self._places.append((weakref.ref(each), _place(each)))
 
     def _moved_on(self) -> list[_Suspect]:
-        """The scalers used in this step, and the iterators that were read further and are not at their end."""
+        """The scalers used in this step, and the iterators that advanced and are not at their end."""
         suspects = []
         for ref, place in self._places:
             each = ref()
@@ -153,7 +162,7 @@ class Unseen:
         return suspects
 
     def _held(self) -> dict[int, str]:
-        """The identities of what attached objects have as attributes, or in lists and dicts of theirs, with paths."""
+        """The ids and paths of what attached objects hold as attributes, or in their lists and dicts."""
         held = dict[int, str]()
         level = [(path, part) for path, part in self._parts.items() if _may_save_attributes(part)]
         for _ in range(_DEPTH):
@@ -164,8 +173,8 @@ class Unseen:
 
 _RESTARTS = "a resume would start it from the beginning"
 _OPTIMIZERS = (
-    "give attach() all optimizers and models from the beginning, in dicts if there are several; one that serves a "
-    "single step must be gone when the step ends: make it within a function, or del it"
+    "give attach() all optimizers and models from the beginning, in dicts if there are several; an optimizer for a "
+    "single step must be gone when the step ends: create it inside a function, or del it"
 )
 _ITERATORS = (
     "give the loader as loader= and iterate run.batches(); if there are two, make the other one a "
@@ -174,7 +183,9 @@ _ITERATORS = (
 
 
 def _require_gone(suspects: list[_Suspect]) -> None:
-    """Raises StateError for the first that lives on. What only waits to be collected is not in use."""
+    """Raises StateError for the first one that still exists. Objects that only wait for garbage collection are not in
+    use.
+    """
     if suspects:
         gc.collect()
     for ref, what, hint in suspects:
@@ -183,7 +194,7 @@ def _require_gone(suspects: list[_Suspect]) -> None:
 
 
 def _living(*kinds: type[Any]) -> list[Any]:
-    """All objects of these classes. Looks at the class of every object in the process: 0.1 s for a million."""
+    """All objects of these classes. Scans every object in the process: 0.1 s per million."""
     wanted = set[type[Any]]()
     more = list(kinds)
     while more:
@@ -222,7 +233,7 @@ def _items_of(value: Any, path: str) -> list[tuple[str, Any]]:
 
 
 def _require_captured(optimizer: torch.optim.Optimizer, path: str, captured: list[torch.Tensor]) -> None:
-    """Raises StateError when the attached object that holds it leaves its state out."""
+    """Raises StateError if the attached object that holds this optimizer does not save its state."""
     places = {tensor.data_ptr() for tensor in captured}
     for state in optimizer.state.values():
         for name, value in state.items() if isinstance(state, dict) else ():
@@ -230,14 +241,16 @@ def _require_captured(optimizer: torch.optim.Optimizer, path: str, captured: lis
                 continue
             if not any(value.shape == other.shape and torch.equal(value, other.to(value)) for other in captured):
                 raise StateError(
-                    f"{path}, a {type(optimizer).__name__}, has a state ({name}) that the state_dict() of what holds "
-                    "it leaves out: it would be lost",
-                    hint="attach it, too, or let the state_dict() of its holder have it",
+                    f"{path}, a {type(optimizer).__name__}, has state ({name}) that the state_dict() of its holder "
+                    "omits: it would be lost",
+                    hint="attach it as well, or include its state in the state_dict() of its holder",
                 )
 
 
 def _place(each: Any) -> int:
-    """How many batches an iterator has given; of a scaler, a count that its use changes, read without its device."""
+    """How many batches an iterator has returned; for a scaler, a count that changes with its use, read without its
+    device.
+    """
     if isinstance(each, torch.amp.GradScaler):
         scale = vars(each).get("_scale")
         return -1 if scale is None else int(scale._version)
@@ -247,5 +260,5 @@ def _place(each: Any) -> int:
 def _in_between(iterator: Any) -> bool:
     try:
         return bool(0 < iterator._num_yielded < len(iterator))
-    except TypeError:  # of data without a length
+    except TypeError:  # data without a length
         return bool(iterator._num_yielded)
