@@ -1,4 +1,4 @@
-"""The store: everything that must survive, in SQLite by default and in Postgres by URL.
+"""The store: all durable state, in SQLite by default or in Postgres by URL.
 
 Alembic is imported only to make or upgrade a
 store, SQLAlchemy's ORM never.

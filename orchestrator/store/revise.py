@@ -1,7 +1,7 @@
-"""Schema revisions on one connection: which one a database has, and the scripts that lead to another.
+"""Schema revisions: which one a database has, and running the scripts that upgrade it.
 
-Alembic takes a quarter of a second to import, so it is imported only when scripts are run; HEAD says which revision
-this version needs (a test compares it with the scripts).
+Alembic takes a quarter of a second to import, so it is imported only to run scripts. HEAD is the revision that this
+version needs; a test compares it with the scripts.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ HEAD = "20261122_1700_7e9b35"
 
 
 class ForeignDatabaseError(StoreError):
-    """It holds the tables of another program."""
+    """The database contains the tables of another program."""
 
 
 @dataclass(frozen=True, slots=True)
 class Revisions:
-    """A folder of Alembic scripts and the newest revision in it."""
+    """A folder of Alembic scripts and the newest revision among them."""
 
     folder: Path
     head: str
 
     def upwards(self, present: str | None, place: str) -> list[Script]:
-        """The scripts that lead from `present` (None: an empty database) to the head.
+        """The scripts that upgrade from `present` (None: an empty database) to the head, oldest first.
 
-        Raises, naming `place`, StoreVersionError when `present` is newer than all of them, and StoreDamagedError when
-        it is none.
+        Raises, naming `place`, StoreVersionError if `present` is newer than all of them and StoreDamagedError if it
+        never existed.
         """
         from alembic.script import ScriptDirectory
 
@@ -49,7 +49,7 @@ class Revisions:
             return chain
         if present not in known and present < self.head:
             raise StoreDamagedError(
-                f"the store {place} is damaged: there has never been a revision {present!r}",
+                f"the store {place} is damaged: {present!r} is not a schema revision",
                 hint="stop everything that uses it, then: tradewind store restore BACKUP",
             )
         if present not in known:
@@ -68,7 +68,7 @@ _REVISION = re.compile(r"\d{8}_\d{4}_[0-9a-f]{6}")
 
 
 def revision_of(connection: Connection, place: str) -> str | None:
-    """The schema revision of a store, None where there is nothing yet.
+    """The schema revision of a store; None for an empty database.
 
     Raises ForeignDatabaseError, StoreDamagedError.
     """
@@ -77,26 +77,26 @@ def revision_of(connection: Connection, place: str) -> str | None:
         return current_revision(connection)
     if len(present & metadata.tables.keys()) > len(metadata.tables) / 2:
         raise StoreDamagedError(
-            f"the store {place} is damaged: it does not say which revision it has",
+            f"the store {place} is damaged: its schema revision is missing",
             hint="stop everything that uses it, then: tradewind store restore BACKUP",
         )
     if present:
         raise ForeignDatabaseError(
-            f"{place} holds the tables of another program", hint="give the store a file or a database of its own"
+            f"{place} contains the tables of another program", hint="give the store its own file or database"
         )
     return None
 
 
 def current_revision(connection: Connection) -> str:
-    """The schema revision of what is known to be a store. Raises StoreDamagedError."""
+    """The schema revision of an existing store. Raises StoreDamagedError."""
     found = connection.execute(_CURRENT).scalar_one()
     if not (isinstance(found, str) and _REVISION.fullmatch(found)):
-        raise UnreadableRowError(VERSION_TABLE, "row", f"{found!r} is no revision")
+        raise UnreadableRowError(VERSION_TABLE, "row", f"{found!r} is not a schema revision")
     return found
 
 
 def apply(connection: Connection, present: str | None, revisions: Revisions, place: str) -> None:
-    """Run the scripts above `present` inside the transaction of `connection`, and record the new revision."""
+    """Runs the scripts newer than `present` in the transaction of `connection` and records the new revision."""
     from alembic.migration import MigrationContext
     from alembic.operations import Operations
 

@@ -1,6 +1,6 @@
-"""Rows as nouns: what comes out of the database has the types that its fields promise, or the row is named as damaged.
+"""Database rows as typed dataclasses: a row whose values have the wrong types is reported as damaged.
 
-SQLite notices neither a zeroed byte inside a page nor a value of another type in a column.
+SQLite itself detects neither a zeroed byte inside a page nor a value of the wrong type in a column.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from orchestrator.formats.codec import Codec, CodecError, decode, loads
 T = TypeVar("T")
 R = TypeVar("R", bound=Sequence[Any])
 Unreadable = Callable[[str, RowError], object]
-"""Hears of each row that is left out of a list because it cannot be read, with the id of the job that it belongs to;
-where there is none, the first such row is raised."""
+"""Called with a job's id and the error for each of its rows that is skipped because it cannot be read. Without such a
+callback, the first error is raised."""
 
 
 class _Row(Protocol):
@@ -29,13 +29,13 @@ class _Row(Protocol):
 
 
 def record(type_: type[T], table: str, row: _Row, *, of: object = None, **changed: Any) -> T:
-    """The dataclass that a row's columns spell, with fields `changed` from what is stored; an error calls the row `of`
-    where it has no id. Raises UnreadableRowError."""
+    """The row as a dataclass; `changed` overrides stored values. Errors name the row by its id, else by `of`. Raises
+    UnreadableRowError."""
     return decoded(type_, table, by_name(row) | changed, of)
 
 
 def by_name(row: _Row) -> dict[str, Any]:
-    """A row's values by the names of its columns, which are of a text class of SQLAlchemy's own."""
+    """A row's values by column name, as plain strings rather than SQLAlchemy's own text class."""
     return {str(name): value for name, value in zip(row._fields, row, strict=True)}
 
 
@@ -45,20 +45,22 @@ def quickly(
     make: Callable[..., T],
     read: Callable[[Row[Any]], T],
 ) -> list[T]:
-    """What `read` makes of each row. Those whose values have just the types of one of the `shapes` go to `make`, which
-    comes to the same in a fraction of the time, or raises ValueError: of tens of thousands of rows nearly all are
-    sound."""
+    """The result of `read` for each row, faster.
+
+    Rows whose value types match one of the `shapes` go to `make`, which gives the same result in a fraction of the time
+    or raises ValueError; all others go to `read`. Nearly all of tens of thousands of rows are valid.
+    """
     found = []
     for row in rows:
         try:
             found.append(make(*row) if tuple(map(type, row)) in shapes else read(row))
         except ValueError:
-            found.append(read(row))  # it says what is wrong, and where
+            found.append(read(row))  # its error says what is wrong and where
     return found
 
 
 def decoded(type_: type[T], table: str, values: dict[str, Any], of: object = None) -> T:
-    """As `record`, of the values of a row's columns by name."""
+    """Like `record`, from values by column name. Raises UnreadableRowError."""
     try:
         return decode(type_, values)
     except CodecError as error:
@@ -68,9 +70,10 @@ def decoded(type_: type[T], table: str, values: dict[str, Any], of: object = Non
 def records(
     read: Callable[[Row[Any]], T], rows: Sequence[Row[Any]], job: str, unreadable: Unreadable | None
 ) -> list[T]:
-    """All that can be read; the column `job` says whose each is. Raises RowError where nobody wants to hear of it.
+    """All readable rows; `unreadable` is called for the others. The column `job` holds the job's id. Raises RowError if
+    `unreadable` is None.
 
-    The rows are a list: a cursor that an error leaves open would keep the file in use.
+    The rows are a list because a cursor left open by an error would keep the file in use.
     """
     found = []
     for row in rows:
@@ -84,7 +87,7 @@ def records(
 
 
 def document(codec: Codec[T], text: Any, table: str, key: object) -> T:
-    """The document of a column. Raises UnreadableRowError."""
+    """Decodes a column that holds a versioned document. Raises UnreadableRowError."""
     try:
         return codec.loads(text)
     except CodecError as error:
@@ -92,7 +95,7 @@ def document(codec: Codec[T], text: Any, table: str, key: object) -> T:
 
 
 def mapping(table: str, key: object, text: Any) -> dict[str, Any]:
-    """A JSON object of a column. Raises UnreadableRowError."""
+    """Decodes a column that holds a JSON object. Raises UnreadableRowError."""
     try:
         return loads(dict[str, Any], text)
     except CodecError as error:
@@ -100,17 +103,17 @@ def mapping(table: str, key: object, text: Any) -> dict[str, Any]:
 
 
 def checked(table: str, rows: Iterable[R], types: tuple[type, ...]) -> Iterator[R]:
-    """These rows, each of values of these types. Raises UnreadableRowError."""
+    """The rows, after checking that their values have these types. Raises UnreadableRowError."""
     for row in list(rows):
         if tuple(map(type, row)) != types:
-            raise UnreadableRowError(table, "row", f"{tuple(row)!r} is not what it can hold")
+            raise UnreadableRowError(table, "row", f"{tuple(row)!r} has values of the wrong types")
         yield row
 
 
 def whole_numbers(table: str, rows: Sequence[Sequence[Any]], *, but: tuple[type, ...] = ()) -> Sequence[Any]:
-    """These rows, of which every value is an integer, or of the types `but`. Raises UnreadableRowError."""
+    """The rows, after checking that every value is an integer or of a type in `but`. Raises UnreadableRowError."""
     allowed = {int, *but}
     if not allowed.issuperset(map(type, chain.from_iterable(rows))):
         bad = next(row for row in rows if not allowed.issuperset(map(type, row)))
-        raise UnreadableRowError(table, "row", f"{tuple(bad)!r} is not what it can hold")
+        raise UnreadableRowError(table, "row", f"{tuple(bad)!r} has values of the wrong types")
     return rows

@@ -1,9 +1,9 @@
-"""The tables as queries see them.
+"""Table definitions for queries.
 
-Rules: integers for time (market ms) and money (nano-USD); a column for everything that a query may ask for, JSON text
-only for documents (a job's spec, a plan, labels, the data of an event). Tables of APPEND_ONLY are protected by
-triggers. Runs, migrations and commands belong to the project, owner and labels of their job; entries and events carry
-them, because they are read without it.
+Rules: time (market ms) and money (nano-USD) are integers. Everything that a query filters by is a column; JSON text is
+only for documents (a job's spec, a plan, labels, event data). Triggers protect the tables in APPEND_ONLY. Runs,
+migrations and commands belong to the project, owner and labels of their job; ledger entries and events have their own
+copies because they are read without the job.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from orchestrator.store.backends.types import Measure, Number, Prose, Sequence, 
 
 metadata = MetaData()
 
-# What each tick looks for, word for word as in its index: only so does a database see that the index answers the
-# question.
+# Conditions of the queries of each tick, verbatim as in their partial indexes: otherwise the database does not use the
+# index.
 UNSETTLED = text("(state <> 'ended' OR (instance_id IS NOT NULL AND billed_to_ms IS NULL))")
 MIGRATION_OPEN = text("(step NOT IN ('done', 'aborted'))")
 COMMAND_OPEN = text("(closed_at_ms IS NULL)")
@@ -49,9 +49,9 @@ leader = Table(
     Column("id", Integer, primary_key=True, autoincrement=False),
     Column("epoch", Number, nullable=False),
     Column("beat", Number, nullable=False),
-    Column("holder", Word),  # NULL: nobody leads
+    Column("holder", Word),  # NULL: no leader
     Column("host", Word),
-    Column("realm", Word),  # where `pid` means something: boot and pid namespace
+    Column("realm", Word),  # boot id and pid namespace in which `pid` is valid
     Column("pid", Number),
     Column("pid_start", Number),
     Column("since_ms", Number),
@@ -79,9 +79,9 @@ job = Table(
     Column("next_decision_ms", Number),
     Column("quarantine", Prose),
     Column("quarantined_at_ms", Number),
-    Column("compared_at_ms", Number),  # NULL: never, or entries were added since
+    Column("compared_at_ms", Number),  # NULL: not compared yet, or entries were added since
     Index("job_state", "state"),
-    Column("token", Word),  # of the submitter's, so that the same submission again is the same job
+    Column("token", Word),  # chosen by the submitter: a repeated submission with it returns the same job
     Index("job_name", "name"),
     Index("job_token", "project", "token", unique=True),
     Index("job_quarantined", "id", sqlite_where=QUARANTINED, postgresql_where=QUARANTINED),
@@ -164,7 +164,7 @@ migration = Table(
 offer = Table(
     "offer",
     metadata,
-    Column("key", Sequence, primary_key=True),  # millions of price rows name an offer: an integer, not its long id
+    Column("key", Sequence, primary_key=True),  # an integer, because millions of price rows refer to offers
     Column("id", Word, nullable=False),
     Column("provider", Word, nullable=False),
     Column("region", Word, nullable=False),
@@ -176,8 +176,8 @@ offer = Table(
     Column("memory_bytes", Number, nullable=False),
     Column("capacity_type", Word, nullable=False),
     Column("simulated", Boolean, nullable=False),
-    Column("listed", Boolean, nullable=False),  # False: its provider no longer names it
-    Column("source", Word, nullable=False),  # whose polls name it: a provider, or one of its collectors
+    Column("listed", Boolean, nullable=False),  # False: its provider no longer lists it
+    Column("source", Word, nullable=False),  # whose polls list it: a provider or one of its collectors
     UniqueConstraint("id", name="offer_id"),
 )
 
@@ -189,7 +189,7 @@ price_source = Table(
     UniqueConstraint("name", name="price_source_name"),
 )
 
-price_point = Table(  # no foreign keys: they take a third of the time of a poll's write on Postgres, and the same write
+price_point = Table(  # no foreign keys: checking them takes a third of a poll's write on Postgres, and the same write
     "price_point",  # looks both keys up
     metadata,
     Column("offer_key", Number, primary_key=True, autoincrement=False),
@@ -200,7 +200,7 @@ price_point = Table(  # no foreign keys: they take a third of the time of a poll
     sqlite_with_rowid=False,
 )
 
-market_change = Table(  # how often each part of the market was written
+market_change = Table(  # how many times each part of the market was written
     "market_change",
     metadata,
     Column("part", Word, primary_key=True),
@@ -208,7 +208,7 @@ market_change = Table(  # how often each part of the market was written
     sqlite_with_rowid=False,
 )
 
-price_now = Table(  # of each offer its newest price_point, kept with every write: what a tick asks for
+price_now = Table(  # the newest price_point of each offer, updated with every write; read by every tick
     "price_now",
     metadata,
     Column("offer_key", Number, primary_key=True, autoincrement=False),
@@ -216,7 +216,7 @@ price_now = Table(  # of each offer its newest price_point, kept with every writ
     Column("observed_at_ms", Number, nullable=False),
     Column("nano_usd_per_hour", Number, nullable=False),
     Column("source_key", Number, nullable=False),
-    Column("changed", Number, nullable=False, server_default="0"),  # the last change that brought a price of this offer
+    Column("changed", Number, nullable=False, server_default="0"),  # number of the last change to this offer's price
     Index("price_now_changed", "changed"),
     sqlite_with_rowid=False,
 )
@@ -227,7 +227,7 @@ poll = Table(
     Column("seq", Sequence, primary_key=True),
     Column("provider", Word, nullable=False),
     Column("source", Word, nullable=False),
-    Column("region", Word, nullable=False),  # "": all that the source has
+    Column("region", Word, nullable=False),  # "": all regions of the source
     Column("started_ms", Number, nullable=False),
     Column("finished_ms", Number, nullable=False),
     Column("offers_seen", Integer, nullable=False),
@@ -239,7 +239,7 @@ poll = Table(
     Index("poll_started", "started_ms"),
 )
 
-poll_state = Table(  # the last poll of each source and region, and the last one that succeeded
+poll_state = Table(  # the last poll and the last successful poll of each source and region
     "poll_state",
     metadata,
     Column("source", Word, primary_key=True),
@@ -251,17 +251,17 @@ poll_state = Table(  # the last poll of each source and region, and the last one
     Column("flagged", Integer, nullable=False),
     Column("error", Prose),
     Column("hint", Prose),
-    Column("failures", Integer, nullable=False),  # since the last one that succeeded
+    Column("failures", Integer, nullable=False),  # since the last successful one
     Column("good_started_ms", Number),
     Column("good_finished_ms", Number),
-    Column("newest_ms", Number),  # the newest change that it brought: where the next poll may begin
-    Column("suspect", Prose),  # why the last poll is not believed, though it succeeded
-    Column("suspect_since_ms", Number),  # since this poll; a second one has to agree
-    Column("passed", Prose),  # how many rows of the last poll were none of ours, by reason
+    Column("newest_ms", Number),  # the newest change that it returned: where the next poll may begin
+    Column("suspect", Prose),  # why the last poll is not trusted although it succeeded
+    Column("suspect_since_ms", Number),  # since this poll; a second one must confirm it
+    Column("passed", Prose),  # number of rows of the last poll that were skipped, by reason
     sqlite_with_rowid=False,
 )
 
-price_flag = Table(  # a row of a provider that is kept, but whose offer is not to be chosen
+price_flag = Table(  # a provider's row that is kept for the record, but whose offer must not be chosen
     "price_flag",
     metadata,
     Column("seq", Sequence, primary_key=True),
@@ -269,33 +269,33 @@ price_flag = Table(  # a row of a provider that is kept, but whose offer is not 
     Column("region", Word, nullable=False),
     Column("flag", Word, nullable=False),
     Column("subject", Prose, nullable=False),
-    Column("offer_key", Number, ForeignKey("offer.key")),  # this offer is left out from opened_ms to cleared_ms
+    Column("offer_key", Number, ForeignKey("offer.key")),  # this offer is excluded from opened_ms to cleared_ms
     Column("nano_usd_per_hour", Number),
     Column("effective_at_ms", Number),
     Column("opened_ms", Number, nullable=False),
     Column("seen_ms", Number, nullable=False),
     Column("cleared_ms", Number),
     Column("detail", Prose, nullable=False),
-    Column("unconfirmed", Boolean, nullable=False),  # whether the price is payable is to be seen: the books wait
+    Column("unconfirmed", Boolean, nullable=False),  # the price awaits a second report; nothing is booked from it
     Index("price_flag_offer", "offer_key", "opened_ms"),
     Index("price_flag_open", "source", "region", sqlite_where=FLAG_OPEN, postgresql_where=FLAG_OPEN),
     Index("price_flag_cleared", "cleared_ms", sqlite_where=FLAG_CLEARED, postgresql_where=FLAG_CLEARED),
 )
 
-price_day = Table(  # price_point by UTC days that are over; `day` counts from 1970-01-01
+price_day = Table(  # price_point summarized by past UTC day; `day` counts from 1970-01-01
     "price_day",
     metadata,
     Column("offer_key", Number, ForeignKey("offer.key"), primary_key=True, autoincrement=False),
     Column("day", Integer, primary_key=True, autoincrement=False),
     Column("min_nano_usd", Number, nullable=False),
-    Column("mean_nano_usd", Number, nullable=False),  # weighted by time
+    Column("mean_nano_usd", Number, nullable=False),  # time-weighted
     Column("max_nano_usd", Number, nullable=False),
     Column("last_nano_usd", Number, nullable=False),
     Column("changes", Integer, nullable=False),
     sqlite_with_rowid=False,
 )
 
-risk_point = Table(  # what a provider says of the risk of a machine being refused or taken back
+risk_point = Table(  # a provider's data on the risk of refused or preempted machines
     "risk_point",
     metadata,
     Column("seq", Sequence, primary_key=True),
@@ -340,7 +340,7 @@ perf_point = Table(
 work_profile = Table(
     "work_profile",
     metadata,
-    Column("digest", Word, primary_key=True),  # of program and settings
+    Column("digest", Word, primary_key=True),  # of the program and its settings
     Column("program", Prose, nullable=False),
     Column("settings", Prose, nullable=False),
     Column("at_ms", Number, nullable=False),
@@ -350,7 +350,7 @@ work_profile = Table(
 table_rate = Table(
     "table_rate",
     metadata,
-    Column("source", Prose, primary_key=True),  # the file that it was imported from
+    Column("source", Prose, primary_key=True),  # the file from which it was imported
     Column("job", Prose, primary_key=True),
     Column("gpu", Word, primary_key=True),
     Column("gpu_count", Integer, primary_key=True, autoincrement=False),
@@ -364,16 +364,18 @@ plan = Table(
     Column("seq", Sequence, primary_key=True),
     Column("id", Word, nullable=False),
     Column("at_ms", Number, nullable=False),
-    Column("document", Text, nullable=False),  # without its placements, which are rows of plan_placement
-    Column("looked_at", Integer),  # at so many jobs; NULL: a plan of before, whose document has its placements
-    Column("acting", Integer),  # so many of them to be placed or moved
+    Column("document", Text, nullable=False),  # without its placements, which are in plan_placement
+    Column(
+        "looked_at", Integer
+    ),  # number of jobs considered; NULL: an older plan whose document contains its placements
+    Column("acting", Integer),  # number of them to place or move
     UniqueConstraint("id", name="plan_id"),
 )
 
 plan_placement = Table(
     "plan_placement",
     metadata,
-    Column("seq", Sequence, primary_key=True),  # in the order of the plan
+    Column("seq", Sequence, primary_key=True),  # in plan order
     Column("plan_seq", Number, ForeignKey("plan.seq"), nullable=False),
     Column("job_id", Word, nullable=False),
     Column("acted_on", Boolean, nullable=False),
@@ -382,7 +384,7 @@ plan_placement = Table(
     Index("plan_placement_job", "job_id", "plan_seq"),
 )
 
-plan_job = Table(  # of plans whose documents have their placements
+plan_job = Table(  # for plans whose documents contain their placements
     "plan_job",
     metadata,
     Column("job_id", Word, primary_key=True),
@@ -427,7 +429,7 @@ ledger_entry = Table(
     Column("basis", Word, nullable=False),
     Column("offer_id", Word, nullable=False),
     Column("at_ms", Number, nullable=False),
-    Column("reverses", Word, nullable=False),  # "": none. Not NULL, because NULLs are never equal in a UNIQUE key
+    Column("reverses", Word, nullable=False),  # "": none; not NULL, because NULLs are never equal in a UNIQUE key
     Column("project", Word, nullable=False),
     Column("owner", Word, nullable=False),
     Column("labels", Text, nullable=False),
@@ -439,7 +441,7 @@ ledger_entry = Table(
     Index("ledger_entry_besides", "run_id", sqlite_where=BESIDES, postgresql_where=BESIDES),
 )
 
-ledger_sum = Table(  # of ledger_entry, kept with every entry that is added
+ledger_sum = Table(  # sums of ledger_entry, updated with every new entry
     "ledger_sum",
     metadata,
     Column("job_id", Word, ForeignKey("job.id"), primary_key=True),
@@ -460,8 +462,8 @@ comparison = Table(
     Column("at_ms", Number, nullable=False),
     Column("reason", Prose, nullable=False),
     Column("paid_nano_usd", Number, nullable=False),
-    Column("entries", Integer, nullable=False),  # of the ledger, whose sum is paid
-    Column("baseline_nano_usd", Number),  # NULL: the job is left out, see left_out
+    Column("entries", Integer, nullable=False),  # number of ledger entries whose sum is the amount paid
+    Column("baseline_nano_usd", Number),  # NULL: the job is left out; left_out says why
     Column("left_out", Prose, nullable=False),
     Column("inputs", Text),
     UniqueConstraint("job_id", "version", "baseline", name="comparison_once"),
@@ -486,9 +488,9 @@ command = Table(
 duty = Table("duty", metadata, Column("name", Word, primary_key=True), Column("last_ok_ms", Number, nullable=False))
 
 APPEND_ONLY = ("price_point", "availability_point", "event", "ledger_entry", "poll", "risk_point", "comparison")
-"""Tables whose rows are never changed, and not deleted either, but for those of ARCHIVED."""
+"""Tables whose rows are never changed and, except for ARCHIVED, never deleted."""
 
 ARCHIVED = ("price_point", "poll")
-"""Rows of these may be deleted when they are older than the instant in `meta` under KEPT_FROM."""
+"""Tables whose rows may be deleted once they are older than the instant in `meta` under KEPT_FROM."""
 
 KEPT_FROM = "history_kept_from_ms"

@@ -1,4 +1,5 @@
-"""Store: opening, transactions, leadership, backups. What is stored is Tx."""
+"""Store: opens the database, begins transactions, elects the leader and takes backups. Tx reads and writes the
+tables."""
 
 from __future__ import annotations
 
@@ -23,9 +24,9 @@ from providers.clock import Clock
 class Store:
     """The state of an installation. Open it with `Store.open`; use it from any thread, one transaction at a time each.
 
-    Everything that goes wrong in the database is a StoreError with the remedy. Once its cause is gone (the server is
-    up again, the disk has space, the file is back), the same object works on. Under a file that was replaced it does
-    not: whoever had it open starts anew.
+    Every database failure is a StoreError with a remedy. Once the cause is gone (the server is up again, the disk has
+    space, the file is back), the same object works again. After the file was replaced it does not: restart every
+    process that had it open.
     """
 
     def __init__(self, backend: Backend, clock: Clock, random: RandomBits) -> None:
@@ -47,11 +48,12 @@ class Store:
         random: RandomBits | None = None,
         backups: Path | None = None,
     ) -> Store:
-        """The store at `url` (sqlite:////path/file.db or postgresql://...), made if there is none, upgraded if older.
+        """Opens the store at `url` (sqlite:////path/file.db or postgresql://...); creates it if missing, upgrades it if
+        older.
 
-        An upgrade keeps a backup first: beside an SQLite file, else in the folder `backups`. `random` makes the install
-        id and the ids of commands. Raises StoreVersionError (written by a newer version, untouched), StoreError,
-        MissingExtraError.
+        An upgrade first takes a backup: beside an SQLite file, else in the folder `backups`. `random` generates the
+        install id and command ids. Raises StoreVersionError for a store of a newer version, which is left unchanged;
+        StoreError; MissingExtraError.
         """
         source = random or SystemRandom()
         backend = backend_of(url, create=create, backups=backups)
@@ -64,21 +66,21 @@ class Store:
 
     @property
     def install_id(self) -> str:
-        """Random identity of this installation, made with the store; fit for the tags of every cloud."""
+        """Random identity of this installation, created with the store; valid as a tag value in every cloud."""
         return self._install_id
 
     @contextmanager
     def read(self) -> Iterator[Tx]:
-        """One consistent snapshot."""
+        """A read-only transaction on one consistent snapshot. Raises StoreError."""
         with self._transaction(writes=False) as connection:
             yield Tx(connection, self._clock, self._random)
 
     @contextmanager
     def write(self, leadership: Leadership | None = None) -> Iterator[Tx]:
-        """One transaction, alone among writers: committed at the end of the block, undone when the block raises.
+        """A write transaction, one at a time: committed at the end of the block, rolled back when the block raises.
 
-        Raises NotLeaderError, before the block, unless `leadership` (when given) is the present one. Keep it short:
-        no call to a provider or a node belongs inside.
+        Raises NotLeaderError before the block unless `leadership`, if given, is current; StoreError. Keep the block
+        short: make no call to a provider or a node inside it.
         """
         with self._transaction(writes=True) as connection:
             if leadership is not None:
@@ -86,32 +88,33 @@ class Store:
             yield Tx(connection, self._clock, self._random)
 
     def campaign(self, holder: str) -> Leadership | None:
-        """Try to become leader; None while another one leads. A standby calls it again and again, every second or so.
+        """Tries to become leader; None while another control plane leads. A standby calls it about every second.
 
-        `holder` names one control plane; one that campaigns again under its old name succeeds itself at once, with a
-        new epoch. Raises StoreVersionError when the store has been upgraded by a newer version since it was opened.
+        `holder` names the control plane; one that campaigns again under its old name takes over from itself at once,
+        with a new epoch. Raises StoreVersionError if a newer version has upgraded the store since it was opened.
         """
         try:
             with self._transaction(writes=False) as connection:
                 require_current(connection, self._backend.place)
                 row = leader.current(connection)
         except StoreError:
-            self._campaign = Campaign()  # while the store is silent, nobody's beat can be heard
+            self._campaign = Campaign()  # while the store is unreachable, no heartbeat can be read
             raise
-        if not leader.may_take(row, holder, self._campaign, self._clock.monotonic_s()):
+        if not leader.may_take_over(row, holder, self._campaign, self._clock.monotonic_s()):
             return None
         with self._transaction(writes=True) as connection:
-            return leader.take(connection, row, holder, self._clock.now_ms())
+            return leader.take_over(connection, row, holder, self._clock.now_ms())
 
     def beat(self, leadership: Leadership) -> None:
-        """Show life: more often than every leader.TAKEOVER_S / 3. Raises NotLeaderError when it was lost."""
+        """Sends a heartbeat; call it at least every leader.TAKEOVER_S / 3. Raises NotLeaderError if leadership was
+        lost."""
         if self._pulse is not None:
-            self._pulse.lives()
+            self._pulse.progress()
         self._beat(leadership)
 
     @contextmanager
     def pulse(self, leadership: Leadership) -> Iterator[None]:
-        """Beat from a thread, too, for the time of the block: its own beats may then be pulse.HANG_S apart."""
+        """Sends heartbeats from a thread during the block, so that calls to `beat` may be up to pulse.HANG_S apart."""
         self._pulse = Pulse(lambda: self._beat(leadership))
         self._pulse.start()
         try:
@@ -121,12 +124,13 @@ class Store:
             self._pulse = None
 
     def resign(self, leadership: Leadership) -> None:
-        """Let a standby take over at once."""
+        """Gives leadership up, so that a standby can take over at once."""
         with self._transaction(writes=True) as connection:
             leader.resign(connection, leadership)
 
     def leader(self, *, watch: bool = False) -> LeaderInfo | None:
-        """Who leads now. With `watch`, one whose life cannot be told from here is watched for some seconds."""
+        """The current leader, or None. With `watch`, a leader on another host is watched for some seconds to see
+        whether it is alive; None if it is not."""
         with self._transaction(writes=False) as connection:
             info = leader.info_of(leader.current(connection))
         if not watch or info is None or info.alive is not None:
@@ -138,14 +142,14 @@ class Store:
             return leader.current(connection)
 
     def backup(self, path: Path) -> None:
-        """Write a consistent copy to the file `path`, which must not exist, while others go on working.
+        """Writes a consistent copy to the file `path`, which must not exist, while others keep using the store.
 
-        It is an SQLite store, wherever this one lives. Raises StoreError.
+        The copy is always an SQLite store. Raises StoreError.
         """
         self._backend.backup(path)
 
     def close(self) -> None:
-        """Close all connections. Leadership is not resigned."""
+        """Closes all connections without resigning leadership."""
         self._backend.close()
 
     def _beat(self, leadership: Leadership) -> None:

@@ -1,7 +1,7 @@
-"""What the tables' methods share: a connection inside a transaction, the clock and the source of ids.
+"""Base class of the table families: a connection inside a transaction, the clock and the source of ids.
 
-Building a statement takes SQLAlchemy five times as long as carrying it out. So every statement that is asked more than
-now and then is built once: a constant, or the result of a cached function of its shape, with bound parameters.
+SQLAlchemy takes five times as long to build a statement as to execute it. So every statement that runs often is built
+once, as a constant or by a cached function of its shape, with bound parameters.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Transaction:
         self._connection.execute(insert_into(table), values)
 
     def _insert_many(self, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Thousands of rows that name the same columns in the same order, in plain values; past SQLAlchemy, which would
-        take most of the time. Postgres takes them as a stream, ten times as fast as one by one."""
+        """Inserts thousands of rows that have the same columns in the same order, as plain values. It bypasses
+        SQLAlchemy, which would take most of the time; on Postgres it uses COPY, ten times as fast as single inserts."""
         names, values = list(rows[0]), [tuple(row.values()) for row in rows]
         if self._connection.dialect.name == "postgresql":
             stream(self._connection, table.name, names, values)
@@ -47,7 +47,7 @@ class Transaction:
 
 
 def stream(connection: Connection, table: str, names: Iterable[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Write rows of these columns to a table of Postgres by COPY."""
+    """Writes rows of these columns to a Postgres table by COPY."""
     raw: Any = connection.connection.driver_connection
     quoted = ", ".join(f'"{name}"' for name in names)
     with raw.cursor() as cursor, cursor.copy(f'COPY "{table}" ({quoted}) FROM STDIN') as copy:
@@ -57,10 +57,11 @@ def stream(connection: Connection, table: str, names: Iterable[str], rows: Itera
 
 @cache
 def insert_into(table: Table) -> Insert:
+    """An INSERT statement for `table`, cached."""
     return insert(table)
 
 
 def columns(value: DataclassInstance) -> dict[str, Any]:
-    """The fields of a dataclass as values of the columns of the same names. Raises CodecError."""
+    """The fields of a dataclass as values for the columns of the same names. Raises CodecError."""
     values: dict[str, Any] = encode(value)
     return values

@@ -1,4 +1,4 @@
-"""Tx: everything that can be asked of, or written to, the store inside one transaction."""
+"""Tx: all reads and writes of the store inside one transaction."""
 
 from __future__ import annotations
 
@@ -32,4 +32,4 @@ class Tx(
     QuarantineRows,
     ClaimRows,
 ):
-    """One transaction, a family of tables per base class. Only valid inside its `with` block."""
+    """One transaction; each base class reads and writes one family of tables. Only valid inside its `with` block."""

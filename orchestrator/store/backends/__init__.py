@@ -1,1 +1,1 @@
-"""The databases behind a store: what SQLite and Postgres do differently, and what their errors mean."""
+"""The databases behind a store: what differs between SQLite and Postgres, and what their errors mean."""

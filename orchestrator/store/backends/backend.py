@@ -1,4 +1,4 @@
-"""Backend: the database behind a store, and the only place that tells SQLite from Postgres."""
+"""Backend: the interface to the database behind a store; only this package distinguishes SQLite from Postgres."""
 
 from __future__ import annotations
 
@@ -12,69 +12,68 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from orchestrator.errors import StoreError
-from orchestrator.store.backends.faults import damaged, explain, spoils
+from orchestrator.store.backends.faults import damaged, explain, invalidates_connections
 from orchestrator.store.backends.postgres import PostgresBackend
 from orchestrator.store.backends.sqlite import SqliteBackend
 
 
 class Backend(Protocol):
-    """`place` names it for people. A transaction of `reading` sees one snapshot and cannot write; transactions of
-    `writing` take turns."""
+    """A database. `place` is its name in messages. Transactions of `reading` see one snapshot and cannot write;
+    transactions of `writing` run one at a time."""
 
     place: str
     reading: Engine
     writing: Engine
 
-    def settle(self) -> None:
-        """Prepare for many processes, once it is known to hold a store of ours."""
+    def enable_sharing(self) -> None:
+        """Prepares for use by several processes; call it only on a database that is a store. Raises StoreError."""
         ...
 
     def check(self) -> None:
-        """Raises StoreError when the database is no longer the one that was opened."""
+        """Raises StoreError if the database is no longer the one that was opened."""
         ...
 
     def discard(self) -> None:
-        """Close the connections that are not in use: the next transactions open new ones."""
+        """Closes idle connections; the next transactions open new ones."""
         ...
 
     def backup(self, path: Path) -> None:
-        """Write a consistent copy to the file `path`, an SQLite store. Raises StoreError."""
+        """Writes a consistent copy, an SQLite store, to the file `path`, which must not exist. Raises StoreError."""
         ...
 
     def backup_before(self, revision: str) -> None:
-        """Keep a copy of the present state, which is at `revision`, before it is upgraded. Raises StoreError."""
+        """Takes a backup of the state at `revision` before an upgrade. Raises StoreError."""
         ...
 
     def close(self) -> None:
-        """Close all connections."""
+        """Closes all connections."""
         ...
 
 
 def backend_of(url: str, *, create: bool, backups: Path | None = None) -> Backend:
-    """The backend that a store's address names; `backups` is the folder for those of a database that is no file.
+    """The backend for a store's URL; `backups` is the folder for backups of a database that is not a file.
 
     Raises StoreError, MissingExtraError.
     """
     try:
         parsed = make_url(url)
     except ArgumentError as error:
-        raise StoreError(f"{url!r} is not a store's address", hint="sqlite:////path/tradewind.db") from error
+        raise StoreError(f"{url!r} is not a store URL", hint="for example sqlite:////path/tradewind.db") from error
     match parsed.get_backend_name():
         case "sqlite":
             return SqliteBackend(parsed, create=create)
         case "postgresql":
             return PostgresBackend(parsed, backups=backups)
         case other:
-            raise StoreError(f"a store cannot live in {other}", hint="use sqlite:////path or postgresql://...")
+            raise StoreError(f"{other} is not a supported database", hint="use sqlite:////path or postgresql://...")
 
 
 @contextmanager
 def transaction(backend: Backend, *, writes: bool) -> Iterator[Connection]:
-    """One transaction: committed at the end, undone when the block raises.
+    """One transaction: committed at the end of the block, rolled back when the block raises.
 
-    Raises StoreError for whatever the database raises, StoreDamagedError where it lacks what every store has; errors of
-    the block itself pass unchanged. After one, the backend is as good as new: what was wrong with the database is all
-    that can stand in the way of the next.
+    Raises StoreError for every database error and StoreDamagedError if tables or columns of a store are missing; other
+    errors of the block pass unchanged. After an error the backend remains usable once the database is.
     """
     committing = False
     engine = backend.writing if writes else backend.reading
@@ -84,10 +83,10 @@ def transaction(backend: Backend, *, writes: bool) -> Iterator[Connection]:
             committing = writes
             begun.commit()
     except (DBAPIError, engine.dialect.loaded_dbapi.Error) as error:
-        if spoils(error):
+        if invalidates_connections(error):
             backend.discard()
         raise explain(error, backend.place, committing=committing) from error
-    except SQLAlchemyError as error:  # what every store has is not there, or not in this shape
+    except SQLAlchemyError as error:  # a table or column of every store is missing or has another form
         raise damaged(error, backend.place) from error
     if writes:
-        backend.check()  # a file that is gone takes what was written to it with it
+        backend.check()  # what was written to a deleted file is lost

@@ -1,4 +1,4 @@
-"""What a database says when something is wrong, as a StoreError with the remedy."""
+"""Maps database errors to StoreErrors with remedies."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from orchestrator.errors import RowError, StoreDamagedError, StoreError
 
 
 class _Fault(NamedTuple):
-    """What is wrong and the remedy. A `sound` connection may be used again, any other is opened anew. `kind` tells
-    whether it lies in the values of one row or in the database."""
+    """What is wrong and the remedy. `sound`: the connection can be used again, otherwise a new one is opened. `kind`
+    distinguishes faults of one row from faults of the database."""
 
     what: str
     remedy: str
@@ -23,44 +23,44 @@ class _Fault(NamedTuple):
 _RESTORE = "stop everything that uses it, then: tradewind store restore BACKUP"
 _LOCKED = _Fault(
     "is locked by another process",
-    "try again; if it lasts, a process hangs in the middle of a write: resume or end it",
+    "try again; if it persists, a process is stuck in a write: resume it or end it",
     sound=True,
 )
-_FULL = _Fault("cannot grow: the disk is full", "free some space; the change was undone, nothing was lost")
+_FULL = _Fault("cannot grow: the disk is full", "free some space; the change was rolled back and nothing was lost")
 _READ_ONLY = _Fault(
-    "is read-only", "give this user write permission on it, on what lies beside it (-wal, -shm) and on its folder"
+    "is read-only", "give this user write permission on it, on its -wal and -shm files and on its folder"
 )
 _DAMAGED = _Fault("is damaged", _RESTORE, kind=StoreDamagedError)
-_BROKEN_DISK = _Fault("cannot be read or written", "look for a full or failing disk; the change was undone")
+_BROKEN_DISK = _Fault("cannot be read or written", "check for a full or failing disk; the change was rolled back")
 _REFUSED = _Fault(
-    "refused a change that contradicts what it holds",
+    "rejected a change that violates a constraint",
     "nothing was changed; please report this with the message above",
     sound=True,
     kind=RowError,
 )
 _UNREACHABLE = _Fault(
     "cannot be reached",
-    "check that the server runs, that the database exists (createdb NAME) and that the address is right",
+    "check that the server is running, that the database exists (createdb NAME) and that the URL is correct",
 )
 _UNCERTAIN = _Fault(
-    "was lost while a change was being committed",
-    "the change was made either wholly or not at all: look before you ask for it again",
+    "lost its connection while a change was being committed",
+    "the change was made either completely or not at all: check before you repeat it",
 )
 _TOO_SLOW = _Fault(
     "ended a statement that took longer than statement_timeout allows",
-    "nothing was changed; allow this role more: ALTER ROLE name SET statement_timeout = '60s'",
+    "nothing was changed; allow this role more time: ALTER ROLE name SET statement_timeout = '60s'",
 )
 _TOO_MANY = _Fault(
     "has too many clients",
-    "nothing was changed; try again in a moment, and raise max_connections of the server if it happens often",
+    "nothing was changed; try again in a moment, and raise the server's max_connections if this happens often",
 )
 _UNKNOWN = _Fault("failed", "please report this with the message above")
 
 _LACKING = ("no such table", "no such column", "no column named", "Could not decode to UTF-8")
-"""How SQLite, and Python's module for it, say that what every store has is not there, or not as text."""
+"""Messages of SQLite and of Python's sqlite3 for missing tables and columns and for text that is not UTF-8."""
 
 _REFUSED_CLIENTS = ("too many clients", "too many connections", "remaining connection slots", "no more connections")
-"""How Postgres and poolers refuse a connection; on the way in, their words come without an SQLSTATE."""
+"""Messages with which Postgres and connection poolers refuse a connection; they come without an SQLSTATE."""
 
 _SQLITE: dict[int, _Fault] = {
     sqlite3.SQLITE_BUSY: _LOCKED,
@@ -73,8 +73,8 @@ _SQLITE: dict[int, _Fault] = {
     ),
     sqlite3.SQLITE_NOTADB: _Fault(
         "is not a database",
-        "its first page is damaged (tradewind store restore BACKUP), or another program wrote this file: then name "
-        "another one",
+        "its first page is damaged (tradewind store restore BACKUP), or another program wrote this file: use another "
+        "file",
     ),
     sqlite3.SQLITE_CORRUPT: _DAMAGED,
     sqlite3.SQLITE_IOERR: _BROKEN_DISK,
@@ -83,26 +83,26 @@ _SQLITE: dict[int, _Fault] = {
 
 _POSTGRES: dict[str, _Fault] = {  # SQLSTATE, or its class
     "55P03": _LOCKED,
-    "25P03": _Fault("ended a transaction that stood still", "nothing was changed; try again"),
+    "25P03": _Fault("ended an idle transaction", "nothing was changed; try again"),
     "53100": _FULL,
     "53300": _TOO_MANY,
     "57014": _TOO_SLOW,
-    "42P01": _DAMAGED,  # a table that every store has is not there
+    "42P01": _DAMAGED,  # a table of every store is missing
     "42703": _DAMAGED,
     "53": _Fault("is out of resources", "see the log of the database server"),
     "25006": _READ_ONLY,
-    "42501": _Fault("refuses this user", "grant it all rights on this database"),
+    "42501": _Fault("denies access to this user", "grant the user all rights on this database"),
     "XX": _DAMAGED,
     "58": _BROKEN_DISK,
-    "22": _REFUSED,  # a value that no column of this type can hold
+    "22": _REFUSED,  # a value out of the range of its column type
     "23": _REFUSED,
 }
 
 
 def explain(error: Exception, place: str, *, committing: bool = False) -> StoreError:
-    """The error of a driver, or SQLAlchemy's around it, in our words; `place` names the store without its password.
+    """The StoreError for a driver's error or SQLAlchemy's wrapper of it; `place` names the store without its password.
 
-    A connection that is lost while `committing` leaves open whether the server still heard of it.
+    If a connection is lost while `committing`, the change may or may not have been made.
     """
     fault = _fault(error)
     if committing and fault is _UNREACHABLE:
@@ -111,17 +111,17 @@ def explain(error: Exception, place: str, *, committing: bool = False) -> StoreE
 
 
 def damaged(error: Exception, place: str) -> StoreDamagedError:
-    """SQLAlchemy's word for an answer that no store gives."""
+    """The error for a result that a valid store cannot give."""
     return StoreDamagedError(f"the store {place} is damaged: {error}", hint=_RESTORE)
 
 
-def spoils(error: Exception) -> bool:
-    """Whether open connections may have to do with the error (one opened on a read-only file stays read-only)."""
+def invalidates_connections(error: Exception) -> bool:
+    """True if open connections may share the fault (one opened on a read-only file stays read-only)."""
     return not _fault(error).sound
 
 
-def takes_no_more_clients(error: Exception) -> bool:
-    """Whether a server refused a connection because it has too many."""
+def too_many_clients(error: Exception) -> bool:
+    """True if a server refused a connection because it has too many."""
     return _fault(error) is _TOO_MANY
 
 

@@ -1,4 +1,4 @@
-"""Files of a store: free names beside it, and files that appear whole or not at all."""
+"""Store files: unused names, temporary files and files that are written atomically."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pathlib import Path
 from orchestrator.errors import StoreError
 
 JOURNALS = ("-journal", "-wal", "-shm")
-"""What SQLite keeps beside a file while it is in use, and plays back into whatever file has its name later."""
+"""Suffixes of the files that SQLite keeps beside a database in use and replays into any later file of that name."""
 
 _UNFINISHED = ".tradewind-part"
 
 
 def beside(path: Path, ending: str) -> Path:
-    """`path` with something added to its name."""
+    """`path` with `ending` appended to its name."""
     return path.with_name(path.name + ending)
 
 
@@ -32,7 +32,7 @@ def unused(path: Path) -> Path:
 
 
 def identity(path: Path) -> tuple[int, int] | None:
-    """Tells the file from any other that takes its place; None when there is none."""
+    """Device and inode, which distinguish the file from one that replaces it; None if it does not exist."""
     try:
         found = path.stat()
     except OSError:
@@ -45,20 +45,20 @@ def _identity_of(found: os.stat_result) -> tuple[int, int]:
 
 
 @contextmanager
-def unfinished(path: Path) -> Iterator[Path]:
-    """An empty file beside `path` for the time of the block, which may move it away. Raises OSError.
+def temporary_file(path: Path) -> Iterator[Path]:
+    """An empty file beside `path`, removed after the block unless the block moved it. Raises OSError.
 
-    It is locked as long as its maker lives: what makers that were killed have left in the folder is removed first.
+    It is locked while its creator lives; files that killed processes left in the folder are removed first.
     """
     _remove_leftovers(path.parent)
     while True:
         made = beside(path, f".{secrets.token_hex(4)}{_UNFINISHED}")
-        handle = os.open(made, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)  # job files hold what others must not read
-        with suppress(OSError):  # a file system without locks: nobody can take it for left over there, either
+        handle = os.open(made, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)  # job files may contain private data
+        with suppress(OSError):  # on a file system without locks no other process removes it, either
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if identity(made) == _identity_of(os.fstat(handle)):
             break
-        os.close(handle)  # somebody removed it before it was locked
+        os.close(handle)  # another process removed it before it was locked
     try:
         yield made
     finally:
@@ -68,31 +68,31 @@ def unfinished(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def file_to_be(path: Path) -> Iterator[Path]:
-    """An empty file to write to, which becomes `path` when the block is done. Raises StoreError, also when `path`
+def atomic_file(path: Path) -> Iterator[Path]:
+    """An empty file to write to, which becomes `path` at the end of the block. Raises StoreError, also if `path`
     exists."""
     if path.exists():
-        raise StoreError(f"{path} exists", hint="name a new file for the backup")
+        raise StoreError(f"{path} exists", hint="choose a new file name for the backup")
     if not path.parent.is_dir():
-        raise StoreError(f"the backup {path} cannot be written: no such folder", hint="name a file in another folder")
+        raise StoreError(f"the backup {path} cannot be written: no such folder", hint="choose an existing folder")
     try:
-        with unfinished(path) as made:
+        with temporary_file(path) as made:
             yield made
             sync(made)
             os.replace(made, path)
             sync(path.parent)
     except OSError as error:
         raise StoreError(
-            f"the backup {path} cannot be written: {error.strerror}", hint="name a file in another folder"
+            f"the backup {path} cannot be written: {error.strerror}", hint="choose another folder"
         ) from error
 
 
 def _remove_leftovers(folder: Path) -> None:
     for each in folder.glob(f"*{_UNFINISHED}"):
-        with suppress(OSError):  # gone meanwhile, or not ours
+        with suppress(OSError):  # already removed, or owned by another user
             handle = os.open(each, os.O_RDWR)
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while its maker lives
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while its creator lives
                 for ending in (*JOURNALS, ""):
                     beside(each, ending).unlink(missing_ok=True)
             finally:
@@ -100,7 +100,8 @@ def _remove_leftovers(folder: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file's content, or the names in a folder, would survive the loss of power. Raises OSError."""
+    """Flushes a file's content, or a folder's entries, to the disk so that they survive a power failure. Raises
+    OSError."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,6 +1,6 @@
-"""Postgres as a backend, by URL.
+"""The Postgres backend.
 
-A write transaction takes one advisory lock first, so that writers take turns as they do on SQLite: rows become visible
+A write transaction first takes one advisory lock, so that writers run one at a time as on SQLite: rows become visible
 in the order of their sequence numbers, and what a transaction has read does not change before it writes.
 """
 
@@ -18,22 +18,23 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import InvalidatePoolError
 
 from orchestrator.errors import MissingExtraError, StoreError
-from orchestrator.store.backends.faults import takes_no_more_clients
+from orchestrator.store.backends.faults import too_many_clients
 from orchestrator.store.backends.files import unused
 from orchestrator.store.backends.sqlite import seconds
 
 LOCK_TIMEOUT_S = 30.0
-"""How long a writer waits for its turn, unless the address says otherwise (`?timeout=2`)."""
+"""How long a writer waits for the lock; `?timeout=2` in the URL overrides it."""
 
 CONNECT_POLL_S = 0.2
-"""How often a server without a free connection is asked for one."""
+"""Seconds between two attempts to connect to a server without a free connection."""
 
 WRITER_IDLE_S = 4
-"""After this long without a statement the server ends a write: a stopped process cannot block the others."""
+"""Seconds without a statement after which the server ends a write, so that a stopped process cannot block others."""
 
 READER_IDLE_S = 60
+"""The same for a read."""
 
-_PATIENCE = {  # a server that is cut off would else be waited for, for a quarter of an hour
+_TIMEOUTS = {  # the defaults would wait a quarter of an hour for an unreachable server
     "connect_timeout": 10,
     "tcp_user_timeout": 10_000,
     "keepalives_idle": 5,
@@ -71,66 +72,69 @@ class PostgresBackend:
         event.listen(self.writing, "do_connect", lambda *asked: self._connect(self.reading, *asked))
 
     def _connect(self, other: Engine, dialect: Dialect, _record: object, args: Any, options: Any) -> Any:
-        """A connection; where the server has none left one is waited for, without holding on to idle ones of the
-        `other` engine: of many processes each could else wait for what the next one holds."""
+        """A connection. While the server has none left, it closes idle ones of the `other` engine and tries again: else
+        each of many processes could wait for a connection that another one keeps idle."""
         began_s = time.monotonic()
         while True:
             try:
                 return dialect.connect(*args, **options)
             except dialect.loaded_dbapi.OperationalError as error:
-                if not takes_no_more_clients(error) or time.monotonic() - began_s >= self._patience_s:
+                if not too_many_clients(error) or time.monotonic() - began_s >= self._patience_s:
                     raise
             other.dispose()
             time.sleep(CONNECT_POLL_S * random.uniform(0.5, 1.5))
 
-    def settle(self) -> None:
-        """Nothing to turn on."""
+    def enable_sharing(self) -> None:
+        """Does nothing: Postgres is always shared."""
 
     def check(self) -> None:
-        """A lost database shows at the next statement."""
+        """Does nothing: a lost database shows at the next statement."""
 
     def discard(self) -> None:
+        """Closes idle connections."""
         self.reading.dispose()
         self.writing.dispose()
 
     def backup(self, path: Path) -> None:
+        """Writes a consistent copy, an SQLite store, to `path`, which must not exist. Raises StoreError."""
         from orchestrator.store.recovery.copy import copy_to_file
 
         copy_to_file(self.reading, path, self.place)
 
     def backup_before(self, revision: str) -> None:
-        """Keep a copy in the folder for backups."""
+        """Takes a backup in the folder for backups. Raises StoreError if none was given."""
         if self._backups is None:
             raise StoreError(
-                f"{self.place} needs an upgrade, and no folder for the backup before it was named",
-                hint="open it with backups=FOLDER, or through the command line, which uses state_dir",
+                f"{self.place} needs an upgrade, and there is no folder for the backup before it",
+                hint="open it with backups=FOLDER, or use the command line, which puts backups into state_dir",
             )
         self.backup(unused(self._backups / f"store.before-upgrade-from-{revision}"))
 
     def close(self) -> None:
+        """Closes all connections."""
         self.discard()
 
 
 def _engine(url: URL, **settings: str) -> Engine:
-    """A pool of connections on which the server applies `settings`. Compiling takes longer than our queries do."""
+    """A pool of connections with these server `settings`. JIT is off: compiling takes longer than our queries."""
     settings["jit"] = "off"
     options = " ".join("-c " + f"{name}={value}".replace(" ", r"\ ") for name, value in settings.items())
     engine = create_engine(
         url.set(drivername="postgresql+psycopg"),
         max_overflow=-1,
-        connect_args=_PATIENCE | {"options": options},
+        connect_args=_TIMEOUTS | {"options": options},
     )
     event.listen(engine, "checkout", _require_alive)
     return engine
 
 
 def _require_alive(connection: Any, _record: object, _proxy: object) -> None:
-    """A connection in the pool says nothing, unless its server has ended it: a look without asking the server."""
+    """Checks a pooled connection without a query: an idle one has data to read only if its server has closed it."""
     poller = select.poll()
     if not connection.closed:
         poller.register(connection.fileno(), select.POLLIN)
     if connection.closed or poller.poll(0):
-        raise InvalidatePoolError  # restarted since: the others in the pool have ended, too
+        raise InvalidatePoolError  # the server restarted: the other pooled connections are dead, too
 
 
 def _take_turn(connection: Connection) -> None:

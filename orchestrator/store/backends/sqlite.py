@@ -1,8 +1,7 @@
-"""SQLite as a backend: one file in WAL mode.
+"""The SQLite backend: one file in WAL mode.
 
-A write transaction begins with BEGIN IMMEDIATE, so that it waits for its turn before it reads, and never in its middle.
-A file that is deleted or replaced under an open connection goes on working unseen until the process ends: `check` looks
-for that.
+A write transaction begins with BEGIN IMMEDIATE, so that it waits for the lock before it reads, never in the middle.
+SQLite does not notice when a file is deleted or replaced under an open connection: `check` does.
 """
 
 from __future__ import annotations
@@ -21,28 +20,28 @@ from sqlalchemy.pool import QueuePool
 
 from orchestrator.errors import StoreError
 from orchestrator.store.backends.faults import explain
-from orchestrator.store.backends.files import beside, file_to_be, identity, unused
+from orchestrator.store.backends.files import atomic_file, beside, identity, unused
 
 BUSY_TIMEOUT_S = 30.0
-"""How long a writer waits for its turn, unless the address says otherwise (`?timeout=2`)."""
+"""How long a writer waits for the lock; `?timeout=2` in the URL overrides it."""
 
 TURN_POLL_S = 0.02
-"""How often a writer that has just come asks whether it is its turn; one that waits for long asks more often."""
+"""Seconds between the first attempts of a writer to get the lock; the longer it waits, the more often it tries."""
 
 CACHE_KIB = 65_536
-"""Pages that a connection may keep, taken as needed: a poll of thousands of prices touches as many pages, and with
-SQLite's own 2 MB it would write and read them again in the middle of the transaction."""
+"""Page cache per connection, allocated as needed. A poll of thousands of prices touches as many pages; with SQLite's
+default of 2 MB it would write them out and read them again within the transaction."""
 
 
 class SqliteBackend:
     """Engines for reading and for writing one file.
 
-    Raises StoreError when the file is missing (without `create`), no file, or not writable for this user.
+    Raises StoreError if the path is missing (without `create`), not a file, or not writable for this user.
     """
 
     def __init__(self, url: URL, *, create: bool) -> None:
         if not url.database or url.database == ":memory:":
-            raise StoreError("a store in memory cannot be shared", hint="name a file: sqlite:////path/tradewind.db")
+            raise StoreError("a store in memory cannot be shared", hint="use a file: sqlite:////path/tradewind.db")
         self.path = Path(url.database).absolute()
         self.place = str(self.path)
         self._timeout_s = seconds(url, BUSY_TIMEOUT_S)
@@ -54,12 +53,12 @@ class SqliteBackend:
         self.writing: Engine = engine.execution_options(writes=True)
 
     def connect(self) -> sqlite3.Connection:
-        """A connection outside the pools, in autocommit. Raises sqlite3.Error."""
+        """A new connection outside the pool, in autocommit mode. Raises sqlite3.Error."""
         connection = sqlite3.connect(
-            f"file:{quote(self.place)}?mode=rw",  # rw: never make an empty file where the store has been deleted
+            f"file:{quote(self.place)}?mode=rw",  # rw: never create an empty file in place of a deleted store
             uri=True,
             timeout=self._timeout_s,
-            isolation_level=None,  # transactions begin in _begin and nowhere else
+            isolation_level=None,  # transactions begin only in _begin
             check_same_thread=False,
             cached_statements=256,
         )
@@ -72,8 +71,8 @@ class SqliteBackend:
             raise
         return connection
 
-    def settle(self) -> None:
-        """Turn on WAL (kept in the file). Called once the file is known to be ours. Raises StoreError."""
+    def enable_sharing(self) -> None:
+        """Turns on WAL mode, which the file keeps. Raises StoreError."""
         try:
             with closing(self.connect()) as connection:
                 (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
@@ -81,42 +80,44 @@ class SqliteBackend:
             raise explain(error, self.place) from error
         if mode != "wal":
             raise StoreError(
-                f"the store {self.place} lies on a file system without shared memory",
+                f"the store {self.place} is on a file system without shared memory, which WAL mode needs",
                 hint="put state_dir on a local disk",
             )
 
     def check(self) -> None:
-        """Raises StoreError when the file was deleted, or another has taken its place."""
+        """Raises StoreError if the file was deleted or replaced."""
         found = identity(self.path)
         if found != self._identity:
             raise StoreError(
                 f"the store {self.place} was {'deleted' if found is None else 'replaced'} while it was in use; "
-                "a change made just before may be lost",
+                "the latest change may be lost",
                 hint="put the file back; or end every process that uses it (tradewind down) and restore a backup: "
                 "tradewind store restore BACKUP",
             )
 
     def discard(self) -> None:
-        self.reading.dispose()  # the pool is that of `writing`, too
+        """Closes idle connections."""
+        self.reading.dispose()  # `writing` shares the pool
 
     def backup(self, path: Path) -> None:
-        """Write a consistent copy to `path`, which must not exist. Raises StoreError."""
+        """Writes a consistent copy to `path`, which must not exist. Raises StoreError."""
         try:
-            with file_to_be(path) as unfinished, closing(self.connect()) as connection:
+            with atomic_file(path) as unfinished, closing(self.connect()) as connection:
                 connection.execute("VACUUM INTO ?", (str(unfinished),))
         except sqlite3.Error as error:
             raise explain(error, f"backup {path}") from error
 
     def backup_before(self, revision: str) -> None:
-        """Keep a copy beside the file as it is at `revision`, whatever copies there are already."""
+        """Takes a backup at `revision` beside the file, under an unused name. Raises StoreError."""
         self.backup(unused(beside(self.path, f".before-upgrade-from-{revision}")))
 
     def close(self) -> None:
+        """Closes all connections."""
         self.discard()
 
 
 def _begin(connection: Connection) -> None:
-    """Past SQLAlchemy, which takes ten times as long for statements that have nothing to say to it."""
+    """Begins a transaction without SQLAlchemy, which takes ten times as long for such statements."""
     writes = connection.get_execution_options().get("writes", False)
     raw = connection.connection.driver_connection
     assert isinstance(raw, sqlite3.Connection)
@@ -128,8 +129,8 @@ def _begin(connection: Connection) -> None:
 
 
 def _begin_in_turn(raw: sqlite3.Connection) -> None:
-    """BEGIN IMMEDIATE, asked for ever more often. SQLite's own waiting asks ever more seldom, so that of many writers
-    those who have waited longest come last, or never. Raises sqlite3.Error."""
+    """BEGIN IMMEDIATE, retried at decreasing intervals. SQLite's own busy handler retries at increasing intervals, so
+    that with many writers those that have waited longest come last or never. Raises sqlite3.Error."""
     (patience_ms,) = raw.execute("PRAGMA busy_timeout").fetchone()
     raw.execute("PRAGMA busy_timeout = 0")
     began_s = time.monotonic()
@@ -148,25 +149,27 @@ def _begin_in_turn(raw: sqlite3.Connection) -> None:
 
 
 def seconds(url: URL, default: float) -> float:
-    """How patient the address `url` asks a writer to be. Raises StoreError."""
+    """The lock timeout in seconds that `url` asks for, else `default`. Raises StoreError."""
     try:
         return float(str(url.query.get("timeout", default)))
     except ValueError as error:
-        raise StoreError(f"the timeout in {url} is no number of seconds", hint="for example ?timeout=10") from error
+        raise StoreError(f"the timeout in {url} is not a number of seconds", hint="for example ?timeout=10") from error
 
 
 def _require_file(path: Path, *, create: bool) -> None:
     try:
         if create and not path.exists():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with suppress(FileExistsError):  # never open and close a file in use: that would drop its locks
-                os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))  # job files hold what others must not read
+            with suppress(FileExistsError):  # never open and close a file in use: that would release its locks
+                os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))  # job files may contain private data
         if not path.exists():
-            raise StoreError(f"there is no store at {path}", hint="check state_dir; the first submit makes one")
+            raise StoreError(
+                f"there is no store at {path}", hint="check state_dir; the first `tradewind submit` creates the store"
+            )
         if not path.is_file():
             raise StoreError(
                 f"the store {path} is not a file",
-                hint="move it away, then: tradewind store restore BACKUP; or name a file in the store's address",
+                hint="move it away, then: tradewind store restore BACKUP; or use a file in the store's URL",
             )
     except OSError as error:
         raise StoreError(

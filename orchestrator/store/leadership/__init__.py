@@ -1,1 +1,1 @@
-"""Who leads: which control plane may act on a store, and how it shows that it lives."""
+"""Leader election: which control plane may act on a store, and its heartbeat."""

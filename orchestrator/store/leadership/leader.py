@@ -1,8 +1,8 @@
-"""Leadership: which control plane acts on this store, as a row with an epoch that fences and a beat that shows life.
+"""Leadership: which control plane acts on this store, as one row with an epoch (fencing token) and a heartbeat counter.
 
-No clocks are compared: a standby takes over when the beat has not moved for TAKEOVER_S of its own monotonic clock, or
-at once when the holder is a dead process of its own machine. Whoever takes over raises the epoch; every transaction of
-a leader checks the epoch inside the transaction, so that one which slept through its own deposition writes nothing.
+No clocks are compared. A standby takes over when the heartbeat has not moved for TAKEOVER_S of its own monotonic clock,
+or at once when the holder is a dead process on the same machine. A takeover raises the epoch, and every transaction of
+a leader checks the epoch inside the transaction: a deposed leader that was paused cannot write when it resumes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from providers.clock import boot_id
 from providers.procfs import process_start
 
 TAKEOVER_S = 4.0
-"""Wall seconds of silence after which a leader that may still live is deposed (pulse.PULSE_S: how often it beats)."""
+"""Wall seconds without a heartbeat after which a leader that may still be alive is deposed (see pulse.PULSE_S)."""
 
 _WATCH_S = 0.25
 
@@ -32,7 +32,7 @@ _BEAT = update(leader).where(leader.c.epoch == bindparam("present")).values(beat
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """Proof of having been elected; worth something only while `epoch` is the store's present one."""
+    """Proof of election; valid only while `epoch` is the store's current one."""
 
     holder: str
     epoch: int
@@ -40,7 +40,7 @@ class Leadership:
 
 @dataclass(frozen=True, slots=True)
 class LeaderInfo:
-    """Who leads. `alive` is None when that cannot be told from here (another machine, container or boot)."""
+    """The leader. `alive` is None if unknown, because it runs on another machine, in another container or boot."""
 
     holder: str
     epoch: int
@@ -52,7 +52,7 @@ class LeaderInfo:
 
 @dataclass(frozen=True, slots=True)
 class LeaderRow:
-    """The one row of the table. `holder` is None where nobody leads; the others then say who did last."""
+    """The one row of the table. `holder` is None if there is no leader; the other fields then describe the last one."""
 
     id: int
     epoch: int
@@ -67,13 +67,13 @@ class LeaderRow:
 
 @dataclass
 class Campaign:
-    """What one standby has seen of the leader's beat, and when on its own clock it last saw it move."""
+    """The last heartbeat that a standby has seen, and when it changed by the standby's own clock."""
 
     _seen: tuple[int, int] | None = field(default=None, init=False)  # epoch, beat
     _moved_s: float = field(default=0.0, init=False)
 
     def silent_s(self, epoch: int, beat: int, now_s: float) -> float:
-        """For how long the beat has stood still, as far as this standby has watched it."""
+        """Seconds since the heartbeat last changed while this standby was watching."""
         if self._seen != (epoch, beat):
             self._seen = (epoch, beat)
             self._moved_s = now_s
@@ -82,7 +82,7 @@ class Campaign:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process, told apart from later ones of the same number. `realm` is where its number means something."""
+    """A process, identified by start time, so that a later one with the same pid differs. Pids are valid in `realm`."""
 
     host: str
     realm: str
@@ -91,11 +91,12 @@ class Process:
 
     @classmethod
     def own(cls) -> Process:
+        """The calling process."""
         pid = os.getpid()
         return cls(socket.gethostname(), _realm(), pid, process_start(pid) or 0)
 
     def alive(self) -> bool | None:
-        """None when it cannot be told from here."""
+        """True if it is running; None if it is in another realm."""
         if not self.realm or self.realm != _realm():
             return None
         return process_start(self.pid) == self.start
@@ -105,18 +106,18 @@ def current(connection: Connection) -> LeaderRow:
     """The leader's row. Raises UnreadableRowError."""
     row = record(LeaderRow, "leader", connection.execute(_LEADER).one())
     if row.holder is not None and None in (row.host, row.realm, row.pid, row.pid_start, row.since_ms):
-        raise UnreadableRowError("leader", row.id, f"it does not say which process {row.holder} is")
+        raise UnreadableRowError("leader", row.id, f"the process of {row.holder} is missing")
     return row
 
 
 def process_of(row: LeaderRow) -> Process:
-    """The process of the leader that `row` names."""
-    assert None not in (row.host, row.realm, row.pid, row.pid_start)  # `current` has looked
+    """The leader's process in `row`."""
+    assert None not in (row.host, row.realm, row.pid, row.pid_start)  # checked by `current`
     return Process(str(row.host), str(row.realm), int(row.pid or 0), int(row.pid_start or 0))
 
 
 def info_of(row: LeaderRow) -> LeaderInfo | None:
-    """Who leads as `row` says."""
+    """The leader in `row`, or None."""
     if row.holder is None:
         return None
     process = process_of(row)
@@ -124,14 +125,14 @@ def info_of(row: LeaderRow) -> LeaderInfo | None:
     return LeaderInfo(row.holder, row.epoch, process.pid, process.host, row.since_ms, process.alive())
 
 
-def may_take(row: LeaderRow, holder: str, campaign: Campaign, now_s: float) -> bool:
-    """Whether `holder` may depose what `row` names."""
+def may_take_over(row: LeaderRow, holder: str, campaign: Campaign, now_s: float) -> bool:
+    """True if `holder` may depose the leader in `row`. `now_s` is of its monotonic clock."""
     silent_s = campaign.silent_s(row.epoch, row.beat, now_s)
     return row.holder in (None, holder) or process_of(row).alive() is False or silent_s >= TAKEOVER_S
 
 
 def shows_life(read: Callable[[], object]) -> bool:
-    """Whether what `read` returns changes within TAKEOVER_S: only its beat tells of a leader on another machine."""
+    """True if the result of `read` changes within TAKEOVER_S: a remote leader shows life only by its heartbeat."""
     seen, watched_s = read(), 0.0
     while watched_s <= TAKEOVER_S:
         time.sleep(_WATCH_S)
@@ -141,8 +142,8 @@ def shows_life(read: Callable[[], object]) -> bool:
     return False
 
 
-def take(connection: Connection, row: LeaderRow, holder: str, now_ms: int) -> Leadership | None:
-    """Depose what `row` names, unless it moved since it was read."""
+def take_over(connection: Connection, row: LeaderRow, holder: str, now_ms: int) -> Leadership | None:
+    """Makes `holder` the leader, unless `row` changed since it was read (None)."""
     own = Process.own()
     done = connection.execute(
         update(leader)
@@ -161,28 +162,28 @@ def take(connection: Connection, row: LeaderRow, holder: str, now_ms: int) -> Le
 
 
 def fence(connection: Connection, leadership: Leadership) -> None:
-    """Raises NotLeaderError unless `leadership` is the present one. Call it inside the transaction that it guards."""
+    """Raises NotLeaderError unless `leadership` is current. Call it inside the transaction that it guards."""
     row = current(connection)
     if row.epoch != leadership.epoch:
         raise NotLeaderError(
-            f"{row.holder or 'nobody'} leads this store now, not {leadership.holder}",
-            hint="only one control plane acts on a store; this one stands by",
+            f"{leadership.holder} no longer leads this store; the leader is now {row.holder or 'nobody'}",
+            hint="only one control plane acts on a store; this one is now a standby",
         )
 
 
 def beat(connection: Connection, leadership: Leadership) -> None:
-    """Show life. Raises NotLeaderError."""
+    """Sends a heartbeat. Raises NotLeaderError."""
     if not connection.execute(_BEAT, {"present": leadership.epoch}).rowcount:
         fence(connection, leadership)
 
 
 def resign(connection: Connection, leadership: Leadership) -> None:
-    """Let another take over at once; nothing happens when one has already."""
+    """Gives leadership up so that another can take over at once; does nothing if one already has."""
     connection.execute(update(leader).where(leader.c.epoch == leadership.epoch).values(holder=None))
 
 
 def _realm() -> str:
-    """Two processes with the same realm see each other's numbers; empty where that cannot be told."""
+    """Boot id and pid namespace: processes with the same realm see each other's pids. Empty if unknown."""
     boot = boot_id()
     try:
         return "" if boot == "unknown" else f"{boot}/{os.stat('/proc/self/ns/pid').st_ino}"

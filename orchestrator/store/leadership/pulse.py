@@ -1,8 +1,8 @@
-"""Pulse: a leader's beat while its own thread is busy, for as long as that may reasonably take.
+"""Pulse: a thread that sends a leader's heartbeats while its main thread is busy.
 
-A standby cannot tell a leader that waits for a slow node from one that is gone: both are silent. So a thread beats for
-the leader, and TAKEOVER_S can be short. It stops when the leader has not beaten by itself for HANG_S: one that hangs
-must be deposed, before the leases of its runs expire. A stopped or dead process has no threads that run.
+A standby cannot distinguish a leader that waits for a slow node from a dead one. So a thread sends heartbeats, and
+TAKEOVER_S can be short. The thread stops when the main thread has made no progress for HANG_S: a leader that hangs must
+be deposed before the leases of its runs expire. A stopped or dead process runs no threads.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from collections.abc import Callable
 from orchestrator.errors import NotLeaderError, StoreError
 
 PULSE_S = 1.0
-"""Wall seconds between two beats of the thread."""
+"""Wall seconds between two heartbeats of the thread."""
 
 HANG_S = 45.0
-"""Wall seconds without a sign of the leader's own thread after which it counts as hanging."""
+"""Wall seconds without progress of the main thread after which the leader counts as hanging."""
 
 
 class Pulse:
-    """Calls `beat` every `every_s` between `start` and `stop`, unless `lives` has not been called for `hang_s`."""
+    """Calls `beat` every `every_s` between `start` and `stop`, while `progress` was called within the last `hang_s`."""
 
     def __init__(
         self,
@@ -35,29 +35,30 @@ class Pulse:
         self._every_s = every_s
         self._hang_s = hang_s
         self._monotonic = monotonic
-        self._lived_s = monotonic()
+        self._progress_s = monotonic()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tradewind-pulse", daemon=True)
 
     def start(self) -> None:
+        """Starts the thread."""
         self._thread.start()
 
-    def lives(self) -> None:
-        """The leader's own thread gets on."""
-        self._lived_s = self._monotonic()
+    def progress(self) -> None:
+        """Reports that the main thread makes progress."""
+        self._progress_s = self._monotonic()
 
     def stop(self) -> None:
-        """Returns when the thread has ended."""
+        """Stops the thread and waits for its end."""
         self._stopped.set()
         self._thread.join()
 
     def _run(self) -> None:
         while not self._stopped.wait(self._every_s):
-            if self._monotonic() - self._lived_s > self._hang_s:
-                continue  # it may come back to life, if nobody has taken its place by then
+            if self._monotonic() - self._progress_s > self._hang_s:
+                continue  # the main thread may recover before another control plane takes over
             try:
                 self._beat()
             except NotLeaderError:
-                return  # the leader will hear of it at its next transaction
+                return  # the leader learns it at its next transaction
             except StoreError:
                 continue

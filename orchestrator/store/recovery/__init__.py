@@ -1,1 +1,1 @@
-"""Backups of a store, and finding out what is wrong with one."""
+"""Backing up, restoring and checking a store."""

@@ -1,7 +1,7 @@
-"""Backups: taken of a store in use; put in the place of one at rest, checked before, atomically, and what it replaces
-is kept.
+"""Backups: taken while the store is in use; restored while nothing uses it.
 
-A backup is an SQLite store, wherever it was taken and wherever it goes.
+A restore checks the backup first, replaces the store atomically and keeps what it replaced. A backup is an SQLite
+store, whatever database it comes from or goes to.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sqlalchemy.engine import URL, make_url
 from orchestrator.errors import StoreDamagedError, StoreError, StoreVersionError
 from orchestrator.store.backends.backend import Backend, backend_of, transaction
 from orchestrator.store.backends.faults import explain
-from orchestrator.store.backends.files import JOURNALS, beside, identity, sync, unfinished, unused
+from orchestrator.store.backends.files import JOURNALS, beside, identity, sync, temporary_file, unused
 from orchestrator.store.backends.sqlite import SqliteBackend
 from orchestrator.store.leadership import leader
 from orchestrator.store.leadership.leader import LeaderRow
@@ -38,7 +38,7 @@ _KEPT_SCHEMA = "tradewind_replaced"
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """Whose store is in a backup, and at which schema revision."""
+    """The installation that a backup belongs to, and its schema revision."""
 
     install_id: str
     revision: str
@@ -46,7 +46,7 @@ class Backup:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What was put in place. `kept` is where that is now which it replaced (a file or a schema), None if nothing."""
+    """A restored backup. `kept` is the file or schema to which the replaced store was moved, None if there was none."""
 
     backup: Backup
     kept: str | None
@@ -54,7 +54,7 @@ class Restored:
 
 @dataclass(frozen=True, slots=True)
 class _Present:
-    """What is known of the store to be replaced; nothing where it is `damaged`, or there is none."""
+    """The store to be replaced; without id and leader if it is `damaged` or missing."""
 
     damaged: bool = False
     install_id: str | None = None
@@ -62,14 +62,17 @@ class _Present:
 
 
 def back_up(url: str, path: Path) -> Backup:
-    """Write a copy of the store at `url`, consistent and fit to be restored, to the file `path`, which must not exist.
+    """Writes a consistent, checked copy of the store at `url` to the file `path`, which must not exist.
 
-    Others go on working meanwhile, and an older store is not upgraded. Raises StoreError.
+    The store stays in use meanwhile; an older store is not upgraded. Raises StoreError.
     """
     with closing(backend_of(url, create=False)) as backend:
         with transaction(backend, writes=False) as connection:
             if revision_of(connection, backend.place) is None:
-                raise StoreError(f"there is no store in {backend.place}", hint="the first submit makes one")
+                raise StoreError(
+                    f"there is no store in {backend.place}",
+                    hint="check state_dir; the first `tradewind submit` creates the store",
+                )
         backend.backup(path)
     try:
         return _validated(path, path)
@@ -79,10 +82,10 @@ def back_up(url: str, path: Path) -> Backup:
 
 
 def restore(url: str, backup: Path, now_ms: int) -> Restored:
-    """Put the store in the file `backup` in the place of the one at `url`, which may be missing or damaged.
+    """Replaces the store at `url`, which may be missing or damaged, with the one in the file `backup`.
 
-    Raises StoreError, with nothing changed, when a control plane leads there, when `backup` is no sound store of this
-    installation, and on SQLite when another process has the store open; StoreVersionError when `backup` is of a newer
+    Raises StoreError, with nothing changed, if a control plane leads the store, if `backup` is not a valid store of
+    this installation, or (SQLite) if another process has the store open; StoreVersionError if `backup` is of a newer
     version.
     """
     with _staged(url, backup) as (staged, found):
@@ -95,16 +98,16 @@ def restore(url: str, backup: Path, now_ms: int) -> Restored:
 
 @contextmanager
 def _staged(url: str, backup: Path) -> Iterator[tuple[SqliteBackend, Backup]]:
-    """A sound copy of the backup in one file: where the store lies if that is a file, else beside the backup."""
+    """A checked copy of the backup as a file: beside the store if that is a file, else beside the backup."""
     if not backup.is_file():
-        raise StoreError(f"there is no backup {backup}", hint="name the file that `tradewind store backup` wrote")
+        raise StoreError(f"there is no backup {backup}", hint="give the file that `tradewind store backup` wrote")
     database = make_url(url).database if make_url(url).get_backend_name() == "sqlite" else None
     target = Path(database).absolute() if database else backup.absolute()
     if database and identity(target) == identity(backup):
-        raise StoreError(f"{backup} is the store itself", hint="name a backup of it")
+        raise StoreError(f"{backup} is the store itself", hint="give a backup of it")
     try:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with unfinished(target) as file:
+        with temporary_file(target) as file:
             _copy_file(backup, file)
             with closing(_open_file(file)) as staged:
                 yield staged, _validated(file, backup)
@@ -112,7 +115,7 @@ def _staged(url: str, backup: Path) -> Iterator[tuple[SqliteBackend, Backup]]:
         if isinstance(error, IsADirectoryError):
             raise StoreError(f"{error.filename} is a folder", hint="move it away, then try again") from error
         raise StoreError(
-            f"{target} cannot be written: {error.strerror}", hint="check the folder and the space on its disk"
+            f"{target} cannot be written: {error.strerror}", hint="check the folder's permissions and free disk space"
         ) from error
 
 
@@ -130,11 +133,11 @@ def _open_file(path: Path) -> SqliteBackend:
 
 
 def _validated(path: Path, backup: Path) -> Backup:
-    """What is in the file `path`, a copy of `backup`. Raises StoreError when it is no sound store."""
+    """Checks the file `path`, a copy of `backup`. Raises StoreError if it is not a valid store."""
     with closing(_open_file(path)) as opened, transaction(opened, writes=False) as connection:
         found = Examination(connection, str(backup), revision_of(connection, str(backup)))
         if found.revision is None:
-            raise StoreError(f"{backup} is empty", hint="name the file that `tradewind store backup` wrote")
+            raise StoreError(f"{backup} is empty", hint="give the file that `tradewind store backup` wrote")
         if found.age == "newer":
             raise StoreVersionError(
                 f"the backup {backup} was written by a newer version (revision {found.revision})",
@@ -154,15 +157,15 @@ def _replace_file(url: str, staged: SqliteBackend, found: Backup, now_ms: int) -
             present = _look(backend, found)
     with transaction(staged, writes=True) as connection:
         _forget_leader(connection, present, now_ms)
-        if path.exists():  # what it replaces has acted since the backup was made
+        if path.exists():  # the replaced store may have changed machines since the backup
             allow_adoption(connection, now_ms)
     staged.close()
     sync(staged.path)
     kept = unused(beside(path, ".replaced")) if path.exists() else None
-    with _alone(path), path.open("rb") if kept else nullcontext() as replaced:
+    with _exclusive(path), path.open("rb") if kept else nullcontext() as replaced:
         if kept is not None and replaced is not None:
             _keep(replaced, kept)
-        for ending in JOURNALS:  # of a file that is gone, or past reading
+        for ending in JOURNALS:  # journals of a deleted or unreadable file
             beside(path, ending).unlink(missing_ok=True)
         os.replace(staged.path, path)
     sync(path.parent)
@@ -170,10 +173,10 @@ def _replace_file(url: str, staged: SqliteBackend, found: Backup, now_ms: int) -
 
 
 def _keep(replaced: BinaryIO, kept: Path) -> None:
-    """Copy a store that nobody uses to `kept`. A copy, since another name of the file would be one of the living store
-    if this process were killed now. `replaced` must stay open until something else is in the store's place: closing it
-    would let go of the locks that this process has on the file."""
-    with unfinished(kept) as copy:
+    """Copies an unused store to `kept`. It is a copy and not a hard link, which would be a second name of the live
+    store if this process were killed now. `replaced` must stay open until the store is replaced: closing it would
+    release this process's locks on the file."""
+    with temporary_file(kept) as copy:
         with copy.open("wb") as target:
             shutil.copyfileobj(replaced, target, 1 << 20)
         sync(copy)
@@ -181,10 +184,10 @@ def _keep(replaced: BinaryIO, kept: Path) -> None:
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Nobody else has the file open, and nobody can use it in this block. Raises StoreError when somebody has.
+def _exclusive(path: Path) -> Iterator[None]:
+    """Locks the file for the block. Raises StoreError if another process has it open.
 
-    What is no database, or none any more, cannot be in use.
+    A missing or damaged file cannot be in use.
     """
     if not path.exists():
         yield
@@ -199,8 +202,7 @@ def _alone(path: Path) -> Iterator[None]:
             if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                 raise StoreError(
                     f"another process uses the store {path}",
-                    hint="a backup is restored while nothing uses the store: tradewind down --keep-jobs, and end "
-                    "whatever else has it open",
+                    hint="stop everything that uses it (tradewind down --keep-jobs), then restore again",
                 ) from error
         yield
 
@@ -212,7 +214,7 @@ def _replace_tables(url: str, staged: SqliteBackend, found: Backup, now_ms: int)
             present = seen if seen.damaged else _read(target, backend.place)
             if present != seen:
                 raise StoreError(
-                    f"a control plane has begun to act on {backend.place}",
+                    f"a control plane has started to use {backend.place}",
                     hint="end it first: tradewind down --keep-jobs",
                 )
             kept = _set_aside(target)
@@ -224,7 +226,8 @@ def _replace_tables(url: str, staged: SqliteBackend, found: Backup, now_ms: int)
 
 
 def _set_aside(connection: Connection) -> str | None:
-    """Move all tables of the store, with what belongs to them, into a schema of their own."""
+    """Moves all tables of the store and their functions into a new schema and returns its name; None if there are
+    none."""
     tables = inspect(connection).get_table_names()
     if not tables:
         return None
@@ -244,13 +247,13 @@ def _set_aside(connection: Connection) -> str | None:
 
 
 def _look(backend: Backend, found: Backup) -> _Present:
-    """What is in the place to restore to. Raises StoreError when it is another's or somebody leads there."""
+    """The store to be replaced. Raises StoreError if it is of another installation or has a leader."""
     present = _readable(backend)
     if present.install_id not in (None, found.install_id):
         raise StoreError(
             f"the backup is of another installation ({found.install_id}) than the store {backend.place} "
             f"({present.install_id})",
-            hint="to take over its jobs and machines here, move the present store away first",
+            hint="to restore it here anyway, move the current store away first",
         )
     row = present.leader
     info = leader.info_of(row) if row is not None else None
@@ -259,7 +262,7 @@ def _look(backend: Backend, found: Backup) -> _Present:
     if info.alive is None and not leader.shows_life(lambda: _readable(backend)):
         return present
     raise StoreError(
-        f"the control plane {info.holder} (process {info.pid} on {info.host}) acts on {backend.place}",
+        f"the control plane {info.holder} (process {info.pid} on {info.host}) is using {backend.place}",
         hint="end it first: tradewind down --keep-jobs",
     )
 
@@ -273,7 +276,7 @@ def _readable(backend: Backend) -> _Present:
     except StoreError as error:
         if not isinstance(backend, SqliteBackend) and not isinstance(error, StoreDamagedError):
             raise
-        return _Present(damaged=True)  # that is what backups are for
+        return _Present(damaged=True)  # damaged stores are what backups are for
 
 
 def _read(connection: Connection, place: str) -> _Present:
@@ -281,13 +284,15 @@ def _read(connection: Connection, place: str) -> _Present:
     if revision is None:
         return _Present()
     if connection.dialect.name == "sqlite" and Examination(connection, place, revision).damage():
-        return _Present(damaged=True)  # nothing that it says is worth anything; whoever uses it has it open
+        return _Present(damaged=True)  # its rows cannot be trusted; `_exclusive` finds out whether it is in use
     return _Present(install_id=install_id_of(connection), leader=leader.current(connection))
 
 
 def _forget_leader(connection: Connection, present: _Present, now_ms: int) -> None:
-    """Nobody leads a restored store. Its epochs begin where nobody has been since the backup: at most one election a
-    millisecond, so that no leadership from before is worth anything, whether or not it was won after the backup."""
+    """Leaves the restored store without a leader, at an epoch that no leader has had, also since the backup.
+
+    `now_ms` is high enough because elections happen less than once a millisecond; so every earlier leadership is void.
+    """
     before = present.leader.epoch if present.leader is not None else 0
     backed_up = leader.current(connection).epoch
     connection.execute(update(leader_table).values(epoch=max(before, backed_up, now_ms) + 1, holder=None))

@@ -1,4 +1,4 @@
-"""Copying a whole store from one database into another, of either kind, row by row at the same schema revision."""
+"""Copies a whole store between databases of either kind, row by row at the same schema revision."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 
 from orchestrator.store.backends.faults import explain
-from orchestrator.store.backends.files import file_to_be
+from orchestrator.store.backends.files import atomic_file
 from orchestrator.store.backends.sqlite import SqliteBackend
 from orchestrator.store.revise import SHIPPED, VERSION_TABLE, Revisions, apply, current_revision
 from orchestrator.store.transaction import stream
@@ -19,7 +19,7 @@ _ROWS = 2000
 
 
 def copy_into(source: Connection, target: Connection, place: str) -> None:
-    """Make in `target`, which is empty, what is in `source`, named `place`.
+    """Copies the store `source` into the empty database `target`, which messages call `place`.
 
     Raises StoreVersionError for a revision that this version does not know.
     """
@@ -28,11 +28,11 @@ def copy_into(source: Connection, target: Connection, place: str) -> None:
     for each in _tables(source).values():
         twin = made[each.name]
         if target.execute(select(twin).limit(1)).first() is not None:
-            target.execute(delete(twin))  # rows that came with the table
+            target.execute(delete(twin))  # rows that the revision scripts inserted
         rows = source.execute(select(each), execution_options={"yield_per": _ROWS})
         if target.dialect.name == "postgresql":
-            stream(target, twin.name, rows.keys(), rows)  # ten times as fast as rows one by one
-            _count_on(target, twin)
+            stream(target, twin.name, rows.keys(), rows)  # ten times as fast as single inserts
+            _advance_sequences(target, twin)
         else:
             for batch in rows.mappings().partitions():
                 target.execute(insert(twin), [dict(row) for row in batch])
@@ -41,8 +41,8 @@ def copy_into(source: Connection, target: Connection, place: str) -> None:
 
 
 def copy_to_file(source: Engine, path: Path, place: str) -> None:
-    """Write what the database `place` holds to `path`, which must not exist, as an SQLite store. Raises StoreError."""
-    with file_to_be(path) as unfinished:
+    """Writes the store `source`, named `place`, to `path`, which must not exist, as SQLite. Raises StoreError."""
+    with atomic_file(path) as unfinished:
         file = SqliteBackend(URL.create("sqlite", database=str(unfinished)), create=True)
         try:
             with source.begin() as reading, file.writing.begin() as writing:
@@ -54,14 +54,14 @@ def copy_to_file(source: Engine, path: Path, place: str) -> None:
 
 
 def _tables(connection: Connection) -> dict[str, Table]:
-    """What is there, in an order in which rows come after those that they refer to."""
+    """The tables, each after those that it refers to."""
     found = MetaData()
     found.reflect(connection)
     return {each.name: each for each in found.sorted_tables if each.name != VERSION_TABLE}
 
 
-def _count_on(target: Connection, twin: Table) -> None:
-    """Let the numbers that Postgres gives begin after those that were copied."""
+def _advance_sequences(target: Connection, twin: Table) -> None:
+    """Sets the Postgres sequences to continue after the copied keys."""
     for key in twin.primary_key:
         counter = target.execute(select(func.pg_get_serial_sequence(f'"{twin.name}"', key.name))).scalar_one()
         if counter is not None:

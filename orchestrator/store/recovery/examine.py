@@ -1,6 +1,6 @@
-"""What is wrong with a database as a store: damage, lost protection, dangling references. Changes nothing.
+"""Read-only checks of a store: damaged pages, missing triggers, dangling references, missing tables and columns.
 
-Each function returns lines for people; none when all is well.
+Each check returns one line per finding.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from orchestrator.store.leadership.leader import LeaderInfo
 from orchestrator.store.revise import HEAD, SHIPPED, revision_of
 from orchestrator.store.schema import APPEND_ONLY, ARCHIVED, metadata
 
-_MOST = 10  # lines of a kind
+_MOST = 10  # lines per check
 _TRIGGERS_OF_POSTGRES = """
 SELECT tgname FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid
 WHERE tgenabled = 'O' AND relnamespace = current_schema()::regnamespace
@@ -27,7 +27,7 @@ WHERE tgenabled = 'O' AND relnamespace = current_schema()::regnamespace
 
 @dataclass(frozen=True)
 class Examination:
-    """A database under examination, inside one snapshot of it. `revision` is None where there is no store yet."""
+    """A database under examination, in one snapshot. `revision` is None if it is empty."""
 
     connection: Connection
     place: str
@@ -35,7 +35,7 @@ class Examination:
 
     @property
     def age(self) -> str:
-        """`current`, `older` (it will be upgraded when it is next used) or `newer` (this version cannot use it)."""
+        """`current`, `older` (will be upgraded at the next use) or `newer` (this version cannot use it)."""
         if self.revision == HEAD:
             return "current"
         try:
@@ -45,7 +45,7 @@ class Examination:
         return "older"
 
     def damage(self) -> list[str]:
-        """What the database itself finds wrong with its pages. Raises StoreError when it cannot even look."""
+        """Damaged pages, as the database reports them. Raises StoreError if the check itself fails."""
         if self._sqlite:
             found = self.connection.execute(text(f"PRAGMA integrity_check({_MOST})")).scalars().all()
             return [] if found == ["ok"] else [str(line) for line in found]
@@ -54,7 +54,7 @@ class Examination:
         return []
 
     def lost_protection(self) -> list[str]:
-        """Append-only tables that could be changed."""
+        """Append-only tables whose triggers are missing."""
         verbs = ["update", "delete"] if self._sqlite else ["change"]
         query = "SELECT name FROM sqlite_master WHERE type = 'trigger'" if self._sqlite else _TRIGGERS_OF_POSTGRES
         present = set(self.connection.execute(text(query)).scalars())
@@ -66,11 +66,11 @@ class Examination:
         return [f"rows of {table} can be changed" for table, names in needed.items() if names - present]
 
     def dangling(self) -> list[str]:
-        """Rows that refer to rows which are not there."""
+        """Rows that refer to missing rows."""
         return self._dangling_prices() + self._dangling_keys()
 
     def _dangling_prices(self) -> list[str]:
-        """Prices have no foreign keys: each poll brings thousands."""
+        """Price tables have no foreign keys, because each poll writes thousands of rows."""
         query = (
             "SELECT count(*) FROM {table} WHERE NOT EXISTS (SELECT 1 FROM offer WHERE key = {table}.offer_key) "
             "OR NOT EXISTS (SELECT 1 FROM price_source WHERE key = {table}.source_key)"
@@ -91,13 +91,13 @@ class Examination:
         return [f"{name} is not enforced" for name in self.connection.execute(loose).scalars()]
 
     def differences(self) -> list[str]:
-        """Tables, columns and indexes that the present revision has and this database has not."""
+        """Tables, columns and indexes of the current revision that are missing."""
         inspector = inspect(self.connection)
         present = set(inspector.get_table_names())
         lines = []
         for table in metadata.sorted_tables:
             if table.name not in present:
-                lines.append(f"there is no table {table.name}")
+                lines.append(f"table {table.name} is missing")
                 continue
             columns = {each["name"] for each in inspector.get_columns(table.name)}
             indexes = {each["name"] for each in inspector.get_indexes(table.name)}
@@ -110,7 +110,7 @@ class Examination:
         return lines
 
     def leader(self) -> LeaderInfo | None:
-        """Who leads."""
+        """The current leader, or None."""
         return leader.info_of(leader.current(self.connection))
 
     @property
@@ -120,7 +120,7 @@ class Examination:
 
 @contextmanager
 def examine(url: str) -> Iterator[Examination]:
-    """Look into the database at `url` without making, upgrading or changing anything. Raises StoreError."""
+    """Opens the database at `url` for checks, without creating or changing anything. Raises StoreError."""
     backend = backend_of(url, create=False)
     try:
         with transaction(backend, writes=False) as connection:

@@ -1,4 +1,4 @@
-"""The first tables: jobs, runs, moves, market, plans, events, money, leadership. Frozen once released."""
+"""The first tables: jobs, runs, migrations, market, plans, events, ledger, leader. Never changed after a release."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ APPEND_ONLY = ("price_point", "availability_point", "event", "ledger_entry", "po
 
 
 def upgrade() -> None:
+    """Creates the tables."""
     op.create_table(
         "duty",
         sa.Column("name", WORD, primary_key=True),
@@ -244,7 +245,7 @@ def upgrade() -> None:
 
 
 def _protect(table: str) -> None:
-    """Triggers that refuse to change or delete a row of `table`."""
+    """Creates triggers that refuse to change or delete rows of `table`."""
     if op.get_bind().dialect.name == "sqlite":
         for verb in ("UPDATE", "DELETE"):
             op.execute(

@@ -1,5 +1,7 @@
-"""Indexes of what is not done yet: a control plane asks for it several times a second, and it is a handful of rows
-among all that ever were. They take the place of indexes that no query used."""
+"""Partial indexes for open work, which the control plane queries several times a second: a handful of rows among all.
+
+They replace indexes that no query used.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ down_revision = "20261121_1015_6c4e9a"
 
 
 def upgrade() -> None:
+    """Replaces the indexes."""
     op.drop_index("run_state", "run")
     op.drop_index("migration_step", "migration")
     op.drop_index("command_closed", "command")

@@ -1,5 +1,4 @@
-"""What one training step of a program does, as `tradewind profile` counted it (the newest count of each program), and
-rates that others measured, as imported from tables."""
+"""Work of one training step, as measured by `tradewind profile`, and throughputs imported from published tables."""
 
 from __future__ import annotations
 
@@ -13,6 +12,7 @@ WORD = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 
 
 def upgrade() -> None:
+    """Creates the tables."""
     op.create_table(
         "work_profile",
         sa.Column("digest", WORD, primary_key=True),

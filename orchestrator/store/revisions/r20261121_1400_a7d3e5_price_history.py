@@ -1,7 +1,7 @@
-"""Prices of clouds: the newest apart, polls by region, flagged rows, roll-ups, risks; and old history may leave.
+"""Price history: current prices, polls by region, flagged rows, daily summaries, risks; old history can be deleted.
 
-Prices and polls could never be deleted. From here on those may be that are older than `history_kept_from_ms` in
-`meta`, which retention sets once it has archived them.
+Until now prices and polls could never be deleted. Those older than `history_kept_from_ms` in `meta` now can be;
+retention sets it once it has archived them.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ KEPT_FROM = "SELECT CAST(value AS BIGINT) FROM meta WHERE key = 'history_kept_fr
 
 
 def upgrade() -> None:
+    """Creates the tables and copies the rows."""
     for table in ARCHIVED:
         _lift(table)
     _drop_foreign_keys()
@@ -127,7 +128,8 @@ def upgrade() -> None:
 
 
 def _drop_foreign_keys() -> None:
-    """Of price_point: they take a third of the time of a poll's write on Postgres. SQLite needs the table anew."""
+    """Drops those of price_point: checking them takes a third of a poll's write on Postgres. SQLite needs a new
+    table."""
     if not _sqlite():
         for column in ("offer_key", "source_key"):
             op.drop_constraint(f"price_point_{column}_fkey", "price_point", type_="foreignkey")
@@ -154,7 +156,7 @@ def _sqlite() -> bool:
 
 
 def _lift(table: str) -> None:
-    """Take the triggers away that refuse any change of `table`."""
+    """Drops the triggers that refuse any change of `table`."""
     if _sqlite():
         op.execute(f"DROP TRIGGER {table}_refuses_update")
         op.execute(f"DROP TRIGGER {table}_refuses_delete")
@@ -164,7 +166,8 @@ def _lift(table: str) -> None:
 
 
 def _protect(table: str, young: str | None) -> None:
-    """Triggers that refuse to change a row of `table`, or to delete one (where `young` is given: that is so)."""
+    """Creates triggers that refuse to change rows of `table` or to delete them; `young` is a condition for the
+    latter."""
     words = f"{table} is append-only"
     if _sqlite():
         when = f"WHEN {young} " if young else ""

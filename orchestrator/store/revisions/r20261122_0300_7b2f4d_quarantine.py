@@ -1,4 +1,4 @@
-"""Why and since when a job is in quarantine: its own data or a defect of ours broke a step of the control plane."""
+"""Quarantined jobs: the reason and the time."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ QUARANTINED = sa.text("(quarantined_at_ms IS NOT NULL)")
 
 
 def upgrade() -> None:
+    """Adds the columns and an index."""
     op.add_column("job", sa.Column("quarantine", sa.Text()))
     op.add_column("job", sa.Column("quarantined_at_ms", sa.BigInteger()))
     op.create_index("job_quarantined", "job", ["id"], sqlite_where=QUARANTINED, postgresql_where=QUARANTINED)

@@ -1,4 +1,4 @@
-"""The token that a submitter gave a job: the same again, in the same project, is the same job."""
+"""Submission tokens: a repeated submission with the same token in the same project returns the same job."""
 
 from __future__ import annotations
 
@@ -12,5 +12,6 @@ WORD = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 
 
 def upgrade() -> None:
+    """Adds the column and an index."""
     op.add_column("job", sa.Column("token", WORD))
     op.create_index("job_token", "job", ["project", "token"], unique=True)

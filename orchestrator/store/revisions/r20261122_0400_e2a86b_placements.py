@@ -1,6 +1,6 @@
-"""What a plan decided about each job is a row of its own, compressed, which can be let go when nothing came of it.
+"""Placements of a plan as compressed rows, which can be deleted when the plan had no effect.
 
-Plans that are stored in full stay so: `looked_at` is NULL for them.
+Existing plans stay as they are; their `looked_at` is NULL.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ SEQUENCE = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
 def upgrade() -> None:
+    """Adds the columns and the table."""
     op.add_column("plan", sa.Column("looked_at", sa.Integer()))
     op.add_column("plan", sa.Column("acting", sa.Integer()))
     op.create_table(

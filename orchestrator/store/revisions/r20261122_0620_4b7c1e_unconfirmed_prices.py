@@ -1,4 +1,4 @@
-"""Which flagged prices wait for a second report, so that nothing is booked from them on."""
+"""Flagged prices that await a second report; nothing is booked from them."""
 
 from __future__ import annotations
 
@@ -10,4 +10,5 @@ down_revision = "20261122_0400_e2a86b"
 
 
 def upgrade() -> None:
+    """Adds the column."""
     op.add_column("price_flag", sa.Column("unconfirmed", sa.Boolean(), nullable=False, server_default=sa.false()))

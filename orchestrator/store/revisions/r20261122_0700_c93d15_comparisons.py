@@ -1,6 +1,6 @@
-"""What jobs saved, kept from the moment in which their books closed.
+"""Savings of ended jobs, kept from the time their books closed.
 
-Jobs that ended before are compared by the next control plane, from what is known of them then.
+The next control plane compares jobs that ended before, from the data that is still known.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ UNCOMPARED = sa.text("(compared_at_ms IS NULL)")
 
 
 def upgrade() -> None:
+    """Creates the table and an index."""
     op.create_table(
         "comparison",
         sa.Column("seq", SEQUENCE, primary_key=True),
@@ -39,7 +40,7 @@ def upgrade() -> None:
 
 
 def _protect(table: str) -> None:
-    """Triggers that refuse to change or delete a row of `table`."""
+    """Creates triggers that refuse to change or delete rows of `table`."""
     words = f"{table} is append-only"
     if op.get_bind().dialect.name == "sqlite":
         for verb in ("UPDATE", "DELETE"):

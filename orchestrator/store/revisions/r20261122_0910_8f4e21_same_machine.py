@@ -1,4 +1,4 @@
-"""When the bill of a run's machine began, where an earlier run had the machine."""
+"""The time from which a run's machine is billed if an earlier run used it, too."""
 
 from __future__ import annotations
 
@@ -10,4 +10,5 @@ down_revision = "20261122_0700_c93d15"
 
 
 def upgrade() -> None:
+    """Adds the column."""
     op.add_column("run", sa.Column("machine_from_ms", sa.BigInteger()))

@@ -1,4 +1,4 @@
-"""The newest handovers are found without reading all events."""
+"""An index that finds the latest migrations without reading all events."""
 
 from __future__ import annotations
 
@@ -12,4 +12,5 @@ CUTOVER = sa.text("(kind = 'migration.cutover')")
 
 
 def upgrade() -> None:
+    """Creates the index."""
     op.create_index("event_cutover", "event", ["seq"], sqlite_where=CUTOVER, postgresql_where=CUTOVER)

@@ -1,6 +1,6 @@
-"""What each run's machine had of checkpoints: where the one that was brought there lay, and how much room they take.
+"""Checkpoints on each run's machine: the origin of the transferred one, and the disk space that they take.
 
-Of runs from before nothing is known, and nothing of it was billed.
+Both are unknown for existing runs, and nothing was billed for them.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ WORD = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 
 
 def upgrade() -> None:
+    """Adds the columns."""
     op.add_column("run", sa.Column("moved_from", WORD))
     op.add_column("run", sa.Column("moved_bytes", sa.BigInteger()))
     op.add_column("run", sa.Column("kept_bytes", sa.BigInteger()))

@@ -1,4 +1,4 @@
-"""How long each run's latest save took."""
+"""Duration of each run's latest checkpoint save."""
 
 from __future__ import annotations
 
@@ -10,4 +10,5 @@ down_revision = "20261122_0955_7a40e6"
 
 
 def upgrade() -> None:
+    """Adds the column."""
     op.add_column("run", sa.Column("save_wall_s", sa.Double()))

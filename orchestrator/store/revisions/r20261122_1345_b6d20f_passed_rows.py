@@ -1,4 +1,4 @@
-"""How many rows of the last poll were none of ours, by reason."""
+"""Number of skipped rows of the last poll, by reason."""
 
 from __future__ import annotations
 
@@ -10,4 +10,5 @@ down_revision = "20261122_1045_e1c86f"
 
 
 def upgrade() -> None:
+    """Adds the column."""
     op.add_column("poll_state", sa.Column("passed", sa.Text()))

@@ -1,4 +1,4 @@
-"""A run that waits at its checkpoint for its successor is quiesced; it was called holding."""
+"""Renames the run state `holding` to `quiesced`."""
 
 from __future__ import annotations
 
@@ -9,4 +9,5 @@ down_revision = "20261122_1345_b6d20f"
 
 
 def upgrade() -> None:
+    """Renames the state."""
     op.execute("UPDATE run SET state = 'quiesced' WHERE state = 'holding'")

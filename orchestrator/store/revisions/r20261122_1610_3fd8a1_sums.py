@@ -1,4 +1,4 @@
-"""Sums of the ledger by run and kind, kept with every entry; and indexes for what each tick asks of one job."""
+"""Sums of the ledger by run and kind, updated with every entry, and indexes for queries of one job per tick."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ JOB_OPEN = sa.text("(state NOT IN ('finished', 'failed', 'cancelled'))")
 
 
 def upgrade() -> None:
+    """Creates the table and the indexes."""
     op.create_table(
         "ledger_sum",
         sa.Column("job_id", WORD, sa.ForeignKey("job.id"), primary_key=True),

@@ -1,4 +1,4 @@
-"""What changed of the market is counted, so that whoever has read it before reads only that."""
+"""Change counters for the market, so that readers fetch only what changed."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ WAS_OPEN = sa.text("(cleared_ms IS NOT NULL)")
 
 
 def upgrade() -> None:
+    """Creates the table and adds the columns."""
     op.create_table(
         "market_change",
         sa.Column("part", WORD, primary_key=True),

@@ -156,7 +156,7 @@ def test_a_full_disk_keeps_nothing_by_halves_and_the_next_collection_makes_up_fo
         full = tradewind("prices", "collect", "--once", "--feed", "verda=verda.csv")
         assert full.exit_code != 0
         assert "full" in full.stderr
-        assert "the change was undone" in full.stderr
+        assert "rolled back" in full.stderr
         filler.unlink()
         assert "verda" not in tradewind("prices", "status").stdout
         made_up = tradewind("prices", "collect", "--once", "--feed", "verda=verda.csv")

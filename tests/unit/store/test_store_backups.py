@@ -19,7 +19,7 @@ from sqlalchemy import text, update
 
 from orchestrator.errors import NotLeaderError, StoreError, StoreVersionError
 from orchestrator.store import Leadership, Store
-from orchestrator.store.backends.files import unfinished
+from orchestrator.store.backends.files import temporary_file
 from orchestrator.store.leadership import leader as leading
 from orchestrator.store.recovery.backups import back_up, restore
 from orchestrator.store.recovery.examine import examine
@@ -400,14 +400,14 @@ def test_what_a_killed_backup_or_restore_leaves_is_removed_by_the_next_and_nothi
 @only_sqlite
 def test_what_a_living_backup_writes_to_is_left_alone(full: Store, url: str, tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from orchestrator.store.backends.files import unfinished\n"
-        "with unfinished(Path(sys.argv[1])) as made: print(made, flush=True); sys.stdin.readline()"
+        "import sys; from pathlib import Path; from orchestrator.store.backends.files import temporary_file\n"
+        "with temporary_file(Path(sys.argv[1])) as made: print(made, flush=True); sys.stdin.readline()"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "slow.db")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as living:
         assert living.stdout is not None
         theirs = Path(living.stdout.readline().strip())
-        with unfinished(tmp_path / "mine.db") as mine:
+        with temporary_file(tmp_path / "mine.db") as mine:
             back_up(url, tmp_path / "quick.db")
             assert theirs.exists()
             assert mine.exists()

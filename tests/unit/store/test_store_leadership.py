@@ -58,7 +58,7 @@ def test_a_silent_leader_is_deposed_and_fenced(store: Store, standby: Store, clo
     clock.advance(TAKEOVER_S)
     new = elected(standby, "b")
     assert new.epoch > old.epoch
-    with pytest.raises(NotLeaderError, match="b leads") as caught, store.write(old):
+    with pytest.raises(NotLeaderError, match="leader is now b") as caught, store.write(old):
         pytest.fail("the block of a deposed leader must not run")
     assert caught.value.hint
     with pytest.raises(NotLeaderError):
@@ -148,7 +148,7 @@ def test_a_leader_paused_for_too_long_finds_itself_fenced(
     process.stdin.write("go on\n")
     process.stdin.flush()
     process.send_signal(signal.SIGCONT)
-    assert process.stdout.readline() == "fenced: me leads this store now, not other\n"
+    assert process.stdout.readline() == "fenced: other no longer leads this store; the leader is now me\n"
     with store.write(lead) as tx:
         assert tx.duty("zombie") is None
 

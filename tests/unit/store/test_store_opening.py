@@ -174,10 +174,10 @@ def test_a_folder_that_this_user_may_not_write_is_explained(shared_url: str, clo
 @pytest.mark.parametrize(
     ("address", "message"),
     [
-        ("tradewind.db", "not a store's address"),
-        ("mysql://host/db", "cannot live in mysql"),
+        ("tradewind.db", "not a store URL"),
+        ("mysql://host/db", "mysql"),
         ("sqlite://", "in memory"),
-        ("sqlite:////tmp/x.db?timeout=soon", "no number"),
+        ("sqlite:////tmp/x.db?timeout=soon", "not a number"),
     ],
 )
 def test_an_address_that_names_no_store_is_explained(address: str, message: str, clock: VirtualClock) -> None:

@@ -71,7 +71,7 @@ def test_it_does_not_beat_for_a_leader_that_hangs_until_that_shows_life_again() 
     now = 46.0
     pulse.start()
     assert not beats.arrived.acquire(timeout=0.1)
-    pulse.lives()
+    pulse.progress()
     assert beats.seen(1)
     pulse.stop()
 

@@ -94,7 +94,7 @@ def test_a_file_that_may_not_grow_undoes_the_change_and_works_on_when_it_may(
     )
     said = process.stdout.readline()
     assert "cannot be read or written" in said
-    assert "full or failing disk; the change was undone" in said
+    assert "failing disk" in said and "rolled back" in said
     assert process.stdout.readline() == "done\n"
     with store.read() as tx:
         assert (tx.duty("x" * 1_000_000), tx.duty("small")) == (None, 2)
@@ -119,7 +119,7 @@ def test_a_store_moved_away_is_missed_and_nothing_is_lost_when_it_is_back(store:
 @only_sqlite
 def test_a_store_replaced_in_the_middle_of_a_write_is_noticed(store: Store, url: str, tmp_path: Path) -> None:
     store.backup(tmp_path / "backup.db")
-    with pytest.raises(StoreError, match="replaced while it was in use; a change made just before may be lost"):
+    with pytest.raises(StoreError, match="replaced while it was in use; .* may be lost"):
         write(store, lambda: os.replace(tmp_path / "backup.db", file_of(url)))
 
 
@@ -195,7 +195,7 @@ def test_a_server_that_is_down_is_named_and_used_again_when_it_is_up(store: Stor
         for ask in (lambda: works(store), lambda: duty(store, "kept"), store.leader):
             with pytest.raises(StoreError, match="cannot be reached") as caught:
                 ask()
-            assert "check that the server runs" in caught.value.hint
+            assert "server is running" in caught.value.hint
     finally:
         postgres.start()
     with store.read() as tx:
@@ -219,9 +219,9 @@ def test_a_connection_lost_in_the_middle_of_a_transaction_undoes_it(store: Store
 def test_a_connection_lost_while_committing_leaves_the_outcome_open_and_says_so(
     store: Store, url: str, postgres: Server
 ) -> None:
-    with pytest.raises(StoreError, match="lost while a change was being committed") as caught:
+    with pytest.raises(StoreError, match="while a change was being committed") as caught:
         write(store, lambda: throw_out(postgres, url))
-    assert "look before" in caught.value.hint
+    assert "completely or not at all" in caught.value.hint
     assert works(store)
 
 
@@ -265,7 +265,7 @@ def test_a_process_stopped_in_the_middle_of_a_write_blocks_the_others_for_second
     process.stdin.write("go on\n")
     process.stdin.flush()
     process.send_signal(signal.SIGCONT)
-    assert "ended a transaction that stood still" in process.stdout.readline()
+    assert "ended an idle transaction" in process.stdout.readline()
     with store.read() as tx:
         assert tx.duty("half") is None
 

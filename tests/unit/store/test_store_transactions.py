@@ -48,9 +48,9 @@ def test_a_reader_cannot_write(store: Store, job: Make) -> None:
 def test_a_change_that_contradicts_what_is_there_is_a_store_error(store: Store, job: Make, run: Make) -> None:
     with store.write() as tx:
         tx.add_job(job())
-    with pytest.raises(StoreError, match="contradicts"), store.write() as tx:
+    with pytest.raises(StoreError, match="constraint"), store.write() as tx:
         tx.add_job(job())
-    with pytest.raises(StoreError, match="contradicts"), store.write() as tx:
+    with pytest.raises(StoreError, match="constraint"), store.write() as tx:
         tx.add_run(run(job_id="job_UNKNOWN"))
 
 
