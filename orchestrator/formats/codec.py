@@ -1,9 +1,10 @@
-"""Frozen dataclasses as JSON and back, exactly and strictly: store columns, plan files, `--output json`, sockets.
+"""The codec: converts frozen dataclasses to JSON and back without loss, for the store, plan files, `--output json` and
+sockets.
 
-msgspec converts between dataclasses and plain values, by their type hints. The text is Python's own JSON: that of
-msgspec has no infinity, no NaN and no lone surrogate, and a file name can have one. A float, also one that was given as
-an int, comes back as the equal float; tuples become lists and come back as tuples; a missing field with a default takes
-it, so that older documents stay readable.
+msgspec converts between dataclasses and plain values, by their type hints. Python's json module writes the text,
+because msgspec's JSON supports neither infinity and NaN nor lone surrogates, which file names can contain. A float
+field that holds an int is read back as the equal float; tuples are written as lists and read back as tuples; a missing
+field takes its default, so that older documents stay readable.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _COMPACT = (",", ":")
 
 
 class CodecError(ValueError):
-    """A value or a document that does not fit; `path` names the field ("" is the whole document)."""
+    """An invalid value or document; `path` names the field ("" is the whole document)."""
 
     def __init__(self, reason: str, path: str = "") -> None:
         super().__init__(f"{path or 'document'}: {reason}")
@@ -34,13 +35,13 @@ class CodecError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Codec(Generic[T]):
-    """Documents of one dataclass: JSON objects that begin with their `schema`, a name that ends in its version."""
+    """Documents of one dataclass: JSON objects whose first key is `schema`, a name that ends in the version."""
 
     type: type[T]
     schema: str
 
     def document(self, value: T) -> dict[str, Any]:
-        """The schema and the fields, as values that `json.dumps` takes. Raises CodecError."""
+        """The schema and the fields as JSON types. Raises CodecError."""
         return {"schema": self.schema, **encode(value)}
 
     def dumps(self, value: T, *, indent: int | None = None) -> str:
@@ -48,7 +49,7 @@ class Codec(Generic[T]):
         return json.dumps(self.document(value), indent=indent, separators=_COMPACT if indent is None else None)
 
     def loads(self, text: str | bytes) -> T:
-        """The inverse of `dumps`, for documents of this version or an older one. Raises CodecError."""
+        """The inverse of `dumps`, for documents of this or an older version. Raises CodecError."""
         document = _parsed(text)
         schema = str(document.pop("schema", "")) if type(document) is dict else ""
         name = self.schema.rstrip(_DIGITS)
@@ -56,12 +57,12 @@ class Codec(Generic[T]):
         if version == schema or not version.isdecimal():
             raise CodecError(f"is not a {self.schema} document")
         if len(version) > 9 or int(version) > int(self.schema.removeprefix(name)):
-            raise CodecError(f"says that a newer version wrote it ({schema[:80]})")
+            raise CodecError(f"was written by a newer version ({schema[:80]})")
         return decode(self.type, document)
 
 
 def dumps(value: object) -> str:
-    """Text without a schema: for the parts of a row, and for what two processes of one version tell each other."""
+    """JSON text without a schema, for columns and for messages between processes of one version. Raises CodecError."""
     return json.dumps(encode(value), separators=_COMPACT)
 
 
@@ -71,7 +72,7 @@ def loads(type_: type[T], text: str | bytes) -> T:
 
 
 def encode(value: object) -> Any:
-    """Dataclasses, mappings, sequences, enums and scalars as values that `json.dumps` takes. Raises CodecError."""
+    """Dataclasses, mappings, sequences, enums and scalars as JSON types. Raises CodecError."""
     try:
         return msgspec.to_builtins(value, str_keys=True, enc_hook=_plain)
     except (TypeError, RecursionError) as error:
@@ -79,8 +80,8 @@ def encode(value: object) -> Any:
 
 
 def decode(type_: type[T], plain: Any) -> T:
-    """The inverse of `encode`, of JSON's own types. An unknown field, a missing one without a default, or a value of
-    another type is an error, never a guess. Raises CodecError."""
+    """The inverse of `encode`. Raises CodecError for an unknown field, a missing field without a default and a value of
+    another type."""
     try:
         value = msgspec.convert(plain, type_)
     except (msgspec.ValidationError, RecursionError) as error:
@@ -95,22 +96,23 @@ def decode(type_: type[T], plain: Any) -> T:
 def _parsed(text: str | bytes) -> Any:
     try:
         return json.loads(text)
-    except (ValueError, TypeError, RecursionError) as error:  # TypeError: it is not text
+    except (ValueError, TypeError, RecursionError) as error:  # TypeError: not text
         raise CodecError(f"is not JSON: {error}") from error
 
 
 def _plain(value: object) -> Any:
-    """What msgspec does not know: subclasses of scalars, such as a float64 of numpy, and read-only mappings."""
+    """Converts types that msgspec does not support: subclasses of scalars, such as numpy's float64, and mapping
+    proxies."""
     for scalar in (str, int, float):
         if isinstance(value, scalar):
             return scalar(value)
     if isinstance(value, Mapping):
         return dict(value)
-    raise TypeError(f"it holds a {type(value).__name__}")
+    raise TypeError(f"it contains a {type(value).__name__}")
 
 
 def _unknown(plain: Any, value: Any) -> str | None:
-    """The path of a field that the dataclasses of `value` lack, which was decoded from `plain`: msgspec drops those."""
+    """The path of a field in `plain` that the decoded `value` lacks, or None: msgspec drops unknown fields."""
     parts: Iterable[tuple[object, Any, Any]] = ()
     if type(plain) is dict and (fields := _fields(value.__class__)) is not None:
         names, nesting = fields
@@ -129,7 +131,7 @@ def _unknown(plain: Any, value: Any) -> str | None:
 
 @cache
 def _fields(type_: type) -> tuple[frozenset[str], tuple[str, ...]] | None:
-    """The fields of a dataclass, and those of them in which there can be dataclasses; None for another type."""
+    """The fields of a dataclass and those that can contain dataclasses; None for another type."""
     if not dataclasses.is_dataclass(type_):
         return None
     hints = typing.get_type_hints(type_)

@@ -1,7 +1,7 @@
-"""Text in the cells of CSV files that people open in a spreadsheet.
+"""CSV files that are safe to open in a spreadsheet.
 
-A spreadsheet runs a cell that begins with one of FORMULA as a formula. An apostrophe before it makes it text (OWASP,
-"CSV Injection"). Numbers stay numbers.
+Spreadsheets evaluate a cell that begins with a character in FORMULA. A leading apostrophe makes it text (OWASP, "CSV
+Injection"). Numbers stay numbers.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from collections.abc import Iterable, Sequence
 from typing import TextIO
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""With the full-width twins of the first four, which some spreadsheets take for them."""
+"""Including the full-width forms of the first four, which some spreadsheets treat alike."""
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 def cell(text: str) -> str:
-    """`text`, so that no spreadsheet runs it. A lone hyphen is no formula: it stands for "none" in prices."""
+    """`text`, escaped so that no spreadsheet evaluates it. A single hyphen stays: it means "none" in price tables."""
     if not text.startswith(FORMULA) or text == "-" or _NUMBER.fullmatch(text):
         return text
     return f"'{text}"
 
 
 def write_table(out: TextIO, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> int:
-    """Header and rows; text is made safe, and None is an empty cell. Returns the number of rows."""
+    """Writes header and rows; text is escaped, None is an empty cell. Returns the number of rows."""
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(columns)
     written = 0
@@ -37,7 +37,7 @@ def write_table(out: TextIO, columns: Sequence[str], rows: Iterable[Sequence[obj
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """As `write_table`, as one text."""
+    """Like `write_table`, as a string."""
     out = io.StringIO()
     write_table(out, columns, rows)
     return out.getvalue()

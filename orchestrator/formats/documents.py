@@ -1,4 +1,4 @@
-"""Documents: a view as JSON with its schema, exactly; plan files are read back from it."""
+"""Documents: views as JSON with a schema. Plan files are read back from it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SCHEMA_VERSION = 1
 
 
 class View(Protocol):
-    """A dataclass with a `kind`."""
+    """A dataclass with a `kind`, the name of its document type."""
 
     kind: ClassVar[str]
 
@@ -20,11 +20,11 @@ V = TypeVar("V", bound=View)
 
 
 def codec_of(view: type[V]) -> Codec[V]:
-    """Its documents, of schema `tradewind/<kind>/v<version>`."""
+    """The codec of a view, with the schema `tradewind/<kind>/v<version>`."""
     return Codec(view, f"tradewind/{view.kind}/v{SCHEMA_VERSION}")
 
 
 def to_json(view: View) -> dict[str, Any]:
-    """A view as JSON types, with its schema; money is integer nano-USD, instants are epoch milliseconds."""
+    """A view as JSON types, with its schema. Money is in integer nano-USD, times are in epoch ms. Raises CodecError."""
     document: dict[str, Any] = json.loads(codec_of(type(view)).dumps(view))
     return document

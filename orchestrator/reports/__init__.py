@@ -1,1 +1,1 @@
-"""Reports: what jobs cost, saved and would have cost otherwise; as values, CSV and a page."""
+"""Reports: what jobs cost, what they saved and what they would have cost otherwise, as views, CSV and HTML."""

@@ -1,4 +1,4 @@
-"""Ledger entries as CSV, one row each, amounts in integer nano-USD and in dollars."""
+"""Ledger entries as CSV: one row per entry, amounts in integer nano-USD and in dollars."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ COLUMNS = (
 
 
 def entries_csv(entries: Iterable[Entry]) -> str:
-    """Header and rows."""
+    """The CSV text, with a header."""
     return table(COLUMNS, map(_row, entries))
 
 

@@ -1,4 +1,4 @@
-"""Losses: a job's loss curve, from the metrics that its runs wrote."""
+"""A job's loss curve, from the metrics that its runs wrote."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ KEPT_POINTS = 400
 
 
 def losses(run_dirs: Sequence[Path]) -> tuple[tuple[int, float], ...]:
-    """(step, loss) in order of steps, at most KEPT_POINTS; where runs repeated a step, what the last one saw."""
+    """(step, loss) by ascending step, at most KEPT_POINTS. Of a repeated step, the loss of the last run counts."""
     by_step: dict[int, float] = {}
     for folder in run_dirs:
         try:
@@ -31,7 +31,7 @@ def losses(run_dirs: Sequence[Path]) -> tuple[tuple[int, float], ...]:
 
 
 def _point(line: str) -> tuple[int, float] | None:
-    """A line that was cut short by a kill is no point."""
+    """The point in a line; None for a line that is incomplete because the process was killed."""
     try:
         metric = json.loads(line)
         step, loss = int(metric["step"]), float(metric["loss"])

@@ -1,7 +1,7 @@
-"""Report: what jobs cost, what it was for, and what they would have cost otherwise.
+"""The report: what jobs cost, for what, and what they would have cost otherwise.
 
-Every total is the exact sum of the rows, and of the ledger's entries. What a job would have cost is read as it was kept
-when its books closed, and worked out here only for one whose books are open.
+Every total is the exact sum of its rows and of the ledger entries. Comparisons with baselines were stored when a job's
+books closed; only those of jobs whose books are open are computed here.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from orchestrator.store import Interval, JobFacts, LedgerSum, Tx
 
 EVENTS = 200
 ENTRIES = 1000
-"""At most, with a report; all of them are a stream (`entries`)."""
+"""The most ledger entries in a report; `entries` streams all of them."""
 
 
 def report(installation: Installation, ref: str | None = None, month: str | None = None) -> ReportView:
-    """The report of one job, of those that ended in a month (`2026-11`, UTC), or of all. Raises NotFoundError,
-    UsageError for a month that is none."""
+    """The report on one job, on those that ended in a month (`2026-11`, UTC), or on all. Raises NotFoundError;
+    UsageError for an invalid month."""
     now = installation.clock.now_ms()
     with installation.store.read() as tx:
         chosen = _chosen(tx, ref, month)
@@ -93,7 +93,7 @@ def _chosen(tx: Tx, ref: str | None, month: str | None) -> list[Job]:
 
 
 def _bounds_ms(month: str) -> tuple[int, int]:
-    """Where a month begins and ends (epoch ms). Raises UsageError."""
+    """The start and end of a month in epoch ms. Raises UsageError."""
     try:
         begin = datetime.strptime(month, "%Y-%m").replace(tzinfo=UTC)
     except ValueError as error:
@@ -103,7 +103,7 @@ def _bounds_ms(month: str) -> tuple[int, int]:
 
 
 def _prices(tx: Tx, runs: Sequence[Run], now_ms: int) -> dict[str, tuple[tuple[int, int], ...]]:
-    """By run id the prices while it was billed."""
+    """The prices of each run (by id) while it was billed."""
     billed = [
         (run.id, Interval(run.offer_id, run.billed_from_ms, run.billed_to_ms or now_ms))
         for run in runs
@@ -114,7 +114,7 @@ def _prices(tx: Tx, runs: Sequence[Run], now_ms: int) -> dict[str, tuple[tuple[i
 
 
 def _last_entries(tx: Tx, chosen: Sequence[Job], booked: Mapping[str, Sequence[LedgerSum]]) -> tuple[Entry, ...]:
-    """Job by job, of as many of the last jobs as have at most ENTRIES together."""
+    """The entries of as many of the last jobs as have at most ENTRIES in total, job by job."""
     left, ids = ENTRIES, []
     for job in reversed(chosen):
         left -= sum(each.entries for each in booked[job.id])
@@ -130,7 +130,7 @@ def _order(migration: Migration) -> tuple[int, int, str]:
 
 @dataclass(frozen=True)
 class _Found:
-    """What is stored of a job; `kept` are its comparisons."""
+    """The stored data of a job; `kept` are its comparisons."""
 
     job: Job
     view: JobView

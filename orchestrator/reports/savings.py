@@ -1,4 +1,4 @@
-"""Savings in words: what each baseline is, and what a comparison says."""
+"""Savings in words: the definition of each baseline and the verdict of each comparison."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ NAMES: Mapping[Baseline, str] = {
     "in_hindsight": "static best in hindsight",
 }
 DEFINITIONS: Mapping[Baseline, str] = {
-    "same_machine": "the machines that it ran on, bought on demand, without the time that losses and moves added",
-    "at_submission": "the on-demand machine that was expected to be cheapest when it was first placed, kept to the end",
-    "in_hindsight": "the one machine, spot or on demand, that would have cost least as prices turned out, kept to the "
-    "end and never taken away",
+    "same_machine": "its machines at on-demand prices, without the time that preemptions and migrations added",
+    "at_submission": "the on-demand machine that was expected to be cheapest at its first placement, kept to the end",
+    "in_hindsight": "the single machine, spot or on demand, that would have cost least at the actual prices, kept to "
+    "the end and never preempted",
 }
 
 
 def compared(found: Comparison, runs: Sequence[Run]) -> Compared:
-    """A comparison of a job with these runs, with its words."""
+    """The view of a comparison of a job that had these runs."""
     rates = () if found.inputs is None else found.inputs.rates
     return Compared(
         baseline=found.baseline,
@@ -40,7 +40,7 @@ def compared(found: Comparison, runs: Sequence[Run]) -> Compared:
 
 
 def totals(rows: Sequence[JobReport]) -> tuple[BaselineSum, ...]:
-    """One per baseline, over all rows."""
+    """The sums of each baseline over all rows."""
     sums = []
     for of in baseline_totals([each for row in rows for each in row.compared]):
         cells = [(row, row.against(of.baseline)) for row in rows]
@@ -65,18 +65,18 @@ def totals(rows: Sequence[JobReport]) -> tuple[BaselineSum, ...]:
 
 
 def _verdict(found: Comparison, runs: Sequence[Run]) -> str:
-    """As honest when nothing was gained."""
+    """One sentence, also when nothing was saved."""
     name, saved, cost = NAMES[found.baseline], found.saved_nano_usd, found.baseline_nano_usd
     if saved is None or cost is None:
         return f"not compared with {name}: {found.left_out}"
     if saved > 0:
-        share = f" ({saved / cost:.0%})" if cost > 0 else ""  # a refund may leave nothing to have a share of
+        share = f" ({saved / cost:.0%})" if cost > 0 else ""  # refunds can make the baseline 0
         return f"saved {format_usd(saved)}{share} against {name}"
     if saved == 0:
         return f"cost as much as {name}"
     words = f"cost {format_usd(-saved)} more than {name}"
     if found.baseline == "in_hindsight":
-        return words  # hindsight: no decision could have known
+        return words  # in hindsight only
     if any(run.end == "moved" for run in runs):
-        return f"{words}: moving gained you nothing"
-    return f"{words}: spot gained you nothing" if any(run.offer_id.endswith("/spot") for run in runs) else words
+        return f"{words}: migrating saved nothing"
+    return f"{words}: spot saved nothing" if any(run.offer_id.endswith("/spot") for run in runs) else words

@@ -1,7 +1,7 @@
 """What jobs paid, saved and would have cost, as CSV: one row per job and baseline.
 
-In every row with a baseline paid + saved = baseline; one of a job that is left out says why, and has neither. Must not
-know: how it was worked out.
+In every row with a baseline, paid + saved = baseline. The row of a job that is left out has neither and gives the
+reason.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ COLUMNS = (
 
 
 def savings_csv(rows: Iterable[JobReport]) -> str:
-    """Header and rows."""
+    """The CSV text, with a header."""
     return table(COLUMNS, (_cells(row, each) for row in rows for each in row.compared))
 
 

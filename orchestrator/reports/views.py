@@ -1,4 +1,4 @@
-"""What `report` answers: frozen dataclasses, as in orchestrator.services.views."""
+"""Views of `report`: frozen dataclasses, as in orchestrator.services.views."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from orchestrator.services.views import JobView
 
 @dataclass(frozen=True, slots=True)
 class RunCost:
-    """One run, what it was billed, and what it was for."""
+    """One run, its cost (nano-USD) and the reason for it."""
 
     run: Run
     number: int
@@ -24,10 +24,10 @@ class RunCost:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One job against one baseline: paid + saved = baseline, and saved may be negative.
+    """One job compared with one baseline: paid + saved = baseline; saved may be negative.
 
-    `definition` says in words what the baseline is, `offer_ids` its machines, `speed` where the job's speed there comes
-    from ("": it ran there). A job that is left out has neither saved nor baseline, and `left_out` says why.
+    `definition` describes the baseline, `offer_ids` are its machines, and `speed` is the source of the job's speed on
+    them ("": it ran there). A job that is left out has neither saved nor baseline; `left_out` gives the reason.
     """
 
     baseline: Baseline
@@ -44,9 +44,12 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class JobReport:
-    """`compared` has one row per baseline. They are `provisional` until the job has ended and its machines are booked
-    to their end; from then on they stay as they are. `version` counts from 1, None while provisional; a later one than
-    the first says in `corrected` what was booked after that."""
+    """The report on one job. `compared` has one row per baseline.
+
+    The rows are `provisional` until the job has ended and its machines are fully booked; then they are final. `version`
+    counts from 1 and is None while provisional; from 2 on, `corrected` says what was booked later. Durations are in
+    market seconds (`_s`) or wall seconds (`_wall_s`).
+    """
 
     job: JobView
     runs: tuple[RunCost, ...]
@@ -62,22 +65,22 @@ class JobReport:
     losses: tuple[tuple[int, float], ...]  # (step, loss), thinned
 
     def against(self, baseline: Baseline) -> Compared:
-        """Its row of that baseline."""
+        """The row for a baseline."""
         return next(each for each in self.compared if each.baseline == baseline)
 
     @property
     def verdict(self) -> str:
-        """All rows in words."""
+        """The verdicts of all rows."""
         reasons = {each.left_out for each in self.compared}
         if len(reasons) == 1 and "" not in reasons:
             return f"left out of every comparison: {reasons.pop()}"
         said = "; ".join(each.verdict for each in self.compared)
-        return f"so far, provisional: {said}" if self.provisional else said
+        return f"provisional: {said}" if self.provisional else said
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A job that is in no sum of a baseline, what it paid, and why."""
+    """A job that is excluded from a baseline's sums, what it paid (nano-USD), and the reason."""
 
     job_id: str
     name: str
@@ -87,9 +90,9 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class BaselineSum:
-    """The jobs compared with one baseline, `provisional` of them not for good: paid + saved = baseline.
+    """The sums over the jobs compared with one baseline, `provisional` of them not final: paid + saved = baseline.
 
-    With what those `left_out` paid, paid is the total of the report.
+    Paid plus the payments of those `left_out` is the total of the report.
     """
 
     baseline: Baseline
@@ -106,9 +109,9 @@ class BaselineSum:
 
 @dataclass(frozen=True, slots=True)
 class ReportView:
-    """`paid_nano_usd` is the exact sum of the rows, and of the `entry_count` ledger entries; `kinds` are their sums by
-    kind of entry. `entries` are all of them, or where they are more than a few those of the last jobs. `totals` has one
-    row per baseline."""
+    """A report. `paid_nano_usd` is the exact sum of the rows and of the `entry_count` ledger entries; `kinds` are their
+    sums by kind. `entries` are all of them or, if they are many, those of the last jobs. `totals` has one row per
+    baseline."""
 
     kind: ClassVar[str] = "report"
 
@@ -125,5 +128,5 @@ class ReportView:
     events: tuple[Event, ...]
 
     def total(self, baseline: Baseline) -> BaselineSum:
-        """The sums of that baseline."""
+        """The sums for a baseline."""
         return next(each for each in self.totals if each.baseline == baseline)

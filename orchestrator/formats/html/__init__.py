@@ -1,1 +1,1 @@
-"""HTML by hand: escaped markup, charts as SVG, and the style that pages share."""
+"""HTML without a template engine: escaped markup, SVG charts and the shared style sheet."""

@@ -1,6 +1,6 @@
-"""Elements, escaped: the only place that makes a tag.
+"""Escaped HTML elements: the only module that writes tags.
 
-Job names, projects and messages are other people's text, so nothing reaches the page but through `element` or `text`.
+Job names, projects and messages are untrusted text: they reach a page only through `element` or `text`.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from html import escape
 
 
 class Html(str):
-    """Text that is markup already."""
+    """A string that is already markup."""
 
     __slots__ = ()
 
 
 def text(value: object) -> Html:
-    """Anything as escaped text; Html as it is."""
+    """A value as escaped text; Html unchanged."""
     return value if isinstance(value, Html) else Html(escape(str(value), quote=True))
 
 
 def element(name: str, *content: object, **attributes: object) -> Html:
-    """`element("a", "x", class_="y")` -> `<a class="y">x</a>`. Underscores in names become dashes, None is left out."""
+    """`element("a", "x", class_="y")` -> `<a class="y">x</a>`. Underscores become dashes, None is omitted."""
     given = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(_attribute(value), quote=True)}"'
         for key, value in attributes.items()
@@ -31,7 +31,7 @@ def element(name: str, *content: object, **attributes: object) -> Html:
 
 
 def join(parts: Iterable[object]) -> Html:
-    """Parts one after the other."""
+    """Concatenates parts, escaping text."""
     return Html("".join(text(part) for part in parts))
 
 
@@ -43,7 +43,8 @@ def table(
     numbers: Sequence[int] = (),
     foot: Iterable[Sequence[object]] = (),
 ) -> Html:
-    """A table with a caption and scoped headers; columns in `numbers` are right-aligned, the first names its row."""
+    """A table with a caption and scoped headers. The first column is the row header; those in `numbers` are
+    right-aligned."""
 
     def row(cells: Sequence[object], scope: str) -> Html:
         made = [

@@ -1,4 +1,4 @@
-"""The page's style: system fonts, light and dark by the reader's own choice, and for print."""
+"""The style sheet of the pages: system fonts, light and dark by the reader's preference, and print."""
 
 STYLE = """
 :root{color-scheme:light dark;--bg:light-dark(#fff,#14171a);--fg:light-dark(#1c2024,#e6e9ec);

@@ -1,4 +1,4 @@
-"""Axes and frames of the charts, as SVG drawn on the server."""
+"""Axes, frames and marks of the charts, as static SVG."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ LEFT = 110.0
 RIGHT = 16.0
 AXIS = 24.0
 
-# Okabe and Ito (2008): told apart with any colour vision. Never the only sign: every mark has its words.
+# Okabe and Ito (2008): distinguishable with any colour vision. Every mark also has a text label.
 PALETTE = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Linear, from data to pixels."""
+    """A linear scale from data to pixels."""
 
     low: float
     high: float
@@ -28,12 +28,13 @@ class Scale:
     end: float
 
     def __call__(self, value: float) -> float:
+        """The pixel position of a value."""
         span = self.high - self.low
         share = 0.5 if span == 0 else (value - self.low) / span
         return self.start + share * (self.end - self.start)
 
     def ticks(self, count: int = 5) -> list[float]:
-        """Round values in the range."""
+        """About `count` round values in the range."""
         span = self.high - self.low
         if span <= 0:
             return [self.low]
@@ -44,11 +45,12 @@ class Scale:
 
 
 def time_scale(start_ms: int, end_ms: int) -> Scale:
+    """The horizontal scale of a chart between two times in epoch ms."""
     return Scale(start_ms, max(end_ms, start_ms + 1), LEFT, WIDTH - RIGHT)
 
 
 def figure(title: str, description: str, height: float, *marks: object, number: str) -> Html:
-    """A chart with its name and description for those who do not see it. `number` makes their ids unique."""
+    """A chart with a title and a description for screen readers. `number` makes their ids unique on the page."""
     svg = element(
         "svg",
         element("title", title, id=f"{number}-t"),
@@ -62,7 +64,7 @@ def figure(title: str, description: str, height: float, *marks: object, number: 
 
 
 def time_axis(scale: Scale, y: float) -> Html:
-    """Dates and times along the bottom."""
+    """A horizontal axis with dates and times at height `y`."""
     count = 6
     every = (scale.high - scale.low) / count
     marks = []
@@ -75,7 +77,7 @@ def time_axis(scale: Scale, y: float) -> Html:
 
 
 def value_axis(scale: Scale, words: Callable[[float], str]) -> Html:
-    """Values up the left side, with lines across."""
+    """A vertical axis with grid lines; `words` formats a value."""
     marks = []
     for value in scale.ticks(4):
         marks.append(line(LEFT, scale(value), WIDTH - RIGHT, scale(value), "grid"))
@@ -84,21 +86,23 @@ def value_axis(scale: Scale, words: Callable[[float], str]) -> Html:
 
 
 def label(x: float, y: float, words: str, *, anchor: str = "start", class_: str | None = None) -> Html:
+    """A text label at a position in pixels."""
     return element("text", words, x=x, y=y, text_anchor=anchor, class_=class_)
 
 
 def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Html:
+    """A line between two points in pixels."""
     return element("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=class_)
 
 
 def path(points: Sequence[tuple[float, float]], color: str, title: str) -> Html:
-    """A polyline with its title."""
+    """A polyline through `points` (pixels), with a tooltip."""
     drawn = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     return element("polyline", element("title", title), points=drawn, style=f"stroke:{color}", class_="line")
 
 
 def bar(x: float, y: float, width: float, height: float, color: str, title: str, class_: str | None = None) -> Html:
-    """A rectangle that is wide enough to be seen."""
+    """A rectangle with a tooltip, at least wide enough to be visible."""
     return element(
         "rect",
         element("title", title),

@@ -1,4 +1,4 @@
-"""The report as one self-contained page: no external address, no script."""
+"""The report as one self-contained HTML page, without external resources or scripts."""
 
 from orchestrator.reports.html.page import page
 

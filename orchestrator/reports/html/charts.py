@@ -1,4 +1,4 @@
-"""The charts: where jobs ran, what it cost per hour, how the loss fell, paid and on-demand."""
+"""The charts of the report: timeline, prices, loss, and cost compared with on-demand."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from orchestrator.services.views import short_zone
 from providers.money import NANO_USD, format_usd
 
 LANE = 34.0
-LETTER = 6.6  # pixels of a letter of the labels, about
+LETTER = 6.6  # approximate width of a label's letter in pixels
 NAME_LETTERS = 14
 
 
 def colors(rows: Sequence[JobReport]) -> dict[str, str]:
-    """One colour per zone, the same in every chart."""
+    """One colour per zone, used in every chart."""
     zones = sorted({short_zone(cost.run.offer_id) for row in rows for cost in row.runs})
     return {zone: PALETTE[i % len(PALETTE)] for i, zone in enumerate(zones)}
 
 
 def span_of(view: ReportView) -> tuple[int, int]:
-    """From the first submission to the last end, or to now."""
+    """(start, end) in epoch ms, from the first submission to the last end or to now."""
     starts = [row.job.submitted_at_ms for row in view.jobs]
     ends = [row.job.finished_at_ms or view.at_ms for row in view.jobs]
     ends += [cost.run.billed_to_ms or 0 for row in view.jobs for cost in row.runs]
@@ -46,7 +46,7 @@ def span_of(view: ReportView) -> tuple[int, int]:
 
 
 def timeline(view: ReportView) -> Html:
-    """A lane per job, a bar per run: pale while it started, full while it trained."""
+    """One lane per job, one bar per run: pale during start-up, solid during training."""
     scale, zone_color = time_scale(*span_of(view)), colors(view.jobs)
     marks: list[object] = []
     height = LANE * len(view.jobs) + AXIS + 4
@@ -56,7 +56,7 @@ def timeline(view: ReportView) -> Html:
         marks.append(label(LEFT - 8, y + 16, _short(row.job.name, NAME_LETTERS), anchor="end", class_="name"))
         for cost in row.runs:
             marks += _run_bars(cost, scale, y, zone_color[short_zone(cost.run.offer_id)], view.at_ms)
-        for cost in row.runs:  # above the bars of those that started while it trained
+        for cost in row.runs:  # drawn above the bars of later runs that overlap
             marks += _run_label(cost, scale, y, view.at_ms)
     title = "Where each job ran"
     words = "; ".join(
@@ -86,7 +86,7 @@ def _run_label(cost: RunCost, scale: Scale, y: float, now_ms: int) -> list[Html]
 
 
 def _instants(run: Run, now_ms: int) -> tuple[int, int, int]:
-    """When it began, trained (or ended, if it never did) and ended."""
+    """The start, the start of training (the end, if it never trained) and the end, in epoch ms."""
     begin = run.billed_from_ms or run.created_at_ms
     end = run.billed_to_ms or run.training_to_ms or now_ms
     trained = run.training_from_ms
@@ -94,7 +94,7 @@ def _instants(run: Run, now_ms: int) -> tuple[int, int, int]:
 
 
 def prices(row: JobReport, view: ReportView, number: int) -> Html | None:
-    """The price per hour under each run, while it was billed."""
+    """The hourly price of each run while it was billed; None without prices."""
     runs = [cost for cost in row.runs if cost.prices and cost.run.billed_from_ms is not None]
     if not runs:
         return None
@@ -109,13 +109,13 @@ def prices(row: JobReport, view: ReportView, number: int) -> Html | None:
         marks.append(path(drawn, zone_color[zone], f"run {cost.number} on {cost.run.offer_id}"))
         if drawn[-1][0] - drawn[0][0] > 40:
             marks.append(label(drawn[0][0] + 3, drawn[0][1] - 5, f"{cost.number} {_where(cost)}"))
-    title = f"{row.job.name}: price under each run"
+    title = f"{row.job.name}: price of each run"
     words = "; ".join(f"run {c.number}: {_price_range(c)}" for c in runs)
     return figure(title, words, 150.0 + AXIS, *marks, number=f"price-{number}")
 
 
 def _steps(cost: RunCost, now_ms: int) -> list[tuple[int, int]]:
-    """The corners of a piecewise constant price, from the billed start to the billed end."""
+    """The corners of the piecewise constant price, from the start to the end of billing."""
     start = cost.run.billed_from_ms or 0
     end = max(cost.run.billed_to_ms or now_ms, start)
     points: list[tuple[int, int]] = []
@@ -129,7 +129,7 @@ def _steps(cost: RunCost, now_ms: int) -> list[tuple[int, int]]:
 
 
 def loss(row: JobReport, number: int) -> Html | None:
-    """Loss by step, with a mark where each run took over."""
+    """Loss by step, with a mark at the start of each run; None without losses."""
     if len(row.losses) < 2:
         return None
     values = [value for _, value in row.losses]
@@ -157,7 +157,7 @@ def loss(row: JobReport, number: int) -> Html | None:
 
 
 def costs(view: ReportView) -> Html:
-    """Paid, per job, beside what the same machine would have cost on demand."""
+    """The cost of each job, beside that of the same machine on demand."""
     cells = [row.against("same_machine") for row in view.jobs]
     highest = max((max(cell.paid_nano_usd, cell.baseline_nano_usd or 0) for cell in cells), default=1)
     across = Scale(0, highest or 1, LEFT, WIDTH - RIGHT - 190)

@@ -1,4 +1,4 @@
-"""The page: sections in order, each with the command that reproduces its numbers."""
+"""The page: its sections, each with the command that reproduces its figures."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def _header(view: ReportView) -> Iterable[Html]:
     jobs = "1 job" if len(view.jobs) == 1 else f"{len(view.jobs)} jobs"
     yield element("p", f"{jobs}, as of {_instant(view.at_ms)}", class_="muted")
     if view.simulated:
-        factor = f" Its clock runs {view.clock_factor:g} times as fast as ours." if view.clock_factor != 1 else ""
-        words = "Simulated: prices, costs and times are those of a market on this machine. No real money was spent."
+        factor = f" Its clock runs {view.clock_factor:g} times as fast as real time." if view.clock_factor != 1 else ""
+        words = "Simulated: prices, costs and times come from a market on this machine. No real money was spent."
         yield element("p", words + factor, class_="simulated", role="note")
     figures: list[tuple[str, object]] = [("paid", _exact(view.paid_nano_usd))]
     sums = view.total("same_machine")
@@ -105,12 +105,12 @@ def _jobs(view: ReportView) -> Html:
         for row in view.jobs
     ]
     foot = ("total", *[""] * 7, _exact(view.paid_nano_usd), "")
-    caption = "Jobs; hours are of the market, from submission to the end"
+    caption = "Jobs; hours are in market time, from submission to the end"
     return table(caption, head, rows, numbers=range(3, 10), foot=[foot])
 
 
 def _against(view: ReportView, baseline: Baseline) -> Html:
-    """paid + saved = baseline, in every row and in the total."""
+    """A table in which paid + saved = baseline, in every row and in the total."""
     sums = view.total(baseline)
     cells = [(row, row.against(baseline)) for row in view.jobs]
     rows = [
@@ -234,7 +234,7 @@ def _money(nano_usd: int | None) -> str:
 
 
 def _exact(nano_usd: int) -> str:
-    """Not rounded, so that the rows of a table sum to its total as they are shown."""
+    """Unrounded, so that the displayed rows sum to the displayed total."""
     return format_usd(nano_usd, 9)
 
 

@@ -77,7 +77,7 @@ def test_a_job_that_runs_is_labelled_provisional_on_every_surface(installation: 
     view = report(installation)
     conv = next(row for row in view.jobs if row.job.name == "conv")
     assert (conv.provisional, conv.version) == (True, None)
-    assert conv.verdict.startswith("so far, provisional: saved $")
+    assert conv.verdict.startswith("provisional: saved $")
     line = next(each for each in render(view, Screen()).splitlines() if each.startswith("conv  "))
     assert line.endswith("provisional")
     assert to_json(view)["jobs"][view.jobs.index(conv)]["provisional"] is True
@@ -177,7 +177,7 @@ def test_a_saving_that_is_negative_is_said(installation: Installation, past: Pas
     gpt = of(installation, "gpt")
     assert gpt.against("same_machine").saved_nano_usd is not None
     assert gpt.against("same_machine").verdict.startswith("cost $96.")
-    assert gpt.against("same_machine").verdict.endswith("more than same machine on demand: moving gained you nothing")
+    assert gpt.against("same_machine").verdict.endswith("more than same machine on demand: migrating saved nothing")
     reconciled.check(report(installation))
 
 

@@ -94,7 +94,8 @@ def test_a_file_that_may_not_grow_undoes_the_change_and_works_on_when_it_may(
     )
     said = process.stdout.readline()
     assert "cannot be read or written" in said
-    assert "failing disk" in said and "rolled back" in said
+    assert "failing disk" in said
+    assert "rolled back" in said
     assert process.stdout.readline() == "done\n"
     with store.read() as tx:
         assert (tx.duty("x" * 1_000_000), tx.duty("small")) == (None, 2)
@@ -119,7 +120,7 @@ def test_a_store_moved_away_is_missed_and_nothing_is_lost_when_it_is_back(store:
 @only_sqlite
 def test_a_store_replaced_in_the_middle_of_a_write_is_noticed(store: Store, url: str, tmp_path: Path) -> None:
     store.backup(tmp_path / "backup.db")
-    with pytest.raises(StoreError, match="replaced while it was in use; .* may be lost"):
+    with pytest.raises(StoreError, match=r"replaced while it was in use; .* may be lost"):
         write(store, lambda: os.replace(tmp_path / "backup.db", file_of(url)))
 
 
