@@ -23,10 +23,6 @@ from orchestrator.cli.render.text import (
 from orchestrator.services.views import Choice, Decision, Explanation, PlanView
 
 VERBS = {"place": "start on", "stay": "stay on", "move": "move to"}
-MISSING = {
-    "profile": "a measured speed (predicted from a profile): its first minutes on a machine tell",
-    "table": "a measured speed (from an imported table): its first minutes on a machine tell",
-}
 LABELLED = (Column(""), Column("", text=True))
 
 
@@ -152,7 +148,7 @@ def _missing(view: Decision, screen: Screen) -> str:
         return ways_to_know(screen.file) if view.offer_id is not None else ""
     if view.evidence == "expected":
         return f"a measured speed: tradewind profile {screen.file or 'FILE'}"
-    return MISSING.get(view.evidence, "")
+    return "" if view.evidence == "measured" else "a measured speed; the job's first minutes on a machine provide it"
 
 
 def _together(view: PlanView, screen: Screen) -> str:
