@@ -91,6 +91,7 @@ def restate(run: Run, entries: Sequence[Entry], price_changes: PriceChanges, at_
         return []
     limit = run.billed_to_ms
     upto = start
+    earlier = [each for each in entries if each.reverses is not None]
     corrections = []
     for entry in _periods(run, entries):
         begin, end = entry.period_start_ms, entry.period_end_ms
@@ -98,8 +99,8 @@ def restate(run: Run, entries: Sequence[Entry], price_changes: PriceChanges, at_
             begin, end = min(begin, limit), min(end, limit)
         begin = max(begin, upto)
         right = _between(price_changes, run, begin, end) if end > begin else 0
-        change = correction(entry, right, at_ms, earlier=entries)
-        if change is None and twice_booked(entry, upto, entries):
+        change = correction(entry, right, at_ms, earlier=earlier)
+        if change is None and twice_booked(entry, upto, earlier):
             change = _correcting(entry, 0, at_ms)
         if change is not None:
             corrections.append(change)

@@ -5,13 +5,15 @@ A check that breaks is a line that fails.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 
 from orchestrator import ledger
 from orchestrator.config import Config
 from orchestrator.errors import RowError, StoreError
+from orchestrator.ledger import Comparison
 from orchestrator.model import Entry, Run
 from orchestrator.services.store.ledger_correction import amendments, priced, wrong_periods
 from orchestrator.services.store.views import StoreDiagnosis
@@ -26,6 +28,7 @@ RESTORE = "tradewind store restore BACKUP"
 MEND = f"tradewind up (it repairs a run's row from other rows; see tradewind events); else: {RESTORE}"
 CORRECT = "tradewind ledger correct --reason 'store check' (what it would book: add --dry-run)"
 REPORT = "please report this; until then: tradewind store restore BACKUP"
+JOBS_AT_ONCE = 200
 MOST = 3  # examples of what is wrong in one line
 
 
@@ -76,10 +79,8 @@ def _content(tx: Tx, leader: LeaderInfo | None) -> Iterator[Check]:
     yield _judged("rows", "all can be read", unreadable, MEND)
     if unreadable:
         return
-    runs = tx.runs()
-    yield _ledger(tx, runs, tx.entries())
-    yield _judged("comparisons", *_comparisons(tx), REPORT)
-    yield _judged("work", *_work(tx, runs), "tradewind events, then please report this")
+    yield from _books(tx)
+    yield _judged("work", *_work(tx, tx.runs()), "tradewind events, then please report this")
     yield _leader(tx, leader)
 
 
@@ -95,7 +96,10 @@ def _unreadable(tx: Tx) -> list[str]:
     tx.migrations(unreadable=hear)
     heard += [command.damage for command in tx.open_commands() if command.damage]
     reads: list[Callable[[], object]] = [partial(tx.plan, each) for each in tx.plan_ids()]
-    reads += [tx.events, tx.entries, tx.offers, tx.newest_prices, tx.polls, tx.poll_states, tx.perf, tx.comparisons]
+    reads += [
+        partial(deque, each(), maxlen=0) for each in (tx.events_of_all, tx.entries_of)
+    ]  # of streams nothing is kept
+    reads += [tx.offers, tx.newest_prices, tx.polls, tx.poll_states, tx.perf, tx.comparisons]
     for read in reads:
         try:
             read()
@@ -104,24 +108,39 @@ def _unreadable(tx: Tx) -> list[str]:
     return heard
 
 
-def _ledger(tx: Tx, runs: Sequence[Run], entries: Sequence[Entry]) -> Check:
+def _books(tx: Tx) -> Iterator[Check]:
     """Each run is booked at its price times its time, once: what is not can be corrected, unless the rows themselves
-    contradict each other."""
-    of_run: dict[str, list[Entry]] = defaultdict(list)
-    for entry in entries:
-        of_run[entry.run_id].append(entry)
-    contradictions = [*_contradictions(tx, runs, entries, of_run)]
-    wrong = [line for run in runs for line in _wrong_books(tx, run, of_run[run.id])]
-    well = f"{len(entries)} entries add up to {format_usd(tx.total_nano_usd(), 4)}, each run's time at its price"
-    return _judged("ledger", well, [*contradictions, *wrong], REPORT if contradictions else CORRECT)
+    contradict each other. And each comparison is what follows from what is kept with it, and from the entries that it
+    counts. Read some jobs at once: of a million entries a few thousand."""
+    contradictions: list[str] = []
+    wrong: list[str] = []
+    unfounded: list[str] = []
+    count = compared = 0
+    ids = iter([job.id for job in tx.outlines()])
+    while some := list(islice(ids, JOBS_AT_ONCE)):
+        runs = [run for found in tx.runs_of(some).values() for run in found]
+        of_run: dict[str, list[Entry]] = defaultdict(list)
+        amounts: dict[str, list[int]] = {job_id: [] for job_id in some}
+        for entry in tx.entries_of(some):
+            of_run[entry.run_id].append(entry)
+            amounts[entry.job_id].append(entry.amount_nano_usd)
+        contradictions += _contradictions(tx, runs, of_run)
+        wrong += [line for run in runs for line in _wrong_books(tx, run, of_run[run.id])]
+        kept = tx.comparisons_of(some)
+        unfounded += [line for job_id in some for each in kept[job_id] for line in _unfounded(each, amounts[job_id])]
+        count += sum(map(len, amounts.values()))
+        compared += sum(1 for found in kept.values() if found)
+    contradictions += [f"the sum of {name} is not that of its entries" for name in tx.unequal_sums()]
+    well = f"{count} entries add up to {format_usd(tx.total_nano_usd(), 4)}, each run's time at its price"
+    yield _judged("ledger", well, [*contradictions, *wrong], REPORT if contradictions else CORRECT)
+    yield _judged("comparisons", f"{compared} job(s) compared, each as it follows from its inputs", unfounded, REPORT)
 
 
-def _contradictions(
-    tx: Tx, runs: Sequence[Run], entries: Sequence[Entry], of_run: Mapping[str, Sequence[Entry]]
-) -> Iterator[str]:
-    """Entries that no new entry makes right."""
-    if tx.total_nano_usd() != ledger.total_nano_usd(entries):
-        yield "the sum of the entries is not their total"
+def _contradictions(tx: Tx, runs: Sequence[Run], of_run: dict[str, list[Entry]]) -> Iterator[str]:
+    """Entries of some jobs, by run, that no new entry makes right."""
+    for run_id in of_run.keys() - {run.id for run in runs}:
+        for entry in of_run[run_id]:
+            yield f"{entry.id} names another job than its run {run_id}"
     yield from _charged_twice(runs, of_run)
     for run in runs:
         booked = of_run[run.id]
@@ -137,7 +156,7 @@ def _contradictions(
             yield f"{run.id} is booked, but no price of {run.offer_id} is known at {run.machine_billed_from_ms}"
 
 
-def _charged_twice(runs: Sequence[Run], of_run: Mapping[str, Sequence[Entry]]) -> Iterator[str]:
+def _charged_twice(runs: Sequence[Run], of_run: dict[str, list[Entry]]) -> Iterator[str]:
     """What a machine is billed besides its time is with one of the runs that had it."""
     charged: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for run in runs:
@@ -163,17 +182,12 @@ def _wrong_books(tx: Tx, run: Run, booked: Sequence[Entry]) -> list[str]:
     return reported
 
 
-def _comparisons(tx: Tx) -> tuple[str, list[str]]:
-    """Each is what follows from what is kept with it, and from the entries that it counts."""
-    wrong = []
-    found = tx.comparisons()
-    for each in found:
-        entries = tx.entries(job_id=each.job_id)[: each.entries]
-        if ledger.total_nano_usd(entries) != each.paid_nano_usd:
-            wrong.append(f"{each.job_id} paid {each.paid_nano_usd} according to its comparison, but not to its entries")
-        if each.inputs is not None and ledger.baseline_nano_usd(each.inputs) != each.baseline_nano_usd:
-            wrong.append(f"the baseline {each.baseline} of {each.job_id} does not follow from its inputs")
-    return f"{len({each.job_id for each in found})} job(s) compared, each as it follows from its inputs", wrong
+def _unfounded(found: Comparison, amounts: Sequence[int]) -> Iterator[str]:
+    """What of a comparison does not follow; `amounts` are those of its job's entries, in the order of writing."""
+    if sum(amounts[: found.entries]) != found.paid_nano_usd:
+        yield f"{found.job_id} paid {found.paid_nano_usd} according to its comparison, but not to its entries"
+    if found.inputs is not None and ledger.baseline_nano_usd(found.inputs) != found.baseline_nano_usd:
+        yield f"the baseline {found.baseline} of {found.job_id} does not follow from its inputs"
 
 
 def _work(tx: Tx, runs: Sequence[Run]) -> tuple[str, list[str]]:

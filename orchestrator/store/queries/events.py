@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import fields
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Select, bindparam, func, select
+from sqlalchemy import Row, Select, bindparam, func, select
 
 from orchestrator.errors import NotFoundError
 from orchestrator.formats.codec import dumps
@@ -25,6 +25,7 @@ _OF_KINDS = (
     )
     .order_by(event.c.seq.desc())
 )
+_ALL = select(*_EVENT).order_by(event.c.seq)
 _later = event.alias()
 _NEWEST_SEQ = select(func.max(_later.c.seq)).where(_later.c.job_id == job.c.id).correlate(job).scalar_subquery()
 _NEWEST = select(*_EVENT).where(
@@ -78,6 +79,10 @@ class EventRows(Transaction):
         values = {"job_id": job_id, "after": after, "before": before, "kinds": sorted(kinds or ()), "limit": limit}
         return self._told(query, values)
 
+    def events_of_all(self) -> Iterator[Event]:
+        """All events in the order of writing, as a stream."""
+        yield from map(_event, self._connection.execute(_ALL, execution_options={"yield_per": 2000}))
+
     def newest_events(self, job_ids: Collection[str]) -> dict[str, Event]:
         """The newest of each of these jobs that has any."""
         found: dict[str, Event] = {}
@@ -104,13 +109,10 @@ class EventRows(Transaction):
         return self._told(_CUTOVERS, {"limit": limit})
 
     def _told(self, query: Select[Any], values: dict[str, Any]) -> list[Event]:
-        return [
-            record(
-                Event,
-                "event",
-                row,
-                data=mapping("event", row.id, row.data),
-                labels=mapping("event", row.id, row.labels),
-            )
-            for row in self._connection.execute(query, values).all()
-        ]
+        return [_event(row) for row in self._connection.execute(query, values).all()]
+
+
+def _event(row: Row[Any]) -> Event:
+    """Raises UnreadableRowError."""
+    data, labels = mapping("event", row.id, row.data), mapping("event", row.id, row.labels)
+    return record(Event, "event", row, data=data, labels=labels)
