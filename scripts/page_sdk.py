@@ -86,6 +86,9 @@ A cursor is opaque, and valid for the same arguments (`limit` may change). Every
 first page comes exactly once, even if rows are added or prices change before you read the next one. A row that was
 added meanwhile comes once or not at all. `limit=None` returns everything.
 
+Two exceptions: offers with `work` are ranked again for each page, so a speed that is measured in between can move them;
+and an offer that its source drops or takes up in between can be missing.
+
 ## Errors
 
 Every error is an `orchestrator.TradewindError`. `str(error)` says what is wrong, `error.hint` what to do about it, and
