@@ -147,7 +147,9 @@ def test_a_table_fits_keeps_its_words_whole_and_never_loses_what_always_stays(
         assert all(word in text for word in row[4].split())
 
 
-@pytest.mark.parametrize("command", [("plan", "job.yaml"), ("submit", "job.yaml", "--dry-run")])
+@pytest.mark.parametrize(
+    "command", [("plan", "job.yaml"), ("submit", "job.yaml", "--dry-run"), ("plan", "job.yaml", "--anywhere")]
+)
 @pytest.mark.parametrize("wants", ["", "deadline: 48h\nbudget: 1 USD\n"])
 @pytest.mark.parametrize("known", [True, False])
 def test_the_first_screen_of_a_plan_is_at_most_twelve_lines(
