@@ -130,7 +130,7 @@ def _books(tx: Tx) -> Iterator[Check]:
         unfounded += [line for job_id in some for each in kept[job_id] for line in _unfounded(each, amounts[job_id])]
         count += sum(map(len, amounts.values()))
         compared += sum(1 for found in kept.values() if found)
-    contradictions += [f"the sum of {name} is not that of its entries" for name in tx.unequal_sums()]
+    wrong += [f"the sum that is kept of {name} is not that of its entries" for name in tx.unequal_sums()]
     well = f"{count} entries add up to {format_usd(tx.total_nano_usd(), 4)}, each run's time at its price"
     yield _judged("ledger", well, [*contradictions, *wrong], REPORT if contradictions else CORRECT)
     yield _judged("comparisons", f"{compared} job(s) compared, each as it follows from its inputs", unfounded, REPORT)

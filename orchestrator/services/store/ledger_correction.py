@@ -33,6 +33,8 @@ def correct(
     found = []
     now_ms = installation.clock.now_ms()
     with opened as tx:
+        if not dry_run and tx.unequal_sums():
+            tx.renew_sums()
         jobs = tx.outlines() if ref is None else [tx.find_job(ref)]
         reason = _one_line(reason, needed=not dry_run)
         for job in jobs:

@@ -11,7 +11,7 @@ from dataclasses import fields
 from functools import cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import Row, Select, bindparam, func, select, text, update
+from sqlalchemy import Row, Select, bindparam, delete, func, select, text, update
 
 from orchestrator.errors import BookingError, NotFoundError
 from orchestrator.formats.codec import dumps
@@ -73,6 +73,10 @@ _OF_JOBS = (
     select(*_ENTRY)
     .where(ledger_entry.c.job_id.in_(bindparam("job_ids", expanding=True)))
     .order_by(ledger_entry.c.job_id, ledger_entry.c.seq)
+)
+_ADD_UP = text(
+    "INSERT INTO ledger_sum (job_id, run_id, kind, entries, amount_nano_usd) "
+    "SELECT job_id, run_id, kind, count(*), sum(amount_nano_usd) FROM ledger_entry GROUP BY job_id, run_id, kind"
 )
 _SUM = [ledger_sum.c[name] for name in ("job_id", "run_id", "kind", "entries", "amount_nano_usd")]
 _SUMS = select(*_SUM).where(ledger_sum.c.job_id.in_(bindparam("job_ids", expanding=True)))
@@ -161,6 +165,11 @@ class LedgerRows(Transaction):
         else:
             for batch in batches(job_ids):
                 yield from map(_entry, self._connection.execute(_OF_JOBS, {"job_ids": batch}, execution_options=stream))
+
+    def renew_sums(self) -> None:
+        """Add all entries up again, where something else than `add_entries` has written to the books."""
+        self._connection.execute(delete(ledger_sum))
+        self._connection.execute(_ADD_UP)
 
     def booked_until_ms(self, run_id: str) -> int | None:
         """The largest period end among the entries of a run's machine time, None when it has none."""

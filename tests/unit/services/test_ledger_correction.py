@@ -40,6 +40,11 @@ def book_again(installation: Installation, run_id: str, shift_ms: int, longer_ms
             f"{kept}) SELECT id || 'x', run_id, job_id, ?, ?, kind, 18400000, {kept} FROM ledger_entry WHERE id = ?",
             (begin, end, own.id),
         )
+        connection.execute(
+            "UPDATE ledger_sum SET entries = entries + 1, amount_nano_usd = amount_nano_usd + 18400000 "
+            "WHERE run_id = ? AND kind = 'compute'",
+            (run_id,),
+        )
     return 18_400_000
 
 
