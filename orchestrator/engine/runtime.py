@@ -75,6 +75,7 @@ class RunReport:
     stopped_early: bool = False
     permanent: bool = False  # a failed run says that another try would fail alike
     setup_failed: bool = False  # it failed in the set-up of its environment
+    setup_s: float | None = None  # wall seconds that this took
 
 
 class Runtime(Protocol):

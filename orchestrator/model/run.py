@@ -33,7 +33,7 @@ class Run:
     earlier run had its machine: that one's bill began then, and this run's own interval is the rest of it. To its
     machine a checkpoint of `moved_bytes` was brought from the place `moved_from` (provider/region/zone); `kept_bytes`
     are the room there for as many checkpoints as the job keeps (None: their size is not known). `save_wall_s` is what
-    its latest save took.
+    its latest save took, `setup_wall_s` the set-up of its environment.
     """
 
     id: str
@@ -53,6 +53,7 @@ class Run:
     last_loss: float | None = None
     step_wall_s: float | None = None
     save_wall_s: float | None = None
+    setup_wall_s: float | None = None
     repeated_steps: int = 0
     useful_s: float = 0.0
     checkpoint_s: float = 0.0

@@ -98,6 +98,7 @@ def _place(
         home=_home(demand, running),
         excluded=[offer_id for offer_id, _ in demand.excluded],
         target=None if move is None else market.row(move.to),
+        setup_s=demand.setup_s,
     )
     forecast = forecast_of(demand, filtered.pool, perf, running)
     twin = _sameness(demand, forecast) if running is None and move is None else None

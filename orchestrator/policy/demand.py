@@ -15,7 +15,8 @@ class Demand:
     `total_steps` is None while the trainer has not yet said how many steps its epochs are. `done_steps` are safe in a
     checkpoint or in a living run. `spent_nano_usd` counts against the budget. `checkpoint_s` is how long one save takes
     (market seconds), `handover_s` for how long training stands still when the job moves (None: one save, one restore);
-    `checkpoint_at` where the newest checkpoint lies when the job is not running. `excluded` are the ids of offers that
+    `checkpoint_at` where the newest checkpoint lies when the job is not running. `setup_s` is what setting its
+    environment up adds to the start of each machine, good to a factor of two. `excluded` are the ids of offers that
     failed this job lately and are not to be used now, each with the reason.
     """
 
@@ -27,6 +28,7 @@ class Demand:
     checkpoint_s: float = 30.0
     handover_s: float | None = None
     checkpoint_at: Location | None = None
+    setup_s: float = 0.0
     excluded: tuple[tuple[str, str], ...] = ()
 
     @property

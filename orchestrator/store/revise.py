@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from alembic.script import Script
 
 VERSION_TABLE = "schema_revision"
-HEAD = "20261122_1700_7e9b35"
+HEAD = "20261122_1730_c4e81a"
 
 
 class ForeignDatabaseError(StoreError):

@@ -126,6 +126,7 @@ run = Table(
     Column("last_loss", Measure),
     Column("step_wall_s", Measure),
     Column("save_wall_s", Measure),
+    Column("setup_wall_s", Measure),
     Column("repeated_steps", Number, nullable=False),
     Column("useful_s", Measure, nullable=False),
     Column("checkpoint_s", Measure, nullable=False),

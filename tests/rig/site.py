@@ -273,6 +273,8 @@ class SimSite:
             return RunReport(run_id, "silent", silent_s=self._clock.monotonic_s() - trainer.unreachable_since_s)
         if trainer.state == "prepared" and (error := self._setups.get(run_id)):
             return RunReport(run_id, "failed", error=error, setup_failed=True)
+        if trainer.state == "prepared" and run_id in self._setups:
+            return RunReport(run_id, "prepared", setup_s=self._setup_s)
         step = int(trainer.step)
         hashed = trainer.state == "finished" and trainer.spec is not None
         report = RunReport(

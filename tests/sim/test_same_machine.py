@@ -201,7 +201,7 @@ def test_what_a_second_attempt_takes_to_start_teaches_nothing_about_machines(hom
     started = home.read(lambda tx: tx.runs_started("fake", 10))
     assert len(started) == 2
     kinds = {CHEAP.id: kind_of(CHEAP.gpu, CHEAP.gpu_count)}
-    assert len([*latencies._starts(started, kinds.get)]) == 1
+    assert len([*latencies._starts(started, kinds.get, 1.0)]) == 1
 
 
 @pytest.mark.parametrize("column", ["machine_from_ms", "billed_from_ms", "generation"])

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from orchestrator.engine.inputs import latencies
 from orchestrator.engine.migration import in_vain, timeouts
 from orchestrator.model import Job, JobSpec, Setup, Step
+from orchestrator.perf import kind_of
 from tests.sim.harness import DEAR, SimulatedInstallation, check_truth, train_spec
 
 SETUP = Setup(command="pip install -r requirements.txt")
@@ -37,8 +39,22 @@ def test_a_set_up_may_take_longer_than_a_machine_and_is_billed_as_provisioning(h
     assert run.training_from_ms is not None
     assert run.billed_from_ms is not None
     assert run.training_from_ms - run.billed_from_ms >= 3 * timeouts.READY_S * 1000
+    assert run.setup_wall_s == 3 * timeouts.READY_S
     home.settle()
     check_truth(home)
+
+
+def test_its_time_is_the_jobs_and_teaches_nothing_about_machines(home: SimulatedInstallation) -> None:
+    home.site.set_up_takes(240.0)
+    job = submit(home, steps=60)
+    home.until(lambda: home.job(job).state == "finished", limit_s=2000.0, stride_s=5.0)
+    (run,) = home.runs(job)
+    kind = kind_of(DEAR.gpu, DEAR.gpu_count)
+    ((_, started_s),) = latencies._starts([run], lambda _: kind, 1.0)
+    assert started_s < 60.0
+    assert latencies.setup_s(home.config, job, [run]) == 240.0
+    assert latencies.setup_s(home.config, job, []) > 0.0
+    assert latencies.setup_s(home.config, home.submit("without"), [run]) == 0.0
 
 
 def test_one_that_fails_costs_the_jobs_retries_and_blames_no_offer(home: SimulatedInstallation) -> None:

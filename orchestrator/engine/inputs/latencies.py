@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from orchestrator.config import Config
 from orchestrator.market import Location
-from orchestrator.model import Run
+from orchestrator.model import Job, Run
 from orchestrator.perf import InstanceKind, Latencies, LatencyPrior, learned
 from orchestrator.store import Tx
 from orchestrator.store.rows import Unreadable
@@ -25,6 +25,7 @@ HANDOVER = "gap_s"  # of the event of a cutover: market seconds for which traini
 _CLOUD = LatencyPrior(255.0, 2.5, "a cloud's machine until it trains takes 3 min (SkyPilot) to 6 (SkyNomad)")
 _SAVE_WALL_S = 0.3  # one save of a small model; the trainer's own tuning keeps the share of time bounded
 _RESTORE_WALL_S = 0.3
+_SETUP_WALL_S = 60.0  # pip downloads and installs a few packages, and torch is loaded once more
 
 
 def start_prior(provider: str, config: Config) -> LatencyPrior:
@@ -41,13 +42,25 @@ def save_s(config: Config, runs: Sequence[Run]) -> float:
     return next(measured, _SAVE_WALL_S) * config.providers.clock_factor
 
 
+def setup_s(config: Config, job: Job, runs: Sequence[Run]) -> float:
+    """Market seconds for setting a job's environment up on its next machine: what that took on its latest one, of its
+    `runs` in order, else as declared; 0 without a set-up."""
+    if job.spec.train.setup is None:
+        return 0.0
+    measured = (run.setup_wall_s for run in reversed(runs) if run.setup_wall_s is not None)
+    return next(measured, _SETUP_WALL_S) * config.providers.clock_factor
+
+
 def starts(
     tx: Tx, config: Config, kind_at: Callable[[str], InstanceKind | None], unreadable: Unreadable
 ) -> dict[str, Latencies[PlaceAndKind]]:
     """Market seconds from asking for a machine to training on it, by enabled provider; places are (place, kind).
     `kind_at` gives the hardware of an offer by its id."""
     return {
-        name: learned(start_prior(name, config), _starts(tx.runs_started(name, STARTS, unreadable), kind_at))
+        name: learned(
+            start_prior(name, config),
+            _starts(tx.runs_started(name, STARTS, unreadable), kind_at, config.providers.clock_factor),
+        )
         for name in config.providers.enabled
     }
 
@@ -62,7 +75,10 @@ def handovers(tx: Tx, config: Config) -> Latencies[str]:
     return learned(prior, ((job_id, gap) for job_id, gap in reported if isinstance(gap, int | float) and gap > 0))
 
 
-def _starts(runs: Sequence[Run], kind_at: Callable[[str], InstanceKind | None]) -> Iterator[tuple[PlaceAndKind, float]]:
+def _starts(
+    runs: Sequence[Run], kind_at: Callable[[str], InstanceKind | None], factor: float
+) -> Iterator[tuple[PlaceAndKind, float]]:
+    """Without the set-ups of environments: those are their jobs' own."""
     for run in runs:
         assert run.billed_from_ms is not None
         assert run.training_from_ms is not None
@@ -70,4 +86,5 @@ def _starts(runs: Sequence[Run], kind_at: Callable[[str], InstanceKind | None]) 
         kind = kind_at(run.offer_id)
         if kind is not None and not standby and run.machine_from_ms is None:
             place: Location = location_of(run.offer_id)
-            yield (place, kind), (run.training_from_ms - run.created_at_ms) / 1000
+            started_s = (run.training_from_ms - run.created_at_ms) / 1000
+            yield (place, kind), max(0.0, started_s - (run.setup_wall_s or 0.0) * factor)

@@ -66,7 +66,8 @@ def inputs(
     for job in jobs:
         known = past.get(job.id, _Past())
         save_s, gap = latencies.save_s(config, known.runs), gaps.at.get(job.id, gaps.usual)
-        demands.append(_demand(job, known, now_ms, save_s=save_s, gap_s=gap.value))
+        setup_s = latencies.setup_s(config, job, known.runs)
+        demands.append(_demand(job, known, now_ms, save_s=save_s, gap_s=gap.value, setup_s=setup_s))
         current = current_run(known.runs)
         if current is not None:
             running[job.id] = _running(known, current, now_ms, job.id in with_notice)
@@ -140,7 +141,7 @@ def _pasts(tx: Tx, job_ids: Collection[str]) -> dict[str, _Past]:
     return {name: _Past(runs[name], facts[name], spent[name], migrations[name], events[name]) for name in facts}
 
 
-def _demand(job: Job, past: _Past, now_ms: int, *, save_s: float, gap_s: float) -> Demand:
+def _demand(job: Job, past: _Past, now_ms: int, *, save_s: float, gap_s: float, setup_s: float) -> Demand:
     total = past.facts.total_steps
     return Demand(
         job=job,
@@ -151,6 +152,7 @@ def _demand(job: Job, past: _Past, now_ms: int, *, save_s: float, gap_s: float) 
         checkpoint_s=save_s,
         handover_s=gap_s,
         checkpoint_at=checkpoint_at(past.runs),
+        setup_s=setup_s,
         excluded=in_vain.excluded(past.events, now_ms),
     )
 

@@ -154,7 +154,12 @@ def ready(ctx: Context, move: Move) -> bool:
         return _setup_failed(ctx, move, report)
     if report.state == "failed":
         return abort(ctx, move, report.error or "the trainer could not be prepared", cause="trainer")
-    return step(ctx, move, Step.CHECKPOINT, "the node is ready", state="starting")
+    if setup is None or report.setup_s is None:
+        return step(ctx, move, Step.CHECKPOINT, "the node is ready", state="starting")
+    with ctx.write() as tx:
+        tx.update_run(target.id, setup_wall_s=report.setup_s)
+    message = f"the node is ready; its set-up took {report.setup_s:.0f} s"
+    return step(ctx, move, Step.CHECKPOINT, message, state="starting")
 
 
 def _setup_failed(ctx: Context, move: Move, report: RunReport) -> bool:

@@ -48,6 +48,7 @@ class RunActor:
         self._setup_awaited = with_setup
         self._setup: tuple[Mapping[str, object], Mapping[str, str]] | None = None
         self._setup_failed = False
+        self._setup_s: float | None = None
         self._asked = threading.Event()
         _register(instance_dir, Path(run_dir).name, self._control.path)
         threading.Thread(target=self._listen, args=[instance_dir], daemon=True).start()
@@ -67,7 +68,7 @@ class RunActor:
 
     def report(self) -> dict[str, object]:
         """The fields of trainers.control.Progress, `still_s` and `exit_status`; before there are any, just the state,
-        with `setup_failed` where that is why.
+        with `setup_failed` where that is why, and `setup_s`, the seconds that a set-up took.
 
         `still_s`: for so long what is awaited was due, and did not come.
         """
@@ -86,7 +87,8 @@ class RunActor:
         if self._state == "absent":
             return {**reported, "state": "absent"}
         if progress is None:
-            return {"state": "starting" if self._begun and self._state == "prepared" else self._state}
+            state = "starting" if self._begun and self._state == "prepared" else self._state
+            return {"state": state, "setup_s": self._setup_s}
         return reported
 
     def _malformed(self, error: MalformedMessage) -> dict[str, object]:
@@ -117,7 +119,7 @@ class RunActor:
                 self._trainer = Trainer(instance_dir)
             except OSError:  # the node is about to start it
                 time.sleep(LOOK_EVERY_S)
-        setting_up = False
+        began_s: float | None = None
         with suppress(OSError):  # cut off by its death
             for said in self._trainer.messages():
                 if self._setup_awaited and said.state == "prepared":
@@ -125,10 +127,11 @@ class RunActor:
                     self._asked.wait()
                     assert self._setup is not None
                     self._trainer.set_up(*self._setup)
-                    setting_up = True
+                    began_s = time.monotonic()
                     continue
-                self._setup_failed = setting_up and said.state == "failed"
-                setting_up = False
+                if began_s is not None:
+                    self._setup_s, self._setup_failed = time.monotonic() - began_s, said.state == "failed"
+                    began_s = None
                 self._state, self._error = said.state, said.error
         give_up_s = time.monotonic() + EXIT_STATUS_S
         while self._begun and time.monotonic() < give_up_s:

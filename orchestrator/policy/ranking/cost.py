@@ -48,11 +48,20 @@ class Pool:
     Over the rows: `rows`, `cell`, `spot`, `price_s` (nano-USD per second, 0 without a known price; an old one counts
     one standard deviation higher, because of many old prices those that look cheapest are those that have most likely
     risen). Over the cells: `site`, `kind`, `hazard_s` (losses per second). The row where a job is (`current`, one of
-    the rows) has a cell of its own, `here`, and so has the one to which it is on its way (`target`), `there`.
+    the rows) has a cell of its own, `here`, and so has the one to which it is on its way (`target`), `there`. `setup_s`
+    is what setting the job's environment up adds to each start.
     """
 
-    def __init__(self, market: Market, rows: Rows, current: int | None = None, target: int | None = None) -> None:
+    def __init__(
+        self,
+        market: Market,
+        rows: Rows,
+        current: int | None = None,
+        target: int | None = None,
+        setup_s: float = 0.0,
+    ) -> None:
         self.market = market
+        self.setup_s = setup_s
         self.rows = rows
         self.current = current
         self.target = target
@@ -115,17 +124,17 @@ class Pool:
     @cached_property
     def start_s(self) -> Floats:
         """The same, also where the job is: of another machine there."""
-        return self.market.start_s(self.site, self.kind)
+        return self.market.start_s(self.site, self.kind) + self.setup_s
 
     @cached_property
     def start_low_s(self) -> Floats:
         """Its 5th percentile."""
-        return self.market.start_s(self.site, self.kind, "low")
+        return self.market.start_s(self.site, self.kind, "low") + self.setup_s / 2
 
     @cached_property
     def start_high_s(self) -> Floats:
         """Its 95th percentile."""
-        return self.market.start_s(self.site, self.kind, "high")
+        return self.market.start_s(self.site, self.kind, "high") + self.setup_s * 2
 
     @cached_property
     def losses_known(self) -> Floats:
@@ -230,7 +239,7 @@ class Forecast:
         """The same outlook over other rows of the market, in any order."""
         wanted = sorted(set(rows))
         current, target = (row if row in wanted else None for row in (self.pool.current, self.pool.target))
-        pool = Pool(self.pool.market, np.array(wanted, np.int64), current, target)
+        pool = Pool(self.pool.market, np.array(wanted, np.int64), current, target, self.pool.setup_s)
         estimates = self.estimates
         if not estimates.keys() >= set(pool.kind.tolist()):
             estimates = estimated(self.demand, pool, self.perf, estimates)

@@ -67,6 +67,7 @@ class Filtered:
     rejection_reasons: RejectionReasons
     current: int | None = None
     target: int | None = None
+    setup_s: float = 0.0
     reported: dict[int, Alternative] = field(default_factory=dict)
     """What was told of rows that no job with this demand can use, whatever it would cost."""
     misses: dict[int | None, list[int]] = field(default_factory=dict)
@@ -81,7 +82,7 @@ class Filtered:
         for row in (self.current, self.target):
             if row is not None:
                 counts[row] = True
-        return Pool(self.market, np.flatnonzero(counts), self.current, self.target)
+        return Pool(self.market, np.flatnonzero(counts), self.current, self.target, self.setup_s)
 
     @cached_property
     def usable(self) -> NDArray[np.bool_]:
@@ -126,6 +127,7 @@ class Filter:
         self._now[market.doubted] = RejectionReason.DOUBTED_PRICE
         self._now[~market.priced] = RejectionReason.NO_PRICE
         self._known: dict[object, Filtered] = {}
+        self._reasons: dict[object, RejectionReasons] = {}
 
     def __call__(
         self,
@@ -136,6 +138,7 @@ class Filter:
         home: str | None = None,
         excluded: Collection[str] = (),
         target: int | None = None,
+        setup_s: float = 0.0,
     ) -> Filtered:
         """The bar of each offer, NONE where there is none.
 
@@ -147,13 +150,18 @@ class Filter:
 
         Simulated and real prices are never weighed against each other: a job stays in the market of its `home`, and a
         new one uses simulated offers only if it may use no real one.
+
+        `setup_s` (Demand) rejects nothing; the pool of what is left carries it.
         """
         listing = self._market.listing
         simulated = None if home is None or not listing.mixed else home in listing.simulated_providers
         key = (spec.resources, spec.where, spec.capacity, shortfalls, simulated)
-        filtered = self._known.get(key)
+        filtered = self._known.get((key, setup_s))
         if filtered is None:
-            filtered = self._known[key] = Filtered(self._market, self._rejections(spec, shortfalls, simulated))
+            reasons = self._reasons.get(key)
+            if reasons is None:
+                reasons = self._reasons[key] = self._rejections(spec, shortfalls, simulated)
+            filtered = self._known[key, setup_s] = Filtered(self._market, reasons, setup_s=setup_s)
         had = [row for row in (current, target) if row is not None]
         failed = [row for row in map(self._market.row, excluded) if row is not None and row not in had]
         if not had and not failed:
@@ -169,7 +177,7 @@ class Filter:
         for row in failed:
             if rejection_reasons[row] == NONE:
                 rejection_reasons[row] = RejectionReason.GIVEN_UP
-        return Filtered(self._market, rejection_reasons, current, target)
+        return Filtered(self._market, rejection_reasons, current, target, setup_s)
 
     def _rejections(self, spec: JobSpec, shortfalls: Sequence[int], simulated: bool | None) -> RejectionReasons:
         listing = self._market.listing

@@ -138,7 +138,7 @@ def compare(demand: Demand, market: Market, perf: PerfBook, *, limits: MoveLimit
 
 def _screened(demand: Demand, market: Market, perf: PerfBook, limits: MoveLimits) -> Filtered:
     shortfalls = perf.shortfalls(demand.job, market.listing.kinds)
-    return Filter(market, limits)(demand.job.spec, None, shortfalls=shortfalls)
+    return Filter(market, limits)(demand.job.spec, None, shortfalls=shortfalls, setup_s=demand.setup_s)
 
 
 def _wanting(demand: Demand, spec: JobSpec) -> Demand:

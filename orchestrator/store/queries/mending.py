@@ -44,6 +44,7 @@ _UNKNOWN = {
     "last_loss",
     "step_wall_s",
     "save_wall_s",
+    "setup_wall_s",
     "moved_from",
     "moved_bytes",
     "kept_bytes",

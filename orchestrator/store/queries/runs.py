@@ -84,6 +84,7 @@ class RunFields(TypedDict, total=False):
     last_loss: float | None
     step_wall_s: float | None
     save_wall_s: float | None
+    setup_wall_s: float | None
     repeated_steps: int
     useful_s: float
     checkpoint_s: float

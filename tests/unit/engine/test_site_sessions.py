@@ -18,7 +18,7 @@ def test_a_session_that_does_not_die_is_an_error_that_names_its_processes(monkey
     try:
         with monkeypatch.context() as patience:
             patience.setattr(process, "_KILL_ROUNDS", 0)
-            with pytest.raises(SiteError, match=f"session {leader.pid} do not die: {leader.pid}") as caught:
+            with pytest.raises(SiteError, match=f"session {leader.pid} do not end: {leader.pid}") as caught:
                 end_session(leader.pid)
         assert "ps" in caught.value.hint
         assert process_start(leader.pid) is not None
