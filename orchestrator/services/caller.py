@@ -41,8 +41,9 @@ class Caller:
         try:
             name = getpass.getuser()
         except (KeyError, OSError):
-            name = "unknown"
-        return cls(name)
+            name = ""
+        recordable = "".join(filter(str.isprintable, name)).strip()[:LONGEST_OWNER].strip()
+        return cls(recordable or "unknown")
 
     @property
     def actor(self) -> str:

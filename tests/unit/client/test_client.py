@@ -82,6 +82,9 @@ def test_a_caller_is_the_user_of_this_process_unless_it_is_named(monkeypatch: py
     monkeypatch.setenv("LOGNAME", "carol")
     assert Client().caller == Caller("carol", "default")
     assert Caller("carol").actor == "user:carol"
+    for odd, name in ((" c\tarol\n", "carol"), ("\x1b", "unknown"), ("x" * 300, "x" * 200)):  # nobody is locked out
+        monkeypatch.setenv("LOGNAME", odd)
+        assert Caller.from_environment().owner == name
 
 
 @pytest.mark.parametrize("name", ["", " ann", "ann\n", "a\tb", "x" * 201, 7])
