@@ -131,7 +131,7 @@ def test_a_machine_that_is_said_to_have_ten_times_the_gpus_is_held_against_them_
 
 def test_what_is_not_in_doubt_or_nobody_can_vouch_for_is_refused_with_the_remedy(tables: Tables) -> None:
     tables.poll("a", 19.0)
-    with pytest.raises(UsageError, match="not in doubt"):
+    with pytest.raises(UsageError, match="is not flagged"):
         accept(tables.installation, OFFER, caller=ME)
     with pytest.raises(NotFoundError, match="ever seen") as caught:
         accept(tables.installation, OFFER.replace("h8", "h9"), caller=ME)
