@@ -168,7 +168,11 @@ class Judge:
             if why and not (alike and self._contradiction(offer, before[2])):
                 self._unaccepted[offer.id] = {**reports, source: price}
                 return FlaggedFinding(
-                    Flag.IMPLAUSIBLE, offer.id, f"{why}; if it is right, run: tradewind prices accept", offer, point
+                    Flag.IMPLAUSIBLE,
+                    offer.id,
+                    f"{why}; if it is right, run: tradewind prices accept OFFER",
+                    offer,
+                    point,
                 )
         self._unaccepted.pop(offer.id, None)
         self._plausible[offer.id] = (offer.gpu, offer.gpu_count, price)
