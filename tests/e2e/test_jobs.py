@@ -142,28 +142,24 @@ def test_a_secret_comes_from_the_submitter_and_not_from_whoever_started_the_cont
     assert digest.read_text() == hashlib.sha256(b"known to whoever submits, and to no control plane").hexdigest()
 
 
-def test_what_a_job_needs_is_set_up_once_and_its_next_run_finds_it(tradewind: Tradewind, tmp_path: Path) -> None:
+def test_what_a_job_needs_is_set_up_once_and_a_set_up_that_fails_is_the_jobs_failure(
+    tradewind: Tradewind, tmp_path: Path
+) -> None:
     wheel(tmp_path, "tinydep")
     (tmp_path / "uses.py").write_text("import sys, tinydep, torch\nprint('with', tinydep.VERSION, 'in', sys.prefix)\n")
-    setup = "pip install --quiet --no-index --no-deps ./tinydep-1.0-py3-none-any.whl"
-    train = {"workdir": str(tmp_path), "script": "uses.py", "setup": setup}
-    logs = []
-    for name in ("prepared", "prepared-again"):
-        job = tradewind.ended(tradewind.submit(name, train=train, retries=0), "finished")
-        logs.append(tradewind.command("logs", job.id).stdout)
-    assert ["[set-up]" in log for log in logs] == [True, False]
+    program = {"workdir": str(tmp_path), "script": "uses.py"}
+    train = {**program, "setup": "pip install --quiet --no-index --no-deps ./tinydep-1.0-py3-none-any.whl"}
+    needs = {"requirements": ["nonexistent-tinydep"], "env": {"PIP_NO_INDEX": "1"}}
+    jobs = [tradewind.submit(name, train=train, retries=0) for name in ("prepared", "prepared-too")]
+    failing = tradewind.submit("unprepared", train={**program, **needs}, retries=0)
+    logs = [tradewind.command("logs", tradewind.ended(job, "finished").id).stdout for job in jobs]
+    assert sorted("[set-up] pip install" in log for log in logs) == [False, True], "two at once build it once"
     places = {log.partition("with 1.0 in ")[2].split()[0] for log in logs}
     assert len(places) == 1
     assert places.pop().startswith(str(tradewind.state / "site" / "environments"))
-
-
-def test_a_set_up_that_fails_is_the_jobs_failure_with_its_last_lines(tradewind: Tradewind, tmp_path: Path) -> None:
-    (tmp_path / "uses.py").touch()
-    needs = {"requirements": ["nonexistent-tinydep"], "env": {"PIP_NO_INDEX": "1"}}
-    train = {"workdir": str(tmp_path), "script": "uses.py", **needs}
-    job = tradewind.ended(tradewind.submit("unprepared", train=train, retries=0), "failed")
-    assert "No matching distribution found for nonexistent-tinydep" in tradewind.error(job.id)
-    assert "train.requirements" in tradewind.error(job.id)
+    error = tradewind.error(tradewind.ended(failing, "failed").id)
+    assert "No matching distribution found for nonexistent-tinydep" in error
+    assert "train.requirements" in error
 
 
 def test_a_disk_that_is_full_fails_the_job_and_is_named(tradewind: Tradewind, small_disk: Path) -> None:
